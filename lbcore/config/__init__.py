@@ -1,0 +1,1 @@
+"""lbcore.config."""

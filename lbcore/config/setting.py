@@ -1,0 +1,65 @@
+"""How one setting is declared: its default, unit, range, reason, and the Pulsar key that it mirrors.
+
+A section of the configuration is a frozen dataclass whose fields are made by `setting`. The loader,
+`ballast config`, the documentation and the reader of Pulsar's own keys all read this declaration,
+so nothing about a setting is written twice. Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+UNSET: Any = object()
+Section = TypeVar("Section")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is declared of one setting beside its name, type and default."""
+
+    doc: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    pulsar: tuple[str, ...] = ()
+    pulsar_default: Any = UNSET
+    pulsar_factor: float | None = None
+    dynamic: bool = False
+
+
+def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any) -> Any:
+    """A dataclass field for one setting.
+
+    pulsar: the Pulsar key(s) it mirrors, the preferred spelling first; pulsar_default: Pulsar
+    4.0.8's default where ours differs, in our unit; pulsar_factor: ours = factor × Pulsar's value;
+    dynamic: may be changed while running.
+    """
+    aliases = (pulsar,) if isinstance(pulsar, str) else pulsar
+    return field(default=default, metadata={"setting": Setting(pulsar=aliases, **declared)})
+
+
+def declared(section_field: "Field[Any]") -> Setting:
+    """The declaration of a section's field."""
+    found: Setting = section_field.metadata["setting"]
+    return found
+
+
+def section_from_pulsar(section: type[Section], keys: Mapping[str, Any]) -> Section:
+    """A section with Pulsar 4.0.8's defaults, changed by values under Pulsar's own key names.
+
+    Of several spellings of a key the first that is present wins. Keys of other sections are ignored.
+    """
+    values: dict[str, Any] = {}
+    for section_field in fields(section):  # type: ignore[arg-type]
+        about = declared(section_field)
+        if about.pulsar_default is not UNSET:
+            values[section_field.name] = about.pulsar_default
+        for key in about.pulsar:
+            if key in keys:
+                value = keys[key]
+                values[section_field.name] = (
+                    value if about.pulsar_factor is None else value * about.pulsar_factor
+                )
+                break
+    return section(**values)

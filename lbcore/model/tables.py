@@ -1,0 +1,203 @@
+"""The tables: each column's name, type and meaning, declared once.
+
+Decides nothing. Delta, Arrow and Spark types and the documentation are derived from this.
+Types: string, long, int, double, boolean, binary, and list<...> of these; map<string,string>.
+Source: ours.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column: name, logical type, meaning."""
+
+    name: str
+    type: str
+    doc: str
+    is_nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table: name, columns, and the row conditions that the engines enforce."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+    constraints: tuple[tuple[str, str], ...] = ()
+
+
+def _column(name: str, type_: str, doc: str) -> Column:
+    return Column(name=name, type=type_, doc=doc)
+
+
+_RECORD = (
+    _column("cluster", "string", "cluster of the bundle"),
+    _column("namespace", "string", "tenant/namespace"),
+    _column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
+    _column("version_id", "long", "version of the record; grows by one a transition"),
+    _column("state", "string", "Init, Free, Owned, Assigning, Releasing, Splitting or Deleted"),
+    _column("source", "string", "broker that gives the bundle up, or ''"),
+    _column("source_incarnation", "string", "incarnation of the source"),
+    _column("destination", "string", "broker that owns or shall own the bundle, or ''"),
+    _column("destination_incarnation", "string", "incarnation of the destination"),
+    _column("children", "string", "JSON object: child bundle -> broker ('' = splitting broker)"),
+    _column("is_forced", "boolean", "written regardless of the transition rules"),
+    _column("cause", "string", "why: create, assign, shed, admin, drain, split, failover, ..."),
+    _column("decision_id", "string", "decision behind it, or ''"),
+    _column("command_id", "string", "command behind it, or ''"),
+    _column("writer_epoch", "long", "epoch of the job that wrote it"),
+    _column("at_ms", "long", "time of the batch that wrote it, ms since 1970"),
+    _column("batch_id", "long", "micro-batch that wrote it"),
+    _column("seq_in_batch", "long", "order within the batch, from 0"),
+)
+
+OWNERSHIP_EVENTS = Table(
+    name="ownership_events",
+    doc="Each transition of each bundle; the truth, append-only, kept for ever.",
+    columns=(
+        *_RECORD,
+        _column("state_before", "string", "state before the transition"),
+        _column("source_before", "string", "source before the transition"),
+        _column("destination_before", "string", "destination before the transition"),
+    ),
+    constraints=(
+        ("version_is_positive", "version_id >= 1"),
+        ("owned_has_an_owner", "state != 'Owned' OR destination != ''"),
+        ("assigning_has_a_destination", "state != 'Assigning' OR destination != ''"),
+        ("releasing_has_a_source", "state != 'Releasing' OR source != ''"),
+        ("splitting_has_a_source", "state != 'Splitting' OR source != ''"),
+    ),
+)
+
+BUNDLE_OWNERSHIP = Table(
+    name="bundle_ownership",
+    doc="The current record of each bundle.",
+    columns=_RECORD,
+    constraints=OWNERSHIP_EVENTS.constraints,
+)
+
+BROKERS = Table(
+    name="brokers",
+    doc="Each broker as a lookup answers with it.",
+    columns=(
+        _column("cluster", "string", "cluster of the broker"),
+        _column("broker", "string", "broker's name (host:webPort in Pulsar)"),
+        _column("incarnation", "string", "its latest start"),
+        _column("state", "string", "active, draining, silent or forgotten"),
+        _column("web_service_url", "string", "http://host:port, or ''"),
+        _column("web_service_url_tls", "string", "https://host:port, or ''"),
+        _column("pulsar_service_url", "string", "pulsar://host:port, or ''"),
+        _column("pulsar_service_url_tls", "string", "pulsar+ssl://host:port, or ''"),
+        _column("advertised_listeners", "string", "JSON object: listener -> URLs"),
+        _column("version", "string", "brokerVersionString"),
+        _column("load_manager_class", "string", "loadManagerClassName"),
+        _column("failure_domain", "string", "failure domain, or ''"),
+        _column("capacity", "double", "relative capacity, 1.0 = like the others"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+NAMESPACES = Table(
+    name="namespaces",
+    doc="Each namespace, how its topics are hashed and how it was divided at creation.",
+    columns=(
+        _column("cluster", "string", "cluster of the namespace"),
+        _column("namespace", "string", "tenant/namespace"),
+        _column("hash", "string", "crc32 or murmur3_32; fixed at creation"),
+        _column("is_deleted", "boolean", "deleted; kept so that versions go on above"),
+        _column("highest_version", "long", "highest version id any of its bundles ever had"),
+        _column("properties", "string", "JSON object: split algorithm, policies and the like"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+COMMANDS = Table(
+    name="commands",
+    doc="Each command and its outcome.",
+    columns=(
+        _column("cluster", "string", "cluster of the command"),
+        _column("command_id", "string", "the requester's id; executed at most once"),
+        _column("kind", "string", "what was asked"),
+        _column("arguments", "string", "JSON object"),
+        _column("principal", "string", "who asked"),
+        _column("address", "string", "from where"),
+        _column("status", "string", "accepted, done, refused or timed_out"),
+        _column("reason", "string", "why it was refused or timed out, or ''"),
+        _column("result", "string", "JSON object, e.g. the children of a split"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+DECISIONS = Table(
+    name="decisions",
+    doc="Each decision, or the reason for none, with the numbers behind it.",
+    columns=(
+        _column("cluster", "string", "cluster"),
+        _column("decision_id", "string", "id that ownership_events refer to"),
+        _column("cycle", "long", "number of the decision cycle"),
+        _column("kind", "string", "assign, unload, transfer, split, failover, drain or skip"),
+        _column("strategy", "string", "strategy that decided"),
+        _column("reason", "string", "label, e.g. Overloaded, HitCount, NoBundles"),
+        _column("bundle", "string", "bundle, or ''"),
+        _column("source", "string", "broker that gives, or ''"),
+        _column("destination", "string", "broker that takes, or ''"),
+        _column("inputs", "string", "JSON object: scores, averages, hits, thresholds, budgets"),
+        _column("config_version", "string", "configuration in force"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+LOAD_HISTORY = Table(
+    name="load_history",
+    doc="One row a broker and minute, its bundles as arrays of equal length.",
+    columns=(
+        _column("cluster", "string", "cluster"),
+        _column("broker", "string", "broker"),
+        _column("minute_ms", "long", "start of the minute, ms since 1970"),
+        _column("score", "double", "smoothed broker score, 1.0 = 100 %"),
+        _column("percent", "list<double>", "cpu, memory, directMemory, bandwidthIn, bandwidthOut"),
+        _column("traffic", "list<double>", "msgRateIn, msgRateOut, msgThroughputIn, ...Out"),
+        _column("bundles", "list<string>", "names of its bundles"),
+        _column("msg_rate_in", "list<double>", "msg/s a bundle"),
+        _column("msg_rate_out", "list<double>", "msg/s a bundle"),
+        _column("msg_throughput_in", "list<double>", "bytes/s a bundle"),
+        _column("msg_throughput_out", "list<double>", "bytes/s a bundle"),
+        _column("topics", "list<double>", "topics a bundle"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+REJECTED_REPORTS = Table(
+    name="rejected_reports",
+    doc="Each message that could not be used, whole, with its reason.",
+    columns=(
+        _column("cluster", "string", "cluster, or '' when it could not be told"),
+        _column("topic", "string", "Kafka topic"),
+        _column("partition", "int", "Kafka partition"),
+        _column("offset", "long", "Kafka offset"),
+        _column("timestamp_ms", "long", "Kafka's LogAppendTime"),
+        _column("reason", "string", "reason, a closed set"),
+        _column("detail", "string", "a sentence that says what is wrong"),
+        _column("raw", "binary", "the bytes as they came"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+TABLES = (
+    OWNERSHIP_EVENTS,
+    BUNDLE_OWNERSHIP,
+    BROKERS,
+    NAMESPACES,
+    COMMANDS,
+    DECISIONS,
+    LOAD_HISTORY,
+    REJECTED_REPORTS,
+)

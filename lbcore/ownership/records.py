@@ -1,0 +1,62 @@
+"""The ownership record: who owns a bundle, in which state, since which version.
+
+Decides nothing. Field names on the wire are Pulsar's ServiceUnitStateData (4.0.8) plus ours.
+`machines.balancer` writes records, agents and the lookup service read them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class State(str, Enum):
+    """The states of Pulsar's ServiceUnitState; the value is its name on the wire."""
+
+    INIT = "Init"
+    FREE = "Free"
+    OWNED = "Owned"
+    ASSIGNING = "Assigning"
+    RELEASING = "Releasing"
+    SPLITTING = "Splitting"
+    DELETED = "Deleted"
+
+
+class Cause(str, Enum):
+    """Why a transition was written; also the label of the transitions metric."""
+
+    CREATE = "create"
+    ASSIGN = "assign"
+    SHED = "shed"
+    ADMIN = "admin"
+    DRAIN = "drain"
+    SPLIT = "split"
+    FAILOVER = "failover"
+    RESTART = "restart"
+    REPAIR = "repair"
+    ACK = "ack"
+    DELETE = "delete"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnershipRecord:
+    """One version of one bundle's ownership. Brokers are names, "" where there is none.
+
+    children: child bundle name → broker that shall get it ("" = stay with the splitting broker).
+    """
+
+    cluster: str
+    bundle: str
+    state: State
+    version_id: int
+    source: str = ""
+    source_incarnation: str = ""
+    destination: str = ""
+    destination_incarnation: str = ""
+    children: Mapping[str, str] = field(default_factory=dict)
+    is_forced: bool = False
+    timestamp_ms: int = 0
+    cause: Cause = Cause.ASSIGN
+    decision_id: str = ""
+    command_id: str = ""
+    writer_epoch: int = 0

@@ -1,0 +1,206 @@
+"""What travels on the input topics, as values: parsed at the edge, trusted inside.
+
+Decides nothing. `parse` makes these from bytes or says Rejected; the scorer and the balancer read
+them. One class a topic; the wire's field names are Pulsar's (LocalBrokerData,
+NamespaceBundleStats), the names here are ours. Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+
+RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
+TRAFFIC = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+BUNDLE_COLUMNS = (*TRAFFIC, "topics", "consumerCount", "producerCount", "cacheSize")
+
+
+class Topic(str, Enum):
+    """The topics of the wire, without the configured prefix; the value is the name."""
+
+    BROKER_LOAD = "broker-load"
+    BUNDLE_LOAD = "bundle-load"
+    TOPIC_LOAD = "topic-load"
+    ACKS = "acks"
+    COMMANDS = "commands"
+    AUDIT = "audit"
+    OWNERSHIP = "ownership"
+
+
+class RejectReason(str, Enum):
+    """Why a message was refused; the value is also the metric's label and the table's text."""
+
+    NOT_JSON = "not_json"
+    NOT_AN_OBJECT = "not_an_object"
+    UNKNOWN_SCHEMA = "unknown_schema"
+    MISSING_FIELD = "missing_field"
+    WRONG_TYPE = "wrong_type"
+    NOT_FINITE = "not_finite"
+    NEGATIVE = "negative"
+    OUT_OF_RANGE = "out_of_range"
+    TOO_LARGE = "too_large"
+    UNEQUAL_LENGTHS = "unequal_lengths"
+    DUPLICATE_BUNDLE = "duplicate_bundle"
+    MALFORMED_BUNDLE = "malformed_bundle"
+    UNKNOWN_CLUSTER = "unknown_cluster"
+    KEY_MISMATCH = "key_mismatch"
+    BAD_PART = "bad_part"
+    MISSING_PART = "missing_part"
+    UNKNOWN_KIND = "unknown_kind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a message stands in Kafka, and when the broker appended it (LogAppendTime)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A message that can't be used: its reason, a sentence for people, and the bytes as they came."""
+
+    reason: RejectReason
+    detail: str
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """Who says it, in which start of the process, and the how-manieth message of this topic."""
+
+    cluster: str
+    broker: str
+    incarnation: str
+    seq: int
+    reported_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """The driver's mark in one partition of broker-load: Kafka's clock went on."""
+
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """An envelope alone: the broker lives."""
+
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLoad:
+    """A broker's own load.
+
+    usage, limit: float64[5] in the order of RESOURCES; a limit <= 0 means unknown.
+    traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s).
+    """
+
+    envelope: Envelope
+    usage: Floats
+    limit: Floats
+    traffic: Floats
+    topic_count: int = 0
+    bundle_count: int = 0
+    consumer_count: int = 0
+    producer_count: int = 0
+    web_service_url: str = ""
+    web_service_url_tls: str = ""
+    pulsar_service_url: str = ""
+    pulsar_service_url_tls: str = ""
+    advertised_listeners: Mapping[str, Any] = field(default_factory=dict)
+    broker_version: str = ""
+    load_manager_class: str = ""
+    failure_domain: str = ""
+    capacity: float = 1.0
+    is_draining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleLoad:
+    """One part of a broker's bundles. stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS."""
+
+    envelope: Envelope
+    part: int
+    parts: int
+    names: tuple[str, ...]
+    stats: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLoad:
+    """The topics of one bundle. traffic: float64[topics, 4] in the order of TRAFFIC."""
+
+    envelope: Envelope
+    bundle: str
+    topics: tuple[str, ...]
+    traffic: Floats
+
+
+class AckOutcome(str, Enum):
+    """What a broker says it did with an ownership record."""
+
+    OPENED = "opened"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    SPLIT = "split"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack:
+    """A broker's answer to the record of `bundle` at `version_id`."""
+
+    bundle: str
+    version_id: int
+    outcome: AckOutcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acks:
+    """Several answers of one broker in one message."""
+
+    envelope: Envelope
+    acks: tuple[Ack, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What somebody asks the balancer to do; idempotent by `command_id`."""
+
+    cluster: str
+    command_id: str
+    kind: str
+    arguments: Mapping[str, Any]
+    principal: str = ""
+    address: str = ""
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """A request that a service allowed or refused and wants recorded."""
+
+    cluster: str
+    principal: str
+    address: str
+    action: str
+    is_allowed: bool
+    reason: str = ""
+    command_id: str = ""
+
+
+Message: TypeAlias = (
+    Tick | Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks | Command | AuditEntry
+)
