@@ -1,4 +1,4 @@
-"""How one setting is declared: its default, unit, range, reason, and the Pulsar key that it mirrors.
+"""How one setting is declared: default, unit, range, reason, and the Pulsar key it mirrors.
 
 A section of the configuration is a frozen dataclass whose fields are made by `setting`. The loader,
 `ballast config`, the documentation and the reader of Pulsar's own keys all read this declaration,
@@ -48,7 +48,7 @@ def declared(section_field: "Field[Any]") -> Setting:
 def section_from_pulsar(section: type[Section], keys: Mapping[str, Any]) -> Section:
     """A section with Pulsar 4.0.8's defaults, changed by values under Pulsar's own key names.
 
-    Of several spellings of a key the first that is present wins. Keys of other sections are ignored.
+    Of several spellings of a key the first present wins. Keys of other sections are ignored.
     """
     values: dict[str, Any] = {}
     for section_field in fields(section):  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A message that can't be used: its reason, a sentence for people, and the bytes as they came."""
+    """A message that can't be used: its reason, a sentence for people, and its bytes."""
 
     reason: RejectReason
     detail: str
