@@ -1,0 +1,150 @@
+"""Makes and opens the tables of `lbcore.model.tables` with delta-rs, without a JVM.
+
+Decides which Delta properties each table has, not what is in it. The sink writes through these
+handles, the follower reads through them; maintenance and SQL are delta-spark's. Only features that
+both engines read *and* write are used: CHECK and NOT NULL, no deletion vectors, row tracking,
+in-commit timestamps, column defaults, clustering or type widening. Source: ours; the Delta
+protocol's reader version 1 and writer version 3.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Table
+
+_SCALARS: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+}
+_PROPERTIES: Mapping[str, str] = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 2 days",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.enableDeletionVectors": "false",
+}
+# The log of events is the longest, for time travel by version; as-of answers come from its rows.
+# The current table is rewritten by nearly every batch: what a MERGE replaced is kept for an hour,
+# far longer than any reader needs.
+_PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
+    OWNERSHIP_EVENTS.name: {
+        "delta.appendOnly": "true",
+        "delta.logRetentionDuration": "interval 30 days",
+    },
+    BUNDLE_OWNERSHIP.name: {"delta.deletedFileRetentionDuration": "interval 1 hours"},
+}
+
+
+class TableSchemaError(RuntimeError):
+    """A table on disk does not have the columns that this code writes."""
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """The Arrow schema of a declared table, in the order of its columns."""
+    return pa.schema(
+        [
+            pa.field(column.name, _arrow_type(column.type), nullable=column.is_nullable)
+            for column in table.columns
+        ]
+    )
+
+
+def table_properties(table: Table) -> dict[str, str]:
+    """The Delta properties that `ensure_table` gives a table when it makes it."""
+    return {**_PROPERTIES, **_PROPERTIES_OF.get(table.name, {})}
+
+
+def table_path(root: str | Path, name: str) -> Path:
+    """The folder of the table `name` under `root`."""
+    return Path(root) / name
+
+
+def ensure_table(root: str | Path, table: Table) -> DeltaTable:
+    """The table under `root`, made first if it is missing, with its constraints.
+
+    May be repeated and interrupted: what an earlier call left undone is done now. Raises
+    TableSchemaError when a table of that name has other columns.
+    """
+    path = table_path(root, table.name)
+    if not DeltaTable.is_deltatable(str(path)):
+        _create(path, table)
+    handle = DeltaTable(str(path))
+    _check_schema(handle, table)
+    _add_missing_constraints(handle, table)
+    return handle
+
+
+def ensure_tables(root: str | Path) -> dict[str, DeltaTable]:
+    """Every declared table under `root` by name, made where it is missing."""
+    return {table.name: ensure_table(root, table) for table in TABLES}
+
+
+def open_table(root: str | Path, name: str) -> DeltaTable:
+    """The newest version of an existing table.
+
+    Raises deltalake.exceptions.TableNotFoundError when it is not there.
+    """
+    return DeltaTable(str(table_path(root, name)))
+
+
+def last_transaction(table: DeltaTable, app_id: str) -> int | None:
+    """The highest version that `app_id` has committed to the table, None if it never did.
+
+    Brings the handle to the newest version first: a stale one would answer an older transaction.
+    """
+    table.update_incremental()
+    return table.transaction_version(app_id)
+
+
+def _arrow_type(logical: str) -> pa.DataType:
+    if logical.startswith("list<"):
+        return pa.list_(_arrow_type(logical[5:-1]))
+    if logical.startswith("map<"):
+        key, value = logical[4:-1].split(",")
+        return pa.map_(_arrow_type(key.strip()), _arrow_type(value.strip()))
+    return _SCALARS[logical]
+
+
+def _create(path: Path, table: Table) -> None:
+    DeltaTable.create(
+        str(path),
+        schema=Schema.from_arrow(arrow_schema(table)),
+        mode="ignore",
+        name=table.name,
+        description=table.doc,
+        configuration=table_properties(table),
+    )
+
+
+def _check_schema(handle: DeltaTable, table: Table) -> None:
+    wanted = Schema.from_arrow(arrow_schema(table))
+    found = handle.schema()
+    if found != wanted:
+        raise TableSchemaError(
+            f"the table {table.name} at {handle.table_uri} has other columns than this version of "
+            f"the code writes (found {_column_list(found)}, need {_column_list(wanted)}); it was "
+            "made by another version: start with an empty tables folder, or with the version that "
+            "made it"
+        )
+
+
+def _column_list(schema: Schema) -> str:
+    return ", ".join(
+        f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
+        for field in schema.fields
+    )
+
+
+def _add_missing_constraints(handle: DeltaTable, table: Table) -> None:
+    present = handle.metadata().configuration
+    missing = {
+        name: rule for name, rule in table.constraints if f"delta.constraints.{name}" not in present
+    }
+    if missing:
+        handle.alter.add_constraint(missing)

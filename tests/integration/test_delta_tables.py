@@ -1,0 +1,92 @@
+"""The declared tables as real Delta tables."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from jobs.adapters.delta_tables import (
+    TableSchemaError,
+    arrow_schema,
+    ensure_table,
+    ensure_tables,
+    last_transaction,
+    open_table,
+    table_path,
+    table_properties,
+)
+from lbcore.model.tables import LOAD_HISTORY, NAMESPACES, OWNERSHIP_EVENTS, TABLES, Table
+
+ZERO = {"string": "", "long": 1, "int": 1, "double": 0.0, "boolean": False, "binary": b""}
+
+
+def _row(table: Table, **values: object) -> pa.Table:
+    row = {column.name: ZERO.get(column.type, []) for column in table.columns} | values
+    return pa.Table.from_pylist([row], schema=arrow_schema(table))
+
+
+def test_ensure_tables_in_an_empty_folder_makes_every_declared_table(tmp_path: Path) -> None:
+    assert sorted(ensure_tables(tmp_path)) == sorted(table.name for table in TABLES)
+    for table in TABLES:
+        handle = open_table(tmp_path, table.name)
+        assert [field.name for field in handle.schema().fields] == [
+            column.name for column in table.columns
+        ]
+        configuration = handle.metadata().configuration
+        assert configuration.items() >= table_properties(table).items()
+        for name, rule in table.constraints:
+            assert configuration[f"delta.constraints.{name}"] == rule
+        assert handle.protocol().min_reader_version == 1
+        assert handle.protocol().min_writer_version <= 3
+
+
+def test_ensure_table_repeated_commits_nothing(tmp_path: Path) -> None:
+    version = ensure_table(tmp_path, OWNERSHIP_EVENTS).version()
+    assert ensure_table(tmp_path, OWNERSHIP_EVENTS).version() == version
+
+
+def test_ensure_table_interrupted_before_its_constraints_adds_them(tmp_path: Path) -> None:
+    bare = Table(name="ownership_events", doc="", columns=OWNERSHIP_EVENTS.columns)
+    ensure_table(tmp_path, bare)
+    handle = ensure_table(tmp_path, OWNERSHIP_EVENTS)
+    assert "delta.constraints.version_is_positive" in handle.metadata().configuration
+
+
+def test_ensure_table_with_other_columns_on_disk_is_refused(tmp_path: Path) -> None:
+    other = Table(name=OWNERSHIP_EVENTS.name, doc="", columns=NAMESPACES.columns)
+    ensure_table(tmp_path, other)
+    with pytest.raises(TableSchemaError, match="has other columns"):
+        ensure_table(tmp_path, OWNERSHIP_EVENTS)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_table_row_written_is_read_back_equal(tmp_path: Path, table: Table) -> None:
+    handle = ensure_table(tmp_path, table)
+    written = _row(table, **({"percent": [1.0, 2.5]} if table == LOAD_HISTORY else {}))
+    write_deltalake(handle, written, mode="append")
+    read = pa.table(open_table(tmp_path, table.name).scan().read_all()).cast(arrow_schema(table))
+    assert read.equals(written)
+
+
+def test_table_constraint_violated_is_refused(tmp_path: Path) -> None:
+    handle = ensure_table(tmp_path, OWNERSHIP_EVENTS)
+    ownerless = _row(OWNERSHIP_EVENTS, state="Owned", destination="")
+    with pytest.raises(DeltaError):
+        write_deltalake(handle, ownerless, mode="append")
+
+
+def test_last_transaction_from_a_stale_handle_sees_the_newest(tmp_path: Path) -> None:
+    stale = ensure_table(tmp_path, NAMESPACES)
+    assert last_transaction(stale, "namespaces:q") is None
+    properties = CommitProperties(app_transactions=[Transaction("namespaces:q", 7)])
+    fresh = DeltaTable(str(table_path(tmp_path, NAMESPACES.name)))
+    write_deltalake(fresh, _row(NAMESPACES), mode="append", commit_properties=properties)
+    assert last_transaction(stale, "namespaces:q") == 7
+    assert last_transaction(stale, "namespaces:other") is None
+
+
+def test_open_table_missing_raises(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError):
+        open_table(tmp_path, "ownership_events")
