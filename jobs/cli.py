@@ -1,0 +1,65 @@
+"""The command `ballast`: finds the verb, lets it run, turns its errors into exit codes.
+
+Decides nothing about what a verb does; the verbs stand in `jobs.verbs.VERBS`. Exit codes: 0 done,
+1 failed, 2 misuse. Source: ours.
+"""
+
+import argparse
+import importlib
+import signal
+import sys
+from collections.abc import Sequence
+
+from jobs.console import CommandError, Exit, complain
+from jobs.verbs import VERBS, Verb
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out one command line; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    verb = VERBS.get(words[0]) if words else None
+    if verb is None:
+        return _without_verb(words)
+    return _carry_out(words[0], verb, words[1:])
+
+
+def _without_verb(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="ballast",
+        description="Balance the load of a cluster of brokers: who owns which bundle, and why.",
+        epilog="ballast VERB --help says more about one verb.",
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for name, verb in sorted(VERBS.items()):
+        verbs.add_parser(name, help=verb.summary, add_help=False)
+    try:
+        parser.parse_args(words)
+    except SystemExit as end:  # argparse ends --help with 0 and everything else with 2
+        return int(end.code or Exit.DONE)
+    return Exit.MISUSE
+
+
+def _carry_out(name: str, verb: Verb, words: Sequence[str]) -> int:
+    module = importlib.import_module(verb.module)
+    parser = argparse.ArgumentParser(prog=f"ballast {name}", description=module.__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    module.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="answer with one line of JSON")
+    try:
+        args = parser.parse_args(words)
+    except SystemExit as end:
+        return int(end.code or Exit.DONE)
+    try:
+        return int(module.run(args))
+    except CommandError as error:
+        complain(error, as_json=args.json)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        sys.stderr.close()
+        return Exit.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

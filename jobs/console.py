@@ -1,0 +1,71 @@
+"""How a command answers: text for people, one JSON document for programs, errors in three parts.
+
+Decides nothing else. Every verb writes through this module, so `--json` means the same everywhere.
+Source: ours.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+
+class Exit(IntEnum):
+    """What the shell learns."""
+
+    DONE = 0
+    FAILED = 1
+    MISUSE = 2
+
+
+class CommandError(Exception):
+    """Something went wrong that the user can act on.
+
+    what: what happened; why: the cause, as far as it is known; next_step: what to do now.
+    """
+
+    exit_code = Exit.FAILED
+
+    def __init__(self, what: str, *, why: str, next_step: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        """Three lines, in the order in which a reader needs them."""
+        return f"error: {self.what}\n  why: {self.why}\n next: {self.next_step}"
+
+
+class MisuseError(CommandError):
+    """The command was called in a way that can't be carried out, whatever the system's state."""
+
+    exit_code = Exit.MISUSE
+
+
+def say(text: str) -> None:
+    """Write one line to standard output, at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """Write one line to standard error, at once: progress and warnings, never results."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def answer(args: argparse.Namespace, value: Any, text: str) -> None:
+    """Write a verb's result: `value` as one line of JSON with --json, otherwise `text`."""
+    say(json.dumps(value, sort_keys=True) if args.json else text)
+
+
+def complain(error: CommandError, *, as_json: bool) -> None:
+    """Write an error to standard error, in three parts and without a stack trace."""
+    note(json.dumps(_parts(error), sort_keys=True) if as_json else str(error))
+
+
+def _parts(error: CommandError) -> Mapping[str, str]:
+    return {"error": error.what, "why": error.why, "next": error.next_step}

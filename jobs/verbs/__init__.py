@@ -1,0 +1,28 @@
+"""The table of the verbs of `ballast`: which module carries each one out.
+
+A verb's module has two functions:
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None   # not --json: every verb has it
+    def run(args: argparse.Namespace) -> int                     # 0 done, 1 failed, 2 misuse
+
+Only the module of the verb that was asked for is imported, so it may import at its top what it
+needs, and `ballast lookup` never waits for Spark. It writes its result with `jobs.console.answer`
+and reports trouble by raising `CommandError` or `MisuseError`. Source: ours.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A verb: the module that carries it out, and the line that `ballast --help` shows."""
+
+    module: str
+    summary: str
+
+
+VERBS = {
+    "version": Verb(
+        module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"
+    ),
+}
