@@ -1,0 +1,74 @@
+"""Settings of placement: which broker an unowned or unloaded bundle goes to.
+
+Decides nothing. Read by `lbcore.plan.place`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours
+where no Pulsar key is named.
+"""
+
+from dataclasses import dataclass
+
+from lbcore.config.setting import setting
+
+LEAST_LONG_TERM_MESSAGE_RATE = "least_long_term_message_rate"
+LEAST_RESOURCE_USAGE_WITH_WEIGHT = "least_resource_usage_with_weight"
+ROUND_ROBIN = "round_robin"
+AVG = "avg"
+
+STRATEGIES = (
+    LEAST_LONG_TERM_MESSAGE_RATE,
+    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+    ROUND_ROBIN,
+    AVG,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementConfig:
+    """How a broker is chosen for a bundle."""
+
+    overloaded_threshold_percent: float = setting(
+        85.0,
+        doc="A broker whose weighted usage is above this is the last resort of placement.",
+        unit="percent",
+        minimum=0,
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
+        dynamic=True,
+    )
+    usage_difference_percent: float = setting(
+        10.0,
+        doc="least_resource_usage_with_weight takes brokers at least this far below the average; "
+        "small or negative values admit hot brokers, large ones leave nobody and all are equal.",
+        unit="percentage points",
+        minimum=-100,
+        maximum=100,
+        pulsar="loadBalancerAverageResourceUsageDifferenceThresholdPercentage",
+        dynamic=True,
+    )
+    history_weight: float = setting(
+        0.9,
+        doc="Share of the old value in the smoothed usage of least_resource_usage_with_weight.",
+        minimum=0,
+        maximum=1,
+        pulsar="loadBalancerHistoryResourcePercentage",
+        dynamic=True,
+    )
+    count_planned: bool = setting(
+        default=True,
+        doc="Count what the same plan has already placed, so that the coldest broker does not get "
+        "every bundle. Pulsar's strategies do not see it when they unload.",
+        pulsar_default=False,
+        dynamic=True,
+    )
+    heaviest_first: bool = setting(
+        default=True,
+        doc="Place the bundle with the highest long-term message rate first: it spreads better.",
+        pulsar_default=False,
+        dynamic=True,
+    )
+    planned_rate_floor_msg_per_s: float = setting(
+        100.0,
+        doc="A placed bundle counts at least this much, else every idle bundle would go to one "
+        "broker. Pulsar's default statistics of an unknown bundle are 50 msg/s in and 50 out.",
+        unit="msg/s",
+        minimum=0,
+        dynamic=True,
+    )
