@@ -1,0 +1,349 @@
+"""Ranges of the hash space and the set of ranges, the bundles, of one namespace.
+
+Decides which bundle a hash falls in and what a split of the set gives; not whether to split, nor
+where. Stands under the lookup, the ownership protocol and the split phase of the plan.
+Source: Pulsar 4.0.8, NamespaceBundle, NamespaceBundles, NamespaceBundleFactory, PoliciesUtil.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topic
+from lbcore.model.names import (
+    FULL_LOWER,
+    FULL_UPPER,
+    check_namespace,
+    format_bundle,
+    format_range,
+    namespace_of_topic,
+    parse_bundle,
+    parse_range,
+)
+
+_INTEGER = re.compile(r"([-+]?)(?:(?:0[xX]|#)([0-9a-fA-F]+)|0([0-7]+)|(0|[1-9][0-9]*))")
+
+
+class InvalidRangeError(ValueError):
+    """A range, a boundary list or a split that no set of bundles can have."""
+
+
+class UncoveredHashError(LookupError):
+    """A hash that no bundle of the set holds."""
+
+
+class UnknownBundleError(LookupError):
+    """A range that is not a bundle of the set."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BundleRange:
+    """The hashes lower <= h < upper; when upper is 0xffffffff, that value too.
+
+    Raises InvalidRangeError when empty, reversed or outside of the hash space. The range of the
+    one value 0xffffffff is legal.
+    """
+
+    lower: int
+    upper: int
+
+    def __post_init__(self) -> None:
+        if not FULL_LOWER <= self.lower <= self.upper <= FULL_UPPER or (
+            self.lower == self.upper != FULL_UPPER
+        ):
+            message = (
+                f"range must satisfy 0 <= lower < upper <= 0x{FULL_UPPER:08x}, "
+                f"got lower={self.lower:#x}, upper={self.upper:#x}"
+            )
+            raise InvalidRangeError(message)
+
+    @classmethod
+    def parse(cls, text: str) -> "BundleRange":
+        """The range of its text "0x%08x_0x%08x"; raises InvalidNameError for any other form."""
+        return cls(*parse_range(text))
+
+    @property
+    def text(self) -> str:
+        """The text of the range, e.g. "0x00000000_0x40000000"."""
+        return format_range(self.lower, self.upper)
+
+    @property
+    def can_split(self) -> bool:
+        """Whether a boundary fits strictly between the two ends."""
+        return self.upper - self.lower > 1
+
+    def includes(self, topic_hash: int) -> bool:
+        """Whether the hash falls in the range."""
+        return self.lower <= topic_hash < self.upper or topic_hash == self.upper == FULL_UPPER
+
+    def overlaps(self, other: "BundleRange") -> bool:
+        """Whether some hash falls in both ranges."""
+        low, high = max(self.lower, other.lower), min(self.upper, other.upper)
+        return low < high or low == high == FULL_UPPER
+
+
+FULL_RANGE = BundleRange(FULL_LOWER, FULL_UPPER)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One range of one namespace: the unit that is owned, moved and split."""
+
+    namespace: str
+    range: BundleRange
+
+    @classmethod
+    def parse(cls, name: str) -> "Bundle":
+        """The bundle of its full name; raises InvalidNameError when the name is not well formed."""
+        namespace, lower, upper = parse_bundle(name)
+        return cls(namespace, BundleRange(lower, upper))
+
+    @property
+    def name(self) -> str:
+        """The full name, e.g. "tenant/ns/0x00000000_0x40000000"."""
+        return format_bundle(self.namespace, self.range.lower, self.range.upper)
+
+    def includes_topic(self, topic: str, function: HashFunction = HashFunction.CRC32) -> bool:
+        """Whether the topic (full name) is in the bundle's namespace and its hash in the range."""
+        return namespace_of_topic(topic) == self.namespace and self.range.includes(
+            hash_topic(function, topic)
+        )
+
+    def compare(self, other: "Bundle") -> int:
+        """-1, 0 or 1: by namespace, then by range.
+
+        Raises InvalidRangeError for two different ranges that overlap: they have no order.
+        """
+        if self.namespace != other.namespace:
+            return -1 if self.namespace < other.namespace else 1
+        if self.range == other.range:
+            return 0
+        if self.range.overlaps(other.range):
+            message = f"{self.name} and {other.name} must not overlap to be ordered"
+            raise InvalidRangeError(message)
+        return -1 if self.range < other.range else 1
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceBundles:
+    """The bundles of a namespace: boundaries b0 < b1 < ... < bn make n bundles.
+
+    The last boundary is 0xffffffff and belongs to the last bundle; the first is 0 in every set that
+    Ballast makes (see `covers_hash_space`), though Pulsar does not ask for it. version: of the
+    stored policies the boundaries came from, -1 = none. Raises InvalidRangeError.
+    """
+
+    namespace: str
+    boundaries: tuple[int, ...]
+    hash_function: HashFunction = HashFunction.CRC32
+    version: int = -1
+
+    def __post_init__(self) -> None:
+        check_namespace(self.namespace)
+        if len(self.boundaries) < 2:  # noqa: PLR2004 two ends make a bundle
+            message = f"boundaries must be at least two, got {len(self.boundaries)}"
+            raise InvalidRangeError(message)
+        if self.boundaries[-1] != FULL_UPPER or self.boundaries[0] < FULL_LOWER:
+            message = f"boundaries must lie in the hash space and end in 0x{FULL_UPPER:08x}"
+            raise InvalidRangeError(message)
+        ascending = all(low < high for low, high in pairwise(self.boundaries))
+        if not ascending and self.boundaries != (FULL_UPPER, FULL_UPPER):
+            message = f"boundaries of {self.namespace} must ascend strictly"
+            raise InvalidRangeError(message)
+
+    def __len__(self) -> int:
+        return len(self.boundaries) - 1
+
+    @property
+    def covers_hash_space(self) -> bool:
+        """Whether every hash has a bundle."""
+        return self.boundaries[0] == FULL_LOWER
+
+    def range_at(self, index: int) -> BundleRange:
+        """The range of the bundle with this index, 0 .. n-1."""
+        return BundleRange(self.boundaries[index], self.boundaries[index + 1])
+
+    def ranges(self) -> tuple[BundleRange, ...]:
+        """All ranges, ascending."""
+        return tuple(BundleRange(low, high) for low, high in pairwise(self.boundaries))
+
+    def names(self) -> tuple[str, ...]:
+        """The full names of all bundles, ascending."""
+        return tuple(format_bundle(self.namespace, *ends) for ends in pairwise(self.boundaries))
+
+    def find(self, topic_hash: int) -> int:
+        """The index of the bundle that holds the hash; O(log n).
+
+        0xffffffff is in the last bundle (Pulsar 4.0.8 fails there: see `find_as_pulsar`). Raises
+        UncoveredHashError for a hash below the first boundary or outside of the hash space.
+        """
+        if topic_hash == FULL_UPPER:
+            return len(self) - 1
+        return self.find_as_pulsar(topic_hash)
+
+    def find_as_pulsar(self, topic_hash: int) -> int:
+        """As `find`, but raises UncoveredHashError for 0xffffffff, as NamespaceBundles does."""
+        index = bisect_right(self.boundaries, topic_hash) - 1
+        if not 0 <= index < len(self):
+            message = f"no bundle of {self.namespace} holds the hash {topic_hash:#010x}"
+            raise UncoveredHashError(message)
+        return index
+
+    def find_many(self, hashes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The bundles' indices of many hashes (int64[k], 0 .. 0xffffffff) as `find` gives them.
+
+        -1 stands for a hash below the first boundary.
+        """
+        found = np.searchsorted(self._boundary_array(), hashes, side="right") - 1
+        return np.minimum(found, len(self) - 1).astype(np.int64)
+
+    def _boundary_array(self) -> NDArray[np.int64]:
+        return np.array(self.boundaries, dtype=np.int64)
+
+    def hash_of(self, topic: str) -> int:
+        """The hash of a topic (full name) of this namespace.
+
+        Raises InvalidRangeError for a topic of another namespace.
+        """
+        if namespace_of_topic(topic) != self.namespace:
+            message = f"topic {topic} must be of the namespace {self.namespace}"
+            raise InvalidRangeError(message)
+        return hash_topic(self.hash_function, topic)
+
+    def find_topic(self, topic: str) -> int:
+        """The index of the bundle that holds the topic (full name); raises as `hash_of`, `find`."""
+        return self.find(self.hash_of(topic))
+
+    def index_of(self, target: BundleRange) -> int:
+        """The index of the bundle with exactly this range; raises UnknownBundleError."""
+        index = bisect_left(self.boundaries, target.lower)
+        if self.boundaries[index : index + 2] != (target.lower, target.upper):
+            message = (
+                f"{format_bundle(self.namespace, target.lower, target.upper)} is not a bundle of "
+                "the namespace: ask for its present bundles"
+            )
+            raise UnknownBundleError(message)
+        return index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeSplit:
+    """What a split gives: the namespace's new set, and the children in ascending order."""
+
+    bundles: NamespaceBundles
+    children: tuple[BundleRange, ...]
+
+
+def even_boundaries(count: int) -> tuple[int, ...]:
+    """The boundaries of `count` bundles of equal width, 1 .. 2^32; the last takes the remainder.
+
+    3 gives 0, 0x55555555, 0xaaaaaaaa, 0xffffffff. Raises InvalidRangeError.
+    """
+    if not 1 <= count <= HASH_SPACE:
+        message = f"number of bundles must be 1 .. {HASH_SPACE}, got {count}: choose another"
+        raise InvalidRangeError(message)
+    width = HASH_SPACE // count
+    return (*(index * width for index in range(count)), FULL_UPPER)
+
+
+def explicit_boundaries(texts: Iterable[str]) -> tuple[int, ...]:
+    """The boundaries of a list written by an operator: decoded, sorted, each once.
+
+    Raises InvalidRangeError when one is no number of the hash space, or when they do not begin
+    with 0x00000000 and end with 0xffffffff.
+    """
+    boundaries = tuple(sorted({decode_boundary(text) for text in texts}))
+    if len(boundaries) < 2 or boundaries[0] != FULL_LOWER or boundaries[-1] != FULL_UPPER:  # noqa: PLR2004 two ends
+        message = (
+            "boundaries must include 0x00000000 and 0xffffffff, "
+            f"got {[f'0x{boundary:08x}' for boundary in boundaries]}"
+        )
+        raise InvalidRangeError(message)
+    return boundaries
+
+
+def decode_boundary(text: str) -> int:
+    """The number of a boundary as Java's Long.decode reads it: 0x or # hex, 0 octal, decimal.
+
+    Raises InvalidRangeError for any other text and outside of 0 .. 0xffffffff.
+    """
+    value = _decode_integer(text)
+    if value is None or not FULL_LOWER <= value <= FULL_UPPER:
+        message = f"boundary must be a number from 0 to 0x{FULL_UPPER:08x}, got {text!r}"
+        raise InvalidRangeError(message)
+    return value
+
+
+def _decode_integer(text: str) -> int | None:
+    found = _INTEGER.fullmatch(text)
+    if found is None:
+        return None
+    sign, hexadecimal, octal, decimal = found.groups()
+    value = int(hexadecimal, 16) if hexadecimal else int(octal or decimal, 8 if octal else 10)
+    return -value if sign == "-" else value
+
+
+def parse_range_leniently(text: str) -> BundleRange:
+    """The range of a text as operators write it: upper case, decimal, without leading zeros.
+
+    Raises InvalidRangeError without a "_" between two boundaries, or when empty or reversed.
+    """
+    parts = text.split("_")
+    if len(parts) != 2:  # noqa: PLR2004 a range has two ends
+        message = f"bundle range must be LOWER_UPPER, e.g. 0x00000000_0x40000000, got {text!r}"
+        raise InvalidRangeError(message)
+    return BundleRange(decode_boundary(parts[0]), decode_boundary(parts[1]))
+
+
+def split_even(target: BundleRange, parts: int) -> tuple[int, ...]:
+    """The parts-1 inner boundaries that divide the range evenly; the last part is the widest.
+
+    Raises InvalidRangeError when parts is below 1 or above the range's width.
+    """
+    width = target.upper - target.lower
+    if not 1 <= parts <= width:
+        message = f"parts must be 1 .. {width} for {target.text}, got {parts}"
+        raise InvalidRangeError(message)
+    return tuple(target.lower + index * (width // parts) for index in range(1, parts))
+
+
+def check_can_split(target: BundleRange, at: Sequence[int] = ()) -> None:
+    """Raises InvalidRangeError unless the range is wider than 1 and holds each of `at` strictly."""
+    if not target.can_split:
+        message = f"{target.text} must be wider than 1 to be split"
+        raise InvalidRangeError(message)
+    if at and not target.lower < min(at) <= max(at) < target.upper:
+        message = f"split boundaries must lie strictly inside of {target.text}, got {sorted(at)}"
+        raise InvalidRangeError(message)
+
+
+def children_of(target: BundleRange, at: Sequence[int]) -> tuple[BundleRange, ...]:
+    """The ranges that the boundaries `at` (any order) cut the target into, ascending.
+
+    Raises InvalidRangeError as `check_can_split`, and when a boundary is double.
+    """
+    check_can_split(target, at)
+    return tuple(BundleRange(*ends) for ends in pairwise((target.lower, *sorted(at), target.upper)))
+
+
+def split_bundles(
+    source: NamespaceBundles, target: BundleRange, *, at: Sequence[int] = (), parts: int = 2
+) -> RangeSplit:
+    """Splits one bundle of the set at the given boundaries, or evenly into `parts` without any.
+
+    The new set keeps the hash function and the version (a store compares and sets with it).
+    Raises InvalidRangeError as `children_of`, `split_even`; UnknownBundleError when the target is
+    not in the set.
+    """
+    check_can_split(target, at)
+    index = source.index_of(target)
+    inner = sorted(at) if at else split_even(target, parts)
+    children = children_of(target, inner)
+    boundaries = (*source.boundaries[: index + 1], *inner, *source.boundaries[index + 1 :])
+    split = NamespaceBundles(source.namespace, boundaries, source.hash_function, source.version)
+    return RangeSplit(bundles=split, children=children)

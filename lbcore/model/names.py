@@ -1,0 +1,208 @@
+"""The names of topics, namespaces and bundles: parsed at the edge, formatted in one way.
+
+Decides what is a well-formed name, nothing about what exists. Everything that reads a name from a
+message, a request or a table goes through here.
+Source: Pulsar 4.0.8, TopicName, NamespaceName, NamedEntity, NamespaceBundle.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+FULL_LOWER = 0
+FULL_UPPER = 0xFFFFFFFF
+"""The last hash value: the only upper boundary that belongs to its bundle."""
+
+PARTITION_INFIX = "-partition-"
+
+_ENTITY = r"[-=:.A-Za-z0-9_]+"
+_NAMESPACE = re.compile(rf"{_ENTITY}/{_ENTITY}(?:/{_ENTITY})?")
+_PARTITION = re.compile(r"-partition-(0|[1-9][0-9]{0,9})\Z")
+_RANGE = re.compile(r"0x([0-9a-f]{8})_0x([0-9a-f]{8})")
+_PARTITION_MAX = (1 << 31) - 1
+
+
+class InvalidNameError(ValueError):
+    """A name of a topic, namespace or bundle that is not well formed."""
+
+
+class Domain(Enum):
+    """Whether the messages of a topic are stored; the first part of a full name."""
+
+    PERSISTENT = "persistent"
+    NON_PERSISTENT = "non-persistent"
+
+
+_DOMAINS = {domain.value: domain for domain in Domain}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicName:
+    """A topic's name in its parts; `cluster` is None except in v1 names.
+
+    v2: persistent://tenant/namespace/local; v1: persistent://tenant/cluster/namespace/local.
+    """
+
+    domain: Domain
+    tenant: str
+    cluster: str | None
+    namespace_portion: str
+    local: str
+
+    @property
+    def namespace(self) -> str:
+        """tenant/namespace, in v1 tenant/cluster/namespace."""
+        parts = (self.tenant, self.cluster, self.namespace_portion)
+        return "/".join(part for part in parts if part is not None)
+
+    @property
+    def full(self) -> str:
+        """The complete name, which is what is hashed."""
+        return f"{self.domain.value}://{self.namespace}/{self.local}"
+
+    @property
+    def partition(self) -> int | None:
+        """The partition's number, None for a topic that is no partition."""
+        return partition_of(self.local)
+
+
+def parse_topic(name: str) -> TopicName:
+    """The parts of a topic's name.
+
+    Short names are completed as Pulsar does: "t" and "tenant/ns/t" are persistent, "t" is in
+    public/default. Raises InvalidNameError for an unknown domain, a wrong number of parts, an
+    empty local name, or a tenant or namespace with characters other than letters, digits and -=:._
+    """
+    domain_text, separator, rest = _complete(name).partition("://")
+    domain = _DOMAINS.get(domain_text.lower())
+    if not separator or domain is None:
+        message = f"topic name must start with persistent:// or non-persistent://, got {name!r}"
+        raise InvalidNameError(message)
+    parts = rest.split("/", 3)
+    if len(parts) not in (3, 4) or not parts[-1].strip():
+        message = f"topic name must be domain://tenant/namespace/topic, got {name!r}"
+        raise InvalidNameError(message)
+    check_namespace("/".join(parts[:-1]))
+    return TopicName(
+        domain=domain,
+        tenant=parts[0],
+        cluster=parts[1] if len(parts) == 4 else None,  # noqa: PLR2004 four parts make a v1 name
+        namespace_portion=parts[-2],
+        local=parts[-1],
+    )
+
+
+def _complete(name: str) -> str:
+    if "://" in name:
+        return name
+    slashes = name.count("/")
+    if slashes == 0:
+        return f"persistent://public/default/{name}"
+    if slashes == 2:  # noqa: PLR2004 tenant/namespace/topic
+        return f"persistent://{name}"
+    message = f"short topic name must be topic or tenant/namespace/topic, got {name!r}"
+    raise InvalidNameError(message)
+
+
+def format_topic(namespace: str, local: str, domain: Domain = Domain.PERSISTENT) -> str:
+    """The full name of a topic of a namespace."""
+    return f"{domain.value}://{namespace}/{local}"
+
+
+def namespace_of_topic(full_name: str) -> str:
+    """The namespace of a *full* topic name, quickly: its characters are not checked.
+
+    Raises InvalidNameError when the name has no domain or too few parts.
+    """
+    parts = full_name.split("/", 5)
+    if len(parts) == 5 and not parts[1]:  # noqa: PLR2004 domain: "" tenant namespace topic
+        return f"{parts[2]}/{parts[3]}"
+    return parse_topic(full_name).namespace
+
+
+def partition_of(topic: str) -> int | None:
+    """The partition's number at the end of a topic's name, None without one.
+
+    "t-partition-01" is no partition, as in Pulsar: numbers have no leading zeros.
+    """
+    found = _PARTITION.search(topic)
+    if found is None or int(found[1]) > _PARTITION_MAX:
+        return None
+    return int(found[1])
+
+
+def format_partition(topic: str, partition: int) -> str:
+    """The name of one partition of a partitioned topic."""
+    return f"{topic}{PARTITION_INFIX}{partition}"
+
+
+def strip_partition(topic: str) -> str:
+    """The name of the partitioned topic that a partition belongs to; others are unchanged."""
+    if partition_of(topic) is None:
+        return topic
+    return topic[: topic.rindex(PARTITION_INFIX)]
+
+
+def is_namespace(text: str) -> bool:
+    """Whether the text is tenant/namespace (or, in v1, tenant/cluster/namespace)."""
+    return _NAMESPACE.fullmatch(text) is not None
+
+
+def check_namespace(text: str) -> str:
+    """The text itself when it is a namespace's name; else raises InvalidNameError."""
+    if not is_namespace(text):
+        message = (
+            "namespace must be tenant/namespace, of letters, digits and -=:._ only, "
+            f"got {text!r}: correct the name"
+        )
+        raise InvalidNameError(message)
+    return text
+
+
+def format_range(lower: int, upper: int) -> str:
+    """The text of a range, e.g. "0x00000000_0x40000000"."""
+    return f"0x{lower:08x}_0x{upper:08x}"
+
+
+def format_bundle(namespace: str, lower: int, upper: int) -> str:
+    """The full name of a bundle, e.g. "tenant/ns/0x00000000_0x40000000"."""
+    return f"{namespace}/0x{lower:08x}_0x{upper:08x}"
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """Lower and upper boundary of a range in its one written form, 0x%08x_0x%08x.
+
+    Lower is below upper, or both are 0xffffffff. Raises InvalidNameError otherwise; what operators
+    type (decimal, upper case) is read by `bundles.parse_range_leniently`.
+    """
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        message = f"bundle range must be written 0xLLLLLLLL_0xUUUUUUUU in lower case, got {text!r}"
+        raise InvalidNameError(message)
+    lower, upper = int(found[1], 16), int(found[2], 16)
+    if lower >= upper and lower != FULL_UPPER:
+        message = f"bundle range must not be empty or reversed, got {text!r}"
+        raise InvalidNameError(message)
+    return lower, upper
+
+
+def split_bundle_name(name: str) -> tuple[str, str]:
+    """Namespace and range text of a bundle's full name, neither checked.
+
+    Raises InvalidNameError without a "/".
+    """
+    namespace, separator, text = name.rpartition("/")
+    if not separator:
+        message = f"bundle name must be tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, got {name!r}"
+        raise InvalidNameError(message)
+    return namespace, text
+
+
+def parse_bundle(name: str) -> tuple[str, int, int]:
+    """Namespace, lower and upper boundary of a bundle's full name, all checked.
+
+    Raises InvalidNameError as `check_namespace` and `parse_range` do.
+    """
+    namespace, text = split_bundle_name(name)
+    lower, upper = parse_range(text)
+    return check_namespace(namespace), lower, upper
