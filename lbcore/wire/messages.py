@@ -46,6 +46,7 @@ class RejectReason(str, Enum):
     TOO_LARGE = "too_large"
     UNEQUAL_LENGTHS = "unequal_lengths"
     DUPLICATE_BUNDLE = "duplicate_bundle"
+    DUPLICATE_TOPIC = "duplicate_topic"
     MALFORMED_BUNDLE = "malformed_bundle"
     UNKNOWN_CLUSTER = "unknown_cluster"
     KEY_MISMATCH = "key_mismatch"
@@ -66,11 +67,15 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A message that can't be used: its reason, a sentence for people, and its bytes."""
+    """A message that can't be used: its reason, a sentence for people, and its bytes.
+
+    cluster: that of its key when it is one that is served, else "".
+    """
 
     reason: RejectReason
     detail: str
     raw: bytes
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +91,13 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """The driver's mark in one partition of broker-load: Kafka's clock went on."""
+    """The driver's mark in one partition of broker-load: Kafka's clock went on.
+
+    number: counts the driver's ticks, for people; nothing is judged by it.
+    """
 
     cluster: str
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

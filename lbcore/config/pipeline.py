@@ -1,0 +1,107 @@
+"""Settings of the streaming job: what it serves, and how often it does what.
+
+Decides nothing; `machines.balancer` and the job read it. Source: ours, with Pulsar's intervals as
+aliases.
+"""
+
+from dataclasses import dataclass
+
+from lbcore.config.setting import setting
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What the job serves, and the rhythm of its work."""
+
+    clusters: tuple[str, ...] = setting(
+        ("local",),
+        doc="Clusters that this job balances; messages of others are rejected.",
+    )
+    topic_prefix: str = setting(
+        "",
+        doc="Put before every topic's name, so that installations can share one Kafka.",
+    )
+    scorer_groups: int = setting(
+        2,
+        unit="groups",
+        minimum=1,
+        maximum=4_096,
+        doc="Groups into which a cluster's brokers are hashed; each costs about 1 ms a batch."
+        " As many as cores. Fixed for the life of a checkpoint.",
+    )
+    trigger_ms: int = setting(
+        1_000,
+        unit="ms",
+        minimum=50,
+        maximum=60_000,
+        doc="Shortest time between the starts of two micro-batches.",
+    )
+    max_offsets_per_trigger: int = setting(
+        20_000,
+        unit="messages",
+        minimum=100,
+        maximum=10_000_000,
+        doc="Most messages of one micro-batch; bounds the memory and time of catching up.",
+    )
+    decision_interval_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=100,
+        maximum=3_600_000,
+        dynamic=True,
+        doc="Time between decision cycles (unowned bundles are placed in each).",
+    )
+    shed_interval_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=100,
+        maximum=86_400_000,
+        pulsar="loadBalancerSheddingIntervalMinutes",
+        pulsar_default=60_000,
+        pulsar_factor=MINUTE_MS,
+        dynamic=True,
+        doc="Time between cycles that shed; a multiple of decision_interval_ms.",
+    )
+    split_interval_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=100,
+        maximum=86_400_000,
+        pulsar="loadBalancerSplitIntervalMinutes",
+        pulsar_default=60_000,
+        pulsar_factor=MINUTE_MS,
+        dynamic=True,
+        doc="Time between cycles that split; a multiple of decision_interval_ms.",
+    )
+    hit_period_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=0,
+        maximum=3_600_000,
+        pulsar_default=60_000,
+        dynamic=True,
+        doc="A broker's hit counters and per-cycle averages advance at most once in this time.",
+    )
+    load_history_interval_ms: int = setting(
+        60_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=3_600_000,
+        doc="Time between two rows of a broker in load_history.",
+    )
+    heartbeat_commit_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=600_000,
+        doc="With nothing to write, a commit this often says that the writer lives.",
+    )
+    tick_interval_ms: int = setting(
+        1_000,
+        unit="ms",
+        minimum=100,
+        maximum=60_000,
+        doc="Time between the driver's ticks on each partition of broker-load.",
+    )

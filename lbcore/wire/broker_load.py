@@ -1,0 +1,110 @@
+"""What comes on broker-load: ticks, heartbeats, and a broker's own load.
+
+Decides which of the three a message is: by its key a tick, without any field of load a heartbeat.
+Source: Pulsar's LocalBrokerData (4.0.8); tick, labels and draining are ours.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lbcore.wire import fields
+from lbcore.wire.envelope import Context, check_key, read_envelope
+from lbcore.wire.fields import Refusal
+from lbcore.wire.messages import (
+    RESOURCES,
+    TRAFFIC,
+    BrokerLoad,
+    Envelope,
+    Floats,
+    Heartbeat,
+    RejectReason,
+    Tick,
+)
+from lbcore.wire.rules import MAX_NUMBER, MIN_POSITIVE_LIMIT
+
+TICK_KEY = "~tick"
+COUNTS = ("numTopics", "numBundles", "numConsumers", "numProducers")
+URLS = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarServiceUrlTls")
+VERSIONS = ("brokerVersionString", "loadManagerClassName")
+LOAD_FIELDS = frozenset(
+    (*RESOURCES, *TRAFFIC, *COUNTS, *URLS, *VERSIONS, "advertisedListeners", "labels", "draining")
+)
+"""Any of these makes a load of a heartbeat."""
+
+MAX_LISTENERS = 100
+MAX_CAPACITY = 1e6
+
+
+def read_broker_load(message: Mapping[str, Any], context: Context) -> Tick | Heartbeat | BrokerLoad:
+    """A message of broker-load."""
+    if context.key.endswith(f"/{TICK_KEY}"):
+        check_key(context, TICK_KEY)
+        return Tick(cluster=context.cluster, number=fields.integer(message, "tick"))
+    envelope = read_envelope(message, context)
+    check_key(context, envelope.broker)
+    if LOAD_FIELDS.isdisjoint(message):
+        return Heartbeat(envelope=envelope)
+    return read_load(message, envelope, context.limits.max_text_chars)
+
+
+def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) -> BrokerLoad:
+    """A broker's load under Pulsar's field names; absent resources are unknown (limit -1)."""
+    usage, limit = _resources(message)
+    labels = fields.mapping(message, "labels", {})
+    return BrokerLoad(
+        envelope=envelope,
+        usage=usage,
+        limit=limit,
+        traffic=np.array([fields.number(message, field) for field in TRAFFIC]),
+        topic_count=fields.count(message, "numTopics"),
+        bundle_count=fields.count(message, "numBundles"),
+        consumer_count=fields.count(message, "numConsumers"),
+        producer_count=fields.count(message, "numProducers"),
+        web_service_url=fields.text(message, "webServiceUrl", max_chars, ""),
+        web_service_url_tls=fields.text(message, "webServiceUrlTls", max_chars, ""),
+        pulsar_service_url=fields.text(message, "pulsarServiceUrl", max_chars, ""),
+        pulsar_service_url_tls=fields.text(message, "pulsarServiceUrlTls", max_chars, ""),
+        advertised_listeners=_listeners(message, max_chars),
+        broker_version=fields.text(message, "brokerVersionString", max_chars, ""),
+        load_manager_class=fields.text(message, "loadManagerClassName", max_chars, ""),
+        failure_domain=fields.text(labels, "failureDomain", max_chars, ""),
+        capacity=fields.number(
+            labels, "capacity", minimum=MIN_POSITIVE_LIMIT, maximum=MAX_CAPACITY, default=1.0
+        ),
+        is_draining=fields.flag(message, "draining", default=False),
+    )
+
+
+def _resources(message: Mapping[str, Any]) -> tuple[Floats, Floats]:
+    pairs = np.array([_resource(message, field) for field in RESOURCES])
+    return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+def _resource(message: Mapping[str, Any], field: str) -> tuple[float, float]:
+    """Usage and limit; a limit <= 0 is unknown, and then the usage is not looked at by anybody."""
+    if field not in message:
+        return 0.0, -1.0
+    pair = fields.mapping(message, field)
+    named = {f"{field}.{part}": pair[part] for part in ("usage", "limit") if part in pair}
+    limit = fields.number(named, f"{field}.limit", minimum=-MAX_NUMBER)
+    if 0.0 < limit < MIN_POSITIVE_LIMIT:
+        detail = f"{field}.limit must be at least {MIN_POSITIVE_LIMIT} or not positive, got {limit}"
+        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+    least = 0.0 if limit > 0.0 else -MAX_NUMBER
+    return fields.number(named, f"{field}.usage", minimum=least), limit
+
+
+def _listeners(message: Mapping[str, Any], max_chars: int) -> Mapping[str, Mapping[str, str]]:
+    """Listener → its URLs by Pulsar's names (brokerServiceUrl, brokerHttpUrl, ...)."""
+    listeners = fields.mapping(message, "advertisedListeners", {})
+    if len(listeners) > MAX_LISTENERS:
+        detail = f"advertisedListeners must be at most {MAX_LISTENERS}, got {len(listeners)}"
+        raise Refusal(RejectReason.TOO_LARGE, detail)
+    return {
+        listener: {
+            kind: fields.text(urls, kind, max_chars) for kind in fields.mapping(listeners, listener)
+        }
+        for listener, urls in listeners.items()
+    }

@@ -1,0 +1,218 @@
+"""Readers of one JSON field each: the value in the right type and range, or a Refusal.
+
+Decides what counts as text, a whole number, a number, a flag and a column; not which fields a
+message has. A Refusal is raised here and caught in one place, `parse`, which makes it a value.
+Source: ours; a whole number may be written 3 or 3.0, as JSON Schema has it, and true is no number.
+"""
+
+import math
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from lbcore.wire.messages import Floats, RejectReason
+from lbcore.wire.rules import MAX_COUNT, MAX_INT64, MAX_NUMBER
+
+NAME_PATTERN = r"[^\s/~\x00-\x1f\x7f][^\s/\x00-\x1f\x7f]*"
+"""Names of clusters and brokers: no blank, slash or control character, no leading tilde."""
+
+_NAME = re.compile(NAME_PATTERN)
+_REQUIRED: Any = object()
+
+_SHORT = reprlib.Repr()  # bounded in depth too: a refused value may be nested a thousand deep
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+_SHORT.maxlevel = 2
+
+
+class Refusal(Exception):  # noqa: N818 a refusal is no error of ours, it becomes a value
+    """A message that can't be used; never leaves this package."""
+
+    def __init__(self, reason: RejectReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+def shown(value: Any) -> str:
+    """A value as an error message shows it, cut short."""
+    return _SHORT.repr(value)
+
+
+def _found(fields: Mapping[str, Any], name: str, default: Any) -> Any:
+    value = fields.get(name, default)
+    if value is _REQUIRED:
+        raise Refusal(RejectReason.MISSING_FIELD, f"{name} is missing; send it with every message")
+    return value
+
+
+def _wrong_type(name: str, wanted: str, value: Any) -> Refusal:
+    return Refusal(RejectReason.WRONG_TYPE, f"{name} must be {wanted}, got {shown(value)}")
+
+
+def text(fields: Mapping[str, Any], name: str, max_chars: int, default: Any = _REQUIRED) -> str:
+    """A string of at most max_chars characters that UTF-8 can hold."""
+    value = _found(fields, name, default)
+    if type(value) is not str:
+        raise _wrong_type(name, "a string", value)
+    if len(value) > max_chars:
+        detail = f"{name} must have at most {max_chars} characters, got {len(value)}"
+        raise Refusal(RejectReason.TOO_LARGE, detail)
+    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        raise _wrong_type(name, "a string without lone surrogates", value)
+    return value
+
+
+def name(fields: Mapping[str, Any], field: str, max_chars: int) -> str:
+    """A name of a cluster or a broker (NAME_PATTERN)."""
+    value = text(fields, field, max_chars)
+    if _NAME.fullmatch(value) is None:
+        detail = (
+            f"{field} must be a name without blanks and slashes that doesn't start with ~,"
+            f" got {shown(value)}"
+        )
+        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+    return value
+
+
+def nonempty(fields: Mapping[str, Any], field: str, max_chars: int) -> str:
+    """A string with at least one character."""
+    value = text(fields, field, max_chars)
+    if not value:
+        raise Refusal(RejectReason.OUT_OF_RANGE, f"{field} must not be empty")
+    return value
+
+
+def integer(
+    fields: Mapping[str, Any],
+    field: str,
+    *,
+    minimum: int = 0,
+    maximum: int = MAX_INT64,
+    default: Any = _REQUIRED,
+) -> int:
+    """A whole number within [minimum, maximum]."""
+    value = _found(fields, field, default)
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int:
+        if type(value) is float and not math.isfinite(value):
+            raise Refusal(RejectReason.NOT_FINITE, f"{field} must be finite, got {value}")
+        raise _wrong_type(field, "a whole number", value)
+    if value < 0 <= minimum:
+        raise Refusal(RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}")
+    if not minimum <= value <= maximum:
+        detail = f"{field} must be within [{minimum}, {maximum}], got {shown(value)}"
+        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+    return value
+
+
+def count(fields: Mapping[str, Any], field: str) -> int:
+    """A count, 0 where the field is absent."""
+    return integer(fields, field, maximum=MAX_COUNT, default=0)
+
+
+def number(
+    fields: Mapping[str, Any],
+    field: str,
+    *,
+    minimum: float = 0.0,
+    maximum: float = MAX_NUMBER,
+    default: Any = _REQUIRED,
+) -> float:
+    """A finite number within [minimum, maximum]."""
+    value = _found(fields, field, default)
+    if type(value) is not float and type(value) is not int:
+        raise _wrong_type(field, "a number", value)
+    if type(value) is float and not math.isfinite(value):
+        raise Refusal(RejectReason.NOT_FINITE, f"{field} must be finite, got {value}")
+    if value < 0 <= minimum:
+        raise Refusal(RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}")
+    if not minimum <= value <= maximum:
+        detail = f"{field} must be within [{minimum:g}, {maximum:g}], got {shown(value)}"
+        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+    return float(value)
+
+
+def flag(fields: Mapping[str, Any], field: str, default: Any = _REQUIRED) -> bool:
+    """True or false."""
+    value = _found(fields, field, default)
+    if type(value) is not bool:
+        raise _wrong_type(field, "true or false", value)
+    return value
+
+
+def mapping(fields: Mapping[str, Any], field: str, default: Any = _REQUIRED) -> Mapping[str, Any]:
+    """A JSON object."""
+    value = _found(fields, field, default)
+    if not isinstance(value, Mapping):
+        raise _wrong_type(field, "an object", value)
+    return value
+
+
+def column(fields: Mapping[str, Any], field: str, max_items: int) -> Sequence[Any]:
+    """A JSON array of at most max_items items."""
+    value = _found(fields, field, _REQUIRED)
+    if type(value) is not list:
+        raise _wrong_type(field, "an array", value)
+    if len(value) > max_items:
+        detail = f"{field} must have at most {max_items} items, got {len(value)}; send more parts"
+        raise Refusal(RejectReason.TOO_LARGE, detail)
+    return value
+
+
+def names(items: Sequence[Any], field: str, max_chars: int) -> tuple[str, ...]:
+    """The items as strings that are neither empty nor longer than max_chars; O(items)."""
+    if set(map(type, items)) - {str}:
+        wrong = next(item for item in items if type(item) is not str)
+        raise _wrong_type(f"an item of {field}", "a string", wrong)
+    sizes = list(map(len, items))
+    if sizes and (min(sizes) < 1 or max(sizes) > max_chars):
+        wrong = next(item for item in items if not 1 <= len(item) <= max_chars)
+        detail = f"an item of {field} must have 1 to {max_chars} characters, got {shown(wrong)}"
+        raise Refusal(RejectReason.TOO_LARGE if wrong else RejectReason.OUT_OF_RANGE, detail)
+    return tuple(items)
+
+
+def table(columns: Mapping[str, Sequence[Any]], rows: int, whole: frozenset[str]) -> Floats:
+    """Columns of numbers as float64[rows, columns], each finite and within [0, 1e18].
+
+    whole: names of the columns that hold whole numbers. O(rows × columns), on whole arrays; only
+    a table that is refused is searched for the value to name.
+    """
+    for field, values in columns.items():
+        if len(values) != rows:
+            detail = f"{field} has {len(values)} items and name has {rows}; send equal lengths"
+            raise Refusal(RejectReason.UNEQUAL_LENGTHS, detail)
+    types = set(map(type, chain.from_iterable(columns.values())))
+    if not types <= {int, float}:
+        raise _first_refusal(columns, whole)
+    try:
+        stats = np.array(list(columns.values()), dtype=np.float64).reshape(len(columns), rows)
+    except OverflowError:
+        raise _first_refusal(columns, whole) from None
+    if not bool(np.all((stats >= 0.0) & (stats <= MAX_NUMBER))):  # NaN compares false
+        raise _first_refusal(columns, whole)
+    if float in types:
+        counts = stats[[field in whole for field in columns]]
+        if not bool(np.all(counts == np.floor(counts))):
+            raise _first_refusal(columns, whole)
+    return np.ascontiguousarray(stats.T)
+
+
+def _first_refusal(columns: Mapping[str, Sequence[Any]], whole: frozenset[str]) -> Refusal:
+    """The refusal of the first wrong value; the slow path that finds the words."""
+    for field, values in columns.items():
+        for index, value in enumerate(values):
+            label = f"{field}[{index}]"
+            try:
+                if field in whole:
+                    integer({label: value}, label, maximum=int(MAX_NUMBER))
+                else:
+                    number({label: value}, label)
+            except Refusal as refusal:
+                return refusal
+    raise AssertionError("columns must hold a wrong value, got none")  # pragma: no cover

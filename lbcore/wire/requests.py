@@ -1,0 +1,78 @@
+"""What comes on acks, commands and audit: answers of brokers, and requests of people and services.
+
+Decides whether a request can be read; not whether its arguments suit its kind
+(`wire.commands`), because a request that can be read is refused to its sender, not to a table.
+Fields that mirror Pulsar bear Pulsar's names; those of commands and audit, which are ours, bear the
+names of the tables' columns. Source: ours.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lbcore.wire import fields
+from lbcore.wire.bundles import check_bundles
+from lbcore.wire.envelope import Context, check_key, read_envelope
+from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Command, RejectReason
+from lbcore.wire.rules import Limits
+
+MAX_TIMEOUT_MS = 86_400_000
+DEFAULT_TIMEOUT_MS = 30_000
+
+_OUTCOMES = {outcome.value: outcome for outcome in AckOutcome}
+
+
+def read_acks(message: Mapping[str, Any], context: Context) -> Acks:
+    """A message of acks; a bundle may be acknowledged more than once, in the order given."""
+    envelope = read_envelope(message, context)
+    check_key(context, envelope.broker)
+    items = fields.column(message, "acks", context.limits.max_bundles_per_message)
+    acks = tuple(_read_ack(item, context.limits) for item in items)
+    check_bundles(sorted({ack.bundle for ack in acks}))
+    return Acks(envelope=envelope, acks=acks)
+
+
+def _read_ack(item: Any, limits: Limits) -> Ack:
+    ack = fields.mapping({"an item of acks": item}, "an item of acks")
+    outcome = fields.text(ack, "outcome", limits.max_name_chars)
+    if outcome not in _OUTCOMES:
+        detail = f"outcome must be one of {sorted(_OUTCOMES)}, got {shown(outcome)}"
+        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+    return Ack(
+        bundle=fields.nonempty(ack, "bundle", limits.max_name_chars),
+        version_id=fields.integer(ack, "versionId", minimum=1),
+        outcome=_OUTCOMES[outcome],
+        reason=fields.text(ack, "reason", limits.max_text_chars, ""),
+    )
+
+
+def read_command(message: Mapping[str, Any], context: Context) -> Command:
+    """A message of commands."""
+    check_key(context)
+    limits = context.limits
+    return Command(
+        cluster=context.cluster,
+        command_id=fields.nonempty(message, "command_id", limits.max_name_chars),
+        kind=fields.nonempty(message, "kind", limits.max_name_chars),
+        arguments=fields.mapping(message, "arguments"),
+        principal=fields.text(message, "principal", limits.max_text_chars, ""),
+        address=fields.text(message, "address", limits.max_text_chars, ""),
+        timeout_ms=fields.integer(
+            message, "timeout_ms", maximum=MAX_TIMEOUT_MS, default=DEFAULT_TIMEOUT_MS
+        ),
+    )
+
+
+def read_audit(message: Mapping[str, Any], context: Context) -> AuditEntry:
+    """A message of audit."""
+    check_key(context)
+    limits = context.limits
+    return AuditEntry(
+        cluster=context.cluster,
+        principal=fields.text(message, "principal", limits.max_text_chars),
+        address=fields.text(message, "address", limits.max_text_chars),
+        action=fields.nonempty(message, "action", limits.max_text_chars),
+        is_allowed=fields.flag(message, "is_allowed"),
+        reason=fields.text(message, "reason", limits.max_text_chars, ""),
+        command_id=fields.text(message, "command_id", limits.max_name_chars, ""),
+    )

@@ -1,0 +1,66 @@
+"""What a parser accepts: the clusters that are served, the JSON decoder, and the largest sizes.
+
+Decides nothing; `parse` interprets it. The limits are declared as settings in `lbcore.config.wire`;
+here stands only which of them a parser needs, because wire and config don't know each other.
+Source: ours.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+SCHEMA = 1
+"""The schema that `format` writes; `parse` reads this one and, from 2 on, the one before it."""
+
+MAX_INT64 = 2**63 - 1
+MAX_COUNT = 2**53
+MAX_NUMBER = 1e18
+MIN_POSITIVE_LIMIT = 1e-9
+"""Below it, usage / limit could leave single precision, in which Pulsar computes percentages."""
+
+
+class Limits(Protocol):
+    """The largest sizes of a message; `lbcore.config.wire.Wire` has them as settings."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Longest value, bytes."""
+        ...
+
+    @property
+    def max_bundles_per_message(self) -> int:
+        """Most bundles in one part of a bundle-load, and most acks in one message."""
+        ...
+
+    @property
+    def max_topics_per_message(self) -> int:
+        """Most topics in one topic-load."""
+        ...
+
+    @property
+    def max_parts(self) -> int:
+        """Most parts of one bundle-load."""
+        ...
+
+    @property
+    def max_name_chars(self) -> int:
+        """Longest name of a cluster, broker, bundle, topic or command, characters."""
+        ...
+
+    @property
+    def max_text_chars(self) -> int:
+        """Longest other text (URLs, reasons), characters."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What `parse` accepts.
+
+    loads: turns text into JSON values; its errors are ValueError (json.loads, orjson.loads).
+    """
+
+    clusters: frozenset[str]
+    limits: Limits
+    loads: Callable[[str], Any] = json.loads
