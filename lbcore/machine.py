@@ -14,6 +14,19 @@ E = TypeVar("E", contravariant=True)
 F = TypeVar("F", covariant=True)
 
 
+class UnknownStateSchemaError(Exception):
+    """A state was packed under a schema that this code can't read."""
+
+    @classmethod
+    def of(cls, machine: str, found: object, known: int) -> "UnknownStateSchemaError":
+        """The error with what happened, why, and what to do next."""
+        return cls(
+            f"the state of {machine} has schema {found!r}, this code reads schema {known}: it was "
+            "written by another version; run that version, or rebuild the state from the tables "
+            "with `ballast state rebuild`"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Generic[S, F]):
     """What one step answers: the next state (None forgets the key), effects, and a wake-up time."""
@@ -35,5 +48,5 @@ class Machine(Protocol[S, E, F]):
         ...
 
     def unpack(self, chunks: Mapping[str, bytes]) -> S:
-        """The inverse of `pack`; raises UnknownStateSchema for a schema it can't read."""
+        """The inverse of `pack`; raises UnknownStateSchemaError for a schema it can't read."""
         ...

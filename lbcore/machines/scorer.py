@@ -1,0 +1,392 @@
+"""BrokerScorer: orders, de-duplicates and smooths the reports of one group of brokers.
+
+Decides which reports count: each is accepted, late, duplicate or rejected with a reason. Does not
+judge who lives (the balancer does, it sees every partition's clock) and moves nothing. First of
+the two operators; its one effect a batch is a GroupUpdate. Source: ours; the smoothing is Pulsar
+4.0.8's BrokerLoadData.update.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lbcore import packing
+from lbcore.machine import Step, UnknownStateSchemaError
+from lbcore.machines.group_update import (
+    TICK,
+    Arrivals,
+    BrokerReport,
+    BundleReport,
+    GroupUpdate,
+    Placed,
+    RejectedMessage,
+)
+from lbcore.wire.messages import (
+    Acks,
+    AuditEntry,
+    BrokerLoad,
+    BundleLoad,
+    Command,
+    Envelope,
+    Heartbeat,
+    Message,
+    Position,
+    Rejected,
+    RejectReason,
+    Tick,
+    Topic,
+    TopicLoad,
+)
+
+STATE_SCHEMA = 1
+_SUPERSEDED_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawMessage:
+    """A message as Kafka gave it."""
+
+    position: Position
+    key: bytes | None
+    value: bytes | None
+
+
+Parse: TypeAlias = Callable[[RawMessage], Message | Rejected]
+Smooth: TypeAlias = Callable[["Smoothed | None", BrokerLoad], "Smoothed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smoothed:
+    """A broker's smoothed load: weighted_max_ema 1.0 = 100 %, throughput_ema in bytes/s."""
+
+    weighted_max_ema: float
+    throughput_ema: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingParts:
+    """The parts so far of one bundle report: part → message."""
+
+    seq: int
+    parts: Mapping[int, RawMessage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTrack:
+    """What is remembered of one broker: its start, where each topic stands, its smoothed load."""
+
+    incarnation: str
+    superseded: tuple[str, ...] = ()
+    seqs: Mapping[str, int] = field(default_factory=dict)
+    smoothed: Smoothed | None = None
+    pending: PendingParts | None = None
+
+
+ScorerState: TypeAlias = Mapping[str, BrokerTrack]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one batch adds up to, while it is worked on."""
+
+    tracks: dict[str, BrokerTrack]
+    counts: Counter[str] = field(default_factory=Counter)
+    arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
+    loads: dict[str, BrokerReport] = field(default_factory=dict)
+    bundles: dict[str, BundleReport] = field(default_factory=dict)
+    placed: list[Placed] = field(default_factory=list)
+    rejected: list[RejectedMessage] = field(default_factory=list)
+    ends: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+class BrokerScorer:
+    """The Machine of one (cluster, broker group).
+
+    parse: bytes to a message or Rejected; percent: resource percentages of a load, float64[5];
+    smooth: the next smoothed load from the last one and a report.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: int,
+        parse: Parse,
+        percent: Callable[[BrokerLoad], "np.ndarray[Any, np.dtype[np.float64]]"],
+        smooth: Smooth,
+    ) -> None:
+        self._group = group
+        self._parse = parse
+        self._percent = percent
+        self._smooth = smooth
+
+    def step(
+        self, state: ScorerState | None, events: Sequence[RawMessage], now_ms: int
+    ) -> Step[ScorerState, GroupUpdate]:
+        """Take in one micro-batch. O(messages); the order of `events` doesn't matter."""
+        del now_ms  # reports are judged by Kafka's time and order alone
+        batch = _Batch(tracks=dict(state or {}))
+        for event in sorted(events, key=_order):
+            self._take(batch, event)
+        return Step(state=batch.tracks, effects=[self._update(batch)])
+
+    def pack(self, state: ScorerState) -> Mapping[str, bytes]:
+        """One chunk; see `packing`."""
+        return {"brokers": _pack_tracks(state)}
+
+    def unpack(self, chunks: Mapping[str, bytes]) -> ScorerState:
+        """The inverse of `pack`. Raises UnknownStateSchemaError."""
+        return _unpack_tracks(chunks["brokers"])
+
+    def _take(self, batch: _Batch, event: RawMessage) -> None:
+        at = event.position
+        ends = batch.ends.setdefault(at.topic, {})
+        ends[at.partition] = max(ends.get(at.partition, 0), at.offset + 1)
+        message = self._parse(event)
+        if isinstance(message, Rejected):
+            self._reject(batch, event, message)
+        elif isinstance(message, Tick):
+            batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, ""))
+        elif isinstance(message, Command | AuditEntry):
+            batch.placed.append(Placed(position=at, message=message))
+            batch.counts["accepted"] += 1
+        else:
+            self._take_report(batch, event, message)
+
+    def _take_report(
+        self,
+        batch: _Batch,
+        event: RawMessage,
+        message: Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks,
+    ) -> None:
+        track = _follow_incarnation(batch.tracks, message.envelope)
+        if track is None:
+            batch.counts["late"] += 1
+            return
+        at = event.position
+        if isinstance(message, Heartbeat | BrokerLoad):
+            broker = message.envelope.broker
+            batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, broker))
+        if isinstance(message, BundleLoad):
+            self._take_part(batch, track, event, message)
+            return
+        verdict = _judge_seq(track, message)
+        batch.counts[verdict] += 1
+        if verdict != "accepted":
+            return
+        batch.tracks[message.envelope.broker] = _advance(track, message)
+        if isinstance(message, BrokerLoad):
+            self._take_load(batch, event, message)
+        elif isinstance(message, TopicLoad | Acks):
+            batch.placed.append(Placed(position=at, message=message))
+
+    def _take_load(self, batch: _Batch, event: RawMessage, load: BrokerLoad) -> None:
+        broker = load.envelope.broker
+        track = batch.tracks[broker]
+        smoothed = self._smooth(track.smoothed, load)
+        batch.tracks[broker] = replace(track, smoothed=smoothed)
+        batch.loads[broker] = BrokerReport(
+            load=load,
+            percent=self._percent(load),
+            weighted_max_ema=smoothed.weighted_max_ema,
+            throughput_ema=smoothed.throughput_ema,
+            reported_ms=event.position.timestamp_ms,
+        )
+
+    def _take_part(
+        self, batch: _Batch, track: BrokerTrack, event: RawMessage, message: BundleLoad
+    ) -> None:
+        seq, broker = message.envelope.seq, message.envelope.broker
+        done = track.seqs.get(Topic.BUNDLE_LOAD.value, -1)
+        pending = track.pending
+        open_seq = pending.seq if pending else done
+        is_repeated = seq == done or (
+            pending and seq == pending.seq and message.part in pending.parts
+        )
+        if is_repeated or seq < open_seq:
+            batch.counts["duplicate" if is_repeated else "late"] += 1
+            return
+        batch.counts["accepted"] += 1
+        if pending and seq > pending.seq:
+            self._reject_incomplete(batch, pending)
+            pending = None
+        parts = {**(pending.parts if pending else {}), message.part: event}
+        if len(parts) < message.parts:
+            batch.tracks[broker] = replace(track, pending=PendingParts(seq=seq, parts=parts))
+            return
+        batch.tracks[broker] = replace(
+            track, pending=None, seqs={**track.seqs, Topic.BUNDLE_LOAD.value: seq}
+        )
+        self._complete(batch, parts)
+
+    def _complete(self, batch: _Batch, parts: Mapping[int, RawMessage]) -> None:
+        messages = [self._parse(parts[part]) for part in sorted(parts)]
+        loads = [message for message in messages if isinstance(message, BundleLoad)]
+        last = loads[-1].envelope
+        batch.bundles[last.broker] = BundleReport(
+            broker=last.broker,
+            incarnation=last.incarnation,
+            names=[name for load in loads for name in load.names],
+            stats=np.concatenate([load.stats for load in loads]),
+            reported_ms=max(event.position.timestamp_ms for event in parts.values()),
+        )
+
+    def _reject(self, batch: _Batch, event: RawMessage, rejected: Rejected) -> None:
+        batch.counts["rejected"] += 1
+        batch.rejected.append(
+            RejectedMessage(
+                position=event.position,
+                cluster=_cluster_of(event.key),
+                rejected=rejected,
+            )
+        )
+
+    def _reject_incomplete(self, batch: _Batch, pending: PendingParts) -> None:
+        for part in sorted(pending.parts):
+            event = pending.parts[part]
+            detail = (
+                f"part {part} of report {pending.seq} waited for {_missing(pending, self._parse)} "
+                "when a newer report began; send every part of a report before the next one"
+            )
+            rejected = Rejected(
+                reason=RejectReason.MISSING_PART, detail=detail, raw=event.value or b""
+            )
+            self._reject(batch, event, rejected)
+
+    def _update(self, batch: _Batch) -> GroupUpdate:
+        seen = {name for *_, name in batch.arrivals if name}
+        seen.update(batch.loads, batch.bundles)
+        seen.update(
+            placed.message.envelope.broker
+            for placed in batch.placed
+            if isinstance(placed.message, Acks | TopicLoad)
+        )
+        brokers = tuple(sorted(seen))
+        index = {name: i for i, name in enumerate(brokers)}
+        rows = [(p, o, t, index.get(name, TICK)) for p, o, t, name in batch.arrivals]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+        return GroupUpdate(
+            group=self._group,
+            brokers=brokers,
+            incarnations=tuple(batch.tracks[name].incarnation for name in brokers),
+            arrivals=Arrivals(
+                partition=columns[0],
+                offset=columns[1],
+                timestamp_ms=columns[2],
+                broker=columns[3],
+            ),
+            loads=tuple(batch.loads[name] for name in sorted(batch.loads)),
+            bundles=tuple(batch.bundles[name] for name in sorted(batch.bundles)),
+            placed=tuple(batch.placed),
+            rejected=tuple(batch.rejected),
+            counts=dict(sorted(batch.counts.items())),
+            ends=batch.ends,
+        )
+
+
+def _order(event: RawMessage) -> tuple[str, int, int]:
+    at = event.position
+    return (at.topic, at.partition, at.offset)
+
+
+def _cluster_of(key: bytes | None) -> str:
+    return (key or b"").split(b"/", 1)[0].decode(errors="replace")
+
+
+def _missing(pending: PendingParts, parse: Parse) -> str:
+    message = parse(next(iter(pending.parts.values())))
+    total = message.parts if isinstance(message, BundleLoad) else len(pending.parts)
+    return f"{total - len(pending.parts)} of {total} parts"
+
+
+def _follow_incarnation(tracks: dict[str, BrokerTrack], envelope: Envelope) -> BrokerTrack | None:
+    """The broker's track under this incarnation, or None when the incarnation is superseded."""
+    track = tracks.get(envelope.broker)
+    if track is None:
+        track = BrokerTrack(incarnation=envelope.incarnation)
+    elif envelope.incarnation in track.superseded:
+        return None
+    elif envelope.incarnation != track.incarnation:
+        superseded = (*track.superseded, track.incarnation)[-_SUPERSEDED_KEPT:]
+        track = BrokerTrack(incarnation=envelope.incarnation, superseded=superseded)
+    tracks[envelope.broker] = track
+    return track
+
+
+def _topic_of(message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> str:
+    if isinstance(message, TopicLoad):
+        return f"{Topic.TOPIC_LOAD.value}/{message.bundle}"
+    return Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
+
+
+def _judge_seq(track: BrokerTrack, message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> str:
+    last = track.seqs.get(_topic_of(message), -1)
+    if message.envelope.seq > last:
+        return "accepted"
+    return "duplicate" if message.envelope.seq == last else "late"
+
+
+def _advance(track: BrokerTrack, message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> BrokerTrack:
+    if isinstance(message, TopicLoad):
+        return track  # ordered by the balancer, per bundle: no state a bundle here
+    return replace(track, seqs={**track.seqs, _topic_of(message): message.envelope.seq})
+
+
+def _pack_tracks(state: ScorerState) -> bytes:
+    raws: list[bytes] = []
+    plain = {name: _plain_track(state[name], raws) for name in sorted(state)}
+    raw = np.frombuffer(b"".join(raws), dtype=np.uint8)
+    return packing.pack({"schema": STATE_SCHEMA, "brokers": plain}, {"raw": raw})
+
+
+def _plain_track(track: BrokerTrack, raws: list[bytes]) -> list[Any]:
+    smoothed = track.smoothed
+    emas = [smoothed.weighted_max_ema, smoothed.throughput_ema] if smoothed else None
+    pending = None
+    if track.pending:
+        parts = []
+        for part, event in sorted(track.pending.parts.items()):
+            key, value = event.key or b"", event.value or b""
+            at = event.position
+            place = [at.topic, at.partition, at.offset, at.timestamp_ms]
+            parts.append([part, place, len(key), len(value)])
+            raws += [key, value]
+        pending = [track.pending.seq, parts]
+    return [track.incarnation, track.superseded, dict(track.seqs), emas, pending]
+
+
+def _unpack_tracks(blob: bytes) -> ScorerState:
+    plain, arrays = packing.unpack(blob)
+    if plain["schema"] != STATE_SCHEMA:
+        raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)
+    raw = memoryview(arrays["raw"].tobytes())
+    tracks = {}
+    for name, (incarnation, superseded, seqs, emas, pending) in plain["brokers"].items():
+        smoothed = Smoothed(weighted_max_ema=emas[0], throughput_ema=emas[1]) if emas else None
+        kept, raw = _unpack_pending(pending, raw)
+        tracks[name] = BrokerTrack(
+            incarnation=incarnation,
+            superseded=tuple(superseded),
+            seqs=seqs,
+            smoothed=smoothed,
+            pending=kept,
+        )
+    return tracks
+
+
+def _unpack_pending(
+    pending: Sequence[Any] | None, raw: memoryview
+) -> tuple[PendingParts | None, memoryview]:
+    if pending is None:
+        return None, raw
+    parts = {}
+    for part, (topic, partition, offset, timestamp_ms), key_size, value_size in pending[1]:
+        position = Position(
+            topic=topic, partition=partition, offset=offset, timestamp_ms=timestamp_ms
+        )
+        key, value = bytes(raw[:key_size]), bytes(raw[key_size : key_size + value_size])
+        parts[part] = RawMessage(position=position, key=key, value=value)
+        raw = raw[key_size + value_size :]
+    return PendingParts(seq=pending[0], parts=parts), raw
