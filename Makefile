@@ -1,0 +1,73 @@
+# Ballast: everything a user or a developer types. `make help` is made from the ## comments below.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+ARGS ?=
+PYTEST_ARGS ?=
+
+bin := $(VENV)/bin
+quick_tests := tests/tidy tests/unit tests/property
+all_tests := $(quick_tests) tests/golden tests/conformance tests/sim tests/integration
+lock_with = $(bin)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	--no-header --no-annotate --upgrade
+existing = $(wildcard $(1))
+
+.PHONY: help run test test-long check format bench lock setup setup-dev clean distclean python
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo 'make run ARGS="--brokers 10 --bundles 1000 --kill broker-3@60" passes arguments on;'
+	@echo '$(bin)/ballast run-local --help lists them all.'
+
+run: setup ## Start everything on this machine: Kafka, Spark, lookup service, simulated brokers
+	@$(bin)/ballast run-local $(ARGS)
+
+test: setup-dev ## Run every test that fits in 20 minutes, the real Kafka, Spark and Delta included
+	@$(bin)/python -m pytest -m "not long" $(call existing,$(all_tests)) $(PYTEST_ARGS)
+
+test-long: setup-dev ## Run every test, also those that take the protocol's full durations
+	@$(bin)/python -m pytest $(call existing,$(all_tests)) $(PYTEST_ARGS)
+
+check: setup-dev ## Check format, lint, types, import contracts and the quick tests (< 2 minutes)
+	@$(bin)/ruff format --check --quiet .
+	@$(bin)/ruff check --quiet .
+	@$(bin)/mypy
+	@$(bin)/lint-imports
+	@$(bin)/python -m pytest $(call existing,$(quick_tests)) $(PYTEST_ARGS)
+
+format: setup-dev ## Format the code and fix what the linter can fix
+	@$(bin)/ruff check --fix --quiet . || true
+	@$(bin)/ruff format .
+
+bench: setup-dev ## Measure batches, lookups and the planner on this machine; writes JSON
+	@$(bin)/python -m tests.bench $(ARGS)
+
+lock: setup-dev ## Choose the newest versions that pyproject.toml allows and write the lock files
+	@$(bin)/python -m pip install --quiet uv
+	@echo 'setuptools>=77' | $(lock_with) --output-file requirements-build.lock -
+	@$(lock_with) --output-file requirements.lock pyproject.toml
+	@$(lock_with) --output-file requirements-dev.lock --constraint requirements.lock --group dev pyproject.toml
+
+setup: python ## Set up what a run needs: packages and jars (run and test do it by themselves)
+	@$(PYTHON) -m jobs.prepare run --venv "$(VENV)"
+
+setup-dev: python ## Set up what tests and checks need as well
+	@$(PYTHON) -m jobs.prepare dev --venv "$(VENV)"
+
+clean: ## Remove the state of runs (tables, topics, logs) and caches; keep the set-up
+	@rm -rf var build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find jobs lbcore tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## Remove the set-up too
+	@rm -rf "$(VENV)" "$(VENV).setup-lock"
+
+python:
+	@test -n "$(PYTHON)" || { printf 'error: no Python 3.10 or newer was found\n  why: python3 and python3.10 to 3.13 are not on the PATH, or older\n next: install one, or name it: make PYTHON=/path/to/python3 ...\n' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { printf 'error: %s is older than Python 3.10\n  why: Ballast needs Python 3.10 or newer\n next: name a newer one: make PYTHON=/path/to/python3 ...\n' "$(PYTHON)" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { printf 'error: %s has no venv module\n  why: some systems package it separately\n next: install it (Debian, Ubuntu: apt-get install python3-venv)\n' "$(PYTHON)" >&2; exit 1; }

@@ -1,0 +1,71 @@
+"""What must be true before set-up or a process starts: room on the disk, free ports, a new Python.
+
+Decides nothing: each check passes silently or raises CommandError with the next step. Standard
+library only. Source: ours.
+"""
+
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+from jobs.console import CommandError
+
+OLDEST_PYTHON = (3, 10)
+_MB = 1_000_000
+
+
+def check_python(version: tuple[int, int]) -> None:
+    """Raise unless `version` (major, minor) is new enough."""
+    if version < OLDEST_PYTHON:
+        raise CommandError(
+            f"Python {version[0]}.{version[1]} is too old",
+            why=f"Ballast needs Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer",
+            next_step="run make with PYTHON=/path/to/a/newer/python3, or install one",
+        )
+
+
+def check_disk(folder: Path, needed_bytes: int) -> None:
+    """Raise unless the disk of `folder` (or of its nearest parent that exists) has the room."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free_bytes = shutil.disk_usage(place).free
+    if free_bytes < needed_bytes:
+        raise CommandError(
+            f"the disk of {place} is too full",
+            why=f"{needed_bytes // _MB} MB are needed, {free_bytes // _MB} MB are free",
+            next_step="free some space there, or set VENV to a folder on another disk",
+        )
+
+
+def check_port(port: int, user: str) -> None:
+    """Raise when something else listens on the loopback port that `user` needs."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as cause:
+            raise CommandError(
+                f"port {port}, which {user} needs, is taken",
+                why=str(cause),
+                next_step=f"end the process that listens on it (see `ss -ltnp 'sport = :{port}'`), "
+                "or choose another port",
+            ) from None
+
+
+def free_ports(count: int) -> list[int]:
+    """Different loopback ports that nobody listens on at this moment."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def running_python() -> tuple[int, int]:
+    """The version of the Python that runs this."""
+    return sys.version_info[0], sys.version_info[1]

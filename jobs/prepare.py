@@ -1,0 +1,246 @@
+"""Sets everything up that a run or the tests need; what is done already is skipped.
+
+Decides which steps are due: the virtual environment, its packages, the project itself, Java, the
+jars. `make` calls it with the system's Python, so it uses the standard library only. Each step
+leaves its note last, so an interrupted one is simply done again. Source: ours.
+
+    python3 -m jobs.prepare run|dev
+"""
+
+import argparse
+import fcntl
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.adapters.jars import (
+    LOCK_PATH,
+    JarStore,
+    default_store,
+    fetch_jars,
+    is_complete,
+    store_path,
+)
+from jobs.adapters.java import Java, find_java
+from jobs.adapters.preflight import check_disk, check_python, running_python
+from jobs.adapters.progress import last_lines, run_with_progress
+from jobs.console import CommandError, Exit, complain, note
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
+BUILD_LOCK = "requirements-build.lock"
+_PACKAGES_BYTES = 3_500_000_000
+_JARS_BYTES = 300_000_000
+_OFFLINE = re.compile(
+    r"NewConnectionError|Failed to establish|NameResolution|Temporary failure|"
+    r"timed out|ProxyError|Network is unreachable|No matching distribution",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A virtual environment that set-up fills, and the checkout it fills it for."""
+
+    root: Path
+    venv: Path
+
+    @property
+    def python(self) -> Path:
+        """Its Python."""
+        return self.venv / "bin" / "python"
+
+    @property
+    def jars(self) -> JarStore:
+        """Its jars, unless BALLAST_JARS names other ones."""
+        return (
+            default_store()
+            if os.environ.get("BALLAST_JARS")
+            else JarStore(root=store_path(self.venv))
+        )
+
+    def stamp(self, step: str) -> Path:
+        """The note that a step was finished; it holds a digest of what the step depends on."""
+        return self.venv / "share" / "ballast" / f"{step}.done"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prepare for `run` or for `dev` (tests and checks too); returns the exit code."""
+    parser = argparse.ArgumentParser(prog="prepare", description="Set Ballast up.")
+    parser.add_argument("purpose", choices=sorted(LOCKS))
+    parser.add_argument("--venv", default=os.environ.get("VENV") or ".venv", type=Path)
+    args = parser.parse_args(argv)
+    place = Place(root=ROOT, venv=(ROOT / args.venv).absolute())
+    try:
+        with _alone(place):
+            prepare(place, args.purpose)
+    except CommandError as error:
+        complain(error, as_json=False)
+        return error.exit_code
+    except KeyboardInterrupt:
+        note("set-up: interrupted; the same command goes on where it stopped")
+        return 130
+    return Exit.DONE
+
+
+def prepare(place: Place, purpose: str) -> None:
+    """Carry out every step that is not done yet; raises CommandError at the first that can't be."""
+    check_python(running_python())
+    java = find_java()
+    started_s = time.monotonic()
+    steps = (
+        ("virtual environment", lambda: make_venv(place)),
+        ("packages", lambda: install_packages(place, purpose)),
+        ("ballast itself", lambda: install_project(place)),
+        ("jars of Kafka, Spark and Delta", lambda: install_jars(place, java)),
+    )
+    done = [name for name, step in steps if _timed(name, step)]
+    if done:
+        note(f"set-up: ready after {time.monotonic() - started_s:.0f} s")
+
+
+def make_venv(place: Place) -> bool:
+    """Make the virtual environment; False when a working one is there (also one of the user's)."""
+    if _is_working(place.python):
+        return False
+    note(f"set-up: virtual environment in {place.venv}")
+    check_disk(place.venv, _PACKAGES_BYTES)
+    venv.EnvBuilder(clear=True, symlinks=True, with_pip=True).create(place.venv)
+    return True
+
+
+def install_packages(place: Place, purpose: str) -> bool:
+    """Install exactly the locked packages, hashes checked; False when they are all there."""
+    locks = [place.root / name for name in (BUILD_LOCK, LOCKS[purpose])]
+    digest = _digest(locks)
+    larger = _digest([place.root / BUILD_LOCK, place.root / LOCKS["dev"]])
+    if _read(place.stamp("packages")) in (digest, larger):
+        return False
+    note(f"set-up: packages of {LOCKS[purpose]} (the largest, pyspark, is 460 MB)")
+    check_disk(place.venv, _PACKAGES_BYTES)
+    for lock in locks:  # what builds the packages comes first, from its own lock
+        _pip(place, "--require-hashes", "--requirement", str(lock))
+    _write_stamp(place.stamp("packages"), digest)
+    return True
+
+
+def install_project(place: Place) -> bool:
+    """Put `ballast` on the path of the virtual environment; False when it is there."""
+    digest = _digest([place.root / "pyproject.toml"], str(place.root))
+    if _read(place.stamp("project")) == digest:
+        return False
+    note("set-up: the command ballast")
+    _pip(place, "--no-deps", "--editable", str(place.root))
+    _write_stamp(place.stamp("project"), digest)
+    return True
+
+
+def install_jars(place: Place, java: Java) -> bool:
+    """Fetch and check the jars; False when they are there."""
+    lock_text = LOCK_PATH.read_text()
+    if is_complete(place.jars, lock_text):
+        return False
+    note("set-up: jars of Kafka, Spark's Kafka connector and Delta (110 MB)")
+    check_disk(place.jars.root, _JARS_BYTES)
+    ivy_jars = sorted(place.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"))
+    if not ivy_jars:
+        raise CommandError(
+            "pyspark's Ivy is missing",
+            why=f"no pyspark/jars/ivy-*.jar under {place.venv}",
+            next_step=f"remove {place.stamp('packages')} and run the same command again",
+        )
+    mirror = os.environ.get("BALLAST_JAR_MIRROR", "")
+    fetch_jars(place.jars, lock_text, java=java.command, ivy_jar=ivy_jars[-1], mirror=mirror)
+    return True
+
+
+def _pip(place: Place, *arguments: str) -> None:
+    command = [str(place.python), "-m", "pip", "install", "--no-build-isolation", *arguments]
+    log_path = place.venv / "share" / "ballast" / "pip.log"
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    code = run_with_progress(
+        command, log_path=log_path, progress_of=progress_of_pip, environment=environment
+    )
+    if code:
+        raise _explain_pip(log_path, code)
+
+
+def progress_of_pip(line: str) -> str | None:
+    """What a user sees of a line of pip's output: downloads, builds and the installation."""
+    found = re.match(r"\s*Downloading (?:\S+/)?(\S+?)(?:\.metadata)? \((.+)\)$", line)
+    if found:
+        is_small = found.group(2).endswith(("kB", "bytes"))
+        return None if is_small else f"downloading {found.group(1)} ({found.group(2)})"
+    found = re.match(r"\s*(Building wheels? for|Installing) (collected packages|[^:]+)", line)
+    return f"{found.group(1).lower()} {found.group(2)}" if found else None
+
+
+def _explain_pip(log_path: Path, code: int) -> CommandError:
+    why = last_lines(log_path) or f"pip ended with code {code}"
+    text = log_path.read_text(errors="replace")
+    if "No space left" in text:
+        next_step = "free some space and run the same command again"
+    elif _OFFLINE.search(text):
+        next_step = (
+            "check the network (pip's own settings, such as PIP_INDEX_URL, name a mirror) and run "
+            "the same command again; it goes on where it stopped"
+        )
+    else:
+        next_step = f"read {log_path}, then run the same command again"
+    return CommandError("the packages could not be installed", why=why, next_step=next_step)
+
+
+def _timed(name: str, step: Callable[[], bool]) -> bool:
+    started_s = time.monotonic()
+    if not step():
+        return False
+    note(f"    {name}: done in {time.monotonic() - started_s:.0f} s")
+    return True
+
+
+@contextmanager
+def _alone(place: Place) -> Iterator[None]:
+    """Keep a second set-up of the same environment waiting until this one is done."""
+    lock_path = place.venv.with_name(f"{place.venv.name}.setup-lock")
+    lock_path.parent.mkdir(parents=True, exist_ok=True)
+    with lock_path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            note("set-up: another one is at work, waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _is_working(python: Path) -> bool:
+    if not python.exists():
+        return False
+    probe = "import sys, pip; sys.exit(sys.version_info < (3, 10))"
+    return subprocess.run([python, "-c", probe], check=False, capture_output=True).returncode == 0  # noqa: S603 (the user's own Python)
+
+
+def _digest(paths: Sequence[Path], *words: str) -> str:
+    digest = hashlib.sha256("\0".join(words).encode())
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _write_stamp(path: Path, digest: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(digest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
