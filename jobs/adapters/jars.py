@@ -150,11 +150,11 @@ class _Counter:
         self._seen = 0
 
     def __call__(self, line: str) -> str | None:
-        found = re.search(r"\[SUCCESSFUL \] \S+!(\S+) ", line)
+        found = re.search(r"\[SUCCESSFUL \] \S+#(\S+);(\S+)!", line)
         if found is None:
             return None
         self._seen += 1
-        return f"[{self._seen}/{self._total}] {found.group(1)}"
+        return f"[{self._seen}/{self._total}] {found.group(1)} {found.group(2)}"
 
 
 def _parse_line(words: Sequence[str], number: int) -> Jar:
