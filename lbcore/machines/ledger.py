@@ -1,0 +1,270 @@
+"""The ledger: every bundle's ownership record and load averages as arrays, in name order.
+
+Decides nothing; `balancer` works on it. Names order by namespace and lower boundary, because a
+range's text has a fixed width. Rows move when bundles are added, so nothing outside keeps a row
+from one batch to the next. Source: ours.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore import packing
+from lbcore.machine import UnknownStateSchemaError
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+
+STATE_SCHEMA = 1
+NOBODY = -1
+
+STATES = tuple(State)
+CAUSES = tuple(Cause)
+STATE_CODE = {state: code for code, state in enumerate(STATES)}
+CAUSE_CODE = {cause: code for code, cause in enumerate(CAUSES)}
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One start of a broker."""
+
+    broker: str
+    incarnation: str
+
+
+@dataclass(slots=True)
+class Instances:
+    """All starts of brokers that a record may name; an id stays valid for ever."""
+
+    rows: list[Instance] = field(default_factory=list)
+    ids: dict[Instance, int] = field(default_factory=dict)
+
+    def id_of(self, broker: str, incarnation: str) -> int:
+        """The id of this start, given on first use; NOBODY for no broker."""
+        if not broker:
+            return NOBODY
+        instance = Instance(broker=broker, incarnation=incarnation)
+        if instance not in self.ids:
+            self.ids[instance] = len(self.rows)
+            self.rows.append(instance)
+        return self.ids[instance]
+
+    def of(self, instance_id: int) -> tuple[str, str]:
+        """Broker and incarnation; two empty texts for NOBODY."""
+        if instance_id == NOBODY:
+            return "", ""
+        instance = self.rows[instance_id]
+        return instance.broker, instance.incarnation
+
+
+_COLUMNS: Mapping[str, tuple[str, Any]] = {
+    "state": ("u1", STATE_CODE[State.INIT]),
+    "cause": ("u1", 0),
+    "version": ("<i8", 0),
+    "source": ("<i4", NOBODY),
+    "destination": ("<i4", NOBODY),
+    "at_ms": ("<i8", 0),
+    "moved_ms": ("<i8", 0),
+    "closing_ms": ("<i8", 0),
+}
+_LOAD_COLUMNS: Mapping[str, tuple[str, Any]] = {
+    "short": ("<f8", 0.0),
+    "long": ("<f8", 0.0),
+    "samples": ("<i4", 0),
+    "topics": ("<i8", 0),
+    "sessions": ("<i8", 0),
+    "reported_ms": ("<i8", 0),
+}
+_WIDE = frozenset({"short", "long"})
+
+
+class Ledger:
+    """Bundles in name order, m rows.
+
+    state, cause: codes of STATES and CAUSES. version: of the record, 0 = none yet. source,
+    destination: instance ids. at_ms: when the record was written; moved_ms: when the bundle last
+    got another owner; closing_ms: when its source last said that it is closing it.
+    short, long: float64[m, 4] averages; samples: how many; topics, sessions: as last reported.
+    Extra of a record that few have stands in dicts by name: children (of a split) and origins
+    (decision and command behind a transition in flight).
+    """
+
+    names: list[str]
+    state: Array
+    cause: Array
+    version: Array
+    source: Array
+    destination: Array
+    at_ms: Array
+    moved_ms: Array
+    closing_ms: Array
+    short: Array
+    long: Array
+    samples: Array
+    topics: Array
+    sessions: Array
+    reported_ms: Array
+
+    ARRAYS: ClassVar[tuple[str, ...]] = (*_COLUMNS, *_LOAD_COLUMNS)
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.instances = Instances()
+        self.children: dict[str, dict[str, str]] = {}
+        self.origins: dict[str, tuple[str, str]] = {}
+        self.names = []
+        self.index: dict[str, int] = {}
+        for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+            setattr(self, name, np.empty((0, 4) if name in _WIDE else 0, dtype=dtype))
+
+    def copy(self) -> "Ledger":
+        """An independent copy: what is done to it is not seen here. O(m)."""
+        other = Ledger(self.cluster)
+        other.instances = Instances(list(self.instances.rows), dict(self.instances.ids))
+        other.children = dict(self.children)
+        other.origins = dict(self.origins)
+        other.names, other.index = self.names, self.index  # replaced as a whole, never changed
+        for name in self.ARRAYS:
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Add bundles without a record (Init, version 0). O(m log m)."""
+        fresh = sorted(set(names) - self.index.keys())
+        if not fresh:
+            return
+        merged = [*self.names, *fresh]
+        order = sorted(range(len(merged)), key=merged.__getitem__)
+        for name, (dtype, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+            old = getattr(self, name)
+            new = np.full((len(fresh), *old.shape[1:]), default, dtype=dtype)
+            setattr(self, name, np.concatenate([old, new])[order])
+        self._name(merged[i] for i in order)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Forget bundles whole. O(m)."""
+        gone = set(names)
+        kept = [row for row, name in enumerate(self.names) if name not in gone]
+        for name in self.ARRAYS:
+            setattr(self, name, getattr(self, name)[kept])
+        for name in gone:
+            self.children.pop(name, None)
+            self.origins.pop(name, None)
+        self._name(self.names[row] for row in kept)
+
+    def _name(self, names: Iterable[str]) -> None:
+        self.names = list(names)
+        self.index = {name: row for row, name in enumerate(self.names)}
+
+    def record(self, name: str) -> OwnershipRecord | None:
+        """The bundle's record; None when there is no such bundle or no record yet."""
+        row = self.index.get(name)
+        return None if row is None or self.version[row] == 0 else self.record_at(row)
+
+    def record_at(self, row: int) -> OwnershipRecord:
+        """The record of a row."""
+        name = self.names[row]
+        source, source_incarnation = self.instances.of(int(self.source[row]))
+        destination, destination_incarnation = self.instances.of(int(self.destination[row]))
+        decision_id, command_id = self.origins.get(name, ("", ""))
+        return OwnershipRecord(
+            cluster=self.cluster,
+            bundle=name,
+            state=STATES[self.state[row]],
+            version_id=int(self.version[row]),
+            source=source,
+            source_incarnation=source_incarnation,
+            destination=destination,
+            destination_incarnation=destination_incarnation,
+            children=self.children.get(name, {}),
+            timestamp_ms=int(self.at_ms[row]),
+            cause=CAUSES[self.cause[row]],
+            decision_id=decision_id,
+            command_id=command_id,
+        )
+
+    def put(self, record: OwnershipRecord) -> None:
+        """Make this the bundle's record. The bundle must have been added."""
+        row = self.index[record.bundle]
+        old_owner = self.destination[row]
+        self.state[row] = STATE_CODE[record.state]
+        self.cause[row] = CAUSE_CODE[record.cause]
+        self.version[row] = record.version_id
+        self.source[row] = self.instances.id_of(record.source, record.source_incarnation)
+        self.destination[row] = self.instances.id_of(
+            record.destination, record.destination_incarnation
+        )
+        self.at_ms[row] = record.timestamp_ms
+        if record.state is State.OWNED and old_owner != NOBODY:
+            self.moved_ms[row] = record.timestamp_ms
+        self.closing_ms[row] = 0
+        _keep(self.children, record.bundle, dict(record.children))
+        origin = (record.decision_id, record.command_id)
+        _keep(self.origins, record.bundle, origin if any(origin) else None)
+
+    def rows_in(self, *states: State) -> NDArray[np.int64]:
+        """Rows whose record is in one of these states, in name order."""
+        codes = [STATE_CODE[state] for state in states]
+        return np.flatnonzero(np.isin(self.state, codes))
+
+    def pack(self) -> dict[str, bytes]:
+        """Chunks that change at different rates: names, ownership, load."""
+        plain = {
+            "schema": STATE_SCHEMA,
+            "cluster": self.cluster,
+            "children": self.children,
+            "origins": self.origins,
+            "instances": [[i.broker, i.incarnation] for i in self.instances.rows],
+        }
+        names = {"names": packing.join_names(self.names)}
+        return {
+            "ledger.names": packing.pack({"count": len(self.names)}, names),
+            "ledger.ownership": packing.pack(plain, self._arrays(_COLUMNS)),
+            "ledger.load": packing.pack({}, self._arrays(_LOAD_COLUMNS)),
+        }
+
+    def _arrays(self, columns: Iterable[str]) -> dict[str, Array]:
+        return {name: getattr(self, name) for name in columns}
+
+    @classmethod
+    def unpack(cls, chunks: Mapping[str, bytes]) -> "Ledger":
+        """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
+        plain, ownership = packing.unpack(chunks["ledger.ownership"])
+        if plain["schema"] != STATE_SCHEMA:
+            raise UnknownStateSchemaError.of("ClusterBalancer", plain["schema"], STATE_SCHEMA)
+        ledger = cls(plain["cluster"])
+        ledger.children = plain["children"]
+        ledger.origins = {name: (d, c) for name, (d, c) in plain["origins"].items()}
+        for broker, incarnation in plain["instances"]:
+            ledger.instances.id_of(broker, incarnation)
+        count, names = packing.unpack(chunks["ledger.names"])
+        ledger._name(packing.split_names(names["names"], count["count"]))
+        _, load = packing.unpack(chunks["ledger.load"])
+        for name, array in {**ownership, **load}.items():
+            setattr(ledger, name, array.copy())
+        return ledger
+
+
+def _keep(extras: dict[str, Any], name: str, value: Any) -> None:
+    if value:
+        extras[name] = value
+    else:
+        extras.pop(name, None)
+
+
+def namespaces_of(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """The namespaces of sorted bundle names, sorted, and each bundle's index into them. O(m)."""
+    found: list[str] = []
+    index = np.empty(len(names), dtype=np.int64)
+    for row, name in enumerate(names):
+        namespace = name.rpartition("/")[0]
+        if not found or found[-1] != namespace:
+            found.append(namespace)
+        index[row] = len(found) - 1
+    return found, index
