@@ -77,7 +77,6 @@ class RejectedMessage:
     """A refused message with its place in Kafka."""
 
     position: Position
-    cluster: str
     rejected: Rejected
 
 
@@ -179,7 +178,7 @@ def _position(position: Position) -> dict[str, Any]:
 def _rejected_header(message: RejectedMessage) -> list[Any]:
     rejected = message.rejected
     place = _position(message.position)
-    return [place, message.cluster, rejected.reason.value, rejected.detail, len(rejected.raw)]
+    return [place, rejected.cluster, rejected.reason.value, rejected.detail, len(rejected.raw)]
 
 
 def _envelope(envelope: Envelope) -> list[Any]:
@@ -284,11 +283,12 @@ def _rejected(headers: Sequence[Sequence[Any]], raw: bytes) -> list[RejectedMess
     start = 0
     for position, cluster, reason, detail, size in headers:
         rejected = Rejected(
-            reason=RejectReason(reason), detail=detail, raw=raw[start : start + size]
+            reason=RejectReason(reason),
+            detail=detail,
+            raw=raw[start : start + size],
+            cluster=cluster,
         )
-        messages.append(
-            RejectedMessage(position=Position(**position), cluster=cluster, rejected=rejected)
-        )
+        messages.append(RejectedMessage(position=Position(**position), rejected=rejected))
         start += size
     return messages
 

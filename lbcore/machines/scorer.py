@@ -235,13 +235,7 @@ class BrokerScorer:
 
     def _reject(self, batch: _Batch, event: RawMessage, rejected: Rejected) -> None:
         batch.counts["rejected"] += 1
-        batch.rejected.append(
-            RejectedMessage(
-                position=event.position,
-                cluster=_cluster_of(event.key),
-                rejected=rejected,
-            )
-        )
+        batch.rejected.append(RejectedMessage(position=event.position, rejected=rejected))
 
     def _reject_incomplete(self, batch: _Batch, pending: PendingParts) -> None:
         for part in sorted(pending.parts):
@@ -251,7 +245,10 @@ class BrokerScorer:
                 "when a newer report began; send every part of a report before the next one"
             )
             rejected = Rejected(
-                reason=RejectReason.MISSING_PART, detail=detail, raw=event.value or b""
+                reason=RejectReason.MISSING_PART,
+                detail=detail,
+                raw=event.value or b"",
+                cluster=(event.key or b"").split(b"/", 1)[0].decode(),
             )
             self._reject(batch, event, rejected)
 
@@ -289,10 +286,6 @@ class BrokerScorer:
 def _order(event: RawMessage) -> tuple[str, int, int]:
     at = event.position
     return (at.topic, at.partition, at.offset)
-
-
-def _cluster_of(key: bytes | None) -> str:
-    return (key or b"").split(b"/", 1)[0].decode(errors="replace")
 
 
 def _missing(pending: PendingParts, parse: Parse) -> str:

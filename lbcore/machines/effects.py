@@ -1,0 +1,126 @@
+"""What the balancer wants done with one micro-batch's outcome: rows for tables, records to send.
+
+Decides nothing. Made by `balancer`; the sink makes rows durable, then sends the records of the
+written transitions and of RESEND, and logs REPORT. Source: ours.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore import packing
+from lbcore.model.tables import BUNDLE_OWNERSHIP, TABLES, Column, Table
+from lbcore.ownership.records import OwnershipRecord, State
+
+RESEND = "resend"
+REPORT = "report"
+
+Row: TypeAlias = dict[str, Any]
+
+SINK_COLUMNS = frozenset({"batch_id", "writer_epoch"})
+"""Columns that only the sink knows: they differ between attempts at the same batch."""
+
+_BY_NAME = {table.name: table for table in TABLES}
+_DTYPES = {"long": "<i8", "int": "<i4", "double": "<f8", "boolean": "?"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Rows for one table; or, as kind RESEND, records to send again; or the batch's REPORT."""
+
+    kind: str
+    rows: Sequence[Row]
+
+
+def table_of(kind: str) -> Table:
+    """The table whose columns the rows of an effect have."""
+    return BUNDLE_OWNERSHIP if kind == RESEND else _BY_NAME[kind]
+
+
+def columns_of(kind: str) -> tuple[Column, ...]:
+    """The columns that the balancer fills in."""
+    return tuple(c for c in table_of(kind).columns if c.name not in SINK_COLUMNS)
+
+
+def record_row(record: OwnershipRecord, seq_in_batch: int) -> Row:
+    """A record as a row of bundle_ownership, without what the sink knows."""
+    return {
+        "cluster": record.cluster,
+        "namespace": record.bundle.rpartition("/")[0],
+        "bundle": record.bundle,
+        "version_id": record.version_id,
+        "state": record.state.value,
+        "source": record.source,
+        "source_incarnation": record.source_incarnation,
+        "destination": record.destination,
+        "destination_incarnation": record.destination_incarnation,
+        "children": to_json(dict(record.children)) if record.children else "{}",
+        "is_forced": record.is_forced,
+        "cause": record.cause.value,
+        "decision_id": record.decision_id,
+        "command_id": record.command_id,
+        "at_ms": record.timestamp_ms,
+        "seq_in_batch": seq_in_batch,
+    }
+
+
+def event_row(before: OwnershipRecord | None, after: OwnershipRecord, seq_in_batch: int) -> Row:
+    """A transition as a row of ownership_events, without what the sink knows."""
+    return {
+        **record_row(after, seq_in_batch),
+        "state_before": before.state.value if before else State.INIT.value,
+        "source_before": before.source if before else "",
+        "destination_before": before.destination if before else "",
+    }
+
+
+def to_json(value: Any) -> str:
+    """Canonical JSON: sorted keys, no blanks."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def pack_effect(effect: Effect) -> bytes:
+    """The rows as one blob, column by column; equal rows give equal bytes."""
+    if effect.kind == REPORT:
+        return packing.pack({"rows": list(effect.rows)}, {})
+    plain: dict[str, Any] = {"count": len(effect.rows)}
+    arrays: dict[str, NDArray[Any]] = {}
+    for column in columns_of(effect.kind):
+        values = [row[column.name] for row in effect.rows]
+        if column.type in _DTYPES:
+            arrays[column.name] = np.array(values, dtype=_DTYPES[column.type])
+        elif column.type == "binary":
+            plain[column.name] = [len(value) for value in values]
+            arrays[column.name] = np.frombuffer(b"".join(values), dtype=np.uint8)
+        else:
+            plain[column.name] = values
+    return packing.pack(plain, arrays)
+
+
+def unpack_columns(kind: str, blob: bytes) -> dict[str, Any]:
+    """Column name → list or array of values, in row order. Raises MalformedBlobError."""
+    plain, arrays = packing.unpack(blob)
+    columns: dict[str, Any] = {}
+    for column in columns_of(kind):
+        if column.type == "binary":
+            columns[column.name] = _cut(arrays[column.name].tobytes(), plain[column.name])
+        elif column.name in arrays:
+            columns[column.name] = arrays[column.name]
+        else:
+            columns[column.name] = plain[column.name]
+    return columns
+
+
+def unpack_report(blob: bytes) -> list[Mapping[str, Any]]:
+    """The rows of a REPORT effect."""
+    rows: list[Mapping[str, Any]] = packing.unpack(blob)[0]["rows"]
+    return rows
+
+
+def _cut(joined: bytes, sizes: Sequence[int]) -> list[bytes]:
+    ends = np.cumsum([0, *sizes]).tolist()
+    return [joined[a:b] for a, b in zip(ends, ends[1:], strict=False)]
