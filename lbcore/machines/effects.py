@@ -4,6 +4,7 @@ Decides nothing. Made by `balancer`; the sink makes rows durable, then sends the
 written transitions and of RESEND, and logs REPORT. Source: ours.
 """
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -123,4 +124,4 @@ def unpack_report(blob: bytes) -> list[Mapping[str, Any]]:
 
 def _cut(joined: bytes, sizes: Sequence[int]) -> list[bytes]:
     ends = np.cumsum([0, *sizes]).tolist()
-    return [joined[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    return [joined[a:b] for a, b in itertools.pairwise(ends)]
