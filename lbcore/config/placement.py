@@ -43,14 +43,6 @@ class PlacementConfig:
         pulsar="loadBalancerAverageResourceUsageDifferenceThresholdPercentage",
         dynamic=True,
     )
-    history_weight: float = setting(
-        0.9,
-        doc="Share of the old value in the smoothed usage of least_resource_usage_with_weight.",
-        minimum=0,
-        maximum=1,
-        pulsar="loadBalancerHistoryResourcePercentage",
-        dynamic=True,
-    )
     count_planned: bool = setting(
         default=True,
         doc="Count what the same plan has already placed, so that the coldest broker does not get "

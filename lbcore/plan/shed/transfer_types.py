@@ -1,0 +1,174 @@
+"""What the transfer shedder sees, remembers and answers.
+
+Decides nothing. Made by the planner and by tests, read by `transfer`, `transfer_stats` and
+`transfer_pair`. Source: Pulsar 4.0.8 TransferShedder, UnloadDecision, UnloadCounter.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from lbcore.plan.snapshot import Floats, Ints
+
+
+class Label(str, Enum):
+    """What became of a decision; the value is Pulsar's metric label."""
+
+    SUCCESS = "Success"
+    SKIP = "Skip"
+    FAILURE = "Failure"
+
+
+class Reason(str, Enum):
+    """Why a bundle moves, or why a cycle moves none; the value is Pulsar's metric label."""
+
+    OVERLOADED = "Overloaded"
+    UNDERLOADED = "Underloaded"
+    ADMIN = "Admin"
+    HIT_COUNT = "HitCount"
+    NO_BUNDLES = "NoBundles"
+    COOL_DOWN = "CoolDown"
+    OUT_DATED_DATA = "OutDatedData"
+    NO_LOAD_DATA = "NoLoadData"
+    NO_BROKERS = "NoBrokers"
+    UNKNOWN = "Unknown"
+
+
+class Refusal(str, Enum):
+    """Why a reported bundle was not taken from a broker."""
+
+    NOT_OWNED = "not_owned"
+    EXCLUDED_NAMESPACE = "excluded_namespace"
+    RECENTLY_UNLOADED = "recently_unloaded"
+    NOT_TRANSFERABLE = "not_transferable"
+    LAST_BUNDLE = "last_bundle"
+    NO_THROUGHPUT = "no_throughput"
+    ABOVE_TARGET = "above_target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopBundle:
+    """One bundle of a broker's top-k report. throughput: in plus out, bytes/s."""
+
+    bundle: str
+    throughput: float
+
+
+class BundleLookup(Protocol):
+    """What the shedder asks about single bundles; only those of visited brokers are asked for."""
+
+    def top_bundles(self, broker: str) -> Sequence[TopBundle] | None:
+        """The broker's top-k report, lightest first; None without a report."""
+        ...
+
+    def is_owner(self, bundle: str, broker: str) -> bool:
+        """Whether the ownership records name the broker."""
+        ...
+
+    def is_excluded(self, bundle: str) -> bool:
+        """Whether the bundle's namespace is excluded from shedding."""
+        ...
+
+    def is_recently_unloaded(self, bundle: str) -> bool:
+        """Whether the bundle moved within the grace period."""
+        ...
+
+    def has_policy(self, bundle: str) -> bool:
+        """Whether its namespace has an isolation policy or an anti-affinity group."""
+        ...
+
+    def candidates(self, bundle: str) -> Container[str] | None:
+        """The registered brokers that pass every filter; None when a filter failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferView:
+    """The extensible manager's load store, n rows in the order that decides ties.
+
+    load: weightedMaxEMA, 1.0 = 100 %. throughput: in plus out of the broker's own record, bytes/s.
+    throughput_ema: msgThroughputEMA. updated_at_ms: time of the record. registered: the active
+    brokers, None when they could not be looked up.
+    """
+
+    names: tuple[str, ...]
+    load: Floats
+    throughput: Floats
+    throughput_ema: Floats
+    updated_at_ms: Ints
+    registered: frozenset[str] | None
+    lookup: BundleLookup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferState:
+    """What goes from cycle to cycle.
+
+    hits: consecutive cycles that wanted to shed. counter: "Label/Reason" → cycles.
+    load_avg, load_std: last published statistics. unloaded_brokers: broker → time its last unload
+    ended, ms; entries leave when its load data is older than the shedding delay.
+    """
+
+    hits: int = 0
+    counter: Mapping[str, int] = field(default_factory=dict)
+    load_avg: float = 0.0
+    load_std: float = 0.0
+    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with sorted keys."""
+        return {
+            "hits": self.hits,
+            "counter": dict(sorted(self.counter.items())),
+            "load_avg": self.load_avg,
+            "load_std": self.load_std,
+            "unloaded_brokers": dict(sorted(self.unloaded_brokers.items())),
+        }
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> "TransferState":
+        """The inverse of `to_json`."""
+        return TransferState(**plain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferDecision:
+    """One bundle to move. destination: "" = plain unload."""
+
+    source: str
+    bundle: str
+    destination: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairTrace:
+    """What one pair of brokers came to.
+
+    target, marked, gained: bytes/s to offload, taken, and swapped back. std_after: predicted.
+    refused: bundles not taken, in the order seen.
+    """
+
+    source: str
+    destination: str
+    reason: Reason
+    target: float
+    marked: float
+    gained: float
+    std_after: float
+    refused: tuple[tuple[str, Refusal], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferOutcome:
+    """A cycle's answer: decisions, or a label and reason for none.
+
+    final_std: the deviation predicted after the decisions, 0.0 when the statistics were skipped.
+    """
+
+    decisions: tuple[TransferDecision, ...] = ()
+    label: Label = Label.SUCCESS
+    reason: Reason | None = None
+    final_std: float = 0.0
+    pairs: tuple[PairTrace, ...] = ()
