@@ -1,9 +1,9 @@
 """The load model: what each topic, and so each bundle and broker, carries at a moment.
 
-Decides the traffic that the simulated fleet reports; knows nothing of owners, except that a
-broker's usage is a linear function of what its bundles carry. Load belongs to topics, topics to
-hash positions: a bundle's traffic is the sum over its range, so children of a split inherit
-exactly what their parent carried. Used by `jobs.run_fleet` and by the simulator. Source: ours.
+Decides the traffic that the simulated fleet reports; knows nothing of owners. Load belongs to
+topics, topics to hash positions: a bundle's traffic is the sum over its range, so children of a
+split inherit exactly what their parent carried. Used by `jobs.run_fleet` and by the simulator.
+Source: ours.
 
 Pure numpy without transcendental functions: the same arguments give the same bits everywhere.
 """
@@ -14,18 +14,17 @@ from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
-from zlib import crc32
 
-import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
+from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topics
+from lbcore.model.names import FULL_UPPER, format_topic
 from lbcore.sim.load_noise import uniform, uniforms
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
-HASH_SPACE = 1 << 32
 FULL_RATE_MSG_PER_S = 40_000.0
 """Messages in + out a second at which a broker of capacity 1.0 reaches 100 % cpu."""
 
@@ -43,10 +42,10 @@ class LoadShape(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceLoad:
-    """A namespace to be loaded. hash: crc32 or murmur3_32; bundles: how many it was made with."""
+    """A namespace to be loaded; bundles: how many it was made with."""
 
     name: str
-    hash: str
+    hash_function: HashFunction
     bundles: int
 
 
@@ -63,7 +62,7 @@ class LoadProfile:
 
     shape: LoadShape
     brokers: int
-    seed: int = 1
+    seed: int = 2
     utilisation: float = 0.45
     topics_per_bundle: int = 5
     hotspot_width: float = 0.06
@@ -90,16 +89,7 @@ class _Topics:
 
 def topic_name(namespace: str, number: int) -> str:
     """The full name of the namespace's topic of that number: its hash decides its bundle."""
-    return f"persistent://{namespace}/topic-{number}"
-
-
-def hash_topic(topic: str, hash_name: str) -> int:
-    """Where a topic stands in 0..2^32-1. Raises ValueError for an unknown hash."""
-    if hash_name == "crc32":
-        return crc32(topic.encode())
-    if hash_name == "murmur3_32":
-        return int(mmh3.hash(topic.encode(), 0, signed=False))
-    raise ValueError(f"hash must be crc32 or murmur3_32, got {hash_name!r}")
+    return format_topic(namespace, f"topic-{number}")
 
 
 def wave(phase: float) -> float:
@@ -127,7 +117,7 @@ class LoadField:
         if namespace not in self._sums:
             return np.zeros((len(lowers), 8))
         hashes, sums = self._hashes[namespace], self._sums[namespace]
-        ends = np.where(uppers == HASH_SPACE - 1, HASH_SPACE, uppers)
+        ends = np.where(uppers == FULL_UPPER, HASH_SPACE, uppers)
         found: Floats = sums[np.searchsorted(hashes, ends)] - sums[np.searchsorted(hashes, lowers)]
         return found
 
@@ -186,7 +176,7 @@ class LoadModel:
     def topics_in(self, namespace: str, lower: int, upper: int) -> Iterator[str]:
         """Names of the topics in [lower, upper) (closed at 0xffffffff), in the order of hashes."""
         column = self._topics[namespace]
-        end = HASH_SPACE if upper == HASH_SPACE - 1 else upper
+        end = HASH_SPACE if upper == FULL_UPPER else upper
         first, last = np.searchsorted(column.hashes, (lower, end))
         for number in column.order[first:last]:
             yield topic_name(namespace, int(number))
@@ -250,11 +240,8 @@ def _total_rate(profile: LoadProfile) -> float:
 
 def _topics_of(namespace: NamespaceLoad, profile: LoadProfile) -> _Topics:
     count = max(1, namespace.bundles * profile.topics_per_bundle)
-    hashes = np.fromiter(
-        (hash_topic(topic_name(namespace.name, i), namespace.hash) for i in range(count)),
-        dtype=np.int64,
-        count=count,
-    )
+    names = (topic_name(namespace.name, number) for number in range(count))
+    hashes = hash_topics(namespace.hash_function, names)
     order = np.argsort(hashes, kind="stable")
 
     def drawn(what: str) -> Floats:
@@ -303,45 +290,3 @@ def _weights(drawn: Floats, profile: LoadProfile) -> Floats:
         ranks[np.argsort(drawn, kind="stable")] = np.arange(1, len(drawn) + 1)
         return 1.0 / (ranks + 4.0 * profile.brokers)
     return 0.5 + drawn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerUsage:
-    """What a broker would measure of itself. usage, limit: float64[5], the order of RESOURCES."""
-
-    usage: Floats
-    limit: Floats
-
-
-_CPU_IDLE_PERCENT = 3.0
-_NIC_KBIT_PER_S = 1_000_000.0
-_HEAP_MB, _HEAP_IDLE_MB, _HEAP_MB_PER_TOPIC = 4096.0, 256.0, 0.05
-_DIRECT_MB, _DIRECT_IDLE_MB = 8192.0, 128.0
-
-
-def usage_of(stats: Floats, capacity: float, noise: float) -> BrokerUsage:
-    """A broker's usage for the sum of its bundles' rows (float64[8], BUNDLE_COLUMNS).
-
-    cpu = 3 % + 97 % × (msg/s in + out) / (40,000 × capacity) + noise, in percent of 100 and not
-    clipped, so that overload stays visible; bandwidth in kbit/s of 1 Gbit × capacity; heap 256 MB
-    + 0.05 a topic of 4,096 × capacity; direct memory 128 MB + two seconds of input. Example:
-    20,000 msg/s, capacity 1, noise 0: cpu 51.5.
-    noise: percentage points on cpu, see `cpu_noise`.
-    """
-    rate = float(stats[0] + stats[1])
-    cpu = _CPU_IDLE_PERCENT + (100.0 - _CPU_IDLE_PERCENT) * rate / (FULL_RATE_MSG_PER_S * capacity)
-    usage = (
-        max(0.0, cpu + noise),
-        _HEAP_IDLE_MB + _HEAP_MB_PER_TOPIC * float(stats[4]),
-        _DIRECT_IDLE_MB + float(stats[2]) * 2.0 / 1e6,
-        float(stats[2]) * 8.0 / 1000.0,
-        float(stats[3]) * 8.0 / 1000.0,
-    )
-    nic = _NIC_KBIT_PER_S * capacity
-    limit = (100.0, _HEAP_MB * capacity, _DIRECT_MB * capacity, nic, nic)
-    return BrokerUsage(usage=np.array(usage), limit=np.array(limit))
-
-
-def cpu_noise(seed: int, broker: str, step: int, amplitude: float = 0.5) -> float:
-    """Percentage points in [-amplitude, amplitude) for one broker at one time step."""
-    return (2.0 * uniform(seed, f"cpu {broker} {step}") - 1.0) * amplitude

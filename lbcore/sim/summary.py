@@ -1,0 +1,236 @@
+"""The numbers of a run: balance, moves, thrash, recovery times, percentiles.
+
+Decides only how each number is defined; each has a worked example in its tests. `jobs.run_local`
+and the simulator collect the inputs. Source: ours; definitions as published with every figure:
+imbalance = max / mean; floor-adjusted = max / max(mean, hottest bundle); thrash = moves that
+return a bundle to an owner it left less than an hour before / moves.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lbcore.model.names import FULL_UPPER, parse_bundle
+
+HOUR_MS = 3_600_000
+
+
+def percentile(values: Iterable[float], percent: float) -> float | None:
+    """The nearest-rank percentile: the smallest value that `percent` of the values don't exceed.
+
+    percentile([15, 20, 35, 40, 50], 40) = 20. None for no values; 0 < percent <= 100.
+    """
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    return ordered[max(1, math.ceil(len(ordered) * percent / 100.0)) - 1]
+
+
+def imbalance(broker_loads: Iterable[float]) -> float | None:
+    """The maximum over the mean: [30, 10, 20] gives 1.5. None without brokers or load."""
+    loads = list(broker_loads)
+    total = math.fsum(loads)
+    return max(loads) * len(loads) / total if loads and total > 0.0 else None
+
+
+def floor_adjusted_imbalance(broker_loads: Iterable[float], hottest_bundle: float) -> float | None:
+    """The maximum over max(mean, hottest bundle): what no move can undo is left out.
+
+    Loads [30, 10, 20] with a bundle of 25 give 1.2. None without brokers or load.
+    """
+    loads = list(broker_loads)
+    floor = max(math.fsum(loads) / len(loads), hottest_bundle) if loads else 0.0
+    return max(loads) / floor if floor > 0.0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSample:
+    """The true load at one moment. broker_loads: those of the live brokers, in one unit."""
+
+    at_ms: int
+    broker_loads: Mapping[str, float]
+    hottest_bundle: float = 0.0
+    bundles_open: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """Means over the samples of one stretch of time; None where there was nothing to measure."""
+
+    samples: int
+    imbalance: float | None
+    floor_adjusted: float | None
+
+
+def balance(samples: Iterable[LoadSample], from_ms: int, to_ms: int) -> Balance:
+    """The mean imbalance over the samples with from_ms <= at_ms < to_ms."""
+    chosen = [sample for sample in samples if from_ms <= sample.at_ms < to_ms]
+    plain = [imbalance(sample.broker_loads.values()) for sample in chosen]
+    adjusted = [
+        floor_adjusted_imbalance(sample.broker_loads.values(), sample.hottest_bundle)
+        for sample in chosen
+    ]
+    return Balance(samples=len(chosen), imbalance=_mean(plain), floor_adjusted=_mean(adjusted))
+
+
+def first_all_open_ms(samples: Iterable[LoadSample], bundles: int) -> int | None:
+    """When all bundles were open for the first time, None = never."""
+    return next((sample.at_ms for sample in samples if sample.bundles_open >= bundles), None)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """A bundle reached the state Owned, in the order of the records."""
+
+    bundle: str
+    broker: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A bundle went from one owner to another. left_at_ms: when the source's ownership ended."""
+
+    bundle: str
+    source: str
+    destination: str
+    at_ms: int
+
+
+def moves(owned: Iterable[Owned]) -> list[Move]:
+    """Each change of owner. A first owner is no move, nor is the same owner again."""
+    owner: dict[str, str] = {}
+    found = []
+    for event in owned:
+        source = owner.get(event.bundle, event.broker)
+        owner[event.bundle] = event.broker
+        if source != event.broker:
+            found.append(
+                Move(
+                    bundle=event.bundle,
+                    source=source,
+                    destination=event.broker,
+                    at_ms=event.at_ms,
+                )
+            )
+    return found
+
+
+def thrash(made: Sequence[Move], window_ms: int = HOUR_MS) -> float:
+    """The part of the moves that bring a bundle back to an owner it left < window_ms before.
+
+    A→B at 0 s, B→A at 60 s, A→C at 90 s: 1 of 3. No moves: 0. `made` is in the order of time.
+    """
+    left_at_ms: dict[tuple[str, str], int] = {}
+    returns = 0
+    for move in made:
+        left = left_at_ms.get((move.bundle, move.destination))
+        returns += left is not None and move.at_ms - left < window_ms
+        left_at_ms[move.bundle, move.source] = move.at_ms
+    return returns / len(made) if made else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A broker opened a bundle: from then on it serves it."""
+
+    bundle: str
+    broker: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """A broker died without a word, serving `bundles`; times are the wall's.
+
+    last_report_ms: when Kafka took its last message.
+    """
+
+    broker: str
+    killed_at_ms: int
+    last_report_ms: int
+    bundles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How a crash ended. Durations count from the last report; None where nothing is served yet.
+
+    unserved: the bundles that nobody has opened again.
+    """
+
+    broker: str
+    bundles: int
+    first_served_ms: int | None
+    all_served_ms: int | None
+    unserved: tuple[str, ...]
+
+
+def recovery(crash: Crash, opened: Iterable[Opened]) -> Recovery:
+    """When the bundles of a crashed broker were served again.
+
+    *Served again* = opened after the crash, by whichever broker, or in the shape of children that
+    cover its range. O(opened log), plus the opened bundles of its namespace for each bundle that
+    isn't opened as it was.
+    """
+    later = sorted(
+        (event for event in opened if event.at_ms > crash.killed_at_ms),
+        key=lambda event: (event.at_ms, event.bundle),
+    )
+    first = {event.bundle: event.at_ms for event in reversed(later)}
+    spans = _spans(later)
+    served = {
+        bundle: first[bundle] if bundle in first else _covered_at(bundle, spans)
+        for bundle in crash.bundles
+    }
+    times = [at_ms for at_ms in served.values() if at_ms is not None]
+    unserved = tuple(sorted(bundle for bundle, at_ms in served.items() if at_ms is None))
+    return Recovery(
+        broker=crash.broker,
+        bundles=len(crash.bundles),
+        first_served_ms=min(times) - crash.last_report_ms if times else None,
+        all_served_ms=max(times) - crash.last_report_ms if times and not unserved else None,
+        unserved=unserved,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The hashes lower <= h < end, opened at at_ms."""
+
+    lower: int
+    end: int
+    at_ms: int
+
+
+def _spans(opened: Iterable[Opened]) -> dict[str, list[_Span]]:
+    spans: dict[str, list[_Span]] = {}
+    for event in opened:
+        namespace, lower, upper = parse_bundle(event.bundle)
+        spans.setdefault(namespace, []).append(_Span(lower, _end(upper), event.at_ms))
+    return spans
+
+
+def _end(upper: int) -> int:
+    return upper + 1 if upper == FULL_UPPER else upper
+
+
+def _covered_at(bundle: str, spans: Mapping[str, Sequence[_Span]]) -> int | None:
+    """When spans in the order of time had covered the bundle: cut each out of what is left."""
+    namespace, lower, upper = parse_bundle(bundle)
+    gaps = [(lower, _end(upper))]
+    for span in spans.get(namespace, ()):
+        gaps = [part for gap in gaps for part in _cut(gap, span.lower, span.end)]
+        if not gaps:
+            return span.at_ms
+    return None
+
+
+def _cut(gap: tuple[int, int], low: int, high: int) -> list[tuple[int, int]]:
+    pieces = ((gap[0], min(gap[1], low)), (max(gap[0], high), gap[1]))
+    return [piece for piece in pieces if piece[0] < piece[1]]

@@ -1,0 +1,133 @@
+"""The numbers of a run, each on an example that can be worked by hand."""
+
+import pytest
+
+from lbcore.sim.summary import (
+    HOUR_MS,
+    Crash,
+    LoadSample,
+    Move,
+    Opened,
+    Owned,
+    balance,
+    first_all_open_ms,
+    floor_adjusted_imbalance,
+    imbalance,
+    moves,
+    percentile,
+    recovery,
+    thrash,
+)
+
+NS = "t/n"
+LOW, HIGH = f"{NS}/0x00000000_0x80000000", f"{NS}/0x80000000_0xffffffff"
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"), [(5, 15), (30, 20), (40, 20), (50, 35), (99, 50), (100, 50)]
+)
+def test_percentile_of_five_values_is_the_nearest_rank(percent: float, expected: float) -> None:
+    assert percentile([50, 20, 40, 15, 35], percent) == expected
+
+
+def test_percentile_of_nothing_is_none() -> None:
+    assert percentile([], 50) is None
+
+
+def test_imbalance_is_max_over_mean() -> None:
+    assert imbalance([30.0, 10.0, 20.0]) == 1.5
+
+
+@pytest.mark.parametrize("loads", [[], [0.0, 0.0]])
+def test_imbalance_without_load_is_none(loads: list[float]) -> None:
+    assert imbalance(loads) is None
+    assert floor_adjusted_imbalance(loads, 0.0) is None
+
+
+def test_floor_adjusted_imbalance_leaves_out_what_no_move_can_undo() -> None:
+    assert floor_adjusted_imbalance([30.0, 10.0, 20.0], 25.0) == 1.2
+    assert floor_adjusted_imbalance([30.0, 10.0, 20.0], 5.0) == 1.5
+
+
+def sample(at_ms: int, *loads: float, bundles_open: int = 0) -> LoadSample:
+    named = {f"b{index}": load for index, load in enumerate(loads)}
+    return LoadSample(at_ms=at_ms, broker_loads=named, bundles_open=bundles_open)
+
+
+def test_balance_is_the_mean_over_the_samples_inside() -> None:
+    samples = [sample(0, 40, 0), sample(10, 30, 10), sample(20, 20, 20), sample(30, 40, 0)]
+    found = balance(samples, 10, 30)
+    assert (found.samples, found.imbalance, found.floor_adjusted) == (2, 1.25, 1.25)
+
+
+def test_balance_without_samples_is_none() -> None:
+    assert balance([], 0, 10).imbalance is None
+
+
+def test_first_all_open_is_the_first_sample_with_every_bundle() -> None:
+    samples = [sample(at, 1.0, bundles_open=n) for at, n in ((0, 3), (1, 8), (2, 7), (3, 8))]
+    assert first_all_open_ms(samples, 8) == 1
+    assert first_all_open_ms(samples, 9) is None
+
+
+def test_moves_counts_changes_of_owner_only() -> None:
+    steps = [("x", "a"), ("y", "a"), ("x", "a"), ("x", "b"), ("y", "b"), ("x", "a")]
+    owned = [
+        Owned(bundle=bundle, broker=broker, at_ms=i) for i, (bundle, broker) in enumerate(steps)
+    ]
+    assert [(m.bundle, m.source, m.destination, m.at_ms) for m in moves(owned)] == [
+        ("x", "a", "b", 3),
+        ("y", "a", "b", 4),
+        ("x", "b", "a", 5),
+    ]
+
+
+def move(at_ms: int, source: str, destination: str) -> Move:
+    return Move(bundle="x", source=source, destination=destination, at_ms=at_ms)
+
+
+def test_thrash_counts_returns_within_the_hour() -> None:
+    made = [move(0, "a", "b"), move(60_000, "b", "a"), move(90_000, "a", "c")]
+    assert thrash(made) == pytest.approx(1 / 3)
+
+
+def test_thrash_after_the_hour_is_none() -> None:
+    assert thrash([move(0, "a", "b"), move(HOUR_MS, "b", "a")]) == 0.0
+    assert thrash([move(0, "a", "b"), move(HOUR_MS - 1, "b", "a")]) == 0.5
+
+
+def test_thrash_without_moves_is_zero() -> None:
+    assert thrash([]) == 0.0
+
+
+def crash(*bundles: str) -> Crash:
+    return Crash(broker="b0", killed_at_ms=1000, last_report_ms=900, bundles=bundles)
+
+
+def opened(bundle: str, at_ms: int) -> Opened:
+    return Opened(bundle=bundle, broker="b1", at_ms=at_ms)
+
+
+def test_recovery_counts_from_the_last_report_to_the_last_opening() -> None:
+    found = recovery(
+        crash(LOW, HIGH),
+        [opened(LOW, 500), opened(HIGH, 1700), opened(LOW, 1500), opened(LOW, 9000)],
+    )
+    assert (found.bundles, found.first_served_ms, found.all_served_ms) == (2, 600, 800)
+    assert found.unserved == ()
+
+
+def test_recovery_with_a_bundle_never_opened_again_names_it() -> None:
+    found = recovery(crash(LOW, HIGH), [opened(LOW, 1500), opened(HIGH, 900)])
+    assert (found.first_served_ms, found.all_served_ms, found.unserved) == (600, None, (HIGH,))
+
+
+def test_recovery_by_children_counts_when_they_cover_the_parent() -> None:
+    children = [
+        opened(f"{NS}/0x80000000_0xa0000000", 1200),
+        opened(f"{NS}/0xc0000000_0xffffffff", 1300),
+        opened("other/n/0xa0000000_0xc0000000", 1350),
+        opened(f"{NS}/0xa0000000_0xc0000000", 1400),
+    ]
+    assert recovery(crash(HIGH), children).all_served_ms == 500
+    assert recovery(crash(HIGH), children[:3]).unserved == (HIGH,)
