@@ -10,7 +10,7 @@ from typing import Any
 from lbcore.wire import fields
 from lbcore.wire.bundles import check_bundle, check_bundles
 from lbcore.wire.envelope import Context, check_key, read_envelope
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import Refusal, first_double, shown
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     TRAFFIC,
@@ -45,8 +45,7 @@ def read_topic_load(message: Mapping[str, Any], context: Context) -> TopicLoad:
     columns = fields.mapping(message, "topics")
     topics, traffic = _read_table(columns, TRAFFIC, context.limits.max_topics_per_message, context)
     if len(set(topics)) < len(topics):
-        twice = min(topic for topic in set(topics) if topics.count(topic) > 1)
-        raise Refusal(RejectReason.DUPLICATE_TOPIC, f"{shown(twice)} comes twice in one message")
+        raise Refusal(RejectReason.DUPLICATE_TOPIC, f"{shown(first_double(topics))} comes twice")
     return TopicLoad(envelope=envelope, bundle=bundle, topics=topics, traffic=traffic)
 
 

@@ -8,8 +8,9 @@ Source: ours; a whole number may be written 3 or 3.0, as JSON Schema has it, and
 import math
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,12 @@ def names(items: Sequence[Any], field: str, max_chars: int) -> tuple[str, ...]:
     return tuple(items)
 
 
+def first_double(items: Sequence[str]) -> str:
+    """The first item that comes more than once; there must be one. O(items)."""
+    counts = Counter(items)
+    return next(item for item in items if counts[item] > 1)
+
+
 def table(columns: Mapping[str, Sequence[Any]], rows: int, whole: frozenset[str]) -> Floats:
     """Columns of numbers as float64[rows, columns], each finite and within [0, 1e18].
 
@@ -187,8 +194,9 @@ def table(columns: Mapping[str, Sequence[Any]], rows: int, whole: frozenset[str]
         if len(values) != rows:
             detail = f"{field} has {len(values)} items and name has {rows}; send equal lengths"
             raise Refusal(RejectReason.UNEQUAL_LENGTHS, detail)
-    types = set(map(type, chain.from_iterable(columns.values())))
-    if not types <= {int, float}:
+    counts = [field in whole for field in columns]
+    count_types = _types(columns, counts)
+    if not count_types | _types(columns, [not is_count for is_count in counts]) <= {int, float}:
         raise _first_refusal(columns, whole)
     try:
         stats = np.array(list(columns.values()), dtype=np.float64).reshape(len(columns), rows)
@@ -196,11 +204,13 @@ def table(columns: Mapping[str, Sequence[Any]], rows: int, whole: frozenset[str]
         raise _first_refusal(columns, whole) from None
     if not bool(np.all((stats >= 0.0) & (stats <= MAX_NUMBER))):  # NaN compares false
         raise _first_refusal(columns, whole)
-    if float in types:
-        counts = stats[[field in whole for field in columns]]
-        if not bool(np.all(counts == np.floor(counts))):
-            raise _first_refusal(columns, whole)
+    if float in count_types and not bool(np.all(stats[counts] == np.floor(stats[counts]))):
+        raise _first_refusal(columns, whole)
     return np.ascontiguousarray(stats.T)
+
+
+def _types(columns: Mapping[str, Sequence[Any]], chosen: Sequence[bool]) -> set[type]:
+    return set(map(type, chain.from_iterable(compress(columns.values(), chosen))))
 
 
 def _first_refusal(columns: Mapping[str, Sequence[Any]], whole: frozenset[str]) -> Refusal:

@@ -6,6 +6,7 @@ Fields that mirror Pulsar bear Pulsar's names; those of commands and audit, whic
 names of the tables' columns. Source: ours.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,13 +55,24 @@ def read_command(message: Mapping[str, Any], context: Context) -> Command:
         cluster=context.cluster,
         command_id=fields.nonempty(message, "command_id", limits.max_name_chars),
         kind=fields.nonempty(message, "kind", limits.max_name_chars),
-        arguments=fields.mapping(message, "arguments"),
+        arguments=_read_arguments(message),
         principal=fields.text(message, "principal", limits.max_text_chars, ""),
         address=fields.text(message, "address", limits.max_text_chars, ""),
         timeout_ms=fields.integer(
             message, "timeout_ms", maximum=MAX_TIMEOUT_MS, default=DEFAULT_TIMEOUT_MS
         ),
     )
+
+
+def _read_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments, only if they can be written again: no NaN, no lone surrogates."""
+    arguments = fields.mapping(message, "arguments")
+    try:
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        detail = f"arguments must be JSON that can be written again: {shown(str(error))}"
+        raise Refusal(RejectReason.WRONG_TYPE, detail) from None
+    return arguments
 
 
 def read_audit(message: Mapping[str, Any], context: Context) -> AuditEntry:
