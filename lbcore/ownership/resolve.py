@@ -1,0 +1,188 @@
+"""The conflict resolver: whether a record may replace the one before it.
+
+Interprets the tables of `states` and the broker checks below; knows nothing of time, commands or
+agents. `protocol` passes each record that it makes through here, and so does everyone who reads
+records written by others. Source: Pulsar 4.0.8, ServiceUnitStateDataConflictResolver and
+ServiceUnitStateData.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.states import BALLAST, Rules
+
+VERSION_MIN = -(2**63)
+VERSION_MAX = 2**63 - 1
+FIRST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StateData:
+    """What the resolver compares. None and "" are both no broker, yet not equal to each other."""
+
+    state: State
+    version_id: int
+    destination: str | None = None
+    source: str | None = None
+    is_forced: bool = False
+
+
+class StateDataFault(Enum):
+    """Why Pulsar's ServiceUnitStateData can't be made."""
+
+    NO_STATE = "state must be given, got none"
+    NO_BROKER = "destination or source must be given in every state but Free, got neither"
+
+
+class Verdict(Enum):
+    """What the resolver says of a record, and why."""
+
+    ACCEPTED = "accepted"
+    OLD_VERSION = "old_version"
+    VERSION_GAP = "version_gap"
+    NOT_FIRST_VERSION = "not_first_version"
+    ILLEGAL_TRANSITION = "illegal_transition"
+    WRONG_BROKERS = "wrong_brokers"
+
+
+class _Check(Enum):
+    """What a transition asks of its two records, besides being in the table."""
+
+    DESTINATION_BLANK = "destination_blank"
+    DESTINATION_GIVEN = "destination_given"
+    SOURCE_BLANK = "source_blank"
+    SOURCE_GIVEN = "source_given"
+    SOURCE_IS_THE_OWNER = "source_is_the_owner"
+    DESTINATION_IS_NOT_THE_OWNER = "destination_is_not_the_owner"
+    BROKERS_KEPT = "brokers_kept"
+
+
+_CHECKS: dict[tuple[State, State], tuple[_Check, ...]] = {
+    (State.FREE, State.ASSIGNING): (_Check.SOURCE_BLANK, _Check.DESTINATION_GIVEN),
+    (State.OWNED, State.SPLITTING): (_Check.DESTINATION_BLANK, _Check.SOURCE_IS_THE_OWNER),
+    (State.OWNED, State.RELEASING): (
+        _Check.SOURCE_GIVEN,
+        _Check.SOURCE_IS_THE_OWNER,
+        _Check.DESTINATION_IS_NOT_THE_OWNER,
+    ),
+    (State.ASSIGNING, State.OWNED): (_Check.BROKERS_KEPT,),
+    (State.RELEASING, State.ASSIGNING): (_Check.DESTINATION_GIVEN, _Check.BROKERS_KEPT),
+    (State.RELEASING, State.FREE): (_Check.BROKERS_KEPT,),
+    (State.SPLITTING, State.DELETED): (_Check.BROKERS_KEPT,),
+}
+
+_PREDICATES: dict[_Check, Callable[[StateData, StateData], bool]] = {
+    _Check.DESTINATION_BLANK: lambda _, after: _is_blank(after.destination),
+    _Check.DESTINATION_GIVEN: lambda _, after: not _is_blank(after.destination),
+    _Check.SOURCE_BLANK: lambda _, after: _is_blank(after.source),
+    _Check.SOURCE_GIVEN: lambda _, after: not _is_blank(after.source),
+    _Check.SOURCE_IS_THE_OWNER: lambda before, after: _owner(before) == after.source,
+    _Check.DESTINATION_IS_NOT_THE_OWNER: lambda before, after: _owner(before) != after.destination,
+    _Check.BROKERS_KEPT: lambda before, after: (
+        (before.destination, before.source) == (after.destination, after.source)
+    ),
+}
+
+
+class MissingOwnerError(ValueError):
+    """A record in Owned that names no owner; Pulsar's resolver fails on it as well."""
+
+
+def state_data_fault(
+    state: State | None, destination: str | None, source: str | None
+) -> StateDataFault | None:
+    """Why a record with these fields can't be made; None when it can."""
+    if state is None:
+        return StateDataFault.NO_STATE
+    if state is not State.FREE and _is_blank(destination) and _is_blank(source):
+        return StateDataFault.NO_BROKER
+    return None
+
+
+def next_version(version_id: int | None) -> int:
+    """The version after this one; None = no record yet. Wraps as a signed 64-bit number does."""
+    if version_id is None:
+        return FIRST_VERSION
+    return VERSION_MIN if version_id == VERSION_MAX else version_id + 1
+
+
+def is_newer(version_id: int, than: int) -> bool:
+    """Whether a version comes after another one: it is greater, or the first one after the wrap."""
+    return version_id > than or (version_id == VERSION_MIN and than == VERSION_MAX)
+
+
+def resolve(
+    before: StateData | None,
+    after: StateData | None,
+    rules: Rules = BALLAST,
+    *,
+    checks_brokers: bool = True,
+) -> Verdict:
+    """Whether `after` may replace `before`; None is no record (before) or a tombstone (after).
+
+    In order: a tombstone is accepted; the version decides (a first one by the rules, an old one
+    and a gap by themselves); force is accepted; the table decides; the brokers decide. Force never
+    skips the version. Raises MissingOwnerError where the owner of a record that names none matters.
+    """
+    if after is None:
+        return Verdict.ACCEPTED
+    by_version = _resolve_version(before, after, rules)
+    if by_version is not None:
+        return by_version
+    if after.is_forced:
+        return Verdict.ACCEPTED
+    state_before = State.INIT if before is None else before.state
+    if not rules.allows(state_before, after.state):
+        return Verdict.ILLEGAL_TRANSITION
+    if checks_brokers and before is not None and not _has_right_brokers(before, after):
+        return Verdict.WRONG_BROKERS
+    return Verdict.ACCEPTED
+
+
+def should_keep_left(
+    before: StateData | None,
+    after: StateData | None,
+    rules: Rules = BALLAST,
+    *,
+    checks_brokers: bool = True,
+) -> bool:
+    """Whether `after` is rejected, under Pulsar's name for the question."""
+    return resolve(before, after, rules, checks_brokers=checks_brokers) is not Verdict.ACCEPTED
+
+
+def state_data(record: OwnershipRecord) -> StateData:
+    """What the resolver compares of an ownership record."""
+    return StateData(
+        record.state, record.version_id, record.destination, record.source, record.is_forced
+    )
+
+
+def _resolve_version(before: StateData | None, after: StateData, rules: Rules) -> Verdict | None:
+    if before is None:
+        if rules.accepts_any_first:
+            return None
+        is_first = after.version_id == FIRST_VERSION
+        return Verdict.ACCEPTED if is_first else Verdict.NOT_FIRST_VERSION
+    if not is_newer(after.version_id, before.version_id):
+        return Verdict.OLD_VERSION
+    if after.version_id != next_version(before.version_id):
+        return Verdict.ACCEPTED if rules.accepts_gaps else Verdict.VERSION_GAP
+    return None
+
+
+def _has_right_brokers(before: StateData, after: StateData) -> bool:
+    checks = _CHECKS.get((before.state, after.state), ())
+    return all(_PREDICATES[check](before, after) for check in checks)
+
+
+def _is_blank(broker: str | None) -> bool:
+    return broker is None or not broker.strip()
+
+
+def _owner(before: StateData) -> str:
+    if before.destination is None:
+        message = f"destination of a record in {before.state.value} must be its owner, got None"
+        raise MissingOwnerError(message)
+    return before.destination
