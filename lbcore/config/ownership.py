@@ -1,0 +1,153 @@
+"""Settings of ownership: how long to wait for whom, and how brokers' agents report.
+
+Decides nothing. `OwnershipConfig` is read by the balancer's side, `AgentConfig`
+by `machines.agent`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no key is named.
+"""
+
+from dataclasses import dataclass
+
+from lbcore.config.setting import setting
+
+SECOND_MS = 1_000
+MINUTE_MS = 60_000
+
+EAGER = "eager"
+ON_DEMAND = "on_demand"
+FENCING_TOKEN = "token"  # noqa: S105 the name of a mode, not a secret
+FENCING_LEASE = "lease"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnershipConfig:
+    """How long the balancer waits for a broker, and how a broker that is cut off is fenced."""
+
+    assign: str = setting(
+        EAGER,
+        choices=(EAGER, ON_DEMAND),
+        doc="When a free bundle gets an owner: in the next cycle, or at the first lookup of it.",
+        pulsar_default=ON_DEMAND,
+        dynamic=True,
+    )
+    broker_timeout_ms: int = setting(
+        15_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=3_600_000,
+        doc="A broker silent for longer, in Kafka's time, is dead and loses its bundles.",
+        dynamic=True,
+    )
+    in_flight_timeout_ms: int = setting(
+        15_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=3_600_000,
+        pulsar="loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
+        pulsar_default=30_000,
+        doc="Longest wait for a broker to open a bundle, or to say that it is still closing one.",
+        dynamic=True,
+    )
+    unload_timeout_ms: int = setting(
+        60_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=3_600_000,
+        pulsar="namespaceBundleUnloadingTimeoutMs",
+        doc="Longest time for a live broker to close or split a bundle; then it keeps the bundle.",
+        dynamic=True,
+    )
+    tombstone_delay_ms: int = setting(
+        3_600_000,
+        unit="ms",
+        minimum=30_000,
+        maximum=604_800_000,
+        pulsar="loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds",
+        pulsar_factor=SECOND_MS,
+        doc="The record of a deleted bundle is kept this long; at least in_flight_timeout_ms.",
+        dynamic=True,
+    )
+    clock_step_max_ms: int = setting(
+        2_000,
+        unit="ms",
+        minimum=100,
+        maximum=60_000,
+        doc="Most that one message advances a partition's clock: what is longer was our own gap.",
+    )
+    tick_alarm_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=600_000,
+        doc="A partition without a tick for longer raises an alarm: its brokers can't be judged.",
+    )
+    fencing: str = setting(
+        FENCING_TOKEN,
+        choices=(FENCING_TOKEN, FENCING_LEASE),
+        doc="token: a broker cut off serves on under an old token; lease: it stops by itself.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """How an agent reports and how long it holds on."""
+
+    heartbeat_interval_ms: int = setting(
+        3_000,
+        unit="ms",
+        minimum=100,
+        maximum=60_000,
+        doc="Time between two heartbeats; a third of broker_timeout_ms or less.",
+    )
+    report_min_interval_ms: int = setting(
+        5_000,
+        unit="ms",
+        minimum=100,
+        maximum=600_000,
+        pulsar="loadBalancerReportUpdateMinIntervalMillis",
+        doc="How often an agent looks whether its load has changed enough to be reported.",
+    )
+    report_max_interval_ms: int = setting(
+        60_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=86_400_000,
+        pulsar="loadBalancerReportUpdateMaxIntervalMinutes",
+        pulsar_default=900_000,
+        pulsar_factor=MINUTE_MS,
+        doc="Load is reported at least this often, changed or not.",
+    )
+    report_threshold_percent: float = setting(
+        10.0,
+        unit="percent",
+        minimum=0,
+        maximum=1_000,
+        pulsar="loadBalancerReportUpdateThresholdPercentage",
+        doc="A change of usage (points), rate, throughput or bundles above this is reported.",
+    )
+    bundles_per_part: int = setting(
+        2_000,
+        unit="bundles",
+        minimum=1,
+        maximum=5_000,
+        doc="Most bundles in one part of a bundle-load; at most max_bundles_per_message.",
+    )
+    ack_repeat_ms: int = setting(
+        3_000,
+        unit="ms",
+        minimum=100,
+        maximum=60_000,
+        doc="An acknowledgement that nothing has followed yet is sent again after this time.",
+    )
+    shutdown_timeout_ms: int = setting(
+        60_000,
+        unit="ms",
+        minimum=0,
+        maximum=3_600_000,
+        doc="Longest time that a stopping broker waits for its bundles to be moved away.",
+    )
+    agent_lease_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=3_600_000,
+        doc="With fencing = lease: an agent serves only this long after its last confirmed report.",
+    )

@@ -1,0 +1,157 @@
+"""What a broker's answer makes of the record that it answers.
+
+Decides whether an answer counts, and its consequence; late, repeated, forged and out-of-order
+answers change nothing and say why. `machines.balancer` calls it for each ack.
+Source: the follow-up events of Pulsar 4.0.8's ServiceUnitStateChannelImpl, which there each broker
+publishes by itself; the reasons are ours.
+"""
+
+from dataclasses import replace
+
+from lbcore.ownership.changes import (
+    Action,
+    Answer,
+    Instance,
+    Intent,
+    IntentReason,
+    Origin,
+    ProtocolError,
+    RefusalReason,
+    Refused,
+    Surroundings,
+    Transition,
+    destination_of,
+    first_record,
+    next_record,
+    source_of,
+    transition,
+)
+from lbcore.ownership.protocol import cancel
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.resolve import is_newer, next_version
+from lbcore.wire.messages import Ack, AckOutcome
+
+
+def acknowledge(
+    record: OwnershipRecord | None,
+    ack: Ack,
+    sender: Instance,
+    origin: Origin,
+    surroundings: Surroundings,
+) -> Answer:
+    """What a broker's answer makes of the record of the bundle that it names.
+
+    Only the broker whose turn it is, in the incarnation that the record names, at the record's own
+    version, changes anything. opened: Assigning → Owned. closed: Releasing → Assigning(destination,
+    in its present incarnation) or Free. split: the children Owned, the parent Deleted. closing: the
+    intent WAIT, whose time the caller keeps for `repair`. failed: a live source keeps the bundle;
+    one that could not open it, or serves it no more, loses it (the intent REASSIGN).
+    """
+    refusal = _refuse(record, ack, sender)
+    if refusal is not None or record is None:
+        return Refused(reason=refusal or RefusalReason.UNKNOWN_BUNDLE)
+    follow_up = replace(origin, decision_id=record.decision_id, command_id=record.command_id)
+    if ack.outcome is AckOutcome.CLOSING:
+        return Intent(action=Action.WAIT, reason=IntentReason.STILL_CLOSING)
+    if ack.outcome is AckOutcome.FAILED:
+        return _failed(record, follow_up)
+    if ack.outcome is AckOutcome.SPLIT:
+        return _split_done(record, follow_up, surroundings)
+    if ack.outcome is AckOutcome.OPENED:
+        return _opened(record, follow_up)
+    return _closed(record, follow_up, surroundings)
+
+
+_SPEAKERS = {
+    State.ASSIGNING: destination_of,
+    State.OWNED: destination_of,
+    State.RELEASING: source_of,
+    State.SPLITTING: source_of,
+}
+_OUTCOMES = {
+    State.ASSIGNING: {AckOutcome.OPENED, AckOutcome.FAILED},
+    State.OWNED: {AckOutcome.OPENED, AckOutcome.FAILED},
+    State.RELEASING: {AckOutcome.CLOSING, AckOutcome.CLOSED, AckOutcome.FAILED},
+    State.SPLITTING: {AckOutcome.CLOSING, AckOutcome.SPLIT, AckOutcome.FAILED},
+}
+_ALREADY_DONE = {
+    (AckOutcome.OPENED, State.OWNED): destination_of,
+    (AckOutcome.CLOSED, State.ASSIGNING): source_of,
+    (AckOutcome.CLOSED, State.FREE): source_of,
+    (AckOutcome.SPLIT, State.DELETED): source_of,
+}
+
+
+def _refuse(record: OwnershipRecord | None, ack: Ack, sender: Instance) -> RefusalReason | None:
+    if record is None:
+        return RefusalReason.UNKNOWN_BUNDLE
+    if is_newer(ack.version_id, record.version_id):
+        return RefusalReason.OUT_OF_ORDER
+    if ack.version_id != record.version_id:
+        return _refuse_old(record, ack, sender)
+    if ack.outcome not in _OUTCOMES.get(record.state, ()):
+        return RefusalReason.WRONG_OUTCOME
+    return _refuse_sender(_SPEAKERS[record.state](record), sender)
+
+
+def _refuse_sender(expected: Instance, sender: Instance) -> RefusalReason | None:
+    if sender.broker != expected.broker:
+        return RefusalReason.FORGED
+    if sender.incarnation != expected.incarnation:
+        return RefusalReason.OTHER_INCARNATION
+    return None
+
+
+def _refuse_old(record: OwnershipRecord, ack: Ack, sender: Instance) -> RefusalReason:
+    done_by = _ALREADY_DONE.get((ack.outcome, record.state))
+    is_repeated = (
+        done_by is not None
+        and not record.is_forced
+        and next_version(ack.version_id) == record.version_id
+        and done_by(record) == sender
+    )
+    return RefusalReason.REPEATED if is_repeated else RefusalReason.LATE
+
+
+def _failed(record: OwnershipRecord, origin: Origin) -> Answer:
+    if record.state in (State.RELEASING, State.SPLITTING):
+        return cancel(record, origin)
+    return Intent(action=Action.REASSIGN, reason=IntentReason.CANNOT_SERVE)
+
+
+def _opened(record: OwnershipRecord, origin: Origin) -> Answer:
+    if record.state is State.OWNED:
+        return Refused(reason=RefusalReason.REPEATED)
+    source, destination = source_of(record), destination_of(record)
+    return transition((record, next_record(record, State.OWNED, origin, source, destination)))
+
+
+def _closed(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Transition:
+    source, named = source_of(record), destination_of(record)
+    if not named.broker:
+        return transition((record, next_record(record, State.FREE, origin, source=source)))
+    present = surroundings.incarnations.get(named.broker, named.incarnation)
+    destination = replace(named, incarnation=present)
+    made = next_record(record, State.ASSIGNING, origin, source, destination)
+    return transition((record, made))
+
+
+def _split_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Transition:
+    owner = source_of(record)
+    changes = []
+    for name in sorted(record.children):
+        previous = surroundings.kept.get(name)
+        if previous is not None and previous.state is not State.DELETED:
+            message = f"child {name} must not exist before {record.bundle} is split, but it does"
+            raise ProtocolError(message)
+        floor = surroundings.version_floor
+        child = first_record(record.cluster, name, origin, previous, floor)
+        owned = replace(
+            child,
+            state=State.OWNED,
+            destination=owner.broker,
+            destination_incarnation=owner.incarnation,
+        )
+        changes.append((previous, owned))
+    deleted = next_record(record, State.DELETED, origin, source=owner)
+    return transition(*changes, (record, deleted))

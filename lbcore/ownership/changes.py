@@ -1,0 +1,266 @@
+"""What changes of ownership are made of: their values, and the making of checked new records.
+
+Decides no change by itself: `protocol`, `acknowledge` and `repair` do. Every new record of the
+balancer is made by `next_record` or `first_record` and passes the conflict resolver in
+`transition`. Source: ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import pairwise
+from typing import TypeAlias
+
+from lbcore.model.names import InvalidNameError, parse_bundle
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.resolve import FIRST_VERSION, Verdict, next_version, resolve, state_data
+
+
+class RefusalReason(str, Enum):
+    """Why nothing changes; the value is the label of the refusals metric."""
+
+    UNKNOWN_BUNDLE = "unknown_bundle"
+    LATE = "late"
+    REPEATED = "repeated"
+    OUT_OF_ORDER = "out_of_order"
+    FORGED = "forged"
+    OTHER_INCARNATION = "other_incarnation"
+    WRONG_OUTCOME = "wrong_outcome"
+    EXISTS = "exists"
+    NOT_FREE = "not_free"
+    NOT_OWNED = "not_owned"
+    NOT_IN_FLIGHT = "not_in_flight"
+    NO_DESTINATION = "no_destination"
+    SAME_BROKER = "same_broker"
+    BAD_CHILDREN = "bad_children"
+    DELETED = "deleted"
+
+
+class Action(str, Enum):
+    """What a record in flight needs, in words; `carry_out` does it."""
+
+    REASSIGN = "reassign"
+    REDIRECT = "redirect"
+    CANCEL = "cancel"
+    WAIT = "wait"
+
+
+class IntentReason(str, Enum):
+    """Why a record needs it; the value is the label of the repairs metric."""
+
+    OWNER_DEAD = "owner_dead"
+    DESTINATION_DEAD = "destination_dead"
+    SOURCE_DEAD = "source_dead"
+    RESTARTED = "restarted"
+    NEVER_OPENED = "never_opened"
+    NEVER_CLOSED = "never_closed"
+    NEVER_SPLIT = "never_split"
+    CANNOT_SERVE = "cannot_serve"
+    STILL_CLOSING = "still_closing"
+
+
+class ProtocolError(AssertionError):
+    """A bug: the balancer made a record that the resolver refuses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One start of a broker's process."""
+
+    broker: str
+    incarnation: str
+
+
+NOBODY = Instance(broker="", incarnation="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a new record comes from: the batch's time, the writer, and why."""
+
+    now_ms: int
+    cause: Cause
+    decision_id: str = ""
+    command_id: str = ""
+    writer_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What an answer's consequence depends on besides the record.
+
+    incarnations: each live broker's present incarnation. kept: records of the children of a split
+    that an earlier life of the namespace left behind (Deleted ones). version_floor: the highest
+    version of the namespace's records that were ever forgotten.
+    """
+
+    incarnations: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, OwnershipRecord] = field(default_factory=dict)
+    version_floor: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One bundle's record before (None: there was none) and after."""
+
+    before: OwnershipRecord | None
+    after: OwnershipRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """Changes that belong together, in one commit; that of the bundle itself is the last."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def record(self) -> OwnershipRecord:
+        """The new record of the bundle itself."""
+        return self.changes[-1].after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Nothing changes, and why."""
+
+    reason: RefusalReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What a record needs next. destination: broker that suggests itself, "" = choose one."""
+
+    action: Action
+    reason: IntentReason
+    destination: str = ""
+
+
+Answer: TypeAlias = Transition | Intent | Refused
+
+
+def source_of(record: OwnershipRecord) -> Instance:
+    """The source that the record names; broker "" = none."""
+    return Instance(broker=record.source, incarnation=record.source_incarnation)
+
+
+def destination_of(record: OwnershipRecord) -> Instance:
+    """The destination that the record names; broker "" = none."""
+    return Instance(broker=record.destination, incarnation=record.destination_incarnation)
+
+
+def holder_of(record: OwnershipRecord) -> Instance:
+    """Who has the bundle open, as far as the record tells; NOBODY in Free, Init and Deleted.
+
+    In Assigning nobody has it open yet: the destination, if it dies, is whom it is taken from.
+    """
+    if record.state in (State.OWNED, State.ASSIGNING):
+        return destination_of(record)
+    if record.state in (State.RELEASING, State.SPLITTING):
+        return source_of(record)
+    return NOBODY
+
+
+def tiles(parent: str, children: Sequence[str]) -> bool:
+    """Whether two or more bundles divide the parent's range without gap and overlap."""
+    try:
+        namespace, lower, upper = parse_bundle(parent)
+        parsed = sorted(parse_bundle(child) for child in children)
+    except InvalidNameError:
+        return False
+    return (
+        len(parsed) > 1
+        and all(child[0] == namespace for child in parsed)
+        and (parsed[0][1], parsed[-1][2]) == (lower, upper)
+        and all(low[2] == high[1] for low, high in pairwise(parsed))
+    )
+
+
+def record_fault(record: OwnershipRecord) -> str | None:
+    """What a record lacks, as a sentence; None when it is whole.
+
+    As the constraints of the ownership tables: Owned and Assigning have a destination, Releasing
+    and Splitting a source, Splitting two or more children, and a version is at least 1. (Pulsar
+    asks for a broker in Deleted, too; ours may be deleted before it ever had one.)
+    """
+    if record.version_id < FIRST_VERSION:
+        return f"version_id must be at least 1, got {record.version_id}"
+    if record.state in (State.OWNED, State.ASSIGNING) and not record.destination:
+        return f"destination must be given in {record.state.value}, got none"
+    if record.state in (State.RELEASING, State.SPLITTING) and not record.source:
+        return f"source must be given in {record.state.value}, got none"
+    if record.state is State.SPLITTING and not tiles(record.bundle, list(record.children)):
+        return f"children must tile the range of the bundle, got {sorted(record.children)}"
+    return None
+
+
+def first_record(
+    cluster: str,
+    bundle: str,
+    origin: Origin,
+    previous: OwnershipRecord | None,
+    version_floor: int,
+) -> OwnershipRecord:
+    """The Free record with which a bundle's life begins.
+
+    Its version goes on above the kept record of an earlier life, else above the floor.
+    """
+    version = version_floor + 1 if previous is None else next_version(previous.version_id)
+    return OwnershipRecord(
+        cluster=cluster,
+        bundle=bundle,
+        state=State.FREE,
+        version_id=version,
+        is_forced=previous is not None,
+        timestamp_ms=origin.now_ms,
+        cause=origin.cause,
+        decision_id=origin.decision_id,
+        command_id=origin.command_id,
+        writer_epoch=origin.writer_epoch,
+    )
+
+
+def next_record(
+    record: OwnershipRecord,
+    state: State,
+    origin: Origin,
+    source: Instance = NOBODY,
+    destination: Instance = NOBODY,
+) -> OwnershipRecord:
+    """The next version of a record, in another state and between other brokers."""
+    return OwnershipRecord(
+        cluster=record.cluster,
+        bundle=record.bundle,
+        state=state,
+        version_id=next_version(record.version_id),
+        source=source.broker,
+        source_incarnation=source.incarnation,
+        destination=destination.broker,
+        destination_incarnation=destination.incarnation,
+        timestamp_ms=origin.now_ms,
+        cause=origin.cause,
+        decision_id=origin.decision_id,
+        command_id=origin.command_id,
+        writer_epoch=origin.writer_epoch,
+    )
+
+
+def forced(record: OwnershipRecord) -> OwnershipRecord:
+    """The same record with force: the version counts, the table and the brokers do not."""
+    return replace(record, is_forced=True)
+
+
+def transition(*pairs: tuple[OwnershipRecord | None, OwnershipRecord]) -> Transition:
+    """The transition of (before, after) pairs, the bundle itself last.
+
+    Raises ProtocolError when a record is not whole or the resolver refuses it: a bug.
+    """
+    return Transition(changes=tuple(_checked(before, after) for before, after in pairs))
+
+
+def _checked(before: OwnershipRecord | None, after: OwnershipRecord) -> Change:
+    fault = record_fault(after)
+    verdict = resolve(None if before is None else state_data(before), state_data(after))
+    if fault is not None or verdict is not Verdict.ACCEPTED:
+        message = f"record must be accepted, got {fault or verdict.value}: {before} -> {after}"
+        raise ProtocolError(message)
+    return Change(before=before, after=after)

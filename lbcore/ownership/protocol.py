@@ -1,0 +1,163 @@
+"""The balancer's side of ownership: what a request or a failure makes of a bundle's record.
+
+Pure functions from one record to its next version. They decide *how* ownership changes, never
+*which* bundle goes where: destinations come in. Brokers' answers are `acknowledge`'s work, and
+`repair` says when something in flight is stuck. `machines.balancer` calls all three.
+Source: the roles and events of Pulsar 4.0.8's ServiceUnitStateChannelImpl. Ours: one writer,
+incarnations, and a forced Assigning where Pulsar forces Owned (then nobody notices an owner that
+never opens).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lbcore.ownership.changes import (
+    NOBODY,
+    Action,
+    Instance,
+    Intent,
+    Origin,
+    RefusalReason,
+    Refused,
+    Transition,
+    destination_of,
+    first_record,
+    forced,
+    holder_of,
+    next_record,
+    source_of,
+    tiles,
+    transition,
+)
+from lbcore.ownership.records import OwnershipRecord, State
+
+
+def create(
+    cluster: str,
+    bundle: str,
+    origin: Origin,
+    *,
+    previous: OwnershipRecord | None = None,
+    version_floor: int = 0,
+) -> Transition | Refused:
+    """A new bundle, Free.
+
+    previous: the record of an earlier life, if one is still kept; it must be Deleted (EXISTS).
+    Versions go on above it, else above version_floor, so that none is ever used twice.
+    """
+    if previous is not None and previous.state is not State.DELETED:
+        return Refused(reason=RefusalReason.EXISTS)
+    made = first_record(cluster, bundle, origin, previous, version_floor)
+    return transition((previous, made))
+
+
+def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Transition | Refused:
+    """Free → Assigning(destination)."""
+    if record.state is not State.FREE:
+        return Refused(reason=RefusalReason.NOT_FREE)
+    if not destination.broker:
+        return Refused(reason=RefusalReason.NO_DESTINATION)
+    return transition(
+        (record, next_record(record, State.ASSIGNING, origin, destination=destination))
+    )
+
+
+def unload(
+    record: OwnershipRecord, origin: Origin, destination: Instance = NOBODY
+) -> Transition | Refused:
+    """Owned → Releasing(owner → destination); without a destination the bundle becomes Free."""
+    if record.state is not State.OWNED:
+        return Refused(reason=RefusalReason.NOT_OWNED)
+    if destination.broker == record.destination:
+        return Refused(reason=RefusalReason.SAME_BROKER)
+    owner = destination_of(record)
+    released = next_record(record, State.RELEASING, origin, owner, destination)
+    return transition((record, released))
+
+
+def transfer(
+    record: OwnershipRecord, destination: Instance, origin: Origin
+) -> Transition | Refused:
+    """Owned → Releasing(owner → destination), with a destination."""
+    if not destination.broker:
+        return Refused(reason=RefusalReason.NO_DESTINATION)
+    return unload(record, origin, destination)
+
+
+def split(
+    record: OwnershipRecord, children: Mapping[str, str], origin: Origin
+) -> Transition | Refused:
+    """Owned → Splitting(owner, children).
+
+    children: two or more bundle names that tile the bundle's range exactly, each with the broker
+    that shall get it afterwards ("" = stay); BAD_CHILDREN otherwise.
+    """
+    if record.state is not State.OWNED:
+        return Refused(reason=RefusalReason.NOT_OWNED)
+    if not tiles(record.bundle, list(children)):
+        return Refused(reason=RefusalReason.BAD_CHILDREN)
+    splitting = next_record(record, State.SPLITTING, origin, source=destination_of(record))
+    return transition((record, replace(splitting, children=dict(sorted(children.items())))))
+
+
+def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
+    """Any state → Deleted, by force; whoever still holds the bundle closes it.
+
+    Where no other broker may open the bundle's range before it is closed (a namespace made again),
+    unload it first and delete it when it is Free.
+    """
+    if record.state is State.DELETED:
+        return Refused(reason=RefusalReason.DELETED)
+    made = next_record(record, State.DELETED, origin, source=holder_of(record))
+    return transition((record, forced(made)))
+
+
+def reassign(
+    record: OwnershipRecord, destination: Instance, origin: Origin
+) -> Transition | Refused:
+    """Owned or in flight → Assigning(destination), by force.
+
+    For a holder that is dead, has restarted, or can't serve: never under a live source's feet. The
+    destination may be the same broker, in a new incarnation or to be told again.
+    """
+    if record.state in (State.INIT, State.FREE, State.DELETED):
+        return Refused(reason=RefusalReason.NOT_OWNED)
+    if not destination.broker:
+        return Refused(reason=RefusalReason.NO_DESTINATION)
+    holder = holder_of(record)
+    source = NOBODY if holder.broker == destination.broker else holder
+    made = next_record(record, State.ASSIGNING, origin, source, destination)
+    return transition((record, forced(made)))
+
+
+def redirect(
+    record: OwnershipRecord, destination: Instance, origin: Origin
+) -> Transition | Refused:
+    """Releasing(source → old) → Releasing(source → destination), by force; "" = then Free."""
+    if record.state is not State.RELEASING:
+        return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
+    if destination.broker == record.source:
+        return Refused(reason=RefusalReason.SAME_BROKER)
+    made = next_record(record, State.RELEASING, origin, source_of(record), destination)
+    return transition((record, forced(made)))
+
+
+def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
+    """Releasing or Splitting → Owned(source), by force: it keeps the bundle, or reopens it."""
+    if record.state not in (State.RELEASING, State.SPLITTING):
+        return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
+    made = next_record(record, State.OWNED, origin, destination=source_of(record))
+    return transition((record, forced(made)))
+
+
+def carry_out(
+    record: OwnershipRecord, intent: Intent, destination: Instance, origin: Origin
+) -> Transition | Refused:
+    """Does what an intent says; `destination` is not looked at for CANCEL. WAIT is refused."""
+    if intent.action is Action.REASSIGN:
+        return reassign(record, destination, origin)
+    if intent.action is Action.REDIRECT:
+        return redirect(record, destination, origin)
+    if intent.action is Action.CANCEL:
+        return cancel(record, origin)
+    return Refused(reason=RefusalReason.NOT_IN_FLIGHT)

@@ -1,0 +1,98 @@
+"""What a record needs when a broker that it names is gone, or keeps everyone waiting.
+
+Decides *that* something must happen and what, never where the bundle goes: `protocol.carry_out`
+does it with a destination that the plan chose. `machines.balancer` asks for each record in flight,
+and for each record of a broker that died or restarted. Source: ours; compare monitorOwnerships and
+overrideOwnership of Pulsar 4.0.8's ServiceUnitStateChannelImpl, which after one time limit give the
+bundle away whether its source lives or not.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from lbcore.config.ownership import OwnershipConfig
+from lbcore.ownership.changes import Action, Intent, IntentReason
+from lbcore.ownership.records import OwnershipRecord, State
+
+
+class Presence(str, Enum):
+    """What is known of a broker in the incarnation that a record names."""
+
+    ALIVE = "alive"
+    RESTARTED = "restarted"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What is known about a record in flight.
+
+    source, destination: ALIVE for a broker that the record doesn't name. waiting_ms: since the
+    record was written; silent_ms: since then, or since the last *closing* for it. Both in time
+    that the job has seen pass (liveness.elapsed_ms), so that its own absence counts for nobody.
+    """
+
+    source: Presence = Presence.ALIVE
+    destination: Presence = Presence.ALIVE
+    waiting_ms: int = 0
+    silent_ms: int = 0
+
+
+def repair(record: OwnershipRecord, watch: Watch, config: OwnershipConfig) -> Intent | None:
+    """What the record needs now; None when nothing, or when it may still end by itself.
+
+    Owned, Assigning: a destination that is dead or has restarted has the bundle open nowhere; one
+    that doesn't open it within in_flight_timeout_ms loses it. Releasing, Splitting: a source that
+    is dead or has restarted loses it to the destination, if there is one; a live one never does:
+    when it is silent for in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps it.
+    A broker that restarted is suggested for what it had; the caller may choose another.
+    """
+    if record.state in (State.OWNED, State.ASSIGNING):
+        return _repair_destination(record, watch, config)
+    if record.state in (State.RELEASING, State.SPLITTING):
+        return _repair_source(record, watch, config)
+    return None
+
+
+def is_expired(record: OwnershipRecord, now_ms: int, config: OwnershipConfig) -> bool:
+    """Whether the record of a deleted bundle may be forgotten (its key gets a null message)."""
+    age_ms = now_ms - record.timestamp_ms
+    return record.state is State.DELETED and age_ms > config.tombstone_delay_ms
+
+
+def _repair_destination(
+    record: OwnershipRecord, watch: Watch, config: OwnershipConfig
+) -> Intent | None:
+    if watch.destination is Presence.RESTARTED:
+        return _reassign(IntentReason.RESTARTED, record.destination)
+    if watch.destination is Presence.DEAD:
+        is_owner = record.state is State.OWNED
+        return _reassign(IntentReason.OWNER_DEAD if is_owner else IntentReason.DESTINATION_DEAD)
+    if record.state is State.ASSIGNING and watch.waiting_ms > config.in_flight_timeout_ms:
+        return _reassign(IntentReason.NEVER_OPENED)
+    return None
+
+
+def _repair_source(record: OwnershipRecord, watch: Watch, config: OwnershipConfig) -> Intent | None:
+    if watch.source is not Presence.ALIVE:
+        return _replace_source(record, watch)
+    if watch.destination is Presence.DEAD:
+        return Intent(action=Action.REDIRECT, reason=IntentReason.DESTINATION_DEAD)
+    is_silent = watch.silent_ms > config.in_flight_timeout_ms
+    if is_silent or watch.waiting_ms > config.unload_timeout_ms:
+        is_split = record.state is State.SPLITTING
+        reason = IntentReason.NEVER_SPLIT if is_split else IntentReason.NEVER_CLOSED
+        return Intent(action=Action.CANCEL, reason=reason)
+    return None
+
+
+def _replace_source(record: OwnershipRecord, watch: Watch) -> Intent:
+    is_dead = watch.source is Presence.DEAD
+    reason = IntentReason.SOURCE_DEAD if is_dead else IntentReason.RESTARTED
+    if record.destination and watch.destination is not Presence.DEAD:
+        return _reassign(reason, record.destination)
+    return _reassign(reason, "" if is_dead or record.state is State.RELEASING else record.source)
+
+
+def _reassign(reason: IntentReason, destination: str = "") -> Intent:
+    return Intent(action=Action.REASSIGN, reason=reason, destination=destination)
