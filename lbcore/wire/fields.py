@@ -9,7 +9,7 @@ import math
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, compress
 from typing import Any
 
@@ -84,6 +84,21 @@ def nonempty(fields: Mapping[str, Any], field: str, max_chars: int) -> str:
     value = text(fields, field, max_chars)
     if not value:
         raise Refusal(RejectReason.OUT_OF_RANGE, f"{field} must not be empty")
+    return value
+
+
+def choice(
+    fields: Mapping[str, Any], field: str, choices: Iterable[str], default: Any = _REQUIRED
+) -> str:
+    """One of a closed set of strings."""
+    value = _found(fields, field, default)
+    allowed = sorted(choices)
+    if type(value) is not str:
+        raise _wrong_type(field, f"one of {allowed}", value)
+    if value not in allowed:
+        raise Refusal(
+            RejectReason.OUT_OF_RANGE, f"{field} must be one of {allowed}, got {shown(value)}"
+        )
     return value
 
 

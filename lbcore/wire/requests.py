@@ -35,14 +35,10 @@ def read_acks(message: Mapping[str, Any], context: Context) -> Acks:
 
 def _read_ack(item: Any, limits: Limits) -> Ack:
     ack = fields.mapping({"an item of acks": item}, "an item of acks")
-    outcome = fields.text(ack, "outcome", limits.max_name_chars)
-    if outcome not in _OUTCOMES:
-        detail = f"outcome must be one of {sorted(_OUTCOMES)}, got {shown(outcome)}"
-        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
     return Ack(
         bundle=fields.nonempty(ack, "bundle", limits.max_name_chars),
         version_id=fields.integer(ack, "versionId", minimum=1),
-        outcome=_OUTCOMES[outcome],
+        outcome=_OUTCOMES[fields.choice(ack, "outcome", _OUTCOMES)],
         reason=fields.text(ack, "reason", limits.max_text_chars, ""),
     )
 
