@@ -1,0 +1,170 @@
+"""Settings of bundles and their splits: how many to begin with, when one is split, and where.
+
+Decides nothing. Read by `lbcore.plan.split`, by `create_namespace` and by the admin service's
+split command. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where no Pulsar key is named.
+"""
+
+from dataclasses import dataclass
+
+from lbcore.config.setting import setting
+
+MEBIBYTE = 1_048_576
+
+RANGE = "range_equally_divide"
+TOPIC_COUNT = "topic_count_equally_divide"
+SPECIFIED_POSITIONS = "specified_positions_divide"
+FLOW_OR_QPS = "flow_or_qps_equally_divide"
+SPECIFIED_POSITIONS_FORCED = "specified_positions_divide_force"
+
+ALGORITHMS = (RANGE, TOPIC_COUNT, SPECIFIED_POSITIONS, FLOW_OR_QPS)
+
+BY_REASON = "by_reason"
+DEFAULT_ALGORITHM = "default"
+SHORT_TERM = "short"
+LONG_TERM = "long"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splitting:
+    """When a bundle is split, into how many, and where."""
+
+    default_bundles: int = setting(
+        4,
+        doc="Bundles of a namespace that is made without a number of its own. Too few leave "
+        "brokers idle: take several times the number of brokers.",
+        unit="bundles",
+        minimum=1,
+        maximum=1 << 32,
+        pulsar="defaultNumberOfNamespaceBundles",
+        dynamic=True,
+    )
+    algorithm: str = setting(
+        RANGE,
+        doc="Where a split that names no algorithm cuts the bundle.",
+        choices=ALGORITHMS,
+        pulsar="defaultNamespaceBundleSplitAlgorithm",
+        dynamic=True,
+    )
+    supported_algorithms: tuple[str, ...] = setting(
+        ALGORITHMS,
+        doc="Algorithms that a split command may name; others are refused.",
+        pulsar="supportedNamespaceBundleSplitAlgorithms",
+        dynamic=True,
+    )
+    automatic_algorithm: str = setting(
+        BY_REASON,
+        doc="Where an automatic split cuts: 'by_reason' takes flow_or_qps_equally_divide for a "
+        "bundle over a rate limit and topic_count_equally_divide for one over a count limit "
+        "(range_equally_divide while its topics are unknown); 'default' takes `algorithm`.",
+        choices=(BY_REASON, DEFAULT_ALGORITHM),
+        pulsar_default=DEFAULT_ALGORITHM,
+        dynamic=True,
+    )
+    flow_or_qps_tolerance_percent: float = setting(
+        10.0,
+        doc="flow_or_qps_equally_divide leaves a bundle alone while both its rates are less than "
+        "this above their limits.",
+        unit="percent",
+        minimum=0,
+        pulsar="flowOrQpsDifferenceThresholdPercentage",
+        dynamic=True,
+    )
+    enabled: bool = setting(
+        default=True,
+        doc="Split bundles automatically; a split command works regardless.",
+        pulsar="loadBalancerAutoBundleSplitEnabled",
+        dynamic=True,
+    )
+    auto_unload_split_bundles: bool = setting(
+        default=True,
+        doc="Place the children of an automatic split anew at once, instead of leaving them with "
+        "the broker that was too busy.",
+        pulsar="loadBalancerAutoUnloadSplitBundlesEnabled",
+        dynamic=True,
+    )
+    max_topics: int = setting(
+        1_000,
+        doc="A bundle with more topics than this is split.",
+        unit="topics",
+        minimum=0,
+        pulsar="loadBalancerNamespaceBundleMaxTopics",
+        dynamic=True,
+    )
+    max_sessions: int = setting(
+        1_000,
+        doc="A bundle with more producers and consumers together is split; 0 or -1 = no limit.",
+        unit="sessions",
+        minimum=-1,
+        pulsar="loadBalancerNamespaceBundleMaxSessions",
+        dynamic=True,
+    )
+    max_msg_rate_per_s: int = setting(
+        30_000,
+        doc="A bundle with a higher message rate, in and out together, is split.",
+        unit="msg/s",
+        minimum=0,
+        pulsar="loadBalancerNamespaceBundleMaxMsgRate",
+        dynamic=True,
+    )
+    max_throughput_bytes_per_s: int = setting(
+        100 * MEBIBYTE,
+        doc="A bundle with a higher throughput, in and out together, is split.",
+        unit="bytes/s",
+        minimum=0,
+        pulsar="loadBalancerNamespaceBundleMaxBandwidthMbytes",
+        pulsar_factor=MEBIBYTE,
+        dynamic=True,
+    )
+    averages: str = setting(
+        SHORT_TERM,
+        doc="Which averages are held against the rate limits: short follow a hotspot in seconds, "
+        "long in hours.",
+        choices=(SHORT_TERM, LONG_TERM),
+        pulsar_default=LONG_TERM,
+        dynamic=True,
+    )
+    hit_count_threshold: int = setting(
+        3,
+        doc="A bundle is split when it was over a limit in more than this many fresh observations "
+        "in a row; 0 splits at the first.",
+        unit="observations",
+        minimum=0,
+        pulsar=(
+            "loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
+            "loadBalancerNamespaceBundleSplitConditionThreshold",
+        ),
+        dynamic=True,
+    )
+    max_namespace_bundles: int = setting(
+        128,
+        doc="No automatic split makes a namespace have more bundles than this.",
+        unit="bundles",
+        minimum=1,
+        pulsar="loadBalancerNamespaceMaximumBundles",
+        dynamic=True,
+    )
+    max_splits_per_cycle: int = setting(
+        10,
+        doc="Most automatic splits that one cycle decides, the worst bundles first.",
+        unit="bundles",
+        minimum=1,
+        pulsar="loadBalancerMaxNumberOfBundlesToSplitPerCycle",
+        dynamic=True,
+    )
+    max_children: int = setting(
+        8,
+        doc="Most children of one automatic split; a bundle at five times its limit is cut in "
+        "five at once. 2 = Pulsar's halves.",
+        unit="bundles",
+        minimum=2,
+        maximum=1_024,
+        pulsar_default=2,
+        dynamic=True,
+    )
+    require_division: bool = setting(
+        default=True,
+        doc="Never decide a split that leaves all known topics in one child: a bundle with one "
+        "hot topic is reported as unsplittable instead of being halved again and again.",
+        pulsar_default=False,
+        dynamic=True,
+    )

@@ -1,0 +1,209 @@
+"""Where a bundle is cut: the boundaries that each algorithm proposes for it.
+
+Decides positions only; whether to split is `decide`'s or the operator's business, and what a split
+of the namespace's set gives is `model.bundles`'. Sorted inner boundaries, or None for "no split".
+Source: Pulsar 4.0.8, the classes of NamespaceBundleSplitAlgorithm; more than two parts are ours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.config import splitting
+from lbcore.config.splitting import Splitting
+from lbcore.model.bundles import BundleRange
+
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Boundaries: TypeAlias = tuple[int, ...]
+
+
+class SplitAlgorithm(Enum):
+    """The algorithms by Pulsar's names."""
+
+    RANGE = splitting.RANGE
+    TOPIC_COUNT = splitting.TOPIC_COUNT
+    SPECIFIED_POSITIONS = splitting.SPECIFIED_POSITIONS
+    SPECIFIED_POSITIONS_FORCED = splitting.SPECIFIED_POSITIONS_FORCED
+    FLOW_OR_QPS = splitting.FLOW_OR_QPS
+
+
+_BY_NAME = {algorithm.value: algorithm for algorithm in SplitAlgorithm}
+
+
+class MissingPositionsError(ValueError):
+    """A split at specified positions that names none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLoads:
+    """What is known of the topics in a bundle, k rows in any order.
+
+    hashes: int64[k], 0 .. 0xffffffff. msg_rate, throughput: float64[k], in and out together, msg/s
+    and bytes/s; 0 for a topic without statistics.
+    """
+
+    hashes: Ints
+    msg_rate: Floats
+    throughput: Floats
+
+    @property
+    def is_loaded(self) -> NDArray[np.bool_]:
+        """bool[k]: which topics have any traffic."""
+        return (self.msg_rate > 0) | (self.throughput > 0)
+
+
+def resolve_algorithm(name: str | None, default: str) -> SplitAlgorithm:
+    """The algorithm of this name; else of the default's; else range_equally_divide.
+
+    Source: NamespaceService.getNamespaceBundleSplitAlgorithmByName.
+    """
+    for candidate in (name, default):
+        if candidate in _BY_NAME:
+            return _BY_NAME[candidate]
+    return SplitAlgorithm.RANGE
+
+
+def range_boundaries(target: BundleRange, parts: int = 2) -> Boundaries:
+    """Cuts the range into `parts` of equal width; the topics play no part.
+
+    [0x00000000, 0x80000000) gives 0x40000000. Of a range narrower than `parts` the boundaries
+    repeat; the split itself refuses them. Source: RangeEquallyDivideBundleSplitAlgorithm.
+    """
+    width = (target.upper - target.lower) // parts
+    return tuple(target.lower + index * width for index in range(1, parts))
+
+
+def topic_count_boundaries(hashes: Sequence[int] | None, parts: int = 2) -> Boundaries | None:
+    """Cuts so that each part has as many topics as the others, within one.
+
+    hashes: of the bundle's topics, any order, doubles kept; None = the owner does not know them.
+    Each boundary is the middle, rounded down, of the two hashes it goes between, so for neighbours
+    like 100 and 101 it is 100 and the topic at 100 falls in the *upper* part. 0x10000000,
+    0x20000000, 0x35000000, 0x65000000, 0x70000000, 0x75000000 give 0x4d000000. None below two
+    topics. O(k log k). Source: TopicCountEquallyDivideBundleSplitAlgorithm.
+    """
+    if hashes is None or len(hashes) < 2:  # noqa: PLR2004 one topic can't be divided
+        return None
+    ordered = sorted(hashes)
+    cuts = (index * len(ordered) // parts for index in range(1, parts))
+    middles = [_middle(ordered[max(cut - 1, 0)], ordered[cut]) for cut in cuts]
+    return tuple(sorted(set(middles)))
+
+
+def _middle(low: int, high: int) -> int:
+    return low + (high - low) // 2
+
+
+def specified_boundaries(
+    target: BundleRange, positions: Sequence[int] | None, topic_count: int
+) -> Boundaries | None:
+    """The given positions (any order) that lie strictly inside of the range, ascending.
+
+    topic_count: of the bundle's topics as the owner knows them, 0 = unknown; None below two of
+    them, or with no position inside. Raises MissingPositionsError without positions. Source:
+    SpecifiedPositionsBundleSplitAlgorithm.
+    """
+    _check_positions(positions)
+    if topic_count < 2:  # noqa: PLR2004 one topic can't be divided
+        return None
+    return forced_boundaries(target, positions)
+
+
+def forced_boundaries(target: BundleRange, positions: Sequence[int] | None) -> Boundaries | None:
+    """As `specified_boundaries`, whatever the number of topics.
+
+    Carries out a split whose boundaries were decided earlier. Source:
+    SpecifiedPositionsBundleSplitAlgorithm(force = true).
+    """
+    inside = [
+        position
+        for position in sorted(_check_positions(positions))
+        if target.lower < position < target.upper
+    ]
+    return tuple(inside) or None
+
+
+def _check_positions(positions: Sequence[int] | None) -> Sequence[int]:
+    if not positions:
+        message = "split at specified positions must name at least one position: add boundaries"
+        raise MissingPositionsError(message)
+    return positions
+
+
+def flow_or_qps_boundaries(topics: TopicLoads | None, config: Splitting) -> Boundaries | None:
+    """Cuts in hash order whenever the next topic would take a part over a rate limit.
+
+    None with fewer than two topics, fewer than two different hashes with traffic, or while both
+    totals are below their limits plus the tolerance. A topic that alone is over a limit gets a part
+    of its own. Each boundary is the middle of its two hashes, rounded down, *plus one*. Topics with
+    the same hash count with the numbers of the last of them. Limits 1000 msg/s; hashes 10, 20, 30
+    with 600 msg/s each give 16, 26. O(k log k); may be empty.
+    Source: FlowOrQpsEquallyDivideBundleSplitAlgorithm.
+    """
+    if topics is None or len(topics.hashes) < 2:  # noqa: PLR2004 one topic can't be divided
+        return None
+    loaded = topics.is_loaded
+    hashes = topics.hashes[loaded].tolist()
+    rates = topics.msg_rate[loaded].tolist()
+    flows = topics.throughput[loaded].tolist()
+    load_of = {key: (rate, flow) for key, rate, flow in zip(hashes, rates, flows, strict=True)}
+    if len(load_of) < 2 or _is_tolerable(rates, flows, config):  # noqa: PLR2004 as above
+        return None
+    return _greedy_boundaries(sorted(hashes), load_of, config)
+
+
+def _is_tolerable(rates: Sequence[float], flows: Sequence[float], config: Splitting) -> bool:
+    factor = 1 + config.flow_or_qps_tolerance_percent / 100.0
+    total_rate = total_flow = 0.0
+    for rate, flow in zip(rates, flows, strict=True):  # one after the other, as Pulsar sums
+        total_rate += rate
+        total_flow += flow
+    return (
+        total_rate < config.max_msg_rate_per_s * factor
+        and total_flow < config.max_throughput_bytes_per_s * factor
+    )
+
+
+def _greedy_boundaries(
+    hashes: Sequence[int], load_of: dict[int, tuple[float, float]], config: Splitting
+) -> Boundaries:
+    cuts: list[int] = []
+    part_rate, part_flow = load_of[hashes[0]]
+    for before, key in pairwise(hashes):
+        rate, flow = load_of[key]
+        if (
+            part_rate + rate > config.max_msg_rate_per_s
+            or part_flow + flow > config.max_throughput_bytes_per_s
+        ):
+            cuts.append(_middle(before, key) + 1)
+            part_rate, part_flow = rate, flow
+        else:
+            part_rate += rate
+            part_flow += flow
+    return tuple(cuts)
+
+
+def load_boundaries(hashes: Ints, weights: Floats, parts: int) -> Boundaries:
+    """Cuts into at most `parts` of about equal weight, each with at least one of the topics.
+
+    hashes: int64[k], any order; weights: float64[k], positive. Each boundary lies between two
+    different hashes, above the lower one; there are fewer than parts-1 where one topic outweighs a
+    part, none with a single hash. O(k log k). Source: ours; used where flow_or_qps would make more
+    parts than allowed, and where another algorithm would leave a part without topics.
+    """
+    places, inverse = np.unique(hashes, return_inverse=True)
+    if len(places) < 2:  # noqa: PLR2004 one hash can't be divided
+        return ()
+    below = np.cumsum(np.bincount(inverse, weights=weights))
+    goals = below[-1] * np.arange(1, parts) / parts
+    right = np.clip(np.searchsorted(below, goals), 1, len(places) - 1)
+    is_left_nearer = goals - below[right - 1] <= below[right] - goals
+    gaps = np.unique(np.minimum(np.where(is_left_nearer, right - 1, right), len(places) - 2))
+    lows, highs = places[gaps], places[gaps + 1]
+    return tuple((lows + (highs - lows) // 2 + 1).tolist())

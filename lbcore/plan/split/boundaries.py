@@ -1,0 +1,156 @@
+"""The boundaries of one automatic split: the algorithm's, made to divide what must be divided.
+
+Decides where one bundle is cut and into how many, or why it can't be; not whether it should be.
+Called by `decide` for the few bundles that reached their hit count. Source: ours, over the
+algorithms of Pulsar 4.0.8.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from lbcore.config.splitting import BY_REASON, Splitting
+from lbcore.model.bundles import BundleRange
+from lbcore.model.names import FULL_UPPER
+from lbcore.plan.snapshot import Floats, Ints
+from lbcore.plan.split.algorithms import (
+    SplitAlgorithm,
+    TopicLoads,
+    flow_or_qps_boundaries,
+    load_boundaries,
+    range_boundaries,
+    resolve_algorithm,
+    topic_count_boundaries,
+)
+from lbcore.plan.split.decision import SplitReason, SplitVerdict
+
+Boundaries: TypeAlias = tuple[int, ...]
+
+COUNT_REASONS = (SplitReason.TOPICS, SplitReason.SESSIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutRequest:
+    """One bundle to cut.
+
+    topics: None = unknown. excess: highest value / limit. max_parts: at least 2.
+    """
+
+    target: BundleRange
+    topics: TopicLoads | None
+    reason: SplitReason
+    excess: float
+    max_parts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Where to cut. boundaries: ascending, strictly inside; is_adjusted: see SplitDecision."""
+
+    algorithm: SplitAlgorithm
+    boundaries: Boundaries
+    is_adjusted: bool
+
+
+def find_cut(request: CutRequest, config: Splitting) -> Cut | SplitVerdict:
+    """Where the bundle is cut, or the verdict that says why it is not.
+
+    As many parts as the excess, rounded up, at most `max_parts`; flow_or_qps_equally_divide as many
+    as it makes. With `require_division`, each part has at least one of the topics that count.
+    """
+    if not request.target.can_split:
+        return SplitVerdict.NARROW_RANGE
+    topics = None if request.topics is None else _within(request.topics, request.target)
+    hashes, weights = _weighted(topics, request.reason, config)
+    is_checked = topics is not None and config.require_division
+    if is_checked and len(np.unique(hashes)) < 2:  # noqa: PLR2004 one hash can't be divided
+        return SplitVerdict.SINGLE_HASH
+    algorithm = _algorithm_for(request.reason, topics, config)
+    proposed = _propose(algorithm, topics, request, config)
+    if proposed is None and algorithm is SplitAlgorithm.FLOW_OR_QPS and topics is not None:
+        return SplitVerdict.WITHIN_TOLERANCE
+    if proposed is None:
+        return SplitVerdict.NO_BOUNDARY
+    boundaries = _usable(proposed, request.target)
+    if is_checked:
+        boundaries = _dividing(boundaries, hashes)
+    if len(boundaries) >= request.max_parts or (is_checked and not boundaries):
+        parts = request.max_parts if boundaries else _wanted_parts(request)
+        boundaries = _usable(load_boundaries(hashes, weights, parts), request.target)
+    if not boundaries:
+        return SplitVerdict.NO_BOUNDARY
+    return Cut(algorithm=algorithm, boundaries=boundaries, is_adjusted=boundaries != proposed)
+
+
+def _within(topics: TopicLoads, target: BundleRange) -> TopicLoads:
+    inside = (topics.hashes >= target.lower) & (topics.hashes < target.upper)
+    if target.upper == FULL_UPPER:
+        inside |= topics.hashes == FULL_UPPER
+    return TopicLoads(
+        hashes=topics.hashes[inside],
+        msg_rate=topics.msg_rate[inside],
+        throughput=topics.throughput[inside],
+    )
+
+
+def _weighted(
+    topics: TopicLoads | None, reason: SplitReason, config: Splitting
+) -> tuple[Ints, Floats]:
+    """The hashes of the topics that count, and what each counts: 1, or its share of a limit."""
+    if topics is None:
+        return np.empty(0, dtype=np.int64), np.empty(0)
+    loaded = topics.is_loaded
+    if reason in COUNT_REASONS or not loaded.any():
+        return topics.hashes, np.ones(len(topics.hashes))
+    share = np.maximum(
+        topics.msg_rate / max(config.max_msg_rate_per_s, 1),
+        topics.throughput / max(config.max_throughput_bytes_per_s, 1),
+    )
+    return topics.hashes[loaded], share[loaded]
+
+
+def _algorithm_for(
+    reason: SplitReason, topics: TopicLoads | None, config: Splitting
+) -> SplitAlgorithm:
+    if config.automatic_algorithm != BY_REASON:
+        return resolve_algorithm(None, config.algorithm)
+    if topics is None:
+        return SplitAlgorithm.RANGE
+    return SplitAlgorithm.TOPIC_COUNT if reason in COUNT_REASONS else SplitAlgorithm.FLOW_OR_QPS
+
+
+def _propose(
+    algorithm: SplitAlgorithm, topics: TopicLoads | None, request: CutRequest, config: Splitting
+) -> Boundaries | None:
+    parts = _wanted_parts(request)
+    if algorithm is SplitAlgorithm.RANGE:
+        return range_boundaries(request.target, parts)
+    if algorithm is SplitAlgorithm.TOPIC_COUNT:
+        return topic_count_boundaries(None if topics is None else topics.hashes.tolist(), parts)
+    if algorithm is SplitAlgorithm.FLOW_OR_QPS:
+        return flow_or_qps_boundaries(topics, config)
+    return None  # positions are for operators to name
+
+
+def _wanted_parts(request: CutRequest) -> int:
+    wanted = math.ceil(min(request.excess, request.max_parts))
+    width = request.target.upper - request.target.lower
+    return min(max(wanted, 2), width)
+
+
+def _usable(proposed: Boundaries, target: BundleRange) -> Boundaries:
+    return tuple(sorted({cut for cut in proposed if target.lower < cut < target.upper}))
+
+
+def _dividing(boundaries: Boundaries, hashes: Ints) -> Boundaries:
+    """The boundaries without those that leave a part without any of the hashes."""
+    below = np.searchsorted(np.sort(hashes), np.array(boundaries, dtype=np.int64))
+    kept: list[int] = []
+    counted = 0
+    for boundary, count in zip(boundaries, below.tolist(), strict=True):
+        if counted < count < len(hashes):
+            kept.append(boundary)
+            counted = count
+    return tuple(kept)

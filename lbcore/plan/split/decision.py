@@ -1,0 +1,156 @@
+"""What a split decision is, and why one was taken or not.
+
+Decides nothing; `decide`, `extensible` and `modular` make these values, the planner turns them into
+ownership transitions and rows. The enums' values are also the labels of metrics.
+Source: Pulsar 4.0.8, SplitDecision and SplitCounter; SplitVerdict is ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.plan.split.algorithms import SplitAlgorithm
+
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class SplitLabel(Enum):
+    """How a decision ended, by Pulsar's names."""
+
+    SUCCESS = "Success"
+    SKIP = "Skip"
+    FAILURE = "Failure"
+
+
+class SplitReason(Enum):
+    """Which limit a bundle is over, or who asked, by Pulsar's names."""
+
+    TOPICS = "Topics"
+    SESSIONS = "Sessions"
+    MSG_RATE = "MsgRate"
+    BANDWIDTH = "Bandwidth"
+    ADMIN = "Admin"
+    BALANCED = "Balanced"
+    UNKNOWN = "Unknown"
+
+
+LIMIT_REASONS = (
+    SplitReason.TOPICS,
+    SplitReason.SESSIONS,
+    SplitReason.MSG_RATE,
+    SplitReason.BANDWIDTH,
+)
+"""The limits in the order in which the first that is exceeded gives the reason."""
+
+
+class SplitVerdict(Enum):
+    """What became of a bundle over a limit."""
+
+    SPLIT = "split"
+    HIT_COUNT = "hit_count"
+    UNOWNED = "unowned"
+    IN_FLIGHT = "in_flight"
+    SINGLE_TOPIC = "single_topic"
+    SINGLE_HASH = "single_hash"
+    NARROW_RANGE = "narrow_range"
+    NAMESPACE_FULL = "namespace_full"
+    WITHIN_TOLERANCE = "within_tolerance"
+    NO_BOUNDARY = "no_boundary"
+    CYCLE_LIMIT = "cycle_limit"
+
+
+VERDICTS = tuple(SplitVerdict)
+UNSPLITTABLE = frozenset(
+    {SplitVerdict.SINGLE_TOPIC, SplitVerdict.SINGLE_HASH, SplitVerdict.NARROW_RANGE}
+)
+"""Verdicts that no waiting changes: an operator must act on the topic itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitDecision:
+    """One bundle to split.
+
+    bundle: index in the snapshot's BundleTable; broker: its owner's name. boundaries: strictly
+    inside of the range, ascending; children: full names, ascending, one more than boundaries.
+    is_adjusted: not the algorithm's own positions, but others that divide the load in no more
+    children than allowed. place_children: they are to be placed anew now instead of staying with
+    the owner.
+    excess: the highest of value / limit over the four limits; hits: observations over a limit.
+    """
+
+    bundle: int
+    name: str
+    broker: str
+    reason: SplitReason
+    algorithm: SplitAlgorithm
+    boundaries: tuple[int, ...]
+    children: tuple[str, ...]
+    is_adjusted: bool
+    place_children: bool
+    hits: int
+    excess: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitState:
+    """What the split phase remembers between cycles.
+
+    hits: bundle -> fresh observations over a limit in a row. unsplittable: bundle -> its number of
+    topics when no boundary could divide it; others are tried before it until that changes.
+    pending: bundle being split -> bundles that its namespace will have more afterwards.
+    """
+
+    hits: Mapping[str, int] = field(default_factory=dict)
+    unsplittable: Mapping[str, int] = field(default_factory=dict)
+    pending: Mapping[str, int] = field(default_factory=dict)
+
+    def to_row(self) -> dict[str, Any]:
+        """The state as a JSON object."""
+        return {
+            "hits": dict(self.hits),
+            "unsplittable": dict(self.unsplittable),
+            "pending": dict(self.pending),
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> "SplitState":
+        """The state of a JSON object that `to_row` made; absent fields are empty."""
+        return cls(
+            hits=dict(row.get("hits", {})),
+            unsplittable=dict(row.get("unsplittable", {})),
+            pending=dict(row.get("pending", {})),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTrace:
+    """What the split phase saw of every bundle over a limit: k rows, by BundleTable index.
+
+    bundle: int64[k], index; reason: int64[k], index in LIMIT_REASONS; excess: float64[k], highest
+    value / limit; hits: int64[k], after this cycle's observation; verdict: int64[k], index in
+    VERDICTS.
+    """
+
+    bundle: Ints
+    reason: Ints
+    excess: Floats
+    hits: Ints
+    verdict: Ints
+
+    def unsplittable(self) -> tuple[int, ...]:
+        """Indices of the bundles that stay over a limit because nothing can divide them."""
+        codes = [VERDICTS.index(verdict) for verdict in UNSPLITTABLE]
+        return tuple(self.bundle[np.isin(self.verdict, codes)].tolist())
+
+    def counts(self) -> dict[SplitVerdict, int]:
+        """How many bundles got each verdict; verdicts that none got are left out."""
+        sums = np.bincount(self.verdict, minlength=len(VERDICTS))
+        return {verdict: int(n) for verdict, n in zip(VERDICTS, sums, strict=True) if n}
+
+
+EMPTY_STATE = SplitState()
