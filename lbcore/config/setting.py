@@ -25,6 +25,7 @@ class Setting:
     pulsar: tuple[str, ...] = ()
     pulsar_default: Any = UNSET
     pulsar_factor: float | None = None
+    pulsar_neutral: Any = UNSET
     dynamic: bool = False
 
 
@@ -33,7 +34,8 @@ def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any
 
     pulsar: the Pulsar key(s) it mirrors, the preferred spelling first; pulsar_default: Pulsar
     4.0.8's default where ours differs, in our unit; pulsar_factor: ours = factor × Pulsar's value;
-    dynamic: may be changed while running.
+    pulsar_neutral: a value under one spelling that gives way to the next spelling (Pulsar's
+    bandwidth weights); dynamic: may be changed while running.
     """
     aliases = (pulsar,) if isinstance(pulsar, str) else pulsar
     return field(default=default, metadata={"setting": Setting(pulsar=aliases, **declared)})
@@ -48,18 +50,17 @@ def declared(section_field: "Field[Any]") -> Setting:
 def section_from_pulsar(section: type[Section], keys: Mapping[str, Any]) -> Section:
     """A section with Pulsar 4.0.8's defaults, changed by values under Pulsar's own key names.
 
-    Of several spellings of a key the first present wins. Keys of other sections are ignored.
+    Of several spellings of a key the first present wins, unless it has the neutral value and
+    another one says otherwise. Keys of other sections are ignored.
     """
     values: dict[str, Any] = {}
     for section_field in fields(section):  # type: ignore[arg-type]
         about = declared(section_field)
         if about.pulsar_default is not UNSET:
             values[section_field.name] = about.pulsar_default
-        for key in about.pulsar:
-            if key in keys:
-                value = keys[key]
-                values[section_field.name] = (
-                    value if about.pulsar_factor is None else value * about.pulsar_factor
-                )
-                break
+        given = [keys[key] for key in about.pulsar if key in keys]
+        decided = [value for value in given if value != about.pulsar_neutral] or given
+        if decided:
+            factor = about.pulsar_factor
+            values[section_field.name] = decided[0] if factor is None else decided[0] * factor
     return section(**values)

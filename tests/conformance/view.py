@@ -4,6 +4,7 @@
 bundles from call to call; `java_hash_order` is the iteration order of a java.util.HashMap.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,11 @@ STATS = (*TRAFFIC, "topics", "consumerCount", "producerCount", "cacheSize")
 MIN_TABLE = 16
 LOAD_FACTOR = 0.75
 HASH_MASK = 0xFFFFFFFF
+SYSTEM_NAMESPACES = (
+    re.compile(r"pulsar/[^/]+/[^:]+:\d+"),
+    re.compile(r"pulsar/[^:]+:\d+"),
+    re.compile(r"sla-monitor/[^/]+/[^:]+:\d+"),
+)
 
 
 def calls_of(case: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -93,3 +99,8 @@ def java_hash_order(names: Iterable[str]) -> list[str]:
         return (hashed ^ hashed >> 16) & (table - 1)
 
     return sorted(unique, key=bucket)
+
+
+def is_system_namespace(namespace: str) -> bool:
+    """Whether a namespace is a broker's heartbeat (v1, v2) or SLA monitor, in Pulsar's patterns."""
+    return any(pattern.fullmatch(namespace) for pattern in SYSTEM_NAMESPACES)

@@ -1,0 +1,317 @@
+"""When and how bundles are taken from loaded brokers: the settings of `lbcore.plan.shed`.
+
+Decides nothing. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
+Ballast's own default is avg with half of the difference, as Pulsar's since September 2026.
+"""
+
+from dataclasses import dataclass
+
+from lbcore.config.setting import setting
+
+MINUTE_MS = 60_000
+SECOND_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SheddingConfig:
+    """The strategy, its thresholds, and how its observations are counted."""
+
+    is_balancing: bool = setting(
+        default=True, pulsar="loadBalancerEnabled", doc="decide at all", dynamic=True
+    )
+    is_shedding: bool = setting(
+        default=True, pulsar="loadBalancerSheddingEnabled", doc="shed at all", dynamic=True
+    )
+    strategy: str = setting(
+        "avg",
+        pulsar="loadBalancerLoadSheddingStrategy",
+        pulsar_default="threshold",
+        doc="which rule sheds, by short name or Pulsar's class name; see `ballast strategies`",
+        dynamic=True,
+    )
+    shed_interval_ms: int = setting(
+        10_000,
+        pulsar="loadBalancerSheddingIntervalMinutes",
+        pulsar_factor=MINUTE_MS,
+        pulsar_default=MINUTE_MS,
+        doc="time from one shedding cycle to the next",
+        unit="ms",
+        minimum=1_000,
+        dynamic=True,
+    )
+    grace_period_ms: int = setting(
+        30 * MINUTE_MS,
+        pulsar="loadBalancerSheddingGracePeriodMinutes",
+        pulsar_factor=MINUTE_MS,
+        doc="a bundle that was shed is not shed again for this long",
+        unit="ms",
+        minimum=0,
+        dynamic=True,
+    )
+    overloaded_threshold_percent: float = setting(
+        85,
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
+        doc="a broker at or above this weighted usage is overloaded (overload, transfer)",
+        unit="percent",
+        minimum=0,
+        dynamic=True,
+    )
+    threshold_percent: float = setting(
+        10,
+        pulsar="loadBalancerBrokerThresholdShedderPercentage",
+        doc="threshold: points above the average from which a broker sheds",
+        unit="percent",
+        dynamic=True,
+    )
+    lower_boundary: bool = setting(
+        default=False,
+        pulsar="lowerBoundarySheddingEnabled",
+        doc="threshold: shed also when a broker is far below the average and none far above",
+    )
+    min_throughput_mib_per_s: float = setting(
+        10,
+        pulsar="loadBalancerBundleUnloadMinThroughputThreshold",
+        doc="threshold: shed nothing when less than this would move",
+        unit="MiB/s",
+        minimum=0,
+        dynamic=True,
+    )
+    rate_difference_percent: float = setting(
+        50,
+        pulsar="loadBalancerMsgRateDifferenceShedderThreshold",
+        doc="uniform: message rate of the busiest above the idlest broker; <= 0 disables",
+        unit="percent",
+        dynamic=True,
+    )
+    throughput_ratio: float = setting(
+        4,
+        pulsar="loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",
+        doc="uniform: throughput of the busiest over that of the idlest broker; <= 0 disables",
+        dynamic=True,
+    )
+    min_unload_rate_msg_per_s: float = setting(
+        1_000,
+        pulsar="minUnloadMessage",
+        doc="uniform, avg: shed nothing by message rate below this",
+        unit="msg/s",
+        minimum=0,
+        dynamic=True,
+    )
+    min_unload_throughput_bytes_per_s: float = setting(
+        1_048_576,
+        pulsar="minUnloadMessageThroughput",
+        doc="uniform, avg: shed nothing by throughput below this",
+        unit="bytes/s",
+        minimum=0,
+        dynamic=True,
+    )
+    max_unload_fraction: float = setting(
+        0.5,
+        pulsar="maxUnloadPercentage",
+        pulsar_default=0.2,
+        doc="uniform, avg: part of the difference between two brokers that may move",
+        minimum=0,
+        maximum=1,
+        dynamic=True,
+    )
+    max_unload_bundles: int = setting(
+        -1,
+        pulsar="maxUnloadBundleNumPerShedding",
+        doc="uniform: bundles shed at most in a cycle; -1 = no cap",
+        unit="bundles",
+        minimum=-1,
+        dynamic=True,
+    )
+    avg_low_threshold: float = setting(
+        15,
+        pulsar="loadBalancerAvgShedderLowThreshold",
+        doc="avg: difference of two brokers' scores that counts as a low hit",
+        unit="points",
+        dynamic=True,
+    )
+    avg_high_threshold: float = setting(
+        40,
+        pulsar="loadBalancerAvgShedderHighThreshold",
+        doc="avg: difference of two brokers' scores that counts as a high hit, too",
+        unit="points",
+        dynamic=True,
+    )
+    avg_low_hits: int = setting(
+        8,
+        pulsar="loadBalancerAvgShedderHitCountLowThreshold",
+        doc="avg: low hits in a row until bundles move",
+        unit="hits",
+        minimum=1,
+        dynamic=True,
+    )
+    avg_high_hits: int = setting(
+        2,
+        pulsar="loadBalancerAvgShedderHitCountHighThreshold",
+        doc="avg: high hits in a row until bundles move",
+        unit="hits",
+        minimum=1,
+        dynamic=True,
+    )
+    target_std: float = setting(
+        0.25,
+        pulsar="loadBalancerBrokerLoadTargetStd",
+        doc="transfer: standard deviation of the brokers' scores that it aims at",
+        minimum=0,
+        dynamic=True,
+    )
+    transfer_hits: int = setting(
+        3,
+        pulsar="loadBalancerSheddingConditionHitCountThreshold",
+        doc="transfer: it acts after more than this many cycles in a row",
+        unit="hits",
+        minimum=0,
+        dynamic=True,
+    )
+    is_transferring: bool = setting(
+        default=True,
+        pulsar="loadBalancerTransferEnabled",
+        doc="transfer: name the destination; otherwise only unload",
+        dynamic=True,
+    )
+    max_broker_pairs: int = setting(
+        3,
+        pulsar="loadBalancerMaxNumberOfBrokerSheddingPerCycle",
+        doc="transfer: pairs of brokers at most in a cycle",
+        unit="pairs",
+        minimum=0,
+        dynamic=True,
+    )
+    cool_down_ms: int = setting(
+        180_000,
+        pulsar="loadBalanceSheddingDelayInSeconds",
+        pulsar_factor=SECOND_MS,
+        doc="transfer: a broker's report must be this much newer than its last unload",
+        unit="ms",
+        minimum=0,
+        dynamic=True,
+    )
+    load_ttl_ms: int = setting(
+        1_800_000,
+        pulsar="loadBalancerBrokerLoadDataTTLInSeconds",
+        pulsar_factor=SECOND_MS,
+        doc="transfer: a broker's load older than this does not count",
+        unit="ms",
+        minimum=0,
+        dynamic=True,
+    )
+    is_shedding_with_policies: bool = setting(
+        default=False,
+        pulsar="loadBalancerSheddingBundlesWithPoliciesEnabled",
+        doc="transfer: also bundles with isolation policies or anti-affinity groups",
+        dynamic=True,
+    )
+    is_debug_mode: bool = setting(
+        default=False,
+        pulsar="loadBalancerDebugModeEnabled",
+        doc="transfer: count what a swap gains, which Pulsar does in debug mode only",
+        dynamic=True,
+    )
+    excluded_namespaces: tuple[str, ...] = setting(
+        (),
+        pulsar="loadBalancerSheddingExcludedNamespaces",
+        doc="namespaces whose bundles are never shed",
+        dynamic=True,
+    )
+    multi_hit: bool = setting(
+        default=False,
+        doc="threshold, overload, uniform: a broker sheds only after hits in a row, two thresholds",
+        dynamic=True,
+    )
+    multi_hit_low_percent: float = setting(
+        10,
+        doc="multi_hit: points above the average that count as a low hit",
+        unit="percent",
+        minimum=0,
+        dynamic=True,
+    )
+    multi_hit_high_percent: float = setting(
+        40,
+        doc="multi_hit: points above the average that count as a high hit, too",
+        unit="percent",
+        minimum=0,
+        dynamic=True,
+    )
+    multi_hit_low_hits: int = setting(
+        5,
+        doc="multi_hit: low hits in a row until a broker sheds",
+        unit="hits",
+        minimum=1,
+        dynamic=True,
+    )
+    multi_hit_high_hits: int = setting(
+        1,
+        doc="multi_hit: high hits in a row until a broker sheds",
+        unit="hits",
+        minimum=1,
+        dynamic=True,
+    )
+    fresh_hits: bool = setting(
+        default=True,
+        pulsar_default=False,
+        doc="a broker's hits and averages advance only on a report newer than the one judged last",
+        dynamic=True,
+    )
+    hit_period_ms: int = setting(
+        10_000,
+        pulsar_default=0,
+        doc="a broker's hits and averages advance at most once in this time, with fresh_hits",
+        unit="ms",
+        minimum=0,
+        dynamic=True,
+    )
+    adjust_load: bool = setting(
+        default=True,
+        pulsar_default=False,
+        doc="count moves that are decided and not yet visible in reports",
+        dynamic=True,
+    )
+    adjust_reports: int = setting(
+        2,
+        doc="reports after a move has landed until it is wholly visible in them",
+        unit="reports",
+        minimum=1,
+        dynamic=True,
+    )
+    adjust_max_ms: int = setting(
+        300_000,
+        doc="a decided move is forgotten after this time, landed or not",
+        unit="ms",
+        minimum=1_000,
+        dynamic=True,
+    )
+    max_moves_per_cycle: int = setting(
+        1_000,
+        pulsar_default=-1,
+        doc="bundles moved at most in a cycle by shedding; -1 = no cap",
+        unit="bundles",
+        minimum=-1,
+        dynamic=True,
+    )
+    max_moves_per_broker: int = setting(
+        200,
+        pulsar_default=-1,
+        doc="bundles taken from or given to one broker at most in a cycle; -1 = no cap",
+        unit="bundles",
+        minimum=-1,
+        dynamic=True,
+    )
+    max_moves_per_namespace: int = setting(
+        -1,
+        doc="bundles of one namespace moved at most in a cycle; -1 = no cap",
+        unit="bundles",
+        minimum=-1,
+        dynamic=True,
+    )
+    max_moves_in_flight: int = setting(
+        2_000,
+        pulsar_default=-1,
+        doc="moves decided and not yet landed at most; -1 = no cap",
+        unit="bundles",
+        minimum=-1,
+        dynamic=True,
+    )

@@ -1,0 +1,123 @@
+"""How load becomes scores, and when a broker reports: the settings of `lbcore.signals`.
+
+Decides nothing. Source: Pulsar 4.0.8's ServiceConfiguration, and ours where `pulsar` is empty.
+"""
+
+from dataclasses import dataclass
+
+from lbcore.config.setting import setting
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalsConfig:
+    """Weights of the resources, the memory of the averages, and the report rule."""
+
+    history_weight: float = setting(
+        0.9,
+        pulsar="loadBalancerHistoryResourcePercentage",
+        doc="weight of history in every exponential average; the newest value has the rest",
+        minimum=0,
+        maximum=1,
+        dynamic=True,
+    )
+    cpu_weight: float = setting(
+        1.0,
+        pulsar="loadBalancerCPUResourceWeight",
+        doc="factor of the CPU's percentage in a broker's weighted usage",
+        minimum=0,
+        dynamic=True,
+    )
+    memory_weight: float = setting(
+        0.0,
+        pulsar="loadBalancerMemoryResourceWeight",
+        doc="factor of the heap's percentage; only the extensible score knows it",
+        minimum=0,
+        dynamic=True,
+    )
+    direct_memory_weight: float = setting(
+        0.0,
+        pulsar="loadBalancerDirectMemoryResourceWeight",
+        doc="factor of the direct memory's percentage",
+        minimum=0,
+        dynamic=True,
+    )
+    bandwidth_in_weight: float = setting(
+        1.0,
+        pulsar=("loadBalancerBandwidthInResourceWeight", "loadBalancerBandwithInResourceWeight"),
+        pulsar_neutral=1.0,
+        doc="factor of the incoming bandwidth's percentage",
+        minimum=0,
+        dynamic=True,
+    )
+    bandwidth_out_weight: float = setting(
+        1.0,
+        pulsar=("loadBalancerBandwidthOutResourceWeight", "loadBalancerBandwithOutResourceWeight"),
+        pulsar_neutral=1.0,
+        doc="factor of the outgoing bandwidth's percentage",
+        minimum=0,
+        dynamic=True,
+    )
+    is_time_aware: bool = setting(
+        default=False,
+        doc="exponential averages forget by the time between reports, not by their number",
+        dynamic=True,
+    )
+    history_period_ms: int = setting(
+        60_000,
+        doc="time in which history keeps `history_weight` of its weight, when time-aware",
+        unit="ms",
+        minimum=1_000,
+        dynamic=True,
+    )
+    top_bundles: int = setting(
+        10,
+        pulsar="loadBalancerMaxNumberOfBundlesInBundleLoadReport",
+        doc="bundles in a broker's top list, lightest first",
+        dynamic=True,
+    )
+    report_change_percent: float = setting(
+        10,
+        pulsar="loadBalancerReportUpdateThresholdPercentage",
+        doc="a change above this makes a broker report before the interval is over",
+        unit="percent",
+        minimum=0,
+        dynamic=True,
+    )
+    report_check_ms: int = setting(
+        5_000,
+        pulsar="loadBalancerReportUpdateMinIntervalMillis",
+        doc="how often a broker looks whether its load has changed enough to report",
+        unit="ms",
+        minimum=100,
+        dynamic=True,
+    )
+    report_max_interval_ms: int = setting(
+        60_000,
+        pulsar="loadBalancerReportUpdateMaxIntervalMinutes",
+        pulsar_factor=MINUTE_MS,
+        pulsar_default=15 * MINUTE_MS,
+        doc="a broker reports at least this often",
+        unit="ms",
+        minimum=1_000,
+        dynamic=True,
+    )
+    host_usage_check_ms: int = setting(
+        60_000,
+        pulsar="loadBalancerHostUsageCheckIntervalMinutes",
+        pulsar_factor=MINUTE_MS,
+        doc="how often a broker measures its host's resources",
+        unit="ms",
+        minimum=1_000,
+        dynamic=True,
+    )
+    quota_update_ms: int = setting(
+        15 * MINUTE_MS,
+        pulsar="loadBalancerResourceQuotaUpdateIntervalMinutes",
+        pulsar_factor=MINUTE_MS,
+        doc="how often Pulsar's leader writes bundle averages out; each write is one sample",
+        unit="ms",
+        minimum=1_000,
+        dynamic=True,
+    )

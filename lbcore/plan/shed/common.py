@@ -1,0 +1,192 @@
+"""What the modular shedders share: their input, their answer, and how bundles are taken.
+
+Decides which bundles of a chosen broker go, once a strategy has said how much must go. Source:
+Pulsar 4.0.8 OverloadShedder, ThresholdShedder, UniformLoadShedder, AvgShedder; grouping bundles by
+owner for all brokers at once is ours.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lbcore.plan.snapshot import (
+    RATE_IN,
+    RATE_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Bools,
+    Floats,
+    Ints,
+    Snapshot,
+)
+
+MARGIN = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShedState:
+    """What shedding remembers from cycle to cycle; plain data, empty at the start.
+
+    ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker → hits in
+    a row (avg, multi_hit). destinations: bundle → broker that avg chose for it.
+    """
+
+    ema: Mapping[str, float] = field(default_factory=dict)
+    hits_low: Mapping[str, int] = field(default_factory=dict)
+    hits_high: Mapping[str, int] = field(default_factory=dict)
+    destinations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerIndex:
+    """Bundle rows grouped by owner: broker b's are rows[start[b] : start[b + 1]]."""
+
+    rows: Ints
+    start: Ints
+
+    def of(self, broker: int) -> Ints:
+        """The rows of one broker's bundles, in table order."""
+        return self.rows[self.start[broker] : self.start[broker + 1]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShedView:
+    """What a shedder looks at.
+
+    usage: float64[n], weighted usage of each broker, 1.0 = 100 %. is_due: bool[n], whose hits and
+    averages may advance in this cycle. keys: what avg remembers a bundle's destination by, a text
+    a bundle row.
+    """
+
+    snapshot: Snapshot
+    usage: Floats
+    is_due: Bools
+    owned: OwnerIndex
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The bundles that one broker shall give up, and what else was looked at.
+
+    source, destination: broker indices, destination -1 = placement decides. considered: int64[k],
+    the eligible rows, most traffic first. traffic: float64[k], theirs (msg/s or bytes/s).
+    is_taken: bool[k]. numbers: what decided, by name.
+    """
+
+    source: int
+    destination: int = -1
+    considered: Ints
+    traffic: Floats
+    is_taken: Bools
+    reason: str
+    numbers: Mapping[str, float]
+
+    @property
+    def rows(self) -> Ints:
+        """The rows that go, most traffic first."""
+        taken: Ints = self.considered[self.is_taken]
+        return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shed:
+    """A strategy's answer: selections in order, its next state, and the numbers that decided.
+
+    reason: why nothing was selected, "" when something was. columns: name → float64[n], a number a
+    broker. numbers: name → number of the whole cycle. verdicts: broker index → why it gave nothing.
+    """
+
+    selections: tuple[Selection, ...]
+    state: ShedState
+    reason: str = ""
+    columns: Mapping[str, Floats] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    verdicts: Mapping[int, str] = field(default_factory=dict)
+
+
+def owner_index(snapshot: Snapshot) -> OwnerIndex:
+    """The bundles grouped by owner, table order within a broker. O(bundles)."""
+    brokers = len(snapshot.brokers.names)
+    owner = snapshot.bundles.owner
+    small = np.int16 if brokers < np.iinfo(np.int16).max else np.int64
+    order = np.argsort(owner.astype(small), kind="stable")
+    counts = np.bincount(owner + 1, minlength=brokers + 1)
+    start = np.cumsum(counts)
+    return OwnerIndex(rows=order, start=start)
+
+
+def shed_view(snapshot: Snapshot, usage: Floats, is_due: Bools | None = None) -> ShedView:
+    """The view of a snapshot; every broker is due unless told otherwise."""
+    due = np.ones(len(usage), dtype=np.bool_) if is_due is None else is_due
+    return ShedView(
+        snapshot=snapshot,
+        usage=usage,
+        is_due=due,
+        owned=owner_index(snapshot),
+        keys=snapshot.bundles.names,
+    )
+
+
+def message_rate(traffic: Floats) -> Floats:
+    """Messages in plus out, msg/s; traffic: float64[k, 4]."""
+    total: Floats = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+    return total
+
+
+def throughput(traffic: Floats) -> Floats:
+    """Bytes in plus out, bytes/s; traffic: float64[k, 4]."""
+    total: Floats = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    return total
+
+
+def sequential_sum(values: Floats) -> float:
+    """The sum in array order, as a loop adds; np.sum adds pairwise and may differ in a bit."""
+    return float(np.cumsum(values)[-1]) if len(values) else 0.0
+
+
+def eligible_by_traffic(view: ShedView, broker: int, *, by_rate: bool) -> tuple[Ints, Floats]:
+    """(rows, traffic) of a broker's bundles that may move, most short-term traffic first.
+
+    Of equal ones the earlier row first.
+    """
+    bundles = view.snapshot.bundles
+    rows = view.owned.of(broker)
+    rows = rows[bundles.can_move[rows]]
+    short = bundles.short[rows]
+    traffic = message_rate(short) if by_rate else throughput(short)
+    order = np.argsort(-traffic, kind="stable")
+    return rows[order], traffic[order]
+
+
+def take_at_least(traffic: Floats, minimum: float) -> Bools:
+    """Which to take so that the taken traffic reaches `minimum`: the first, and on until it does.
+
+    traffic: descending. At least one is taken if there is any, overshoot is allowed.
+    """
+    before = np.cumsum(traffic) - 0.0
+    is_taken = np.ones(len(traffic), dtype=np.bool_)
+    reached = np.flatnonzero(~(before[:-1] < minimum))
+    if len(reached):
+        is_taken[reached[0] + 1 :] = False
+    return is_taken
+
+
+def take_within(traffic: Floats, budget: float) -> Bools:
+    """Which to take, each that still fits: 0 < traffic <= what is left of the budget.
+
+    traffic: descending. O(taken x log k).
+    """
+    is_taken = np.zeros(len(traffic), dtype=np.bool_)
+    falling = (-traffic).tolist()
+    busy = int(np.count_nonzero(traffic > 0))
+    at = 0
+    while True:
+        at = bisect_left(falling, -budget, at, busy)
+        if at >= busy:
+            return is_taken
+        is_taken[at] = True
+        budget -= -falling[at]
+        at += 1

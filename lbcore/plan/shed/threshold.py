@@ -1,0 +1,164 @@
+"""ThresholdShedder: brokers whose smoothed usage is a threshold above the average.
+
+Decides which bundles leave which broker, not where they go. One of the strategies of the plan's
+shed phase. Source: Pulsar 4.0.8 ThresholdShedder with its lower boundary; `multi_hit` is ours (it
+looks at plain usage: the smoothing is what makes it unload too much).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lbcore.config.shedding import SheddingConfig
+from lbcore.plan.shed.common import (
+    MARGIN,
+    Selection,
+    Shed,
+    ShedState,
+    ShedView,
+    eligible_by_traffic,
+    sequential_sum,
+    take_at_least,
+    throughput,
+)
+from lbcore.plan.shed.hits import after_acting, count_hits
+from lbcore.plan.snapshot import Bools, Floats
+from lbcore.signals.ema import ema_step
+
+MIB = 1024.0 * 1024.0
+LOWER_BOUNDARY_MARGIN = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """Each broker's usage as judged, float64[n], their mean, and who may act, bool[n]."""
+
+    usage: Floats
+    average: float
+    is_ready: Bools
+    state: ShedState
+
+
+def shed_threshold(
+    view: ShedView, state: ShedState, config: SheddingConfig, history_weight: float
+) -> Shed:
+    """The bundles that leave brokers above average + threshold, or the lower boundary's.
+
+    A broker with average usage c >= avg + t gives up bundles until (c − avg − t + 0.05) of its
+    throughput is gone, unless that is less than `min_throughput_mib_per_s`. Worked: c = 0.90,
+    avg = 0.50, t = 0.10: 35 percent. Two passes of the lower boundary advance the averages twice.
+    """
+    judged = _judge(view, state, config, history_weight)
+    if judged.average == 0:
+        return Shed(selections=(), state=judged.state, reason="NoLoadData")
+    shed = _main_pass(view, judged, config)
+    if shed.selections or not config.lower_boundary:
+        return shed
+    return _lower_boundary(view, shed, config, history_weight)
+
+
+def _judge(
+    view: ShedView, state: ShedState, config: SheddingConfig, history_weight: float
+) -> _Judged:
+    if config.multi_hit and len(view.usage):
+        average = sequential_sum(view.usage) / len(view.usage)
+        hits = count_hits(view, state, 100.0 * (view.usage - average), config)
+        over = hits.is_ready & ~(view.usage < average + config.threshold_percent / 100.0)
+        names = view.snapshot.brokers.names
+        low, high = after_acting(hits, [names[broker] for broker in np.flatnonzero(over)])
+        state = replace(state, hits_low=low, hits_high=high)
+        return _Judged(usage=view.usage, average=average, is_ready=hits.is_ready, state=state)
+    ema, state = _advance(view, state, history_weight)
+    average = sequential_sum(ema) / len(ema) if len(ema) else 0.0
+    return _Judged(
+        usage=ema, average=average, is_ready=np.ones(len(ema), dtype=np.bool_), state=state
+    )
+
+
+def _advance(view: ShedView, state: ShedState, history_weight: float) -> tuple[Floats, ShedState]:
+    """One step of each due broker's average; a first observation is taken as it is."""
+    names = view.snapshot.brokers.names
+    known = [state.ema.get(name) for name in names]
+    history = np.array([np.nan if value is None else value for value in known], dtype=np.float64)
+    is_first = np.array([value is None for value in known], dtype=np.bool_)
+    stepped = ema_step(history, view.usage, history_weight)
+    ema: Floats = np.where(is_first, view.usage, np.where(view.is_due, stepped, history))
+    return ema, replace(state, ema={**state.ema, **dict(zip(names, ema.tolist(), strict=True))})
+
+
+def _main_pass(view: ShedView, judged: _Judged, config: SheddingConfig) -> Shed:
+    threshold = config.threshold_percent / 100.0
+    floor = config.min_throughput_mib_per_s * MIB
+    is_hot = ~(judged.usage < judged.average + threshold)
+    share = judged.usage - judged.average - threshold + MARGIN
+    minimum = throughput(view.snapshot.brokers.traffic) * share
+    selections: list[Selection] = []
+    verdicts: dict[int, str] = {}
+    for broker in np.flatnonzero(is_hot & judged.is_ready).tolist():
+        if minimum[broker] < floor:
+            verdicts[broker] = "below_min_throughput"
+            continue
+        numbers = {"usage": float(judged.usage[broker]), "average": judged.average}
+        chosen = _take(view, broker, float(minimum[broker]), numbers)
+        if isinstance(chosen, str):
+            verdicts[broker] = chosen
+        else:
+            selections.append(chosen)
+    return Shed(
+        selections=tuple(selections),
+        state=judged.state,
+        reason="" if selections else _reason(is_hot, judged.is_ready),
+        columns={"usage": view.usage, "average_usage": judged.usage},
+        numbers={"average": judged.average, "threshold": threshold},
+        verdicts=verdicts,
+    )
+
+
+def _take(
+    view: ShedView, broker: int, minimum: float, numbers: dict[str, float]
+) -> Selection | str:
+    count = int(view.snapshot.brokers.bundle_count[broker])
+    if count <= 1:
+        return "sole_bundle" if count else "no_bundles"
+    rows, busy = eligible_by_traffic(view, broker, by_rate=False)
+    if not len(rows):
+        return "no_eligible_bundle"
+    return Selection(
+        source=broker,
+        considered=rows,
+        traffic=busy,
+        is_taken=take_at_least(busy, minimum),
+        reason="Overloaded",
+        numbers={**numbers, "minimum": minimum},
+    )
+
+
+def _lower_boundary(
+    view: ShedView, shed: Shed, config: SheddingConfig, history_weight: float
+) -> Shed:
+    """One broker's bundles when another is far below the average and none far above."""
+    ema, state = _advance(view, shed.state, history_weight)
+    average = sequential_sum(ema) / len(ema)
+    threshold = config.threshold_percent / 100.0
+    lower = average - threshold
+    nothing = replace(shed, state=state, reason="NoBrokerBelowLowerBoundary")
+    may_give = (view.snapshot.brokers.bundle_count > 1) & (ema > lower)
+    if not may_give.any() or not (ema < lower).any():
+        return nothing
+    broker = int(np.argmax(np.where(may_give, ema, -np.inf)))
+    total = float(throughput(view.snapshot.brokers.traffic[broker : broker + 1])[0])
+    minimum = total * threshold * LOWER_BOUNDARY_MARGIN
+    if config.min_throughput_mib_per_s * MIB > minimum:
+        return replace(nothing, verdicts={broker: "below_min_throughput"})
+    numbers = {"usage": float(ema[broker]), "average": average, "lower_boundary": lower}
+    chosen = _take(view, broker, minimum, numbers)
+    if isinstance(chosen, str):
+        return replace(nothing, verdicts={broker: chosen})
+    selection = replace(chosen, reason="Underloaded")
+    return replace(nothing, selections=(selection,), reason="")
+
+
+def _reason(is_hot: Bools, is_ready: Bools) -> str:
+    if not is_hot.any():
+        return "NoOverloadedBroker"
+    return "NoBundles" if (is_hot & is_ready).any() else "HitCount"

@@ -1,0 +1,155 @@
+"""UniformLoadShedder: the broker with most traffic gives part of its lead over the idlest one.
+
+Decides which bundles leave that one broker, not where they go. One of the strategies of the plan's
+shed phase. Source: Pulsar 4.0.8 UniformLoadShedder with its 32-bit budget; `multi_hit` is ours.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lbcore.config.shedding import SheddingConfig
+from lbcore.plan.shed.common import (
+    Selection,
+    Shed,
+    ShedState,
+    ShedView,
+    eligible_by_traffic,
+    message_rate,
+    sequential_sum,
+    throughput,
+)
+from lbcore.plan.shed.hits import after_acting, count_hits
+from lbcore.plan.snapshot import Bools, Floats
+
+EPSILON = 1e-6
+SLACK = 1_000
+INT_MAX = 2**31 - 1
+INT_SPAN = 2**32
+NO_CAP = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Extremes:
+    """The busiest broker by one kind of traffic (-1: none), and both ends."""
+
+    broker: int
+    highest: float
+    lowest: float
+
+
+def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
+    """The bundles that leave the busiest broker, by message rate if that differs, else by bytes.
+
+    Budget: (max − min) × max_unload_fraction, a 32-bit integer; a bundle goes while its traffic is
+    at most what is left of it plus 1000. Worked: rates 20,000 and 1,000, fraction 0.2: budget
+    3,800, a bundle of 4,800 goes, one of 4,801 doesn't.
+    """
+    traffic = view.snapshot.brokers.traffic
+    by_rate, by_bytes = _extremes(message_rate(traffic)), _extremes(throughput(traffic))
+    limit = config.rate_difference_percent
+    difference = _ratio((by_rate.highest - by_rate.lowest) * 100, by_rate.lowest)
+    ratio = _ratio(by_bytes.highest, by_bytes.lowest)
+    numbers = {"rate_difference_percent": difference, "throughput_ratio": ratio}
+    if limit > 0 and difference > limit:
+        found, values, floor = by_rate, message_rate(traffic), config.min_unload_rate_msg_per_s
+    elif config.throughput_ratio > 0 and ratio > config.throughput_ratio:
+        found, values = by_bytes, throughput(traffic)
+        floor = config.min_unload_throughput_bytes_per_s
+    else:
+        found, values, floor = None, message_rate(traffic), 0.0
+    ready, state = _gate(view, state, values, config)
+    nothing = Shed(selections=(), state=state, columns={"traffic": values}, numbers=numbers)
+    if found is None or found.broker < 0:
+        return replace(nothing, reason="NoOverloadedBroker")
+    if not ready[found.broker]:
+        return replace(nothing, reason="HitCount")
+    return _select(view, nothing, (found, floor, found is by_rate), config)
+
+
+def _select(
+    view: ShedView, nothing: Shed, found: tuple[_Extremes, float, bool], config: SheddingConfig
+) -> Shed:
+    extremes, floor, by_rate = found
+    broker = extremes.broker
+    budget = _int32((extremes.highest - extremes.lowest) * config.max_unload_fraction)
+    if view.snapshot.brokers.bundle_count[broker] <= 1:
+        return replace(nothing, reason="NoBundles", verdicts={broker: "sole_bundle"})
+    if budget < floor:
+        return replace(nothing, reason="NoBundles", verdicts={broker: "below_min_unload"})
+    rows, traffic = eligible_by_traffic(view, broker, by_rate=by_rate)
+    is_taken = _take(traffic, budget, config.max_unload_bundles)
+    if not is_taken.any():
+        return replace(nothing, reason="NoBundles", verdicts={broker: "no_fitting_bundle"})
+    numbers = {
+        "highest": extremes.highest,
+        "lowest": extremes.lowest,
+        "budget": float(budget),
+        "by_rate": float(by_rate),
+    }
+    selection = Selection(
+        source=broker,
+        considered=rows,
+        traffic=traffic,
+        is_taken=is_taken,
+        reason="Overloaded",
+        numbers=numbers,
+    )
+    return replace(nothing, selections=(selection,))
+
+
+def _extremes(values: Floats) -> _Extremes:
+    """Both ends with Pulsar's starting values; the first broker wins ties."""
+    broker = int(np.argmax(values)) if len(values) else -1
+    highest = float(values[broker]) if len(values) else -1.0
+    lowest = float(values.min(initial=INT_MAX))
+    if not highest > -1:
+        broker, highest = -1, -1.0
+    return _Extremes(
+        broker=broker, highest=highest, lowest=1.0 if abs(lowest) <= EPSILON else lowest
+    )
+
+
+def _ratio(dividend: float, divisor: float) -> float:
+    return dividend / divisor
+
+
+def _take(traffic: Floats, budget: int, cap: int) -> Bools:
+    """Which bundles go. traffic: descending, not negative; cap: bundles at most, -1 = no cap."""
+    is_taken = np.zeros(len(traffic), dtype=np.bool_)
+    falling = (-traffic).tolist()
+    at = taken = 0
+    while cap == NO_CAP or taken < cap:
+        at = bisect_left(falling, -_wrapped(budget + SLACK), at)
+        if at >= len(falling):
+            break
+        is_taken[at] = True
+        budget = _wrapped(budget + _int32(falling[at]))
+        at, taken = at + 1, taken + 1
+    return is_taken
+
+
+def _int32(value: float) -> int:
+    """Java's (int) of a double: towards zero, saturating."""
+    return int(max(-INT_MAX - 1, min(INT_MAX, value)))
+
+
+def _wrapped(value: int) -> int:
+    """A sum of 32-bit integers as Java has it: it wraps."""
+    return (value + INT_MAX + 1) % INT_SPAN - INT_MAX - 1
+
+
+def _gate(
+    view: ShedView, state: ShedState, values: Floats, config: SheddingConfig
+) -> tuple[Bools, ShedState]:
+    """Who may act. With multi_hit: who is far enough above the mean traffic, for long enough."""
+    if not config.multi_hit or not len(values):
+        return np.ones(len(values), dtype=np.bool_), state
+    mean = sequential_sum(values) / len(values)
+    excess = 100.0 * (values - mean) / mean if mean > 0 else np.zeros(len(values))
+    hits = count_hits(view, state, excess, config)
+    busiest = int(np.argmax(values))
+    acted = [view.snapshot.brokers.names[busiest]] if hits.is_ready[busiest] else []
+    low, high = after_acting(hits, acted)
+    return hits.is_ready, replace(state, hits_low=low, hits_high=high)

@@ -1,0 +1,135 @@
+"""Short- and long-term averages of bundles, whole arrays at a time.
+
+Decides how much traffic a bundle counts for. Kept by the ClusterBalancer, a row a bundle: they
+survive a move. Source: Pulsar 4.0.8 TimeAverageMessageData, BundleData, TimeAverageBrokerData;
+inheritance at a split is ours.
+
+An average is the plain mean until it has as many samples as its horizon, then an exponential one;
+the first sample replaces any default. Worked, horizon 3, samples 10, 20, 30, 40: averages 10, 15,
+20, 26.666666666666668.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.signals.arrays import with_rows
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+SHORT_SAMPLES = 10
+LONG_SAMPLES = 1_000
+DEFAULT_TRAFFIC = (50.0, 50.0, 50_000.0, 50_000.0)
+TRAFFIC_COLUMNS = 4
+TOPICS_COLUMN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleAverages:
+    """Averages of m bundles.
+
+    short, long: float64[m, 4] in the order of `wire.messages.TRAFFIC`. short_count, long_count:
+    int64[m], samples so far, at most 10 and 1,000. topics: int64[m], of the last sample.
+    """
+
+    short: Floats
+    short_count: Ints
+    long: Floats
+    long_count: Ints
+    topics: Ints
+
+
+def average_step(
+    average: Floats, count: Ints, sample: Floats, max_samples: int
+) -> tuple[Floats, Ints]:
+    """(averages, counts) after one sample each.
+
+    average, sample: float64[k, 4]. count: int64[k], samples before.
+    """
+    new_count = np.minimum(count + 1, max_samples)
+    result = average * (new_count - 1).astype(np.float64)[:, np.newaxis]
+    result += sample
+    result /= new_count.astype(np.float64)[:, np.newaxis]
+    return result, new_count
+
+
+def default_averages(bundles: int) -> BundleAverages:
+    """Averages of bundles that nobody has reported yet: Pulsar's defaults, without samples."""
+    return BundleAverages(
+        short=np.tile(np.array(DEFAULT_TRAFFIC), (bundles, 1)),
+        short_count=np.zeros(bundles, dtype=np.int64),
+        long=np.tile(np.array(DEFAULT_TRAFFIC), (bundles, 1)),
+        long_count=np.zeros(bundles, dtype=np.int64),
+        topics=np.zeros(bundles, dtype=np.int64),
+    )
+
+
+def quota_averages(quota: Floats) -> BundleAverages:
+    """Averages from resource quotas, float64[m, 4], which count as ample history."""
+    bundles = len(quota)
+    return BundleAverages(
+        short=quota.copy(),
+        short_count=np.full(bundles, SHORT_SAMPLES, dtype=np.int64),
+        long=quota.copy(),
+        long_count=np.full(bundles, LONG_SAMPLES, dtype=np.int64),
+        topics=np.zeros(bundles, dtype=np.int64),
+    )
+
+
+def observe_bundles(averages: BundleAverages, rows: Ints, stats: Floats) -> BundleAverages:
+    """The averages after one sample of each bundle in `rows` (distinct).
+
+    stats: float64[k, 8] in the order of `wire.messages.BUNDLE_COLUMNS`. O(m), about 5 ms for
+    100,000 bundles.
+    """
+    sample = stats[:, :TRAFFIC_COLUMNS]
+    short, short_count = average_step(
+        averages.short[rows], averages.short_count[rows], sample, SHORT_SAMPLES
+    )
+    long, long_count = average_step(
+        averages.long[rows], averages.long_count[rows], sample, LONG_SAMPLES
+    )
+    return BundleAverages(
+        short=with_rows(averages.short, rows, short),
+        short_count=with_rows(averages.short_count, rows, short_count),
+        long=with_rows(averages.long, rows, long),
+        long_count=with_rows(averages.long_count, rows, long_count),
+        topics=with_rows(averages.topics, rows, stats[:, TOPICS_COLUMN].astype(np.int64)),
+    )
+
+
+def inherited_averages(averages: BundleAverages, parents: Ints, shares: Floats) -> BundleAverages:
+    """Averages of the children of a split, a row a child.
+
+    parents: int64[k], the parent's row. shares: float64[k], 0..1, the child's part of its parent's
+    traffic (by its topics), summing to 1 over the children of a parent. Sample counts are the
+    parent's, so that children start with its history.
+    """
+    share = shares[:, np.newaxis]
+    return BundleAverages(
+        short=averages.short[parents] * share,
+        short_count=averages.short_count[parents],
+        long=averages.long[parents] * share,
+        long_count=averages.long_count[parents],
+        topics=np.floor(averages.topics[parents] * shares).astype(np.int64),
+    )
+
+
+def broker_sums(average: Floats, owner: Ints, brokers: int) -> Floats:
+    """Each broker's sum of its bundles' averages, float64[brokers, 4], added in row order.
+
+    average: float64[k, 4]; owner: int64[k], broker index, -1 = nobody's. A bundle that a broker
+    reports and that has no averages belongs in here with DEFAULT_TRAFFIC.
+    """
+    is_owned = owner >= 0
+    owned, of_broker = average[is_owned], owner[is_owned]
+    return np.stack(
+        [
+            np.bincount(of_broker, weights=owned[:, column], minlength=brokers)
+            for column in range(TRAFFIC_COLUMNS)
+        ],
+        axis=1,
+    )

@@ -1,0 +1,135 @@
+"""Which of two bundles is heavier, and the heaviest few of a broker.
+
+Decides an order, not a move. The agent's top list, the transfer shedder and split decisions use
+it. Source: Pulsar 4.0.8 NamespaceBundleStats.compareTo, TimeAverageMessageData.compareTo,
+TopKBundles.
+
+Both compare bucket numbers, field after field, the first difference wins: throughput in,
+throughput out (100,000 bytes/s a bucket), message rate in plus out (100 msg/s), and bundle stats
+also sessions (500) and cache (100,000 bytes). They round differently: 149 and 151 msg/s differ for
+bundle stats (round: 1, 2) and are equal for averages (truncate: 1, 1).
+"""
+
+from collections.abc import Callable
+from functools import cmp_to_key
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+THROUGHPUT_BUCKET = 1e5
+RATE_BUCKET = 100.0
+SESSIONS_BUCKET = 500.0
+CACHE_BUCKET = 1e5
+HALF = 0.5
+LONG_LIMIT = float(2**62)
+RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, TOPICS, CONSUMERS, PRODUCERS, CACHE = range(8)
+
+
+def stats_order(stats: Floats) -> Ints:
+    """Bucket numbers of bundle stats, int64[n, 5], to be compared from left to right.
+
+    stats: float64[n, 8] in the order of `wire.messages.BUNDLE_COLUMNS`.
+    """
+    sessions = stats[:, TOPICS] + stats[:, CONSUMERS] + stats[:, PRODUCERS]
+    columns = (
+        stats[:, THROUGHPUT_IN] / THROUGHPUT_BUCKET,
+        stats[:, THROUGHPUT_OUT] / THROUGHPUT_BUCKET,
+        (stats[:, RATE_IN] + stats[:, RATE_OUT]) / RATE_BUCKET,
+        sessions / SESSIONS_BUCKET,
+        stats[:, CACHE] / CACHE_BUCKET,
+    )
+    return np.stack([_rounded(column) for column in columns], axis=1)
+
+
+def average_order(average: Floats) -> Ints:
+    """Bucket numbers of averages, int64[n, 3], to be compared from left to right.
+
+    average: float64[n, 4] in the order of `wire.messages.TRAFFIC`.
+    """
+    columns = (
+        average[:, THROUGHPUT_IN] / THROUGHPUT_BUCKET,
+        average[:, THROUGHPUT_OUT] / THROUGHPUT_BUCKET,
+        (average[:, RATE_IN] + average[:, RATE_OUT]) / RATE_BUCKET,
+    )
+    return np.stack([_as_long(np.trunc(column)) for column in columns], axis=1)
+
+
+def compare_rows(left: Ints, right: Ints) -> int:
+    """-1, 0 or 1: how two rows of bucket numbers compare."""
+    for mine, other in zip(left.tolist(), right.tolist(), strict=True):
+        if mine != other:
+            return -1 if mine < other else 1
+    return 0
+
+
+def top_bundles(stats: Floats, limit: int) -> Ints:
+    """Rows of the `limit` heaviest bundles, lightest of them first.
+
+    stats: float64[n, 8]; bundles without throughput, and those whose policies forbid shedding, are
+    left out by the caller (`has_throughput`). limit <= 0 gives none. Of equally heavy ones those
+    that TopKBundles' partition leaves in front are taken, in its order.
+    """
+    order = stats_order(stats).tolist()
+    wanted = min(limit, len(order))
+    if wanted <= 0:
+        return np.zeros(0, dtype=np.int64)
+    rows = list(range(len(order)))
+    _partition(rows, order, wanted)
+    rows[:wanted] = sorted(rows[:wanted], key=cmp_to_key(_descending(order)))
+    return np.array(rows[:wanted][::-1], dtype=np.int64)
+
+
+def has_throughput(stats: Floats) -> NDArray[np.bool_]:
+    """Which bundles TopKBundles looks at: those whose throughput in plus out is not 0."""
+    busy: NDArray[np.bool_] = stats[:, THROUGHPUT_IN] + stats[:, THROUGHPUT_OUT] != 0
+    return busy
+
+
+def _descending(order: list[list[int]]) -> Callable[[int, int], int]:
+    def compare(left: int, right: int) -> int:
+        if order[left] == order[right]:
+            return 0
+        return -1 if order[left] > order[right] else 1
+
+    return compare
+
+
+def _partition(rows: list[int], order: list[list[int]], wanted: int) -> None:
+    """Bring the `wanted` heaviest rows to the front, in the swaps of TopKBundles.
+
+    Three-way partition around the last element, repeated on the side that holds the border.
+    """
+    start, end = 0, len(rows) - 1
+    while start < end:
+        low, middle, high = start, start, end
+        pivot = order[rows[high]]
+        while middle <= high:
+            here = order[rows[middle]]
+            if here > pivot:
+                rows[low], rows[middle] = rows[middle], rows[low]
+                low, middle = low + 1, middle + 1
+            elif here < pivot:
+                rows[middle], rows[high] = rows[high], rows[middle]
+                high -= 1
+            else:
+                middle += 1
+        if low <= wanted - 1 < middle:
+            return
+        if wanted - 1 < low:
+            end = low - 1
+        else:
+            start = middle
+
+
+def _rounded(values: Floats) -> Ints:
+    """Java's Math.round: to the nearest, halves upwards."""
+    below = np.floor(values)
+    return _as_long(below + (values - below >= HALF))
+
+
+def _as_long(values: Floats) -> Ints:
+    return np.clip(np.nan_to_num(values), -LONG_LIMIT, LONG_LIMIT).astype(np.int64)

@@ -1,0 +1,49 @@
+"""When a broker publishes its load report.
+
+Decides only that. The agent and the simulated fleet ask it. Source: Pulsar 4.0.8
+ModularLoadManagerImpl.needBrokerDataUpdate and BrokerLoadDataReporter.needBrokerDataUpdate.
+
+Both compare with the last *published* data, so slow drift adds up, and both tests are strict:
+with the default of 10 percent a usage that went from 0.50 to 0.60 (10 points) stays unreported,
+0.50 to 0.61 is reported.
+"""
+
+import math
+from dataclasses import dataclass
+
+from lbcore.config.signals import SignalsConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedLoad:
+    """What the rule compares.
+
+    usage: 1.0 = 100 %; the weighted one (`weighted_usage`) for the modular manager, the unweighted
+    one for the extensible. rate: msg/s in plus out. throughput: bytes/s in plus out.
+    """
+
+    usage: float
+    rate: float
+    throughput: float
+    bundles: int
+
+
+def should_report(
+    last: ReportedLoad, now: ReportedLoad, elapsed_ms: int, config: SignalsConfig
+) -> bool:
+    """Whether `now` is published, `elapsed_ms` after `last` was (a first report: infinitely)."""
+    if elapsed_ms > config.report_max_interval_ms:
+        return True
+    change = max(
+        100.0 * abs(last.usage - now.usage),
+        _percent_changed(last.rate, now.rate),
+        _percent_changed(last.throughput, now.throughput),
+        _percent_changed(last.bundles, now.bundles),
+    )
+    return change > config.report_change_percent
+
+
+def _percent_changed(old: float, new: float) -> float:
+    if old == 0:
+        return 0.0 if new == 0 else math.inf
+    return 100.0 * abs((old - new) / old)

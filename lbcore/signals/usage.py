@@ -1,0 +1,81 @@
+"""A broker's usage: percentages in single precision, the maximum over resources, weights.
+
+Decides how full a broker is; nothing about who should be. Used by the scorer, the shedders and
+placement. Source: Pulsar 4.0.8 ResourceUsage, LocalBrokerData, BrokerLoadData.
+
+Single precision shows: 30 of 100 is 30.000001907348633 percent, which flips comparisons at a
+threshold. Resources stand in the order of `wire.messages.RESOURCES`: cpu, memory, directMemory,
+bandwidthIn, bandwidthOut.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.config.signals import SignalsConfig
+
+Floats: TypeAlias = NDArray[np.float64]
+
+CPU, MEMORY, DIRECT_MEMORY, BANDWIDTH_IN, BANDWIDTH_OUT = range(5)
+LOCAL = (CPU, DIRECT_MEMORY, BANDWIDTH_IN, BANDWIDTH_OUT)
+
+
+def resource_percent(usage: Floats, limit: Floats) -> Floats:
+    """Usage in percent of the limit, every step in single precision, widened; same shape.
+
+    A limit <= 0 (unknown) gives 0. Values above 100 are legal.
+    """
+    with np.errstate(all="ignore"):
+        single_usage, single_limit = usage.astype(np.float32), limit.astype(np.float32)
+        percent = single_usage / single_limit * np.float32(100)
+    result: Floats = np.where(single_limit > 0, percent, np.float32(0)).astype(np.float64)
+    return result
+
+
+def max_usage_local(percent: Floats) -> Floats:
+    """LocalBrokerData.getMaxResourceUsage, divided in single precision; 1.0 = 100 %.
+
+    percent: float64[n, 5] from `resource_percent`. The heap does not count. 4 percent reads
+    0.03999999910593033. NaN never wins.
+    """
+    highest = np.fmax.reduce(percent[:, LOCAL].astype(np.float32), axis=1, initial=-np.inf)
+    result: Floats = (highest.astype(np.float32) / np.float32(100)).astype(np.float64)
+    return result
+
+
+def max_usage_reported(percent: Floats) -> Floats:
+    """BrokerLoadData.getMaxResourceUsage, divided in double precision; otherwise the same."""
+    result: Floats = np.fmax.reduce(percent[:, LOCAL], axis=1, initial=-np.inf) / 100.0
+    return result
+
+
+def weighted_usage(percent: Floats, config: SignalsConfig) -> Floats:
+    """LocalBrokerData.getMaxResourceUsageWithWeight: four weights, no heap; 1.0 = 100 %.
+
+    percent: float64[n, 5]. Not clamped.
+    """
+    weights = local_weights(config)
+    result: Floats = np.fmax.reduce(percent[:, LOCAL] * weights, axis=1, initial=-np.inf) / 100.0
+    return result
+
+
+def weighted_usage_with_memory(percent: Floats, config: SignalsConfig) -> Floats:
+    """BrokerLoadData's weighted maximum over all five resources; 1.0 = 100 %."""
+    cpu, direct_memory, bandwidth_in, bandwidth_out = local_weights(config)
+    weights = (cpu, config.memory_weight, direct_memory, bandwidth_in, bandwidth_out)
+    result: Floats = np.fmax.reduce(percent * np.array(weights), axis=1, initial=-np.inf) / 100.0
+    return result
+
+
+def local_weights(config: SignalsConfig) -> Floats:
+    """The weights of LocalBrokerData: cpu, direct memory, bandwidth in, bandwidth out."""
+    return np.array(
+        (
+            config.cpu_weight,
+            config.direct_memory_weight,
+            config.bandwidth_in_weight,
+            config.bandwidth_out_weight,
+        ),
+        dtype=np.float64,
+    )

@@ -1,0 +1,174 @@
+"""Cases of the load models: usages, averages, orders, top lists (`lbcore.signals`)."""
+
+from collections.abc import Iterable, Mapping
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.config.setting import section_from_pulsar
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.signals.averages import DEFAULT_TRAFFIC, average_step, broker_sums
+from lbcore.signals.broker_score import (
+    BrokerReports,
+    BrokerScores,
+    clear_scores,
+    cleared_scores,
+    observe_reports,
+)
+from lbcore.signals.ordering import (
+    average_order,
+    compare_rows,
+    has_throughput,
+    stats_order,
+    top_bundles,
+)
+from lbcore.signals.usage import max_usage_local, resource_percent, weighted_usage
+from tests.conformance.runner import Case, Handler
+from tests.conformance.view import (
+    RESOURCES,
+    STATS,
+    TRAFFIC,
+    is_system_namespace,
+    numbers,
+    resources,
+)
+
+ONE_ROW = np.zeros(1, dtype=np.int64)
+
+
+def percent_of(broker: Mapping[str, Any]) -> NDArray[np.float64]:
+    """A broker's percentages, float64[1, 5]."""
+    usage, limit = resources(broker)
+    return resource_percent(usage, limit)[np.newaxis, :]
+
+
+def broker_load(case: Case) -> Any:
+    config = section_from_pulsar(SignalsConfig, case.get("config", {}))
+    scores = cleared_scores(1)
+    after = []
+    for at, update in enumerate(case["updates"], start=1):
+        if update.get("clear"):
+            scores = clear_scores(scores, ONE_ROW)
+        else:
+            scores = observe_reports(scores, _report(update, at), config)
+        after.append(_scores_shown(scores))
+    cleared = clear_scores(scores, ONE_ROW)
+    is_new = _scores_shown(cleared) == _scores_shown(cleared_scores(1))
+    return {"after": after, "clearEqualsNew": is_new}
+
+
+def _report(update: Mapping[str, Any], at_ms: int) -> BrokerReports:
+    return BrokerReports(
+        rows=ONE_ROW,
+        percent=percent_of(update),
+        traffic=numbers(update, TRAFFIC)[np.newaxis, :],
+        at_ms=np.array([at_ms]),
+    )
+
+
+def _scores_shown(scores: BrokerScores) -> dict[str, float]:
+    return {
+        "maxResourceUsage": float(scores.max_usage[0]),
+        "weightedMaxEMA": float(scores.weighted_max_ema[0]),
+        "msgThroughputEMA": float(scores.throughput_ema[0]),
+    }
+
+
+def local_usage(case: Case) -> Any:
+    cpu, direct_memory, bandwidth_in, bandwidth_out = case["weights"]
+    config = SignalsConfig(
+        cpu_weight=cpu,
+        direct_memory_weight=direct_memory,
+        bandwidth_in_weight=bandwidth_in,
+        bandwidth_out_weight=bandwidth_out,
+    )
+    percent = percent_of(case["broker"])
+    shown = [
+        f"{name}: {_two_decimals(value)}%"
+        for name, value in zip(RESOURCES, percent[0].tolist(), strict=True)
+    ]
+    return {
+        "maxResourceUsage": float(max_usage_local(percent)[0]),
+        "weighted": float(weighted_usage(percent, config)[0]),
+        "print": ", ".join(shown),
+    }
+
+
+def _two_decimals(value: float) -> str:
+    """As Java formats %.2f: the shortest decimal text of the number, rounded half up."""
+    return str(Decimal(repr(value)).quantize(Decimal("0.01"), ROUND_HALF_UP))
+
+
+def time_average(case: Case) -> Any:
+    initial = case.get("initial", {})
+    average = numbers(initial, TRAFFIC)[np.newaxis, :]
+    count = np.array([initial.get("numSamples", 0)])
+    after = []
+    for sample in case["samples"]:
+        traffic = numbers(sample, TRAFFIC)[np.newaxis, :]
+        average, count = average_step(average, count, traffic, case["maxSamples"])
+        shown = dict(zip(TRAFFIC, average[0].tolist(), strict=True))
+        after.append({**shown, "numSamples": int(count[0])})
+    return {"after": after}
+
+
+def time_average_broker(case: Case) -> Any:
+    data = case["data"]
+    default = case.get("default") or dict(zip(TRAFFIC, DEFAULT_TRAFFIC, strict=True))
+    bundles = [data.get(name, default) for name in case["bundles"]]
+    return {
+        "result": {
+            **_sums(bundles, "shortTerm"),
+            **_sums([bundle.get("long", bundle) for bundle in bundles], "longTerm"),
+        }
+    }
+
+
+def _sums(bundles: Iterable[Mapping[str, Any]], prefix: str) -> dict[str, float]:
+    rows = np.array([numbers(bundle, TRAFFIC) for bundle in bundles]).reshape(-1, len(TRAFFIC))
+    owner = np.zeros(len(rows), dtype=np.int64)
+    sums = broker_sums(rows, owner, 1)[0].tolist()
+    return {
+        f"{prefix}{name[0].upper()}{name[1:]}": value
+        for name, value in zip(TRAFFIC, sums, strict=True)
+    }
+
+
+def compare_stats(case: Case) -> Any:
+    both = np.array([numbers(case[side], STATS) for side in ("left", "right")])
+    return {
+        "stats": compare_rows(*stats_order(both)),
+        "timeAverage": compare_rows(*average_order(both)),
+    }
+
+
+def topk(case: Case) -> Any:
+    config = section_from_pulsar(SheddingConfig, case.get("config", {}))
+    names = [name for name in case["stats"] if _may_be_reported(name, case, config)]
+    stats = np.array([numbers(case["stats"][name], STATS) for name in names])
+    stats = stats.reshape(-1, len(STATS))
+    busy = np.flatnonzero(has_throughput(stats))
+    return {"order": [names[busy[row]] for row in top_bundles(stats[busy], case["k"]).tolist()]}
+
+
+def _may_be_reported(bundle: str, case: Case, config: SheddingConfig) -> bool:
+    namespace = bundle.rpartition("/")[0]
+    if namespace == "pulsar/system" or is_system_namespace(namespace):
+        return False
+    if config.is_shedding_with_policies:
+        return True
+    with_policies = (*case.get("isolationNamespaces", ()), *case.get("antiAffinityNamespaces", ()))
+    return namespace not in with_policies and "*" not in with_policies
+
+
+HANDLERS: dict[str, Handler] = {
+    "broker_load": broker_load,
+    "local_usage": local_usage,
+    "time_average": time_average,
+    "time_average_broker": time_average_broker,
+    "compare_stats": compare_stats,
+    "topk": topk,
+}
