@@ -147,7 +147,7 @@ def install_jars(place: Place, java: Java) -> bool:
     lock_text = LOCK_PATH.read_text()
     if is_complete(place.jars, lock_text):
         return False
-    note("set-up: jars of Kafka, Spark's Kafka connector and Delta (110 MB)")
+    note("set-up: jars of Kafka, Spark's Kafka connector and Delta (62 MB)")
     check_disk(place.jars.root, _JARS_BYTES)
     ivy_jars = sorted(place.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"))
     if not ivy_jars:
@@ -216,6 +216,8 @@ def _alone(place: Place) -> Iterator[None]:
         except BlockingIOError:
             note("set-up: another one is at work, waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
+        # Children hold it too: should we be killed, an orphaned pip or Ivy ends before the next.
+        os.set_inheritable(lock.fileno(), True)  # noqa: FBT003 (the call takes no name)
         yield
 
 

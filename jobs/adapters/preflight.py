@@ -4,6 +4,7 @@ Decides nothing: each check passes silently or raises CommandError with the next
 library only. Source: ours.
 """
 
+import secrets
 import shutil
 import socket
 import sys
@@ -13,6 +14,7 @@ from jobs.console import CommandError
 
 OLDEST_PYTHON = (3, 10)
 _MB = 1_000_000
+_LOWEST_PORT, _HIGHEST_PORT = 15_000, 32_000
 
 
 def check_python(version: tuple[int, int]) -> None:
@@ -55,15 +57,26 @@ def check_port(port: int, user: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different loopback ports that nobody listens on at this moment."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Different loopback ports that nobody listens on at this moment.
+
+    They lie below the range from which the system takes the ports of outgoing connections: there,
+    a client that keeps trying to reach a stopped server may connect to itself and hold the port.
+    """
+    ports: list[int] = []
+    while len(ports) < count:
+        port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)
+        if port not in ports and _is_free(port):
+            ports.append(port)
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def running_python() -> tuple[int, int]:

@@ -40,6 +40,7 @@ def run_with_progress(
             text=True,
             errors="replace",
             env=environment,
+            close_fds=False,  # it inherits set-up's lock, so it can't race with a later set-up
         ) as process,
     ):
         try:
@@ -51,11 +52,14 @@ def run_with_progress(
 
 
 def last_lines(path: Path, count: int = 3) -> str:
-    """The last lines of a log that say something, joined by ' | '; '' when there is none."""
-    if not path.exists():
-        return ""
-    said = [line.strip() for line in path.read_text(errors="replace").splitlines()]
-    return " | ".join([line for line in said if line][-count:])
+    """The last lines of a log that say something, as `last_words`; '' when there is no log."""
+    return last_words(path.read_text(errors="replace"), count) if path.exists() else ""
+
+
+def last_words(text: str, count: int = 3) -> str:
+    """The last `count` lines that are not blank and no frame of a Java stack, joined by ' | '."""
+    lines = [line.strip() for line in text.splitlines()]
+    return " | ".join([line for line in lines if line and not line.startswith("at ")][-count:])
 
 
 def _follow(

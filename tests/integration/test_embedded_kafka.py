@@ -1,0 +1,114 @@
+"""The embedded Kafka, the real one: its data outlive a stop, a crash and a restart."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions, read_properties
+from jobs.console import CommandError
+
+_TOPIC = "kept"
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    broker = EmbeddedKafka(tmp_path_factory.mktemp("kafka"))
+    broker.start()
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.create_topics([NewTopic(_TOPIC, 2, 1)])
+    admin.close()
+    yield broker
+    broker.stop()
+
+
+def _produce(broker: EmbeddedKafka, first: int, count: int) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all")
+    for number in range(first, first + count):
+        producer.send(_TOPIC, b"%d" % number)
+    producer.flush()
+    producer.close()
+
+
+def _consume(broker: EmbeddedKafka, expected: int) -> list[int]:
+    consumer = KafkaConsumer(
+        _TOPIC, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", group_id=None
+    )
+    seen: list[int] = []
+    for _ in range(100):
+        for records in consumer.poll(timeout_ms=200).values():
+            seen.extend(int(record.value) for record in records)
+        if len(seen) >= expected:
+            break
+    consumer.close()
+    return sorted(seen)
+
+
+def test_embedded_kafka_keeps_data_over_stop_and_kill(kafka: EmbeddedKafka) -> None:
+    bootstrap = kafka.bootstrap
+    _produce(kafka, 0, 100)
+    kafka.stop()
+    assert not kafka.answers()
+    kafka.start()
+    assert _consume(kafka, 100) == list(range(100))
+    _produce(kafka, 100, 100)
+    kafka.kill()
+    assert not kafka.answers()
+    kafka.start()
+    assert kafka.bootstrap == bootstrap
+    assert _consume(kafka, 200) == list(range(200))
+
+
+def test_embedded_kafka_same_folder_finds_ports_again(kafka: EmbeddedKafka) -> None:
+    again = EmbeddedKafka(kafka.folder)
+    assert (again.port, again.controller_port) == (kafka.port, kafka.controller_port)
+    assert again.answers()
+
+
+def test_embedded_kafka_killed_from_outside_recovers(kafka: EmbeddedKafka) -> None:
+    before = _consume(kafka, 200)
+    os.kill(kafka.pid, signal.SIGKILL)
+    kafka.kill()
+    kafka.start()
+    assert _consume(kafka, len(before)) == before
+
+
+def test_embedded_kafka_misspelt_topic_is_not_made(kafka: EmbeddedKafka) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    consumer = KafkaConsumer("misspelt", bootstrap_servers=kafka.bootstrap, group_id=None)
+    consumer.poll(timeout_ms=500)
+    consumer.close()
+    assert "misspelt" not in admin.list_topics()
+    admin.close()
+
+
+def test_embedded_kafka_writes_its_log_to_the_folder(kafka: EmbeddedKafka) -> None:
+    log = (kafka.folder / "logs" / "kafka-broker.log").read_text()
+    assert "Kafka Server started" in log
+
+
+def test_embedded_kafka_on_taken_port_says_which(tmp_path: Path) -> None:
+    broker = EmbeddedKafka(tmp_path / "kafka")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", broker.port))
+        other.listen()
+        with pytest.raises(CommandError) as caught:
+            broker.start()
+    assert str(broker.port) in caught.value.what
+    assert "ports.json" in caught.value.next_step
+
+
+def test_embedded_kafka_with_bad_property_reports_its_last_words(tmp_path: Path) -> None:
+    options = KafkaOptions(properties={"broker.heartbeat.interval.ms": "soon"})
+    with pytest.raises(CommandError) as caught:
+        EmbeddedKafka(tmp_path / "kafka", options).start()
+    assert "soon" in caught.value.why
+
+
+def test_read_properties_skips_comments_and_blank_lines() -> None:
+    assert read_properties("# a=b\n\n c = d=e \n") == {"c": "d=e"}
