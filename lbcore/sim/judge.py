@@ -16,6 +16,8 @@ from lbcore.model.names import InvalidNameError, namespace_of_topic, parse_bundl
 from lbcore.ownership.records import State
 
 FAR_MS = 1 << 62
+LONG_AGO = -1
+"""The table version of transitions from before the judge began: known, but not measured."""
 
 _ANSWERED_BY_DESTINATION = frozenset({State.OWNED, State.ASSIGNING, State.RELEASING})
 _SETTLED = frozenset({State.OWNED, State.SPLITTING})
@@ -88,6 +90,10 @@ class OwnershipHistory:
         """hash_functions: namespace → how its topics are hashed."""
         self._hash_functions = dict(hash_functions)
         self._chains: dict[str, list[Transition]] = {}
+
+    def know(self, namespace: str, function: HashFunction) -> None:
+        """Topics of this namespace are judged from now on."""
+        self._hash_functions[namespace] = function
 
     def add(self, transitions: Iterable[Transition]) -> None:
         """Append transitions that were committed after all that are here."""
@@ -173,8 +179,8 @@ class Visibility:
     def latencies_ms(self, transitions: Iterable[Transition]) -> tuple[list[int], int]:
         """From `decided_at_ms` to the first answer that showed it, and how many were never shown.
 
-        Only transitions that give a lookup another broker than the record before count; a
-        bundle's transitions come in order.
+        Only transitions that give a lookup another broker than the record before count, and none
+        of LONG_AGO; a bundle's transitions come in order.
         """
         versions = sorted(self._seen_at_ms)
         before: dict[str, str] = {}
@@ -182,7 +188,7 @@ class Visibility:
         for transition in transitions:
             is_new = transition.answer not in ("", before.get(transition.bundle))
             before[transition.bundle] = transition.answer
-            if not is_new:
+            if not is_new or transition.table_version == LONG_AGO:
                 continue
             index = bisect_right(versions, transition.table_version - 1)
             if index == len(versions):

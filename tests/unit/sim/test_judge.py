@@ -1,10 +1,12 @@
 """The judge of lookups, on a bundle that goes from broker a to broker b."""
 
+from dataclasses import replace
+
 import pytest
 
 from lbcore.model.hashing import HashFunction
 from lbcore.ownership.records import State
-from lbcore.sim.judge import Answer, OwnershipHistory, Transition, Verdict, Visibility
+from lbcore.sim.judge import LONG_AGO, Answer, OwnershipHistory, Transition, Verdict, Visibility
 
 NS = "t/n"
 TOPIC = "persistent://t/n/topic-1"
@@ -118,3 +120,10 @@ def test_visibility_counts_from_the_decision_to_the_first_answer_that_shows_it()
     for version, at_ms in ((1, 1500), (3, 3100), (2, 3200), (3, 3300), (5, 4200)):
         seen.see(version, at_ms)
     assert seen.latencies_ms(chain) == ([1200, 300], 1)
+
+
+def test_visibility_does_not_measure_what_was_there_before() -> None:
+    old = replace(step(2, 2000, State.OWNED, "", "a"), table_version=LONG_AGO)
+    seen = Visibility()
+    seen.see(3, 3100)
+    assert seen.latencies_ms([old, step(3, 3000, State.SPLITTING, "a", "")]) == ([], 0)

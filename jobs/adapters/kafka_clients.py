@@ -1,0 +1,272 @@
+"""Thin Kafka clients: a sender whose every message is accounted for, and a tail of one topic.
+
+Decides how hard to try (acks=all, idempotent, a deadline for each message) and how to read
+(read_committed, from the beginning, without a group); not what is sent or what it means. Used by
+the fleet, agents, the driver's ticks and `run_local`. Source: ours, over kafka-python 3.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError, KafkaTimeoutError
+
+from jobs.console import CommandError
+from lbcore.wire.messages import Topic
+
+logging.getLogger("kafka").setLevel(logging.ERROR)  # a broker that is away is retried, not news
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaAddress:
+    """Where Kafka is and how to speak to it.
+
+    topic_prefix: put before every topic's name. security: kafka-python's own keys
+    (security_protocol, sasl_*, ssl_*).
+    """
+
+    bootstrap: str
+    topic_prefix: str = ""
+    security: Mapping[str, Any] = field(default_factory=dict)
+
+    def topic_name(self, topic: Topic) -> str:
+        """The topic's name in Kafka."""
+        return f"{self.topic_prefix}{topic.value}"
+
+    def client_options(self, client_id: str) -> dict[str, Any]:
+        """What every kafka-python client is made with."""
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "client_id": client_id,
+            "reconnect_backoff_max_ms": 1_000,  # a restarted broker is found again at once
+            **self.security,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """Kafka has the message, on all in-sync replicas."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotDelivered:
+    """The message may be lost: refused, or not acknowledged before its deadline."""
+
+    topic: str
+    reason: str
+
+
+Delivery = Delivered | NotDelivered
+OnDelivery = Callable[[Delivery], None]
+
+
+def _ignore(_: Delivery) -> None:
+    return None
+
+
+class Sender:
+    """A producer that says of each message whether Kafka has it.
+
+    Safe to use from several threads; `on_delivery` is called in the producer's own thread, so it
+    must be quick and must not raise.
+    """
+
+    def __init__(
+        self, address: KafkaAddress, client_id: str, *, delivery_timeout_ms: int = 30_000
+    ) -> None:
+        """Connects. delivery_timeout_ms bounds the retries of each message."""
+        self._address = address
+        self._lock = threading.Lock()
+        self.delivered = 0
+        self.not_delivered = 0
+        self._producer = _connected(
+            address,
+            lambda: KafkaProducer(
+                acks="all",
+                linger_ms=5,
+                batch_size=65_536,
+                max_block_ms=5_000,
+                request_timeout_ms=min(10_000, delivery_timeout_ms - 5),
+                delivery_timeout_ms=delivery_timeout_ms,
+                max_request_size=16_777_216,
+                allow_auto_create_topics=False,
+                metrics_enabled=False,
+                **address.client_options(client_id),
+            ),
+        )
+
+    def send(
+        self,
+        topic: Topic,
+        key: str,
+        value: bytes | None,
+        *,
+        partition: int | None = None,
+        on_delivery: OnDelivery = _ignore,
+    ) -> None:
+        """Hand one message over; `on_delivery` is called exactly once, maybe before this returns.
+
+        value None deletes the key of a compacted topic. Blocks for 5 s at most, when the buffer is
+        full or Kafka has never answered yet.
+        """
+        name = self._address.topic_name(topic)
+        try:
+            future = self._producer.send(name, value, key.encode(), partition=partition)
+        except KafkaError as error:
+            self._finish(NotDelivered(topic=name, reason=_reason(error)), on_delivery)
+            return
+        future.add_callback(self._succeeded, on_delivery)
+        future.add_errback(self._failed, name, on_delivery)
+
+    def partitions(self, topic: Topic) -> tuple[int, ...]:
+        """The topic's partitions, ascending. Raises CommandError when Kafka doesn't answer."""
+        name = self._address.topic_name(topic)
+        try:
+            return tuple(sorted(self._producer.partitions_for(name)))
+        except KafkaTimeoutError as error:
+            raise CommandError(
+                f"the topic {name} can't be looked up in Kafka",
+                why=_reason(error),
+                next_step="run `ballast topics ensure`, and check that Kafka is up",
+            ) from error
+
+    def flush(self, timeout_ms: int) -> bool:
+        """Wait until every message was delivered or given up; False = some are still under way."""
+        try:
+            self._producer.flush(timeout=timeout_ms / 1000.0)
+        except KafkaTimeoutError:
+            return False
+        return True
+
+    def close(self, timeout_ms: int = 5_000) -> None:
+        """Send what is left, within the time, and disconnect."""
+        self._producer.close(timeout=timeout_ms / 1000.0)
+
+    def _succeeded(self, on_delivery: OnDelivery, metadata: Any) -> None:
+        delivered = Delivered(
+            topic=metadata.topic,
+            partition=metadata.partition,
+            offset=metadata.offset,
+            timestamp_ms=metadata.timestamp,
+        )
+        self._finish(delivered, on_delivery)
+
+    def _failed(self, name: str, on_delivery: OnDelivery, error: Exception) -> None:
+        self._finish(NotDelivered(topic=name, reason=_reason(error)), on_delivery)
+
+    def _finish(self, delivery: Delivery, on_delivery: OnDelivery) -> None:
+        with self._lock:
+            if isinstance(delivery, Delivered):
+                self.delivered += 1
+            else:
+                self.not_delivered += 1
+        on_delivery(delivery)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """One message of a tailed topic; value None deletes the key."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str
+    value: bytes | None
+
+
+class Tail:
+    """Reads one topic whole, from its beginning, and goes on; committed messages only.
+
+    One thread at a time. A Kafka that is away is waited for.
+    """
+
+    def __init__(self, address: KafkaAddress, topic: Topic, client_id: str) -> None:
+        """Connects; raises CommandError when Kafka or the topic isn't there."""
+        self._topic = address.topic_name(topic)
+        self._consumer = _connected(
+            address,
+            lambda: KafkaConsumer(
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                isolation_level="read_committed",
+                max_poll_records=20_000,
+                fetch_max_wait_ms=100,
+                allow_auto_create_topics=False,
+                metrics_enabled=False,
+                **address.client_options(client_id),
+            ),
+        )
+        self._partitions = self._assign()
+
+    def _assign(self) -> tuple[TopicPartition, ...]:
+        found = self._consumer.partitions_for_topic(self._topic)
+        if not found:
+            self._consumer.close()
+            raise CommandError(
+                f"the topic {self._topic} is not in Kafka",
+                why="it was never made, or the topic prefix is another one",
+                next_step="run `ballast topics ensure`, then start this again",
+            )
+        partitions = tuple(TopicPartition(self._topic, number) for number in sorted(found))
+        self._consumer.assign(partitions)
+        self._consumer.seek_to_beginning(*partitions)
+        return partitions
+
+    def poll(self, timeout_ms: int) -> list[Received]:
+        """What came since the last call, in the order of (partition, offset)."""
+        batches = self._consumer.poll(timeout_ms=timeout_ms)
+        return [_received(record) for partition in sorted(batches) for record in batches[partition]]
+
+    def read_to_end(self, timeout_ms: int) -> bool:
+        """Whether everything that was committed before this call has been polled.
+
+        Asks Kafka for the ends, so call it now and then, not after each poll. False when Kafka
+        doesn't answer.
+        """
+        try:
+            ends = self._consumer.end_offsets(list(self._partitions), timeout_ms=timeout_ms)
+            return all(
+                self._consumer.position(partition, timeout_ms=timeout_ms) >= ends[partition]
+                for partition in self._partitions
+            )
+        except KafkaError:
+            return False
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+
+def _received(record: Any) -> Received:
+    return Received(
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp,
+        key=(record.key or b"").decode("utf-8", "replace"),
+        value=record.value,
+    )
+
+
+def _connected(address: KafkaAddress, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except KafkaError as error:
+        raise CommandError(
+            f"Kafka at {address.bootstrap} can't be reached",
+            why=_reason(error),
+            next_step="start it (`make run` does), or correct the bootstrap address or credentials",
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error)
+    return text if text.startswith(type(error).__name__) else f"{type(error).__name__}: {text}"
