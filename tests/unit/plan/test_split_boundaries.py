@@ -89,6 +89,18 @@ def test_halves_that_would_leave_all_topics_in_one_are_moved_between_them() -> N
     assert found == Cut(algorithm=SplitAlgorithm.RANGE, boundaries=(16,), is_adjusted=True)
 
 
+def test_halves_that_would_leave_no_topic_in_the_lower_one_are_moved_between_them() -> None:
+    config = replace(OURS, automatic_algorithm=DEFAULT_ALGORITHM)
+    found = cut(request(loads({910: 900.0, 920: 900.0})), config)
+    assert (found.boundaries, found.is_adjusted) == ((916,), True)
+
+
+def test_cut_by_rates_in_exactly_the_parts_allowed_is_kept() -> None:
+    topics = loads(dict.fromkeys((100, 200, 300), 1000.0))
+    assert cut(request(topics, max_parts=3)).boundaries == (151, 251)
+    assert cut(request(topics, max_parts=2)).boundaries == (151,)
+
+
 def test_halves_as_pulsar_makes_them_may_be_empty() -> None:
     found = cut(request(loads({10: 900.0, 20: 900.0}), max_parts=2), PULSAR)
     assert found == Cut(algorithm=SplitAlgorithm.RANGE, boundaries=(500,), is_adjusted=False)
