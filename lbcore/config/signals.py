@@ -77,6 +77,32 @@ class SignalsConfig:
         doc="bundles in a broker's top list, lightest first",
         dynamic=True,
     )
+    report_change_percent: float = setting(
+        10,
+        pulsar="loadBalancerReportUpdateThresholdPercentage",
+        doc="a change above this makes a broker report before the interval is over",
+        unit="percent",
+        minimum=0,
+        dynamic=True,
+    )
+    report_check_ms: int = setting(
+        5_000,
+        pulsar="loadBalancerReportUpdateMinIntervalMillis",
+        doc="how often a broker looks whether its load has changed enough to report",
+        unit="ms",
+        minimum=100,
+        dynamic=True,
+    )
+    report_max_interval_ms: int = setting(
+        60_000,
+        pulsar="loadBalancerReportUpdateMaxIntervalMinutes",
+        pulsar_factor=MINUTE_MS,
+        pulsar_default=15 * MINUTE_MS,
+        doc="a broker reports at least this often",
+        unit="ms",
+        minimum=1_000,
+        dynamic=True,
+    )
     host_usage_check_ms: int = setting(
         60_000,
         pulsar="loadBalancerHostUsageCheckIntervalMinutes",

@@ -11,7 +11,7 @@ with the default of 10 percent a usage that went from 0.50 to 0.60 (10 points) s
 import math
 from dataclasses import dataclass
 
-from lbcore.config.ownership import AgentConfig
+from lbcore.config.signals import SignalsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class ReportedLoad:
 
 
 def should_report(
-    last: ReportedLoad, now: ReportedLoad, elapsed_ms: int, config: AgentConfig
+    last: ReportedLoad, now: ReportedLoad, elapsed_ms: int, config: SignalsConfig
 ) -> bool:
     """Whether `now` is published, `elapsed_ms` after `last` was (a first report: infinitely)."""
     if elapsed_ms > config.report_max_interval_ms:
@@ -40,7 +40,7 @@ def should_report(
         _percent_changed(last.throughput, now.throughput),
         _percent_changed(last.bundles, now.bundles),
     )
-    return change > config.report_threshold_percent
+    return change > config.report_change_percent
 
 
 def _percent_changed(old: float, new: float) -> float:
