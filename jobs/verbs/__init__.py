@@ -22,6 +22,7 @@ class Verb:
 
 
 VERBS = {
+    "config": Verb(module="jobs.verbs.config", summary="check, show or import settings"),
     "version": Verb(
         module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"
     ),

@@ -80,7 +80,7 @@ class Pipeline:
         unit="ms",
         minimum=0,
         maximum=3_600_000,
-        pulsar_default=60_000,
+        pulsar_default=0,
         dynamic=True,
         doc="A broker's hit counters and per-cycle averages advance at most once in this time.",
     )

@@ -25,6 +25,22 @@ STRATEGIES = (
 class PlacementConfig:
     """How a broker is chosen for a bundle."""
 
+    strategy: str = setting(
+        AVG,
+        doc="Which rule places, by short name or Pulsar's class name. avg takes the shedder's "
+        "planned destination; a bundle without one goes by least long-term message rate when "
+        "count_planned is on, else anywhere.",
+        pulsar="loadBalancerLoadPlacementStrategy",
+        pulsar_default=LEAST_LONG_TERM_MESSAGE_RATE,
+        dynamic=True,
+    )
+    seed: int = setting(
+        0,
+        doc="Seed of the hash that chooses among equally good brokers; clusters that share "
+        "namespaces' names may differ in it.",
+        minimum=0,
+        maximum=2**32 - 1,
+    )
     overloaded_threshold_percent: float = setting(
         85.0,
         doc="A broker whose weighted usage is above this is the last resort of placement.",

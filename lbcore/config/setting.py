@@ -47,20 +47,29 @@ def declared(section_field: "Field[Any]") -> Setting:
     return found
 
 
+def pulsar_value(about: Setting, keys: Mapping[str, Any]) -> Any:
+    """The value under Pulsar 4.0.8, in our unit; UNSET when neither a key nor Pulsar differs.
+
+    Of several spellings of a key the first present wins, unless it has the neutral value and
+    another one says otherwise. A value that is no number is left as it is by the factor.
+    """
+    given = [keys[key] for key in about.pulsar if key in keys]
+    decided = [value for value in given if value != about.pulsar_neutral] or given
+    if not decided:
+        return about.pulsar_default
+    factor, value = about.pulsar_factor, decided[0]
+    if factor is None or type(value) not in (int, float):
+        return value
+    return value * factor
+
+
 def section_from_pulsar(section: type[Section], keys: Mapping[str, Any]) -> Section:
     """A section with Pulsar 4.0.8's defaults, changed by values under Pulsar's own key names.
 
-    Of several spellings of a key the first present wins, unless it has the neutral value and
-    another one says otherwise. Keys of other sections are ignored.
+    Values are typed, see `pulsar_value`. Keys of other sections are ignored.
     """
-    values: dict[str, Any] = {}
-    for section_field in fields(section):  # type: ignore[arg-type]
-        about = declared(section_field)
-        if about.pulsar_default is not UNSET:
-            values[section_field.name] = about.pulsar_default
-        given = [keys[key] for key in about.pulsar if key in keys]
-        decided = [value for value in given if value != about.pulsar_neutral] or given
-        if decided:
-            factor = about.pulsar_factor
-            values[section_field.name] = decided[0] if factor is None else decided[0] * factor
-    return section(**values)
+    values = {
+        section_field.name: pulsar_value(declared(section_field), keys)
+        for section_field in fields(section)  # type: ignore[arg-type]
+    }
+    return section(**{name: value for name, value in values.items() if value is not UNSET})

@@ -1,1 +1,1 @@
-"""What everything else speaks of: names, bundles, hashes, the tables' columns."""
+"""lbcore.model."""

@@ -1,1 +1,1 @@
-"""From a topic's name to the broker that answers for it."""
+"""lbcore.route."""

@@ -1,1 +1,1 @@
-"""From reports to numbers that decisions use: scores, averages, order, freshness."""
+"""lbcore.signals."""

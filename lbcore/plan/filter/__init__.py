@@ -1,1 +1,1 @@
-"""Which brokers may take a bundle, and for each of the others why not."""
+"""lbcore.plan.filter."""

@@ -1,1 +1,1 @@
-"""Where an unowned bundle goes: one module a strategy."""
+"""lbcore.plan.place."""

@@ -1,1 +1,1 @@
-"""Which bundles leave an overloaded broker: one module a strategy."""
+"""lbcore.plan.shed."""

@@ -1,1 +1,1 @@
-"""Which bundles are divided, and at which hashes."""
+"""lbcore.plan.split."""

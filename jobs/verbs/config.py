@@ -1,0 +1,170 @@
+"""Check, show or import settings.
+
+check    says what doesn't suit: errors, and warnings that something can't work as it is meant
+show     writes every setting with its meaning (--base: the defaults, --changed: what differs)
+import   reads a Pulsar broker.conf and writes an overlay that behaves as it says
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jobs.adapters.settings import describe_differences, read_base, read_layers
+from jobs.console import Exit, MisuseError, answer, note
+from lbcore.config.check import Finding, Observed, check_config
+from lbcore.config.load import canonical, differences, digest
+from lbcore.config.pulsar_keys import (
+    WITHOUT_EFFECT,
+    from_pulsar_keys,
+    is_about_balancing,
+    parse_properties,
+)
+from lbcore.config.render import render_config, render_differences
+from lbcore.config.tree import Config
+from lbcore.config.values import ConfigError
+
+_PRESET_HEAD = (
+    "Pulsar 4.0.8's rules and defaults, which the conformance cases are run with. Written from"
+    " the settings' declarations by `ballast config show --pulsar`."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One word says what to do; check and show take overlays."""
+    parser.add_argument("action", choices=("check", "show", "import"))
+    parser.add_argument("file", nargs="?", type=Path, help="import: the broker.conf to read")
+    parser.add_argument(
+        "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. shedding.strategy=avg"
+    )
+    parser.add_argument("--base", action="store_true", help="show: the defaults (conf/base.toml)")
+    parser.add_argument(
+        "--pulsar", action="store_true", help="show: Pulsar 4.0.8's (conf/pulsar-4.0.8.toml)"
+    )
+    parser.add_argument("--changed", action="store_true", help="show: only what differs")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="import: write it there")
+    parser.add_argument(
+        "--seen-rate", type=float, metavar="MSG/S", help="check: largest difference of two brokers"
+    )
+    parser.add_argument(
+        "--seen-throughput", type=float, metavar="BYTES/S", help="check: the same in throughput"
+    )
+    parser.add_argument(
+        "--seen-score", type=float, metavar="POINTS", help="check: the same in scores (0 .. 100)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out the action; check fails when there are errors."""
+    if args.action == "check":
+        return _check(args)
+    if args.action == "show":
+        return _show(args)
+    return _import(args)
+
+
+def _check(args: argparse.Namespace) -> int:
+    config = read_layers(args.conf, args.set)
+    observed = Observed(
+        message_rate_per_s=args.seen_rate,
+        throughput_bytes_per_s=args.seen_throughput,
+        score_points=args.seen_score,
+    )
+    found = check_config(config, observed)
+    has_errors = any(item.is_error for item in found)
+    lines = [_line(item) for item in found] or ["all settings suit each other"]
+    value = {"config_version": digest(config), "findings": [_row(item) for item in found]}
+    answer(args, value, "\n".join([*lines, f"configuration {digest(config)}"]))
+    return Exit.FAILED if has_errors else Exit.DONE
+
+
+def _line(item: Finding) -> str:
+    kind = "error" if item.is_error else "warning"
+    cluster = f" (cluster {item.cluster})" if item.cluster else ""
+    return f"{kind}: {item.problem}{cluster}"
+
+
+def _row(item: Finding) -> Mapping[str, Any]:
+    return {
+        "kind": "error" if item.is_error else "warning",
+        "key": item.problem.key,
+        "detail": item.problem.detail,
+        "cluster": item.cluster,
+    }
+
+
+def _show(args: argparse.Namespace) -> int:
+    base = read_base()
+    config = _asked_for(args)
+    changed = {f"{item.cluster}/{item.key}": item.value for item in differences(config, base)}
+    value = {"config_version": digest(config), "changed": sorted(changed), **canonical(config)}
+    if args.pulsar:
+        text = render_differences(differences(config), _PRESET_HEAD).rstrip("\n")
+    elif args.changed:
+        text = "\n".join(describe_differences(config, base)) or "nothing differs from the base"
+    else:
+        text = _whole(config, base).rstrip("\n")
+    answer(args, value, text)
+    return Exit.DONE
+
+
+def _asked_for(args: argparse.Namespace) -> Config:
+    if args.base:
+        return Config()
+    return from_pulsar_keys({})[0] if args.pulsar else read_layers(args.conf, args.set)
+
+
+def _whole(config: Config, base: Config) -> str:
+    if config == Config():
+        return render_config(config)
+    lines = describe_differences(config, base)
+    head = ["# The settings in force. What differs from the base:", *(f"#   {at}" for at in lines)]
+    return render_config(config, "\n".join(head))
+
+
+def _import(args: argparse.Namespace) -> int:
+    keys = _read_properties(args.file)
+    try:
+        config, unknown = from_pulsar_keys(keys)
+    except ConfigError as error:
+        raise MisuseError(
+            f"{args.file} has values that can't be used",
+            why="; ".join(map(str, error.problems)),
+            next_step="correct them there, or take them out and set ours in an overlay",
+        ) from None
+    suspicious = [key for key in unknown if is_about_balancing(key)]
+    head = f"As Pulsar 4.0.8 behaves with {args.file.name}; what is not here is as in base.toml."
+    overlay = render_differences(differences(config), head)
+    value = {
+        "overlay": overlay,
+        "unknown": suspicious,
+        "without_effect": {key: WITHOUT_EFFECT[key] for key in unknown if key in WITHOUT_EFFECT},
+        "unrelated": len(unknown) - len(suspicious),
+    }
+    if args.output is not None and not args.json:
+        args.output.write_text(overlay, encoding="utf-8")
+        overlay = f"wrote {args.output}"
+    for key in suspicious:
+        note(f"unknown: {key} = {keys[key]} has no meaning here; see `ballast config show`")
+    for key, reason in value["without_effect"].items():
+        note(f"without effect: {key} ({reason})")
+    answer(args, value, overlay.rstrip("\n"))
+    return Exit.DONE
+
+
+def _read_properties(path: Path | None) -> Mapping[str, str]:
+    if path is None:
+        raise MisuseError(
+            "there is no file to import",
+            why="`ballast config import` reads a Pulsar broker.conf",
+            next_step="name it: ballast config import conf/broker.conf",
+        )
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as cause:
+        raise MisuseError(
+            f"{path} can't be read", why=str(cause), next_step="correct the path or its rights"
+        ) from None

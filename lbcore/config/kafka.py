@@ -1,0 +1,102 @@
+"""Settings of Kafka: where it is, how to be let in, and how the topics are made.
+
+Decides nothing. Passwords are no settings: they come from the environment or from files. Read by
+`jobs.adapters`. Source: ours; values of the topics are Kafka's own configuration keys.
+"""
+
+from dataclasses import dataclass
+
+from lbcore.config.setting import setting
+
+HOUR_MS = 3_600_000
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaConfig:
+    """How Kafka is reached."""
+
+    bootstrap_servers: tuple[str, ...] = setting(
+        (),
+        doc="host:port of Kafka brokers; without any, `run-local` starts one of its own.",
+    )
+    security_protocol: str = setting(
+        "PLAINTEXT",
+        choices=PROTOCOLS,
+        doc="How connections are secured; SSL is TLS.",
+    )
+    sasl_mechanism: str = setting(
+        "SCRAM-SHA-512",
+        choices=MECHANISMS,
+        doc="How the password is proven, with a SASL_ protocol. The password is no setting: it is"
+        " in the environment variable BALLAST_KAFKA_PASSWORD, or in the file that"
+        " BALLAST_KAFKA_PASSWORD_FILE names.",
+    )
+    sasl_username: str = setting("", doc="Kafka's user, with a SASL_ protocol.")
+    ca_file: str = setting("", doc="PEM file of the authorities that Kafka's certificate is from.")
+    certificate_file: str = setting("", doc="PEM file of our own certificate, for mutual TLS.")
+    key_file: str = setting("", doc="PEM file of its key.")
+    request_timeout_ms: int = setting(
+        30_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=600_000,
+        doc="Longest wait for one answer of Kafka.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsConfig:
+    """How the topics of the wire are made and what `ballast topics ensure` holds them against."""
+
+    report_partitions: int = setting(
+        4,
+        unit="partitions",
+        minimum=1,
+        maximum=1_000,
+        doc="Partitions of broker-load, bundle-load, topic-load and acks; about as many as cores"
+        " that read them. The driver ticks on each of broker-load.",
+    )
+    ownership_partitions: int = setting(
+        4,
+        unit="partitions",
+        minimum=1,
+        maximum=1_000,
+        doc="Partitions of ownership, which every agent and its compaction read.",
+    )
+    replication_factor: int = setting(
+        1,
+        unit="copies",
+        minimum=1,
+        maximum=10,
+        doc="Copies of each partition; 3 in production.",
+    )
+    min_insync_replicas: int = setting(
+        1,
+        unit="copies",
+        minimum=1,
+        maximum=10,
+        doc="Copies that must have a message before it counts as sent; 2 in production.",
+    )
+    report_retention_ms: int = setting(
+        6 * HOUR_MS,
+        unit="ms",
+        minimum=60_000,
+        maximum=8_760 * HOUR_MS,
+        doc="How long reports and acks are kept: longer than the job may ever be away.",
+    )
+    request_retention_ms: int = setting(
+        168 * HOUR_MS,
+        unit="ms",
+        minimum=HOUR_MS,
+        maximum=8_760 * HOUR_MS,
+        doc="How long commands and audit are kept.",
+    )
+    tombstone_retention_ms: int = setting(
+        24 * HOUR_MS,
+        unit="ms",
+        minimum=60_000,
+        maximum=8_760 * HOUR_MS,
+        doc="How long the end of a deleted bundle stays in ownership, for readers that are away.",
+    )

@@ -1,0 +1,229 @@
+"""Mappings become a Config, or every problem they have; and a Config's version and differences.
+
+Decides which keys exist and how overlays lie upon each other: defaults, then base, then overlays,
+each changing only what it names; `[clusters.NAME.SECTION]` changes one cluster. Reads no file: the
+mappings come from `jobs.adapters.settings`. Source: ours.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lbcore.config.catalogue import Entry
+from lbcore.config.check import require_suitable
+from lbcore.config.setting import UNSET
+from lbcore.config.tree import (
+    SECTIONS,
+    SETTINGS,
+    UNDECIDING_SECTIONS,
+    Config,
+    changed,
+    is_per_cluster,
+    value_of,
+)
+from lbcore.config.values import ConfigError, Problem, check_value, from_text
+
+CLUSTERS = "clusters"
+_PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry.about.pulsar}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A setting that has another value than in the base. cluster: "" = all of them."""
+
+    key: str
+    base: Any
+    value: Any
+    cluster: str = ""
+
+
+def parse_config(mapping: Mapping[str, Any], base: Config | None = None) -> Config:
+    """The base (the defaults when None) changed by the sections of a mapping.
+
+    Raises ConfigError with every unknown key, wrong type and value out of range.
+    """
+    problems: list[Problem] = []
+    before = base or Config()
+    sections = {name: value for name, value in mapping.items() if name != CLUSTERS}
+    values = _checked(_values(sections, "", problems), problems)
+    clusters = dict(_tables({CLUSTERS: mapping.get(CLUSTERS, {})}, problems)).get(CLUSTERS, {})
+    per_cluster = {name: dict(own) for name, own in before.per_cluster.items()}
+    for name, own in _tables(clusters, problems, f"{CLUSTERS}."):
+        per_cluster.setdefault(name, {}).update(_own_values(name, own, problems))
+    if problems:
+        raise ConfigError(tuple(problems))
+    return replace(changed(before, values), per_cluster=per_cluster)
+
+
+def parse_layers(layers: Iterable[Mapping[str, Any]]) -> Config:
+    """The defaults changed by one mapping after the other; raises ConfigError."""
+    config = Config()
+    for layer in layers:
+        config = parse_config(layer, config)
+    return config
+
+
+def parse_assignments(config: Config, assignments: Iterable[str]) -> Config:
+    """The configuration changed by texts like "shedding.strategy=uniform"; raises ConfigError."""
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, separator, text = assignment.partition("=")
+        key = name.strip()
+        if not separator:
+            problems.append(Problem(key=assignment, detail="write it as section.name=value"))
+        elif key in SETTINGS:
+            values[key] = from_text(SETTINGS[key].type, text.strip())
+        else:
+            problems.append(_unknown(key))
+    checked = _checked(values, problems)
+    if problems:
+        raise ConfigError(tuple(problems))
+    return changed(config, checked)
+
+
+def with_dynamic(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration changed by a command, as "section.name" → value.
+
+    config: of one cluster, see `Config.for_cluster`. Raises ConfigError for unknown keys, wrong
+    values, settings that need a restart, and settings that don't suit each other afterwards.
+    """
+    problems = [_unknown(key) for key in values if key not in SETTINGS]
+    known = {key: value for key, value in values.items() if key in SETTINGS}
+    problems += [
+        Problem(key=key, detail="takes effect at a restart only: change it in the overlay's file")
+        for key in known
+        if not SETTINGS[key].about.dynamic
+    ]
+    checked = _checked(known, problems)
+    if problems:
+        raise ConfigError(tuple(problems))
+    return require_suitable(changed(config, checked))
+
+
+def canonical(config: Config) -> Mapping[str, Any]:
+    """The tree as plain values that JSON and TOML have, per_cluster included."""
+    sections = {
+        section: {
+            entry.name: _plain(entry, value_of(config, entry))
+            for entry in SETTINGS.values()
+            if entry.section == section
+        }
+        for section in SECTIONS
+    }
+    own = {name: canonical(config.for_cluster(name)) for name in sorted(config.per_cluster)}
+    return {**sections, CLUSTERS: own} if own else sections
+
+
+def digest(config: Config) -> str:
+    """The configuration's version: sha256, in hexadecimal, of the sections that decide anything."""
+    text = json.dumps(_deciding(canonical(config)), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differences(config: Config, base: Config | None = None) -> tuple[Difference, ...]:
+    """What differs from the base (the defaults when None), in the order of declaration."""
+    before = base or Config()
+    found = list(_differing(config, before, ""))
+    for cluster in sorted(config.per_cluster):
+        found += _differing(config.for_cluster(cluster), config, cluster)
+    return tuple(found)
+
+
+def _differing(config: Config, base: Config, cluster: str) -> Iterator[Difference]:
+    for key, entry in SETTINGS.items():
+        value, before = value_of(config, entry), value_of(base, entry)
+        if value != before:
+            yield Difference(key=key, base=before, value=value, cluster=cluster)
+
+
+def _deciding(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    kept = {name: section for name, section in tree.items() if name not in UNDECIDING_SECTIONS}
+    own = kept.pop(CLUSTERS, {})
+    return {**kept, CLUSTERS: {name: _deciding(section) for name, section in own.items()}}
+
+
+def _plain(entry: Entry, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return float(value) if entry.type is float else value
+
+
+def _own_values(
+    cluster: str, sections: Mapping[str, Any], problems: list[Problem]
+) -> Mapping[str, Any]:
+    """What a cluster has of its own: checked, and nothing that is one for all clusters."""
+    prefix = f"{CLUSTERS}.{cluster}."
+    values = _values(sections, prefix, problems)
+    problems += [
+        Problem(key=prefix + key, detail=f"is one for all clusters: write it as {key}")
+        for key in values
+        if not is_per_cluster(SETTINGS[key])
+    ]
+    return _checked(values, problems, prefix)
+
+
+def _checked(
+    values: Mapping[str, Any], problems: list[Problem], prefix: str = ""
+) -> dict[str, Any]:
+    """The values in their settings' types; those that can't be used become problems."""
+    checked = {
+        key: _checked_value(SETTINGS[key], value, prefix + key, problems)
+        for key, value in values.items()
+    }
+    return {key: value for key, value in checked.items() if value is not UNSET}
+
+
+def _checked_value(entry: Entry, value: Any, key: str, problems: list[Problem]) -> Any:
+    try:
+        return check_value(entry, value, key=key)
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return UNSET
+
+
+def _values(sections: Mapping[str, Any], prefix: str, problems: list[Problem]) -> dict[str, Any]:
+    """The value of every known key, by "section.name"; the others become problems."""
+    values: dict[str, Any] = {}
+    for section, table in _tables(sections, problems, prefix):
+        if section not in SECTIONS:
+            problems.append(_unknown_section(prefix, section))
+            continue
+        for name, value in table.items():
+            key = f"{section}.{name}"
+            if key in SETTINGS:
+                values[key] = value
+            else:
+                problems.append(_unknown(key, prefix))
+    return values
+
+
+def _tables(
+    mapping: Mapping[str, Any], problems: list[Problem], prefix: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, table in mapping.items():
+        if isinstance(table, Mapping):
+            yield name, table
+        else:
+            detail = f"{table!r} stands outside of a section: write it as section.name"
+            problems.append(Problem(key=f"{prefix}{name}", detail=detail))
+
+
+def _unknown(key: str, prefix: str = "") -> Problem:
+    name = key.rpartition(".")[2]
+    if name in _PULSAR_KEYS:
+        advice = f"that is Pulsar's name, here it is {_PULSAR_KEYS[name]}"
+    else:
+        same = [known for known in SETTINGS if known.rpartition(".")[2] == name]
+        near = same or difflib.get_close_matches(key, SETTINGS, n=1, cutoff=0.6)
+        advice = f"did you mean {near[0]}?" if near else "`ballast config show` lists all"
+    return Problem(key=prefix + key, detail=f"there is no such setting; {advice}")
+
+
+def _unknown_section(prefix: str, section: str) -> Problem:
+    near = difflib.get_close_matches(section, SECTIONS, n=1)
+    advice = f"did you mean [{near[0]}]?" if near else f"there are {', '.join(SECTIONS)}"
+    return Problem(key=prefix + section, detail=f"there is no such section; {advice}")

@@ -1,0 +1,93 @@
+"""A configuration as TOML: the whole with every reason, or only what differs.
+
+Decides the written form of conf/*.toml. conf/base.toml is this text of the defaults, and a test
+holds them equal; `ballast config show` and `import` write through here. Source: ours.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from inspect import getdoc
+from textwrap import wrap
+from typing import Any
+
+from lbcore.config.catalogue import GROUPED_FROM, Entry
+from lbcore.config.load import Difference
+from lbcore.config.setting import UNSET
+from lbcore.config.tree import SECTIONS, SETTINGS, Config, value_of
+
+_WIDTH = 97
+_BASE_HEAD = """\
+# Every setting of Ballast with its default, written by `ballast config show --base`.
+# Change nothing here: an overlay names what differs (conf/README.md says how)."""
+
+
+def render_config(config: Config, head: str = _BASE_HEAD) -> str:
+    """Every section and setting with its meaning, unit, range and Pulsar's key, as TOML."""
+    blocks = [head]
+    for section, declaring in SECTIONS.items():
+        about = _comment((getdoc(declaring) or "").splitlines()[0])
+        blocks.append(f"[{section}]\n{about}")
+        blocks += [
+            f"{_about(entry)}\n{entry.name} = {render_value(entry, value_of(config, entry))}"
+            for entry in SETTINGS.values()
+            if entry.section == section
+        ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def render_differences(found: Iterable[Difference], head: str) -> str:
+    """What differs, as an overlay that makes the difference; head: comment lines before it."""
+    tables: dict[str, list[str]] = {}
+    for item in found:
+        entry = SETTINGS[item.key]
+        table = f"clusters.{_text(item.cluster)}.{entry.section}" if item.cluster else entry.section
+        line = f"{entry.name} = {render_value(entry, item.value)}"
+        tables.setdefault(table, []).append(line)
+    blocks = [_comment(head), *(f"[{table}]\n" + "\n".join(tables[table]) for table in tables)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def render_value(entry: Entry, value: Any) -> str:
+    """One value as TOML writes it: 10_000, 0.5, true, "word", ["a", "b"]."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_text(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _text(value)
+    if entry.type is float:
+        return repr(float(value))
+    return f"{value:_}" if abs(value) >= GROUPED_FROM else str(value)
+
+
+def _text(value: str) -> str:
+    # A JSON string with \u escapes is a TOML basic string, but for characters beyond 0xffff.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _about(entry: Entry) -> str:
+    return "\n".join([_comment(_sentence(entry.about.doc)), *map(_comment, _facts(entry))])
+
+
+def _facts(entry: Entry) -> Iterator[str]:
+    about = entry.about
+    facts = [about.unit and f"unit: {about.unit}", entry.range and f"range: {entry.range}"]
+    facts.append("may change while running" if about.dynamic else "read at start")
+    yield "; ".join(fact for fact in facts if fact)
+    if about.pulsar:
+        factor = about.pulsar_factor
+        times = "" if factor is None else f" × {factor:g}"
+        yield f"Pulsar: {' or '.join(about.pulsar)}{times}"
+    if about.pulsar_default is not UNSET:
+        yield f"Pulsar 4.0.8's value: {render_value(entry, about.pulsar_default)}"
+
+
+def _sentence(text: str) -> str:
+    """The text with a capital and a full stop; a name that it explains stays as it is."""
+    first = text.split(maxsplit=1)[0]
+    start = text[0] if first[-1] in ":," else text[0].upper()
+    return start + text[1:] + ("" if text[-1] in ".?!" else ".")
+
+
+def _comment(text: str) -> str:
+    return "\n".join(f"# {line}" for line in wrap(text, _WIDTH))

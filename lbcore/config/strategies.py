@@ -1,0 +1,40 @@
+"""The names of strategies: ours, and the Pulsar classes they mirror.
+
+Decides which names exist and which mean the same; what a strategy does stands in `lbcore.plan`.
+Source: Pulsar 4.0.8, org.apache.pulsar.broker.loadbalance.
+"""
+
+from collections.abc import Mapping
+
+from lbcore.config.placement import (
+    AVG,
+    LEAST_LONG_TERM_MESSAGE_RATE,
+    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+    ROUND_ROBIN,
+)
+
+SHEDDING: Mapping[str, str] = {
+    AVG: "AvgShedder",
+    "threshold": "ThresholdShedder",
+    "overload": "OverloadShedder",
+    "uniform": "UniformLoadShedder",
+    "transfer": "TransferShedder",
+}
+"""Short name → Pulsar's class."""
+
+PLACEMENT: Mapping[str, str] = {
+    AVG: "AvgShedder",
+    LEAST_LONG_TERM_MESSAGE_RATE: "LeastLongTermMessageRate",
+    LEAST_RESOURCE_USAGE_WITH_WEIGHT: "LeastResourceUsageWithWeight",
+    ROUND_ROBIN: "RoundRobinBrokerSelector",
+}
+"""Short name → Pulsar's class."""
+
+
+def short_name(name: str, strategies: Mapping[str, str]) -> str:
+    """Our name of a strategy that is given by either name, with or without its Java package.
+
+    A name that isn't known comes back as it is.
+    """
+    simple = name.rpartition(".")[2]
+    return next((short for short, cls in strategies.items() if simple in (short, cls)), name)

@@ -1,0 +1,82 @@
+"""The whole configuration: one frozen tree, its sections as attributes.
+
+Decides nothing; `config.load` makes it from mappings. What holds for one cluster is a tree too,
+which `for_cluster` gives, so nothing that reads a section knows of clusters. Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_type_hints
+
+from lbcore.config.catalogue import Entry, entries
+from lbcore.config.cluster import ClusterConfig
+from lbcore.config.kafka import KafkaConfig, TopicsConfig
+from lbcore.config.lookup import LookupConfig
+from lbcore.config.ownership import AgentConfig, OwnershipConfig
+from lbcore.config.pipeline import Pipeline
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.config.splitting import Splitting
+from lbcore.config.transfer import TransferConfig
+from lbcore.config.wire import Wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Every setting. per_cluster: cluster → "section.name" → its own, checked value."""
+
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    signals: SignalsConfig = field(default_factory=SignalsConfig)
+    shedding: SheddingConfig = field(default_factory=SheddingConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
+    placement: PlacementConfig = field(default_factory=PlacementConfig)
+    splitting: Splitting = field(default_factory=Splitting)
+    ownership: OwnershipConfig = field(default_factory=OwnershipConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    wire: Wire = field(default_factory=Wire)
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    topics: TopicsConfig = field(default_factory=TopicsConfig)
+    lookup: LookupConfig = field(default_factory=LookupConfig)
+    per_cluster: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def for_cluster(self, cluster: str) -> "Config":
+        """The settings that hold for a cluster: the shared ones, changed by its own."""
+        return changed(replace(self, per_cluster={}), self.per_cluster.get(cluster, {}))
+
+
+SECTIONS: Mapping[str, type] = {
+    section.name: get_type_hints(Config)[section.name]
+    for section in fields(Config)
+    if section.name != "per_cluster"
+}
+SETTINGS: Mapping[str, Entry] = {entry.key: entry for entry in entries(SECTIONS)}
+
+SHARED_SECTIONS = frozenset({"wire", "kafka", "topics", "lookup"})
+"""Sections that are one for all clusters; of `pipeline` only dynamic settings are per cluster."""
+
+UNDECIDING_SECTIONS = frozenset({"agent", "kafka", "topics", "lookup"})
+"""Sections that no decision depends on: they are not in the configuration's version."""
+
+
+def changed(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration with checked values, by "section.name"."""
+    changes: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        entry = SETTINGS[key]
+        changes.setdefault(entry.section, {})[entry.name] = value
+    sections = {name: replace(getattr(config, name), **new) for name, new in changes.items()}
+    return replace(config, **sections)
+
+
+def value_of(config: Config, entry: Entry) -> Any:
+    """The value of one setting."""
+    return getattr(getattr(config, entry.section), entry.name)
+
+
+def is_per_cluster(entry: Entry) -> bool:
+    """Whether a setting may differ from cluster to cluster."""
+    if entry.section == "pipeline":
+        return entry.about.dynamic
+    return entry.section not in SHARED_SECTIONS

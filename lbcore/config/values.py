@@ -1,0 +1,99 @@
+"""One value of one setting: checked against its declaration, or read from text.
+
+Decides whether a value has the type and lies in the range that its setting declares; not whether
+settings suit each other (`config.check`). Source: ours.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from lbcore.config.catalogue import TYPES, Entry
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_FLAGS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is wrong with one key: what, and what to do about it."""
+
+    key: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.detail}"
+
+
+class ConfigError(ValueError):
+    """A configuration that can't be used; `problems` has every reason, not only the first."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
+    """The value in its setting's type (a whole number becomes a float, a list a tuple).
+
+    key: how the error names the setting, its own key by default. Raises ConfigError.
+    """
+    typed = _typed(entry, value, key or entry.key)
+    about = entry.about
+    if about.choices and any(item not in about.choices for item in _items(typed)):
+        raise _refusal(key or entry.key, value, f"take {' or '.join(about.choices)}")
+    if not isinstance(typed, int | float):
+        return typed
+    too_low = about.minimum is not None and typed < about.minimum
+    too_high = about.maximum is not None and typed > about.maximum
+    if too_low or too_high or not math.isfinite(typed):
+        unit = f" {about.unit}" if about.unit else ""
+        allowed = entry.range or "the finite numbers"
+        raise _refusal(key or entry.key, value, f"take a value within {allowed}{unit}")
+    return typed
+
+
+def from_text(type_: Any, text: str) -> Any:
+    """The value that a text stands for (true, 10, 0.5, a word, a list with commas).
+
+    A text that doesn't read as the type comes back as it is; `check_value` refuses it then.
+    """
+    if type_ is bool:
+        return _FLAGS.get(text.lower(), text)
+    if type_ is int:
+        return int(text) if _INTEGER.fullmatch(text) else text
+    if type_ is float:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    if type_ is str:
+        return text
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def _typed(entry: Entry, value: Any, key: str) -> Any:
+    if entry.type is float and type(value) is int:
+        return _as_float(key, value)
+    if entry.type == tuple[str, ...] and isinstance(value, list | tuple):
+        if all(type(item) is str for item in value):
+            return tuple(value)
+    elif type(value) is entry.type:
+        return value
+    raise _refusal(key, value, f"write {TYPES[entry.type]}")
+
+
+def _as_float(key: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise _refusal(key, value, "write a number that a double can hold") from None
+
+
+def _items(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _refusal(key: str, value: Any, advice: str) -> ConfigError:
+    return ConfigError((Problem(key=key, detail=f"{value!r} can't be used here: {advice}"),))

@@ -1,1 +1,0 @@
-"""The phases of a plan, one file each, in the order of `planner.PHASES`."""

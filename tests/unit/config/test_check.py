@@ -1,0 +1,197 @@
+"""Settings that don't suit each other are found, and the defaults and overlays suit."""
+
+from typing import Any
+
+import pytest
+
+from lbcore.config.check import Observed, check_config, require_suitable
+from lbcore.config.load import parse_config
+from lbcore.config.tree import Config
+from lbcore.config.values import ConfigError
+
+AVG = {"strategy": "avg"}
+THRESHOLD = {
+    "shedding": {"strategy": "threshold"},
+    "placement": {"strategy": "least_long_term_message_rate"},
+}
+
+
+def findings(mapping: Any, observed: Observed | None = None) -> list[tuple[bool, str]]:
+    found = check_config(parse_config(mapping), observed)
+    return [(item.is_error, item.problem.key) for item in found]
+
+
+def test_check_of_the_defaults_finds_nothing() -> None:
+    assert check_config(Config()) == ()
+
+
+@pytest.mark.parametrize(
+    ("mapping", "key"),
+    [
+        ({"shedding": {"strategy": "threshold"}}, "shedding.strategy"),
+        ({"placement": {"strategy": "round_robin"}}, "placement.strategy"),
+        ({"pipeline": {"shed_interval_ms": 15_000}}, "pipeline.shed_interval_ms"),
+        ({"pipeline": {"split_interval_ms": 5_000}}, "pipeline.split_interval_ms"),
+        ({"ownership": {"broker_timeout_ms": 4_000}}, "ownership.broker_timeout_ms"),
+        (
+            {"ownership": {"fencing": "lease"}, "agent": {"agent_lease_ms": 12_000}},
+            "agent.agent_lease_ms",
+        ),
+        (
+            {"ownership": {"fencing": "lease"}, "agent": {"agent_lease_ms": 5_000}},
+            "agent.agent_lease_ms",
+        ),
+        (
+            {
+                "ownership": {
+                    "tombstone_delay_ms": 30_000,
+                    "in_flight_timeout_ms": 40_000,
+                }
+            },
+            "ownership.tombstone_delay_ms",
+        ),
+        ({"cluster": {"authority": "external"}}, "ownership.in_flight_timeout_ms"),
+        ({"wire": {"max_bundles_per_message": 100}}, "agent.bundles_per_part"),
+        ({"agent": {"report_min_interval_ms": 90_000}}, "agent.report_min_interval_ms"),
+        ({"topics": {"min_insync_replicas": 2}}, "topics.min_insync_replicas"),
+    ],
+)
+def test_check_of_settings_that_must_not_start_is_an_error(mapping: Any, key: str) -> None:
+    assert findings(mapping) == [(True, key)]
+    with pytest.raises(ConfigError, match=key):
+        require_suitable(parse_config(mapping))
+
+
+@pytest.mark.parametrize(
+    ("mapping", "key"),
+    [
+        ({"ownership": {"broker_timeout_ms": 8_000}}, "ownership.broker_timeout_ms"),
+        ({"pipeline": {"tick_interval_ms": 1_500}}, "ownership.clock_step_max_ms"),
+        ({"ownership": {"unload_timeout_ms": 10_000}}, "ownership.unload_timeout_ms"),
+        (
+            {"pipeline": {"trigger_ms": 20_000}, "ownership": {"broker_timeout_ms": 60_000}},
+            "pipeline.trigger_ms",
+        ),
+        ({"topics": {"report_retention_ms": 60_000}}, "topics.report_retention_ms"),
+        ({"shedding": {"avg_low_threshold": 40}}, "shedding.avg_low_threshold"),
+        ({"shedding": {"avg_high_threshold": 120}}, "shedding.avg_high_threshold"),
+        ({"shedding": {"avg_low_hits": 2}}, "shedding.avg_low_hits"),
+        ({"shedding": {"max_unload_fraction": 0.8}}, "shedding.max_unload_fraction"),
+        ({"shedding": {"max_unload_fraction": 0}}, "shedding.max_unload_fraction"),
+        ({"shedding": {"multi_hit": True}}, "shedding.multi_hit"),
+        (
+            {**THRESHOLD, "shedding": {"strategy": "threshold", "threshold_percent": -1}},
+            "shedding.threshold_percent",
+        ),
+        (
+            {
+                **THRESHOLD,
+                "shedding": {
+                    "strategy": "ThresholdShedder",
+                    "multi_hit": True,
+                    "multi_hit_low_percent": 50,
+                },
+            },
+            "shedding.multi_hit_low_percent",
+        ),
+        (
+            {
+                **THRESHOLD,
+                "shedding": {"strategy": "threshold", "multi_hit": True, "multi_hit_high_hits": 5},
+            },
+            "shedding.multi_hit_low_hits",
+        ),
+        (
+            {
+                **THRESHOLD,
+                "shedding": {"strategy": "overload", "overloaded_threshold_percent": 150},
+            },
+            "shedding.overloaded_threshold_percent",
+        ),
+        (
+            {
+                **THRESHOLD,
+                "shedding": {
+                    "strategy": "uniform",
+                    "rate_difference_percent": 0,
+                    "throughput_ratio": 0,
+                },
+            },
+            "shedding.rate_difference_percent",
+        ),
+        (
+            {**THRESHOLD, "shedding": {"strategy": "uniform", "throughput_ratio": 1}},
+            "shedding.throughput_ratio",
+        ),
+        (
+            {
+                **THRESHOLD,
+                "placement": {
+                    "strategy": "LeastResourceUsageWithWeight",
+                    "usage_difference_percent": -5,
+                },
+            },
+            "placement.usage_difference_percent",
+        ),
+        (
+            {
+                **THRESHOLD,
+                "placement": {
+                    "strategy": "least_resource_usage_with_weight",
+                    "usage_difference_percent": 80,
+                },
+            },
+            "placement.usage_difference_percent",
+        ),
+    ],
+)
+def test_check_of_settings_that_can_not_work_as_meant_is_a_warning(mapping: Any, key: str) -> None:
+    assert findings(mapping) == [(False, key)]
+    require_suitable(parse_config(mapping))
+
+
+def test_check_accepts_avg_under_pulsars_name_for_both() -> None:
+    pulsar = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
+    both = {"shedding": {"strategy": pulsar}, "placement": {"strategy": "avg"}}
+    assert findings(both) == []
+
+
+def test_check_of_a_strategy_that_does_not_exist_is_an_error() -> None:
+    assert findings({"shedding": {"strategy": "averige"}, "placement": {"strategy": "x"}}) == [
+        (True, "shedding.strategy"),
+        (True, "placement.strategy"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("observed", "keys"),
+    [
+        (Observed(message_rate_per_s=2_000), ["shedding.min_unload_rate_msg_per_s"]),
+        (Observed(message_rate_per_s=2_001), []),
+        (Observed(message_rate_per_s=100, throughput_bytes_per_s=2_097_153), []),
+        (
+            Observed(message_rate_per_s=100, throughput_bytes_per_s=2_097_152),
+            ["shedding.min_unload_rate_msg_per_s"],
+        ),
+        (Observed(score_points=14.9), ["shedding.avg_low_threshold"]),
+        (Observed(score_points=15), []),
+    ],
+)
+def test_check_against_observed_differences_warns_when_nothing_could_be_shed(
+    observed: Observed, keys: list[str]
+) -> None:
+    assert findings({}, observed) == [(False, key) for key in keys]
+
+
+def test_check_names_the_cluster_whose_own_settings_do_not_suit() -> None:
+    config = parse_config({"clusters": {"p": {"cluster": {"authority": "external"}}}})
+    (found,) = check_config(config)
+    assert (found.cluster, found.problem.key) == ("p", "ownership.in_flight_timeout_ms")
+
+
+def test_check_says_once_what_holds_for_all_clusters() -> None:
+    mapping = {
+        "shedding": {"avg_low_hits": 1},
+        "clusters": {"p": {"shedding": {"avg_low_threshold": 14}}},
+    }
+    assert findings(mapping) == [(False, "shedding.avg_low_hits")]

@@ -1,0 +1,277 @@
+"""Mappings become a configuration or every problem they have."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lbcore.config.load import (
+    canonical,
+    differences,
+    digest,
+    parse_assignments,
+    parse_config,
+    parse_layers,
+    with_dynamic,
+)
+from lbcore.config.tree import SETTINGS, Config, value_of
+from lbcore.config.values import ConfigError
+
+
+def problems_of(mapping: Any) -> dict[str, str]:
+    with pytest.raises(ConfigError) as raised:
+        parse_config(mapping)
+    return {problem.key: problem.detail for problem in raised.value.problems}
+
+
+def test_parse_of_nothing_is_the_defaults() -> None:
+    assert parse_config({}) == Config()
+
+
+def test_parse_changes_what_is_named_and_nothing_else() -> None:
+    config = parse_config({"pipeline": {"trigger_ms": 500, "clusters": ["a", "b"]}})
+    assert (config.pipeline.trigger_ms, config.pipeline.clusters) == (500, ("a", "b"))
+    assert [item.key for item in differences(config)] == [
+        "pipeline.clusters",
+        "pipeline.trigger_ms",
+    ]
+
+
+def test_parse_of_layers_lets_the_later_one_win_key_by_key() -> None:
+    config = parse_layers(
+        [
+            {"pipeline": {"trigger_ms": 500, "scorer_groups": 3}},
+            {"pipeline": {"trigger_ms": 700}},
+        ]
+    )
+    assert (config.pipeline.trigger_ms, config.pipeline.scorer_groups) == (700, 3)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "key", "words"),
+    [
+        ({"pipelin": {}}, "pipelin", "did you mean [pipeline]?"),
+        ({"xyz": {}}, "xyz", "there are cluster, pipeline"),
+        ({"pipeline": 3}, "pipeline", "stands outside of a section"),
+        (
+            {"pipeline": {"triger_ms": 1}},
+            "pipeline.triger_ms",
+            "did you mean pipeline.trigger_ms?",
+        ),
+        (
+            {"wire": {"trigger_ms": 1}},
+            "wire.trigger_ms",
+            "did you mean pipeline.trigger_ms?",
+        ),
+        (
+            {"shedding": {"minUnloadMessage": 1}},
+            "shedding.minUnloadMessage",
+            "here it is shedding.min_unload_rate_msg_per_s",
+        ),
+        (
+            {"pipeline": {"trigger_ms": 7}},
+            "pipeline.trigger_ms",
+            "take a value within 50 .. 60_000 ms",
+        ),
+        ({"pipeline": {"trigger_ms": "7"}}, "pipeline.trigger_ms", "write a whole number"),
+        ({"pipeline": {"trigger_ms": 500.0}}, "pipeline.trigger_ms", "write a whole number"),
+        ({"pipeline": {"trigger_ms": True}}, "pipeline.trigger_ms", "write a whole number"),
+        ({"pipeline": {"clusters": "a"}}, "pipeline.clusters", "write a list of texts"),
+        ({"pipeline": {"clusters": [1]}}, "pipeline.clusters", "write a list of texts"),
+        ({"shedding": {"multi_hit": 1}}, "shedding.multi_hit", "write true or false"),
+        ({"signals": {"cpu_weight": math.nan}}, "signals.cpu_weight", "at least 0"),
+        ({"signals": {"cpu_weight": math.inf}}, "signals.cpu_weight", "at least 0"),
+        ({"signals": {"cpu_weight": 10**400}}, "signals.cpu_weight", "a double can hold"),
+        ({"cluster": {"authority": "me"}}, "cluster.authority", "take ballast or external"),
+        ({"clusters": 3}, "clusters", "stands outside of a section"),
+        ({"clusters": {"a": 3}}, "clusters.a", "stands outside of a section"),
+        (
+            {"clusters": {"a": {"lookup": {"port": 1}}}},
+            "clusters.a.lookup.port",
+            "is one for all clusters: write it as lookup.port",
+        ),
+        (
+            {"clusters": {"a": {"pipeline": {"trigger_ms": 100}}}},
+            "clusters.a.pipeline.trigger_ms",
+            "is one for all clusters",
+        ),
+        (
+            {"clusters": {"a": {"ownership": {"broker_timeout_ms": 1}}}},
+            "clusters.a.ownership.broker_timeout_ms",
+            "take a value within 1000 .. 3_600_000 ms",
+        ),
+    ],
+)
+def test_parse_of_a_wrong_key_or_value_names_it_and_what_to_do(
+    mapping: Any, key: str, words: str
+) -> None:
+    found = problems_of(mapping)
+    assert list(found) == [key]
+    assert words in found[key]
+
+
+def test_parse_reports_every_problem_at_once() -> None:
+    mapping = {"pipeline": {"trigger_ms": 1, "nothing_like_it": 2}, "wire": {"max_parts": 0}}
+    assert set(problems_of(mapping)) == {
+        "pipeline.trigger_ms",
+        "pipeline.nothing_like_it",
+        "wire.max_parts",
+    }
+
+
+def test_parse_of_a_clusters_section_changes_that_cluster_only() -> None:
+    config = parse_config(
+        {
+            "ownership": {"unload_timeout_ms": 70_000},
+            "clusters": {"p": {"cluster": {"authority": "external"}}},
+        }
+    )
+    assert config.for_cluster("p").cluster.authority == "external"
+    assert config.for_cluster("p").ownership.unload_timeout_ms == 70_000
+    assert config.for_cluster("q").cluster.authority == "ballast"
+
+
+def test_parse_of_a_later_shared_value_leaves_what_a_cluster_has_of_its_own() -> None:
+    config = parse_layers(
+        [
+            {"clusters": {"p": {"ownership": {"unload_timeout_ms": 90_000}}}},
+            {"ownership": {"unload_timeout_ms": 50_000, "in_flight_timeout_ms": 9_000}},
+            {"clusters": {"p": {"ownership": {"broker_timeout_ms": 20_000}}}},
+        ]
+    )
+    own = config.for_cluster("p").ownership
+    assert (own.unload_timeout_ms, own.in_flight_timeout_ms, own.broker_timeout_ms) == (
+        90_000,
+        9_000,
+        20_000,
+    )
+
+
+def test_parse_does_not_change_its_base() -> None:
+    base = parse_config({"clusters": {"p": {"ownership": {"unload_timeout_ms": 90_000}}}})
+    parse_config({"clusters": {"p": {"ownership": {"unload_timeout_ms": 80_000}}}}, base)
+    assert base.for_cluster("p").ownership.unload_timeout_ms == 90_000
+
+
+def test_parse_of_the_canonical_form_gives_the_configuration_back() -> None:
+    config = parse_config(
+        {
+            "pipeline": {"clusters": ["a"]},
+            "clusters": {"p": {"cluster": {"authority": "external"}}},
+        }
+    )
+    shared = {name: part for name, part in canonical(config).items() if name != "clusters"}
+    again = parse_config(shared)
+    assert differences(again, config) == ()
+    assert canonical(config)["clusters"]["p"]["cluster"] == {"authority": "external"}
+
+
+def test_digest_changes_with_every_setting_that_decides_and_with_no_other() -> None:
+    before = digest(Config())
+    assert digest(parse_config({"lookup": {"port": 9}})) == before
+    assert digest(parse_config({"agent": {"ack_repeat_ms": 500}})) == before
+    assert digest(parse_config({"ownership": {"broker_timeout_ms": 20_000}})) != before
+    own = parse_config({"clusters": {"p": {"ownership": {"broker_timeout_ms": 20_000}}}})
+    assert digest(own) != before
+
+
+def test_digest_of_equal_settings_written_differently_is_equal() -> None:
+    written = parse_config({"shedding": {"threshold_percent": 10}})
+    assert digest(written) == digest(parse_config({"shedding": {"threshold_percent": 10.0}}))
+    assert digest(written) == digest(Config())
+    assert len(digest(written)) == 64
+
+
+def test_assignments_are_read_in_their_settings_type() -> None:
+    config = parse_assignments(
+        Config(),
+        [
+            "shedding.multi_hit=true",
+            "pipeline.clusters=a, b",
+            "signals.cpu_weight=0.5",
+            "pipeline.trigger_ms = 100",
+        ],
+    )
+    assert config.shedding.multi_hit is True
+    assert config.pipeline.clusters == ("a", "b")
+    assert config.signals.cpu_weight == 0.5
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("shedding.multi_hit", "write it as section.name=value"),
+        ("shedding.multihit=true", "did you mean shedding.multi_hit?"),
+        ("shedding.multi_hit=1", "write true or false"),
+        ("pipeline.trigger_ms=1e3", "write a whole number"),
+        ("pipeline.trigger_ms=" + "9" * 5_000, "write a whole number"),
+    ],
+)
+def test_assignment_that_can_not_be_used_is_refused(assignment: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words.replace("?", r"\?")):
+        parse_assignments(Config(), [assignment])
+
+
+def test_dynamic_change_of_a_dynamic_setting_takes_effect() -> None:
+    changed = with_dynamic(
+        Config(), {"shedding.strategy": "uniform", "placement.strategy": "round_robin"}
+    )
+    assert changed.shedding.strategy == "uniform"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"pipeline.trigger_ms": 500}, "takes effect at a restart only"),
+        ({"shedding.nothing": 500}, "no such setting"),
+        ({"shedding.max_unload_fraction": 2}, "take a value within 0 .. 1"),
+        ({"shedding.strategy": "threshold"}, "both strategies must be avg or neither"),
+    ],
+)
+def test_dynamic_change_that_can_not_be_made_is_refused(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        with_dynamic(Config(), values)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+def outcome(mapping: Any) -> Config | list[str]:
+    """The configuration, or the keys of its problems."""
+    try:
+        return parse_config(mapping)
+    except ConfigError as error:
+        return [problem.key for problem in error.problems]
+
+
+@given(key=st.sampled_from(sorted(SETTINGS)), value=JUNK)
+def test_parse_of_any_value_gives_a_value_in_range_or_a_problem(key: str, value: Any) -> None:
+    entry = SETTINGS[key]
+    config = outcome({entry.section: {entry.name: value}})
+    if not isinstance(config, Config):
+        assert config == [key]
+        return
+    taken = value_of(config, entry)
+    assert type(taken) is (tuple if entry.type not in (bool, int, float, str) else entry.type)
+    assert entry.about.minimum is None or taken >= entry.about.minimum
+    assert entry.about.maximum is None or taken <= entry.about.maximum
+
+
+@given(mapping=st.dictionaries(st.sampled_from(["pipeline", "clusters", "x", ""]), JUNK))
+def test_parse_of_any_mapping_raises_nothing_but_config_error(mapping: dict[str, Any]) -> None:
+    assert outcome(mapping) != []
+
+
+@pytest.mark.parametrize("entry", SETTINGS.values(), ids=list(SETTINGS))
+def test_setting_has_a_default_in_its_own_range_and_a_reason(entry: Any) -> None:
+    config = parse_config({entry.section: {entry.name: entry.default}})
+    assert value_of(config, entry) == entry.default
+    assert len(entry.about.doc) > 10
+    if entry.type is int and entry.name.endswith("_ms"):
+        assert entry.about.unit == "ms"

@@ -1,0 +1,153 @@
+"""Pulsar's keys, as a broker.conf has them, become settings of ours."""
+
+from typing import Any
+
+import pytest
+
+from lbcore.config.load import differences
+from lbcore.config.pulsar_keys import (
+    from_pulsar_keys,
+    is_about_balancing,
+    parse_properties,
+    settings_of,
+)
+from lbcore.config.tree import SETTINGS
+from lbcore.config.values import ConfigError
+
+IN = "loadBalancerBandwidthInResourceWeight"
+IN_MISSPELT = "loadBalancerBandwithInResourceWeight"
+
+
+def test_no_keys_give_pulsars_defaults() -> None:
+    config, unknown = from_pulsar_keys({})
+    assert unknown == ()
+    assert config.shedding.strategy == "threshold"
+    assert config.placement.strategy == "least_long_term_message_rate"
+    assert config.shedding.max_unload_fraction == 0.2
+    assert config.pipeline.shed_interval_ms == 60_000
+    assert config.agent.report_max_interval_ms == 900_000
+
+
+@pytest.mark.parametrize(
+    ("keys", "weight"),
+    [
+        ({IN: 2.0}, 2.0),
+        ({IN_MISSPELT: 2.0}, 2.0),
+        ({IN: 2.0, IN_MISSPELT: 3.0}, 2.0),
+        ({IN: 1.0, IN_MISSPELT: 3.0}, 3.0),
+        ({IN: "1.0", IN_MISSPELT: "3"}, 3.0),
+        ({IN: 1.0}, 1.0),
+        ({}, 1.0),
+    ],
+)
+def test_misspelt_bandwidth_key_counts_unless_the_other_says_otherwise(
+    keys: dict[str, Any], weight: float
+) -> None:
+    assert from_pulsar_keys(keys)[0].signals.bandwidth_in_weight == weight
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "setting", "value"),
+    [
+        ("loadBalancerSheddingIntervalMinutes", "2", "pipeline.shed_interval_ms", 120_000),
+        ("loadBalancerSheddingGracePeriodMinutes", "30", "shedding.grace_period_ms", 1_800_000),
+        ("loadBalanceSheddingDelayInSeconds", "7", "transfer.shedding_delay_ms", 7_000),
+        ("lowerBoundarySheddingEnabled", "TRUE", "shedding.lower_boundary", True),
+        ("minUnloadMessage", "250", "shedding.min_unload_rate_msg_per_s", 250.0),
+        (
+            "loadBalancerLoadSheddingStrategy",
+            "org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder",
+            "shedding.strategy",
+            "uniform",
+        ),
+        (
+            "loadBalancerNamespaceBundleMaxBandwidthMbytes",
+            "100",
+            "splitting.max_throughput_bytes_per_s",
+            104_857_600,
+        ),
+        (
+            "supportedNamespaceBundleSplitAlgorithms",
+            "range_equally_divide,flow_or_qps_equally_divide",
+            "splitting.supported_algorithms",
+            ("range_equally_divide", "flow_or_qps_equally_divide"),
+        ),
+    ],
+)
+def test_key_is_converted_to_our_unit_and_name(
+    key: str, text: str, setting: str, value: Any
+) -> None:
+    config, _ = from_pulsar_keys({key: text})
+    entry = SETTINGS[setting]
+    assert getattr(getattr(config, entry.section), entry.name) == value
+    assert settings_of(key, text)[setting] == value
+
+
+def test_key_without_a_value_keeps_pulsars_default() -> None:
+    config, unknown = from_pulsar_keys({"maxUnloadPercentage": "", "minUnloadMessage": None})
+    assert config.shedding.max_unload_fraction == 0.2
+    assert unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("maxUnloadPercentage", "much"),
+        ("maxUnloadPercentage", "7"),
+        ("loadBalancerSheddingIntervalMinutes", "soon"),
+        ("loadBalancerSheddingIntervalMinutes", "nan"),
+        ("loadBalancerSheddingEnabled", "yes"),
+        ("defaultNamespaceBundleSplitAlgorithm", "by_magic"),
+    ],
+)
+def test_value_that_can_not_be_used_is_named_by_pulsars_key(key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        from_pulsar_keys({key: value})
+    assert {problem.key for problem in raised.value.problems} == {key}
+
+
+def test_unknown_keys_are_told_and_those_of_balancing_stand_out() -> None:
+    _, unknown = from_pulsar_keys({"zookeeperServers": "x", "loadBalancerMagic": "1"})
+    assert unknown == ("loadBalancerMagic", "zookeeperServers")
+    assert [key for key in unknown if is_about_balancing(key)] == ["loadBalancerMagic"]
+    assert settings_of("loadBalancerMagic", "1") == {}
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    text = (
+        "# comment\n"
+        "! comment\r\n"
+        "\n"
+        "a=1\n"
+        "  b : two words \n"
+        "c three\n"
+        "d=x,\\\n"
+        "    y\n"
+        "e\n"
+        "f\\:g=h=i\n"
+        "u=\\u00fc\\t\\q\n"
+        "w=C:\\\\dir\n"
+        "a=2\n"
+        "last=z\\"
+    )
+    assert parse_properties(text) == {
+        "a": "2",
+        "b": "two words",
+        "c": "three",
+        "d": "x,y",
+        "e": "",
+        "f:g": "h=i",
+        "u": "ü\tq",
+        "w": "C:\\dir",
+        "last": "z",
+    }
+
+
+def test_properties_with_a_comment_after_a_continued_line_keep_it_in_the_value() -> None:
+    assert parse_properties("a=1\\\n#2\nb=3") == {"a": "1#2", "b": "3"}
+
+
+def test_broker_conf_of_the_defaults_differs_only_where_pulsar_does() -> None:
+    text = "loadBalancerEnabled=true\nminUnloadMessage=1000\n"
+    config, _ = from_pulsar_keys(parse_properties(text))
+    assert differences(config) == differences(from_pulsar_keys({})[0])

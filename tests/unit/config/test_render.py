@@ -1,0 +1,109 @@
+"""What is written as TOML reads back, and the files in conf/ are what the declarations say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.adapters.settings import read_toml, tomllib
+from lbcore.config.check import check_config
+from lbcore.config.load import differences, parse_config
+from lbcore.config.pulsar_keys import from_pulsar_keys
+from lbcore.config.render import render_config, render_differences, render_value
+from lbcore.config.tree import SETTINGS, Config
+
+CONF = Path(__file__).parents[3] / "conf"
+OVERLAYS = sorted(path.stem for path in CONF.glob("*.toml") if path.stem != "base")
+PRESET_HEAD = (
+    "Pulsar 4.0.8's rules and defaults, which the conformance cases are run with. Written from"
+    " the settings' declarations by `ballast config show --pulsar`."
+)
+
+
+def test_base_file_is_the_declarations() -> None:
+    assert (CONF / "base.toml").read_text() == render_config(Config()), (
+        "conf/base.toml is out of date: run `ballast config show --base > conf/base.toml`"
+    )
+
+
+def test_base_file_reads_back_as_the_defaults() -> None:
+    assert parse_config(read_toml(CONF / "base.toml")) == Config()
+
+
+def test_pulsar_preset_file_is_pulsars_defaults() -> None:
+    pulsar, _ = from_pulsar_keys({})
+    assert (CONF / "pulsar-4.0.8.toml").read_text() == render_differences(
+        differences(pulsar), PRESET_HEAD
+    ), "out of date: run `ballast config show --pulsar > conf/pulsar-4.0.8.toml`"
+    assert parse_config(read_toml(CONF / "pulsar-4.0.8.toml")) == pulsar
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_overlay_is_valid_suits_and_changes_something(name: str) -> None:
+    config = parse_config(read_toml(CONF / f"{name}.toml"))
+    assert check_config(config) == ()
+    assert differences(config)
+
+
+def test_overlays_are_those_of_the_documentation() -> None:
+    assert OVERLAYS == ["demo", "production", "pulsar", "pulsar-4.0.8", "test"]
+    readme = (CONF / "README.md").read_text()
+    assert all(f"`{name}`" in readme for name in OVERLAYS)
+
+
+PROTOCOL_SECTIONS = ("ownership", "agent")
+
+
+def test_test_overlay_has_every_time_of_the_protocol_divided_by_five() -> None:
+    config = parse_config(read_toml(CONF / "test.toml"))
+    times = [
+        entry
+        for entry in SETTINGS.values()
+        if entry.section in PROTOCOL_SECTIONS and entry.about.unit == "ms"
+    ]
+    assert times
+    for entry in times:
+        value = getattr(getattr(config, entry.section), entry.name)
+        assert value * 5 == entry.default, entry.key
+
+
+def test_test_overlay_changes_times_only_and_all_by_the_same_factor() -> None:
+    for item in differences(parse_config(read_toml(CONF / "test.toml"))):
+        assert item.value * 5 == item.base, item.key
+
+
+def test_differences_are_written_as_an_overlay_that_makes_them() -> None:
+    config = parse_config(
+        {
+            "pipeline": {"clusters": ["a b", 'ü"'], "trigger_ms": 12_345},
+            "shedding": {"multi_hit": True, "threshold_percent": 12},
+            "clusters": {"p-1": {"ownership": {"in_flight_timeout_ms": 99_000}}},
+        }
+    )
+    text = render_differences(differences(config), "Why.")
+    assert text.startswith("# Why.\n")
+    assert "trigger_ms = 12_345" in text
+    assert parse_config(tomllib.loads(text)) == config
+
+
+def test_differences_of_a_cluster_with_an_awkward_name_read_back() -> None:
+    config = parse_config({"clusters": {"a.b c": {"cluster": {"authority": "external"}}}})
+    assert parse_config(tomllib.loads(render_differences(differences(config), "x"))) == config
+
+
+VALUES = {
+    bool: st.booleans(),
+    int: st.integers(-(2**62), 2**62),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    str: st.text(),
+    tuple[str, ...]: st.lists(st.text(), max_size=3).map(tuple),
+}
+
+
+@given(entry=st.sampled_from(list(SETTINGS.values())), data=st.data())
+def test_value_is_written_as_toml_that_reads_back(entry: Any, data: st.DataObject) -> None:
+    value = data.draw(VALUES[entry.type])
+    read = tomllib.loads(f"x = {render_value(entry, value)}")["x"]
+    assert (tuple(read) if isinstance(value, tuple) else read) == value

@@ -1,0 +1,104 @@
+"""`ballast config` checks, shows and imports, with the exit codes of every verb."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.adapters.settings import load_settings, tomllib
+from jobs.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _no_overlays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BALLAST_CONF", raising=False)
+
+
+def test_check_of_good_settings_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check"]) == 0
+    assert "all settings suit each other" in capsys.readouterr().out
+
+
+def test_check_of_settings_that_do_not_suit_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["config", "check", "--set", "shedding.strategy=uniform", "--json"]
+    assert main(words) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert [(item["kind"], item["key"]) for item in said["findings"]] == [
+        ("error", "shedding.strategy")
+    ]
+
+
+def test_check_with_differences_seen_warns_and_is_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["config", "check", "--seen-rate", "100"]) == 0
+    assert "warning: shedding.min_unload_rate_msg_per_s" in capsys.readouterr().out
+
+
+def test_check_of_an_unknown_key_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "--set", "shedding.stratgy=avg"]) == 2
+    assert "did you mean shedding.strategy?" in capsys.readouterr().err
+
+
+def test_show_writes_toml_of_the_settings_in_force(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--conf", "demo"]) == 0
+    said = tomllib.loads(capsys.readouterr().out)
+    assert said["pipeline"]["decision_interval_ms"] == 5_000
+    assert said["lookup"]["port"] == load_settings([]).lookup.port
+
+
+def test_show_of_changes_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--set", "lookup.port=9", "--changed"]) == 0
+    assert capsys.readouterr().out == "lookup.port = 9 (base: 8090)\n"
+
+
+def test_show_as_json_has_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--json"]) == 0
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert len(said["config_version"]) == 64
+    assert said["changed"] == []
+
+
+def test_import_writes_an_overlay_that_loads_and_reports_unknown_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "broker.conf", tmp_path / "imported.toml"
+    source.write_text(
+        "zookeeperServers=\n"
+        "loadBalancerLoadSheddingStrategy=o.a.p.b.l.impl.ThresholdShedder\n"
+        "loadBalancerBrokerThresholdShedderPercentage=7\n"
+        "loadBalancerMagic=1\n"
+        "statsUpdateFrequencyInSecs=60\n"
+    )
+    assert main(["config", "import", str(source), "--output", str(target)]) == 0
+    captured = capsys.readouterr()
+    assert "unknown: loadBalancerMagic = 1" in captured.err
+    assert "without effect: statsUpdateFrequencyInSecs" in captured.err
+    assert "zookeeperServers" not in captured.err
+    config = load_settings([str(target)])
+    assert config.shedding.strategy == "threshold"
+    assert config.shedding.threshold_percent == 7.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "there is no file to import"),
+        (["/nowhere/broker.conf"], "can't be read"),
+    ],
+)
+def test_import_without_a_readable_file_is_misuse(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "import", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_import_of_a_value_that_can_not_be_used_is_misuse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "broker.conf"
+    source.write_text("maxUnloadPercentage=lots\n")
+    assert main(["config", "import", str(source)]) == 2
+    assert "maxUnloadPercentage: 'lots' can't be used here" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Files, the environment and the command line become one configuration, or an error that helps."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs.adapters.settings import (
+    CONF,
+    describe_differences,
+    load_settings,
+    overlay_names,
+    read_base,
+    read_secret,
+)
+from jobs.console import CommandError, MisuseError
+
+
+def test_settings_without_anything_are_the_base() -> None:
+    assert load_settings(environment={}) == read_base()
+
+
+def test_settings_take_the_overlays_that_the_environment_names() -> None:
+    config = load_settings(environment={"BALLAST_CONF": " pulsar , demo "})
+    assert config.cluster.authority == "external"
+    assert config.pipeline.hit_period_ms == 5_000
+
+
+def test_settings_take_overlays_asked_for_instead_of_the_environments() -> None:
+    config = load_settings(["test"], environment={"BALLAST_CONF": "pulsar"})
+    assert config.cluster.authority == "ballast"
+    assert config.ownership.broker_timeout_ms == 3_000
+
+
+def test_settings_take_an_overlay_by_path_and_then_assignments(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[pipeline]\ntrigger_ms = 300\nscorer_groups = 7\n")
+    config = load_settings([str(path)], ["pipeline.trigger_ms=400"])
+    assert (config.pipeline.trigger_ms, config.pipeline.scorer_groups) == (400, 7)
+    assert describe_differences(config, read_base()) == [
+        "pipeline.scorer_groups = 7 (base: 2)",
+        "pipeline.trigger_ms = 400 (base: 1000)",
+    ]
+
+
+def test_settings_in_a_folder_without_a_base_lie_upon_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("[lookup]\nport = 9\n")
+    assert load_settings(["own"], conf=tmp_path).lookup.port == 9
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[pipeline\n", "is not TOML"),
+        ("[pipeline]\ntriger_ms = 3\n", "did you mean pipeline.trigger_ms?"),
+        ("[placement]\nstrategy = 'round_robin'\n", "both strategies must be avg or neither"),
+    ],
+)
+def test_settings_that_can_not_be_used_are_misuse(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(content)
+    with pytest.raises(MisuseError) as raised:
+        load_settings([str(path)])
+    assert words in str(raised.value)
+
+
+def test_settings_in_bytes_that_are_no_text_are_misuse(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(MisuseError, match="can't be read"):
+        load_settings([str(path)])
+
+
+def test_overlay_that_is_not_there_is_misuse_that_lists_those_that_are() -> None:
+    with pytest.raises(MisuseError) as raised:
+        load_settings(["prodution"])
+    assert "demo, production, pulsar, pulsar-4.0.8, test" in raised.value.next_step
+    assert str(CONF / "prodution.toml") in raised.value.why
+
+
+def test_overlay_names_without_the_variable_are_none() -> None:
+    assert overlay_names({}) == ()
+
+
+def test_secret_comes_from_the_variable_or_the_file_it_names(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("hush\n")
+    assert read_secret("X", {"X": "direct"}) == "direct"
+    assert read_secret("X", {"X": "direct", "X_FILE": str(path)}) == "hush"
+    assert read_secret("X", {}) == ""
+
+
+def test_secret_whose_file_can_not_be_read_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="the secret X can't be read"):
+        read_secret("X", {"X_FILE": str(tmp_path / "none")})
