@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     place = Place(root=ROOT, venv=(ROOT / args.venv).absolute())
     try:
-        with _alone(place):
+        with alone(place):
             prepare(place, args.purpose)
     except CommandError as error:
         complain(error, as_json=False)
@@ -206,7 +206,7 @@ def _timed(name: str, step: Callable[[], bool]) -> bool:
 
 
 @contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def alone(place: Place) -> Iterator[None]:
     """Keep a second set-up of the same environment waiting until this one is done."""
     lock_path = place.venv.with_name(f"{place.venv.name}.setup-lock")
     lock_path.parent.mkdir(parents=True, exist_ok=True)

@@ -97,8 +97,8 @@ def _row(item: Finding) -> Mapping[str, Any]:
 
 
 def _show(args: argparse.Namespace) -> int:
-    base = read_base()
     config = _asked_for(args)
+    base = Config() if args.base or args.pulsar else read_base()
     changed = {f"{item.cluster}/{item.key}": item.value for item in differences(config, base)}
     value = {"config_version": digest(config), "changed": sorted(changed), **canonical(config)}
     if args.pulsar:

@@ -1,1 +1,1 @@
-"""lbcore.config."""
+"""Every setting, declared once: default, unit, range, reason and the Pulsar key it mirrors."""

@@ -203,9 +203,10 @@ def _check_reports(config: Config) -> Iterator[Finding]:
             f" {wire.max_bundles_per_message}: such reports would be rejected"
         )
         yield _error("agent.bundles_per_part", detail)
-    if agent.report_min_interval_ms > agent.report_max_interval_ms:
-        detail = f"must be at most report_max_interval_ms = {agent.report_max_interval_ms}"
-        yield _error("agent.report_min_interval_ms", detail)
+    signals = config.signals
+    if signals.report_check_ms > signals.report_max_interval_ms:
+        detail = f"must be at most report_max_interval_ms = {signals.report_max_interval_ms}"
+        yield _error("signals.report_check_ms", detail)
     if config.topics.min_insync_replicas > config.topics.replication_factor:
         detail = (
             f"{config.topics.min_insync_replicas} copies can't be in sync when there are only"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from lbcore.config.setting import setting
 
 SECOND_MS = 1_000
-MINUTE_MS = 60_000
 
 EAGER = "eager"
 ON_DEMAND = "on_demand"
@@ -88,7 +87,7 @@ class OwnershipConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """How an agent reports and how long it holds on."""
+    """How an agent speaks and how long it holds on; when it reports load: SignalsConfig."""
 
     heartbeat_interval_ms: int = setting(
         3_000,
@@ -96,32 +95,6 @@ class AgentConfig:
         minimum=100,
         maximum=60_000,
         doc="Time between two heartbeats; a third of broker_timeout_ms or less.",
-    )
-    report_min_interval_ms: int = setting(
-        5_000,
-        unit="ms",
-        minimum=100,
-        maximum=600_000,
-        pulsar="loadBalancerReportUpdateMinIntervalMillis",
-        doc="How often an agent looks whether its load has changed enough to be reported.",
-    )
-    report_max_interval_ms: int = setting(
-        60_000,
-        unit="ms",
-        minimum=1_000,
-        maximum=86_400_000,
-        pulsar="loadBalancerReportUpdateMaxIntervalMinutes",
-        pulsar_default=900_000,
-        pulsar_factor=MINUTE_MS,
-        doc="Load is reported at least this often, changed or not.",
-    )
-    report_threshold_percent: float = setting(
-        10.0,
-        unit="percent",
-        minimum=0,
-        maximum=1_000,
-        pulsar="loadBalancerReportUpdateThresholdPercentage",
-        doc="A change of usage (points), rate, throughput or bundles above this is reported.",
     )
     bundles_per_part: int = setting(
         2_000,
@@ -143,6 +116,13 @@ class AgentConfig:
         minimum=0,
         maximum=3_600_000,
         doc="Longest time that a stopping broker waits for its bundles to be moved away.",
+    )
+    stop_grace_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=0,
+        maximum=3_600_000,
+        doc="After shutdown_timeout_ms a stopping broker closes what it has left, this long.",
     )
     agent_lease_ms: int = setting(
         10_000,

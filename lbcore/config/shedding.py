@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from lbcore.config.setting import setting
 
 MINUTE_MS = 60_000
-SECOND_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +28,6 @@ class SheddingConfig:
         doc="which rule sheds, by short name or Pulsar's class name; see `ballast strategies`",
         dynamic=True,
     )
-    shed_interval_ms: int = setting(
-        10_000,
-        pulsar="loadBalancerSheddingIntervalMinutes",
-        pulsar_factor=MINUTE_MS,
-        pulsar_default=MINUTE_MS,
-        doc="time from one shedding cycle to the next",
-        unit="ms",
-        minimum=1_000,
-        dynamic=True,
-    )
     grace_period_ms: int = setting(
         30 * MINUTE_MS,
         pulsar="loadBalancerSheddingGracePeriodMinutes",
@@ -51,7 +40,7 @@ class SheddingConfig:
     overloaded_threshold_percent: float = setting(
         85,
         pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
-        doc="a broker at or above this weighted usage is overloaded (overload, transfer)",
+        doc="a broker at or above this weighted usage is overloaded (overload)",
         unit="percent",
         minimum=0,
         dynamic=True,
@@ -152,65 +141,6 @@ class SheddingConfig:
         minimum=1,
         dynamic=True,
     )
-    target_std: float = setting(
-        0.25,
-        pulsar="loadBalancerBrokerLoadTargetStd",
-        doc="transfer: standard deviation of the brokers' scores that it aims at",
-        minimum=0,
-        dynamic=True,
-    )
-    transfer_hits: int = setting(
-        3,
-        pulsar="loadBalancerSheddingConditionHitCountThreshold",
-        doc="transfer: it acts after more than this many cycles in a row",
-        unit="hits",
-        minimum=0,
-        dynamic=True,
-    )
-    is_transferring: bool = setting(
-        default=True,
-        pulsar="loadBalancerTransferEnabled",
-        doc="transfer: name the destination; otherwise only unload",
-        dynamic=True,
-    )
-    max_broker_pairs: int = setting(
-        3,
-        pulsar="loadBalancerMaxNumberOfBrokerSheddingPerCycle",
-        doc="transfer: pairs of brokers at most in a cycle",
-        unit="pairs",
-        minimum=0,
-        dynamic=True,
-    )
-    cool_down_ms: int = setting(
-        180_000,
-        pulsar="loadBalanceSheddingDelayInSeconds",
-        pulsar_factor=SECOND_MS,
-        doc="transfer: a broker's report must be this much newer than its last unload",
-        unit="ms",
-        minimum=0,
-        dynamic=True,
-    )
-    load_ttl_ms: int = setting(
-        1_800_000,
-        pulsar="loadBalancerBrokerLoadDataTTLInSeconds",
-        pulsar_factor=SECOND_MS,
-        doc="transfer: a broker's load older than this does not count",
-        unit="ms",
-        minimum=0,
-        dynamic=True,
-    )
-    is_shedding_with_policies: bool = setting(
-        default=False,
-        pulsar="loadBalancerSheddingBundlesWithPoliciesEnabled",
-        doc="transfer: also bundles with isolation policies or anti-affinity groups",
-        dynamic=True,
-    )
-    is_debug_mode: bool = setting(
-        default=False,
-        pulsar="loadBalancerDebugModeEnabled",
-        doc="transfer: count what a swap gains, which Pulsar does in debug mode only",
-        dynamic=True,
-    )
     excluded_namespaces: tuple[str, ...] = setting(
         (),
         pulsar="loadBalancerSheddingExcludedNamespaces",
@@ -253,15 +183,8 @@ class SheddingConfig:
     fresh_hits: bool = setting(
         default=True,
         pulsar_default=False,
-        doc="a broker's hits and averages advance only on a report newer than the one judged last",
-        dynamic=True,
-    )
-    hit_period_ms: int = setting(
-        10_000,
-        pulsar_default=0,
-        doc="a broker's hits and averages advance at most once in this time, with fresh_hits",
-        unit="ms",
-        minimum=0,
+        doc="a broker's hits and averages advance only on a report newer than the one judged last, "
+        "and at most once in hit_period_ms",
         dynamic=True,
     )
     adjust_load: bool = setting(

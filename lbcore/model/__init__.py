@@ -1,1 +1,1 @@
-"""lbcore.model."""
+"""What everything else speaks of: names, bundles, hashes, the tables' columns."""

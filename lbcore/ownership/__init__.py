@@ -1,1 +1,1 @@
-"""lbcore.ownership."""
+"""Who owns a bundle: records, the state machine's tables, and the code that interprets them."""

@@ -1,1 +1,1 @@
-"""lbcore.plan."""
+"""A decision cycle: from a snapshot to a plan or the reason for none, phase by phase."""

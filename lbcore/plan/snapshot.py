@@ -5,15 +5,20 @@ every phase of the plan. Brokers are referred to by their index in `BrokerTable`
 index in `BundleTable`; -1 is "none". Source: ours.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lbcore.plan.split.algorithms import TopicLoads
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+
+TopicsOf: TypeAlias = Callable[[str], TopicLoads | None]
 
 RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
 
@@ -27,7 +32,8 @@ class BrokerTable:
     traffic: float64[n, 4], broker totals (msg/s in, msg/s out, bytes/s in, bytes/s out).
     bundle_count: all bundles the broker reports, filtered or not.
     weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible rules.
-    is_fresh: has a report newer than the one judged last (design: a hit is a fresh observation).
+    is_fresh: may be judged in this cycle; the plan itself keeps whose report is newer than the one
+    judged last (a hit is a fresh observation).
     """
 
     names: tuple[str, ...]
@@ -52,8 +58,9 @@ class BundleTable:
 
     namespace: index into `namespaces`. owner: broker index, -1 = unowned.
     short, long: float64[m, 4], short- and long-term averages in the order of RATE_IN...
-    topics, sessions: last reported counts. can_move: False while in flight, cooling down, pinned,
-    recently unloaded, or its namespace is excluded or a system one.
+    topics, sessions: last reported counts. can_move: Owned, at rest, and not held: False while in
+    flight, pinned, or in a system namespace; recently unloaded and excluded ones the plan finds
+    itself. needs_owner: to be assigned now; None = every bundle without an owner.
     versions: the ownership record's version id (placement's deterministic choice uses it).
     """
 
@@ -67,12 +74,23 @@ class BundleTable:
     sessions: Ints
     can_move: Bools
     versions: Ints
+    needs_owner: Bools | None = None
+
+
+def nothing_known(bundle: str) -> TopicLoads | None:
+    """What is known of a bundle's topics when nobody has reported them."""
+    del bundle
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything a plan is made from, besides its own state and the configuration."""
+    """Everything a plan is made from, besides its own state and the configuration.
+
+    topics_of: what is known of a bundle's topics, by its full name; None = nothing.
+    """
 
     cluster: str
     brokers: BrokerTable
     bundles: BundleTable
+    topics_of: TopicsOf = nothing_known

@@ -1,1 +1,1 @@
-"""lbcore.route."""
+"""From a topic's name to the broker that answers for it."""

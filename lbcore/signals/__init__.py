@@ -1,1 +1,1 @@
-"""lbcore.signals."""
+"""From reports to numbers that decisions use: scores, averages, order, freshness."""

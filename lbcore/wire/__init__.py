@@ -1,1 +1,1 @@
-"""lbcore.wire."""
+"""Messages as bytes: one parser that names what is wrong, one writer, one set of rules."""

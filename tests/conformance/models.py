@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.config.setting import section_from_pulsar
-from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
+from lbcore.config.transfer import TransferConfig
 from lbcore.signals.averages import DEFAULT_TRAFFIC, average_step, broker_sums
 from lbcore.signals.broker_score import (
     BrokerReports,
@@ -146,7 +146,7 @@ def compare_stats(case: Case) -> Any:
 
 
 def topk(case: Case) -> Any:
-    config = section_from_pulsar(SheddingConfig, case.get("config", {}))
+    config = section_from_pulsar(TransferConfig, case.get("config", {}))
     names = [name for name in case["stats"] if _may_be_reported(name, case, config)]
     stats = np.array([numbers(case["stats"][name], STATS) for name in names])
     stats = stats.reshape(-1, len(STATS))
@@ -154,11 +154,11 @@ def topk(case: Case) -> Any:
     return {"order": [names[busy[row]] for row in top_bundles(stats[busy], case["k"]).tolist()]}
 
 
-def _may_be_reported(bundle: str, case: Case, config: SheddingConfig) -> bool:
+def _may_be_reported(bundle: str, case: Case, config: TransferConfig) -> bool:
     namespace = bundle.rpartition("/")[0]
     if namespace == "pulsar/system" or is_system_namespace(namespace):
         return False
-    if config.is_shedding_with_policies:
+    if config.shed_bundles_with_policies:
         return True
     with_policies = (*case.get("isolationNamespaces", ()), *case.get("antiAffinityNamespaces", ()))
     return namespace not in with_policies and "*" not in with_policies

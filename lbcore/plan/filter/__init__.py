@@ -1,1 +1,1 @@
-"""lbcore.plan.filter."""
+"""Which brokers may take a bundle, and for each of the others why not."""

@@ -1,1 +1,1 @@
-"""lbcore.plan.place."""
+"""Where an unowned bundle goes: one module a strategy."""

@@ -1,1 +1,1 @@
-"""lbcore.plan.shed."""
+"""Which bundles leave an overloaded broker: one module a strategy."""

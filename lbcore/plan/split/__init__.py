@@ -1,1 +1,1 @@
-"""lbcore.plan.split."""
+"""Which bundles are divided, and at which hashes."""

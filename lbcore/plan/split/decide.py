@@ -181,17 +181,23 @@ def _decide_in_order(cycle: _Cycle, state: SplitState, topics_of: TopicsOf) -> N
             return
         namespace = int(cycle.snapshot.bundles.namespace[cycle.over.bundle[row]])
         found = _judge(cycle, row, int(rooms[namespace]), topics_of)
+        _record(cycle, row, found)
         if isinstance(found, SplitDecision):
-            cycle.decisions.append(found)
-            cycle.pending[found.name] = len(found.boundaries)
             rooms[namespace] -= len(found.boundaries)
-            cycle.verdict[row] = _CODE[SplitVerdict.SPLIT]
-            continue
-        cycle.verdict[row] = _CODE[found]
-        if found in UNSPLITTABLE:
-            bundle = int(cycle.over.bundle[row])
-            name = cycle.snapshot.bundles.names[bundle]
-            cycle.unsplittable[name] = int(cycle.snapshot.bundles.topics[bundle])
+
+
+def _record(cycle: _Cycle, row: int, found: SplitDecision | SplitVerdict) -> None:
+    bundle = int(cycle.over.bundle[row])
+    name = cycle.snapshot.bundles.names[bundle]
+    cycle.unsplittable.pop(name, None)
+    if isinstance(found, SplitDecision):
+        cycle.decisions.append(found)
+        cycle.pending[name] = len(found.boundaries)
+        cycle.verdict[row] = _CODE[SplitVerdict.SPLIT]
+        return
+    cycle.verdict[row] = _CODE[found]
+    if found in UNSPLITTABLE:
+        cycle.unsplittable[name] = int(cycle.snapshot.bundles.topics[bundle])
 
 
 def _ready_rows(cycle: _Cycle, state: SplitState) -> Ints:

@@ -52,7 +52,7 @@ def test_check_of_the_defaults_finds_nothing() -> None:
         ),
         ({"cluster": {"authority": "external"}}, "ownership.in_flight_timeout_ms"),
         ({"wire": {"max_bundles_per_message": 100}}, "agent.bundles_per_part"),
-        ({"agent": {"report_min_interval_ms": 90_000}}, "agent.report_min_interval_ms"),
+        ({"signals": {"report_check_ms": 90_000}}, "signals.report_check_ms"),
         ({"topics": {"min_insync_replicas": 2}}, "topics.min_insync_replicas"),
     ],
 )

@@ -25,7 +25,7 @@ def test_no_keys_give_pulsars_defaults() -> None:
     assert config.placement.strategy == "least_long_term_message_rate"
     assert config.shedding.max_unload_fraction == 0.2
     assert config.pipeline.shed_interval_ms == 60_000
-    assert config.agent.report_max_interval_ms == 900_000
+    assert config.signals.report_max_interval_ms == 900_000
 
 
 @pytest.mark.parametrize(

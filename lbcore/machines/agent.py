@@ -1,0 +1,211 @@
+"""The agent: a broker's side of the protocol, for any sharded service.
+
+Decides which callback runs when, and what is said to the balancer and when. Does not serve, open
+or close anything, nor read or write Kafka: a shell (a real service's, or the simulated fleet's)
+carries out the effects and brings their results back as events. Source: ours; see `holding` for
+one bundle's protocol and `agent_reporting` for reports.
+
+The shell's part: give it, in order, each record of the ownership topic (at least those that name
+the broker, and every later one of a bundle that did once); run at most what Call asks; send each
+message in order; call `step` again at `wake_at_ms`, or with events before. `now_ms` must never go
+back: wall clock at the start plus a monotonic clock since.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lbcore.config.ownership import AgentConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.machine import Step
+from lbcore.machines.agent_reporting import (
+    Identity,
+    LoadRead,
+    TopicsRead,
+    envelope,
+    heartbeat,
+    is_load_due,
+    report_load,
+    report_topics,
+)
+from lbcore.machines.agent_state import (
+    AgentState,
+    Effect,
+    Event,
+    RecordForgotten,
+    RecordRead,
+    Send,
+    Stopped,
+    Work,
+    pack_agent,
+    unpack_agent,
+)
+from lbcore.ownership.changes import Instance
+from lbcore.ownership.holding import (
+    NO_TOKEN,
+    CallDone,
+    due_at_ms,
+    finish,
+    follow,
+    give_up,
+    inherited,
+    is_split_over,
+    retry,
+    say,
+)
+from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.resolve import is_newer
+from lbcore.wire.messages import Ack, AckOutcome, Acks, Topic
+
+STOPPING = "the broker is stopping"
+
+
+class Agent:
+    """The Machine of one start of a broker."""
+
+    def __init__(self, identity: Identity, config: AgentConfig, signals: SignalsConfig) -> None:
+        self._identity = identity
+        self._me = Instance(broker=identity.broker, incarnation=identity.incarnation)
+        self._config = config
+        self._signals = signals
+
+    def step(
+        self, state: AgentState | None, events: Sequence[Event], now_ms: int
+    ) -> Step[AgentState, Effect]:
+        """Take in events, in their order, and do what is due at now_ms; no events = a timer.
+
+        O(events + pending bundles), and a copy of what changes.
+        """
+        work = Work(state or AgentState())
+        for event in events:
+            self._take(work, event, now_ms)
+        self._stop(work, now_ms)
+        self._speak(work, now_ms)
+        self._report(work, now_ms)
+        self._leave(work, now_ms)
+        frozen = work.freeze()
+        wake_at_ms = None if frozen.is_stopped else self._wake_at_ms(frozen, now_ms)
+        return Step(state=frozen, effects=work.effects, wake_at_ms=wake_at_ms)
+
+    def served(self, state: AgentState) -> dict[str, int]:
+        """The bundles open here → their fencing tokens, by name; a bundle closing is still open.
+
+        The service asks its own handles in the hot path; this is for tests and for people.
+        """
+        return {
+            name: holding.token
+            for name, holding in sorted(state.holdings.items())
+            if holding.token != NO_TOKEN and not holding.is_split
+        }
+
+    def pack(self, state: AgentState) -> Mapping[str, bytes]:
+        """One chunk of JSON."""
+        return {"agent": pack_agent(state)}
+
+    def unpack(self, chunks: Mapping[str, bytes]) -> AgentState:
+        """The inverse of `pack`. Raises UnknownStateSchemaError."""
+        return unpack_agent(chunks["agent"])
+
+    def _take(self, work: Work, event: Event, now_ms: int) -> None:
+        if isinstance(event, RecordRead):
+            self._take_record(work, event.record, now_ms)
+        elif isinstance(event, RecordForgotten):
+            work.forget_record(event.bundle, now_ms)
+        elif isinstance(event, CallDone):
+            _take_result(work, event)
+        elif isinstance(event, LoadRead):
+            self._take_load(work, event, now_ms)
+        elif isinstance(event, TopicsRead):
+            self._take_topics(work, event, now_ms)
+        elif work.stopping_at_ms is None:
+            work.stopping_at_ms = now_ms
+            work.reporting = replace(work.reporting, is_draining=True, load=None)
+            work.ask_load(now_ms)
+
+    def _take_record(self, work: Work, record: OwnershipRecord, now_ms: int) -> None:
+        known = work.versions.get(record.bundle)
+        if known is not None and not is_newer(record.version_id, known):
+            return
+        work.remember_version(record.bundle, record.version_id)
+        before = work.holdings.get(record.bundle)
+        if before is not None and before.is_split and not is_split_over(before, record):
+            work.disinherit(before)
+        after = follow(before, record, self._me, now_ms)
+        is_new_here = after.is_closed and not after.is_owned
+        if work.stopping_at_ms is not None and is_new_here:
+            after = give_up(after, STOPPING)
+        work.advance(after)
+
+    def _take_load(self, work: Work, read: LoadRead, now_ms: int) -> None:
+        if not is_load_due(work.reporting, read, self._signals, now_ms):
+            return
+        work.reporting, messages = report_load(
+            work.reporting, read, self._identity, now_ms, self._config.bundles_per_part
+        )
+        work.effects += [Send(message=message) for message in messages]
+
+    def _take_topics(self, work: Work, read: TopicsRead, now_ms: int) -> None:
+        work.reporting, message = report_topics(
+            work.reporting, read, self._identity, self._signals, now_ms
+        )
+        if message is not None:
+            work.effects.append(Send(message=message))
+
+    def _stop(self, work: Work, now_ms: int) -> None:
+        if work.stopping_at_ms is None or work.is_stopped:
+            return
+        if now_ms - work.stopping_at_ms >= self._config.shutdown_timeout_ms:
+            for name in sorted(work.holdings):
+                work.advance(give_up(work.holdings[name], STOPPING))
+
+    def _speak(self, work: Work, now_ms: int) -> None:
+        repeat_ms = self._config.ack_repeat_ms
+        acks = []
+        for name in work.pending():
+            said, ack = say(retry(work.holdings[name], now_ms, repeat_ms), now_ms, repeat_ms)
+            if ack is not None:
+                acks.append(ack)
+            work.advance(said)
+        for start in range(0, len(acks), self._config.bundles_per_part):
+            self._send_acks(work, acks[start : start + self._config.bundles_per_part], now_ms)
+
+    def _send_acks(self, work: Work, acks: Sequence[Ack], now_ms: int) -> None:
+        work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
+        work.effects.append(Send(message=Acks(envelope=made, acks=tuple(acks))))
+
+    def _report(self, work: Work, now_ms: int) -> None:
+        if now_ms - work.reporting.asked_at_ms >= self._signals.report_check_ms:
+            work.ask_load(now_ms)
+        if now_ms - work.reporting.heard_at_ms >= self._config.heartbeat_interval_ms:
+            work.reporting, message = heartbeat(work.reporting, self._identity, now_ms)
+            work.effects.append(Send(message=message))
+
+    def _leave(self, work: Work, now_ms: int) -> None:
+        if work.stopping_at_ms is None or work.is_stopped:
+            return
+        most_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
+        is_too_late = now_ms - work.stopping_at_ms >= most_ms
+        if is_too_late or all(holding.is_left for holding in work.holdings.values()):
+            work.is_stopped = True
+            work.effects.append(Stopped())
+
+    def _wake_at_ms(self, state: AgentState, now_ms: int) -> int:
+        reporting, config = state.reporting, self._config
+        due = [
+            reporting.heard_at_ms + config.heartbeat_interval_ms,
+            reporting.asked_at_ms + self._signals.report_check_ms,
+        ]
+        due += [due_at_ms(state.holdings[name], config.ack_repeat_ms) for name in state.pending]
+        if state.stopping_at_ms is not None:
+            deadline_ms = state.stopping_at_ms + config.shutdown_timeout_ms
+            due += [at for at in (deadline_ms, deadline_ms + config.stop_grace_ms) if at > now_ms]
+        return max(now_ms + 1, min(due))
+
+
+def _take_result(work: Work, done: CallDone) -> None:
+    before = work.holdings.get(done.bundle)
+    if before is None:
+        return
+    after = finish(before, done)
+    if after.outcome is AckOutcome.SPLIT and before.outcome is not AckOutcome.SPLIT:
+        work.inherit(inherited(after))
+    work.advance(after)

@@ -1,0 +1,205 @@
+"""When an agent reports what: heartbeats, its load when it has changed, its bundles' topics.
+
+Decides that a message is due, by `signals.report_trigger`, and makes it; what the load is, the
+service says. Part of `machines.agent`. Source: Pulsar 4.0.8's BrokerLoadDataReporter; heartbeats
+are ours (there a session of the metadata store says who lives).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lbcore.config.signals import SignalsConfig
+from lbcore.signals.report_trigger import ReportedLoad, should_report
+from lbcore.signals.usage import max_usage_reported, resource_percent
+from lbcore.wire.messages import (
+    BrokerLoad,
+    BundleLoad,
+    Envelope,
+    Floats,
+    Heartbeat,
+    Topic,
+    TopicLoad,
+)
+
+NEVER_MS = -(2**62)
+RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """One start of a broker, and what lookups and placement must know of it."""
+
+    cluster: str
+    broker: str
+    incarnation: str
+    web_service_url: str = ""
+    web_service_url_tls: str = ""
+    pulsar_service_url: str = ""
+    pulsar_service_url_tls: str = ""
+    advertised_listeners: Mapping[str, object] = field(default_factory=dict)
+    broker_version: str = ""
+    load_manager_class: str = ""
+    failure_domain: str = ""
+    capacity: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRead:
+    """The service's answer to ReadLoad.
+
+    usage, limit: float64[5] in the order of RESOURCES; traffic: float64[4] in the order of TRAFFIC;
+    bundles: the names of what is served, stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS.
+    """
+
+    usage: Floats
+    limit: Floats
+    traffic: Floats
+    bundles: tuple[str, ...]
+    stats: Floats
+    topic_count: int = 0
+    consumer_count: int = 0
+    producer_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsRead:
+    """The topics of one bundle. traffic: float64[topics, 4] in the order of TRAFFIC."""
+
+    bundle: str
+    topics: tuple[str, ...]
+    traffic: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsReported:
+    """What was last reported of a bundle's topics."""
+
+    topics: tuple[str, ...]
+    load: ReportedLoad
+    reported_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reporting:
+    """What an agent has reported so far.
+
+    seqs: the last seq of each topic. heard_at_ms: the last message of broker-load, asked_at_ms: the
+    last ReadLoad, reported_at_ms: the last load. is_draining: the broker wants to be emptied.
+    """
+
+    seqs: Mapping[str, int] = field(default_factory=dict)
+    heard_at_ms: int = NEVER_MS
+    asked_at_ms: int = NEVER_MS
+    reported_at_ms: int = NEVER_MS
+    load: ReportedLoad | None = None
+    topics: Mapping[str, TopicsReported] = field(default_factory=dict)
+    is_draining: bool = False
+
+
+def envelope(
+    reporting: Reporting, topic: Topic, identity: Identity, now_ms: int
+) -> tuple[Reporting, Envelope]:
+    """The next envelope of a topic, and the reporting that has counted it."""
+    seq = reporting.seqs.get(topic.value, 0) + 1
+    made = Envelope(
+        cluster=identity.cluster,
+        broker=identity.broker,
+        incarnation=identity.incarnation,
+        seq=seq,
+        reported_at_ms=now_ms,
+    )
+    return replace(reporting, seqs={**reporting.seqs, topic.value: seq}), made
+
+
+def heartbeat(reporting: Reporting, identity: Identity, now_ms: int) -> tuple[Reporting, Heartbeat]:
+    """A heartbeat."""
+    counted, made = envelope(reporting, Topic.BROKER_LOAD, identity, now_ms)
+    return replace(counted, heard_at_ms=now_ms), Heartbeat(envelope=made)
+
+
+def report_load(
+    reporting: Reporting,
+    read: LoadRead,
+    identity: Identity,
+    now_ms: int,
+    bundles_per_part: int,
+) -> tuple[Reporting, list[BrokerLoad | BundleLoad]]:
+    """The messages of one load report: the broker's, and its bundles' in one or more parts."""
+    counted, made = envelope(reporting, Topic.BROKER_LOAD, identity, now_ms)
+    counted, made_for_bundles = envelope(counted, Topic.BUNDLE_LOAD, identity, now_ms)
+    load = BrokerLoad(
+        envelope=made,
+        usage=read.usage,
+        limit=read.limit,
+        traffic=read.traffic,
+        topic_count=read.topic_count,
+        bundle_count=len(read.bundles),
+        consumer_count=read.consumer_count,
+        producer_count=read.producer_count,
+        web_service_url=identity.web_service_url,
+        web_service_url_tls=identity.web_service_url_tls,
+        pulsar_service_url=identity.pulsar_service_url,
+        pulsar_service_url_tls=identity.pulsar_service_url_tls,
+        advertised_listeners=identity.advertised_listeners,
+        broker_version=identity.broker_version,
+        load_manager_class=identity.load_manager_class,
+        failure_domain=identity.failure_domain,
+        capacity=identity.capacity,
+        is_draining=reporting.is_draining,
+    )
+    reported = replace(counted, heard_at_ms=now_ms, reported_at_ms=now_ms, load=_load_of(read))
+    return reported, [load, *_parts(read, made_for_bundles, bundles_per_part)]
+
+
+def report_topics(
+    reporting: Reporting, read: TopicsRead, identity: Identity, config: SignalsConfig, now_ms: int
+) -> tuple[Reporting, TopicLoad | None]:
+    """The report of a bundle's topics: at once when they are others, by the trigger otherwise."""
+    load = _reported(0.0, read.traffic, len(read.topics))
+    last = reporting.topics.get(read.bundle)
+    if last is not None and last.topics == read.topics:
+        elapsed_ms = now_ms - last.reported_at_ms
+        if not should_report(last.load, load, elapsed_ms, config):
+            return reporting, None
+    counted, made = envelope(reporting, Topic.TOPIC_LOAD, identity, now_ms)
+    reported = TopicsReported(topics=read.topics, load=load, reported_at_ms=now_ms)
+    message = TopicLoad(envelope=made, bundle=read.bundle, topics=read.topics, traffic=read.traffic)
+    return replace(counted, topics={**counted.topics, read.bundle: reported}), message
+
+
+def is_load_due(reporting: Reporting, read: LoadRead, config: SignalsConfig, now_ms: int) -> bool:
+    """Whether load is reported now: the first time, or when the trigger says so."""
+    elapsed_ms = now_ms - reporting.reported_at_ms
+    return reporting.load is None or should_report(
+        reporting.load, _load_of(read), elapsed_ms, config
+    )
+
+
+def _load_of(read: LoadRead) -> ReportedLoad:
+    percent = resource_percent(read.usage, read.limit).reshape(1, -1)
+    return _reported(float(max_usage_reported(percent)[0]), read.traffic, len(read.bundles))
+
+
+def _reported(usage: float, traffic: Floats, count: int) -> ReportedLoad:
+    totals = traffic.reshape(-1, 4).sum(axis=0)
+    return ReportedLoad(
+        usage=usage,
+        rate=float(totals[RATE_IN] + totals[RATE_OUT]),
+        throughput=float(totals[THROUGHPUT_IN] + totals[THROUGHPUT_OUT]),
+        bundles=count,
+    )
+
+
+def _parts(read: LoadRead, made: Envelope, bundles_per_part: int) -> Sequence[BundleLoad]:
+    count = max(1, math.ceil(len(read.bundles) / bundles_per_part))
+    return [
+        BundleLoad(
+            envelope=made,
+            part=part,
+            parts=count,
+            names=read.bundles[part * bundles_per_part : (part + 1) * bundles_per_part],
+            stats=read.stats[part * bundles_per_part : (part + 1) * bundles_per_part],
+        )
+        for part in range(count)
+    ]

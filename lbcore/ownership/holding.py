@@ -1,0 +1,318 @@
+"""An agent's side of one bundle: what its newest record wants, what the service has done about it.
+
+Decides which callback runs next and what is said to the balancer. At most one callback a bundle
+runs at a time; a record that comes meanwhile changes the goal, and the next callback follows from
+it. `machines.agent` keeps one Holding for each bundle that it has, had, or shall have to do with.
+Source: ours; what each state asks of its brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
+
+The callbacks' contract, all of a hash range and a fencing token, each repeatable:
+open: the range is served as one bundle under this token, whatever of it was open before; when it
+fails, nothing of the range is open. close: nothing of the range is served; when it fails, what was
+served still is. split: the range is served as the named children; when it fails, as before.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from lbcore.ownership.changes import Instance, destination_of, source_of
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.wire.messages import Ack, AckOutcome
+
+NO_TOKEN = 0
+
+
+class Callback(str, Enum):
+    """What a service does with a bundle when its agent asks it to."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    SPLIT = "split"
+
+
+class Goal(str, Enum):
+    """What the newest record wants of this agent; GIVE_UP is the agent's own: it stops."""
+
+    SERVE = "serve"
+    RELEASE = "release"
+    SPLIT = "split"
+    DROP = "drop"
+    GIVE_UP = "give_up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A callback to run. version_id: the fencing token; children: for a split, ascending."""
+
+    callback: Callback
+    bundle: str
+    version_id: int
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDone:
+    """What became of a call; failure: why it failed, "" when it did not."""
+
+    callback: Callback
+    bundle: str
+    version_id: int
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """One bundle as its agent sees it.
+
+    version_id: of the newest record; 0 for a child of a split whose record is not read yet.
+    is_owned: that record is Owned. token: the version it is open under; NO_TOKEN = not open.
+    is_split: it is served as its children. is_settled: the goal is reached or has failed. outcome:
+    what is to be said of this version, and again until a newer record comes; said: how many times
+    it was. since_ms: when it was said last, or when the wait for it began.
+    """
+
+    bundle: str
+    version_id: int
+    goal: Goal
+    is_owned: bool = False
+    children: tuple[str, ...] = ()
+    token: int = NO_TOKEN
+    is_split: bool = False
+    is_settled: bool = False
+    running: Call | None = None
+    outcome: AckOutcome | None = None
+    reason: str = ""
+    said: int = 0
+    since_ms: int = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing of the bundle is served here, nor about to be."""
+        return self.running is None and self.token == NO_TOKEN
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the agent has nothing to do with the bundle any more."""
+        return self.goal is Goal.DROP and self.is_closed
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something is due later, without any further event: to be said, or tried again."""
+        is_busy = self.goal in (Goal.RELEASE, Goal.SPLIT) and not self.is_settled
+        return self.outcome is not None or is_busy or self.has_failed_to_drop
+
+    @property
+    def has_failed_to_drop(self) -> bool:
+        """Whether the service could not close what belongs to another broker."""
+        return self.goal is Goal.DROP and self.is_settled and not self.is_closed
+
+    @property
+    def is_left(self) -> bool:
+        """Whether a stopping agent may leave it: closed or given up, and the balancer was told."""
+        is_given_up = self.goal is Goal.GIVE_UP and self.is_settled and self.running is None
+        return (self.is_closed or is_given_up) and (self.outcome is None or self.said > 0)
+
+
+Next: TypeAlias = tuple[Holding, Call | None]
+
+
+def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
+    """What a record wants of this agent; DROP when it names another broker or incarnation."""
+    if record.state in (State.ASSIGNING, State.OWNED) and destination_of(record) == me:
+        return Goal.SERVE
+    if record.state is State.RELEASING and source_of(record) == me:
+        return Goal.RELEASE
+    if record.state is State.SPLITTING and source_of(record) == me:
+        return Goal.SPLIT
+    return Goal.DROP
+
+
+def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_ms: int) -> Holding:
+    """The holding under a newer record; None = the bundle was of no concern so far.
+
+    A parent that was split goes without a call when its record is Deleted by that split (unforced):
+    its children have records of their own.
+    """
+    before = holding or Holding(bundle=record.bundle, version_id=0, goal=Goal.DROP)
+    is_over = is_split_over(before, record)
+    return replace(
+        before,
+        version_id=record.version_id,
+        goal=goal_of(record, me),
+        is_owned=record.state is State.OWNED,
+        children=tuple(sorted(record.children)),
+        token=NO_TOKEN if is_over else before.token,
+        is_split=before.is_split and not is_over,
+        is_settled=False,
+        outcome=None,
+        reason="",
+        said=0,
+        since_ms=now_ms,
+    )
+
+
+def is_split_over(holding: Holding, record: OwnershipRecord) -> bool:
+    """Whether the record is the end of the split that was done here: the children live on."""
+    return holding.is_split and record.state is State.DELETED and not record.is_forced
+
+
+def forget(holding: Holding, now_ms: int) -> Holding:
+    """The holding when its bundle's key was deleted (after the tombstone delay)."""
+    token = NO_TOKEN if holding.is_split else holding.token
+    return replace(
+        holding, goal=Goal.DROP, token=token, is_settled=False, outcome=None, since_ms=now_ms
+    )
+
+
+def next_call(holding: Holding) -> Next:
+    """The holding with the callback that must run now, if any."""
+    if holding.running is not None or holding.is_settled:
+        return holding, None
+    if holding.goal is Goal.SPLIT and holding.token == NO_TOKEN:
+        return _settle(holding, AckOutcome.FAILED, "the bundle is not open here"), None
+    if holding.goal is Goal.SERVE and _is_served(holding):
+        return replace(holding, is_settled=True), None
+    if holding.goal is Goal.GIVE_UP and holding.is_closed:
+        return _give_up(holding), None
+    if holding.is_idle:
+        return holding, None
+    callback = _CALLBACKS[holding.goal]
+    children = holding.children if callback is Callback.SPLIT else ()
+    call = Call(
+        callback=callback,
+        bundle=holding.bundle,
+        version_id=holding.version_id,
+        children=children,
+    )
+    return replace(holding, running=call), call
+
+
+def finish(holding: Holding, done: CallDone) -> Holding:
+    """The holding after a callback's result; a result that nobody waits for changes nothing."""
+    call = holding.running
+    if call is None or (call.callback, call.version_id) != (done.callback, done.version_id):
+        return holding
+    free = replace(holding, running=None)
+    is_current = call.version_id == holding.version_id
+    if call.callback is Callback.OPEN:
+        return _opened(free, call, done.failure, is_current=is_current)
+    if call.callback is Callback.CLOSE:
+        return _closed(free, done.failure, is_current=is_current)
+    return _split(free, done.failure, is_current=is_current)
+
+
+def inherited(parent: Holding) -> tuple[Holding, ...]:
+    """The children of a bundle that was just split here: served, their records not read yet."""
+    return tuple(
+        Holding(bundle=child, version_id=0, goal=Goal.SERVE, token=parent.token, is_settled=True)
+        for child in parent.children
+    )
+
+
+def give_up(holding: Holding, reason: str) -> Holding:
+    """The holding of a stopping agent that waits no longer for its bundles to be moved away."""
+    if holding.goal not in (Goal.SERVE, Goal.SPLIT) or holding.outcome is AckOutcome.SPLIT:
+        return holding
+    return replace(holding, goal=Goal.GIVE_UP, reason=reason, is_settled=False, outcome=None)
+
+
+def say(holding: Holding, now_ms: int, repeat_ms: int) -> tuple[Holding, Ack | None]:
+    """What is to be said now, if anything.
+
+    A final outcome is said at once, then at growing intervals, up to 8 × the first; *closing* at
+    equal ones, for as long as closing or splitting takes.
+    """
+    outcome = _due_outcome(holding)
+    if outcome is None or now_ms < due_at_ms(holding, repeat_ms):
+        return holding, None
+    ack = Ack(
+        bundle=holding.bundle,
+        version_id=holding.version_id,
+        outcome=outcome,
+        reason=holding.reason,
+    )
+    return replace(holding, said=holding.said + 1, since_ms=now_ms), ack
+
+
+def retry(holding: Holding, now_ms: int, repeat_ms: int) -> Holding:
+    """The holding, ready for another try when closing what belongs to another broker failed."""
+    if not holding.has_failed_to_drop or now_ms < due_at_ms(holding, repeat_ms):
+        return holding
+    return replace(holding, is_settled=False, since_ms=now_ms)
+
+
+def due_at_ms(holding: Holding, repeat_ms: int) -> int:
+    """When a pending holding wants to be looked at again."""
+    if holding.outcome is None:
+        return holding.since_ms + repeat_ms
+    if holding.said == 0:
+        return holding.since_ms
+    return int(holding.since_ms + repeat_ms * min(1 << (holding.said - 1), _MAX_BACK_OFF))
+
+
+_MAX_BACK_OFF = 8
+_CALLBACKS = {
+    Goal.SERVE: Callback.OPEN,
+    Goal.RELEASE: Callback.CLOSE,
+    Goal.SPLIT: Callback.SPLIT,
+    Goal.DROP: Callback.CLOSE,
+    Goal.GIVE_UP: Callback.CLOSE,
+}
+
+
+def _is_served(holding: Holding) -> bool:
+    """Whether it is open under this record, or under the Assigning that this Owned confirms.
+
+    After any other record the token may be stale: somebody else can have had the bundle between.
+    """
+    if holding.is_split or holding.token == NO_TOKEN:
+        return False
+    confirmed = holding.token + 1 if holding.is_owned else holding.token
+    return holding.version_id in (holding.token, confirmed)
+
+
+def _settle(holding: Holding, outcome: AckOutcome, reason: str = "") -> Holding:
+    return replace(holding, is_settled=True, outcome=outcome, reason=reason, said=0)
+
+
+def _due_outcome(holding: Holding) -> AckOutcome | None:
+    if holding.outcome is not None:
+        return holding.outcome
+    is_busy = holding.goal in (Goal.RELEASE, Goal.SPLIT) and not holding.is_settled
+    return AckOutcome.CLOSING if is_busy else None
+
+
+def _give_up(holding: Holding) -> Holding:
+    if holding.version_id == 0:
+        return replace(holding, is_settled=True)
+    return _settle(holding, AckOutcome.FAILED, holding.reason)
+
+
+def _opened(holding: Holding, call: Call, failure: str, *, is_current: bool) -> Holding:
+    token = NO_TOKEN if failure else call.version_id
+    opened = replace(holding, token=token, is_split=False)
+    if holding.goal is not Goal.SERVE or not is_current:
+        return opened
+    if failure:
+        return _settle(opened, AckOutcome.FAILED, failure)
+    if holding.is_owned:
+        return replace(opened, is_settled=True)
+    return _settle(opened, AckOutcome.OPENED)
+
+
+def _closed(holding: Holding, failure: str, *, is_current: bool) -> Holding:
+    if failure and is_current and holding.goal in (Goal.RELEASE, Goal.GIVE_UP):
+        return _settle(holding, AckOutcome.FAILED, failure)
+    if failure:
+        return replace(holding, is_settled=holding.goal is Goal.DROP)
+    closed = replace(holding, token=NO_TOKEN, is_split=False)
+    if holding.goal is Goal.RELEASE:
+        return _settle(closed, AckOutcome.CLOSED)
+    return closed
+
+
+def _split(holding: Holding, failure: str, *, is_current: bool) -> Holding:
+    split = holding if failure else replace(holding, is_split=True)
+    if holding.goal is not Goal.SPLIT or not is_current:
+        return split
+    return _settle(split, AckOutcome.FAILED if failure else AckOutcome.SPLIT, failure)

@@ -1,0 +1,199 @@
+"""What a planning cycle answers, remembers and is told: decisions, state, scope.
+
+Decides nothing. Made by the phases, read by `machines.balancer`, which turns decisions into
+ownership transitions and rows. Source: ours; reasons are Pulsar's labels where it has one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from lbcore.config.pipeline import Pipeline
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.config.splitting import Splitting
+from lbcore.config.transfer import TransferConfig
+from lbcore.plan.shed.common import ShedState
+from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
+from lbcore.plan.trace import Trace
+
+STATE_SCHEMA = 1
+
+
+class Kind(str, Enum):
+    """What is done with a bundle; the value stands in the decisions table."""
+
+    ASSIGN = "assign"
+    TRANSFER = "transfer"
+    UNLOAD = "unload"
+    SPLIT = "split"
+    DRAIN = "drain"
+
+
+class PlanConfig(Protocol):
+    """The sections of the configuration that a plan reads."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The rhythm of the cycles."""
+        ...
+
+    @property
+    def signals(self) -> SignalsConfig:
+        """Weights and averages."""
+        ...
+
+    @property
+    def shedding(self) -> SheddingConfig:
+        """Who sheds how much."""
+        ...
+
+    @property
+    def transfer(self) -> TransferConfig:
+        """The transfer shedder's own settings."""
+        ...
+
+    @property
+    def placement(self) -> PlacementConfig:
+        """Where bundles go."""
+        ...
+
+    @property
+    def splitting(self) -> Splitting:
+        """When bundles are split."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which phases this cycle runs; the others are passed over.
+
+    is_traced: also record every candidate that lost.
+    """
+
+    sheds: bool = True
+    splits: bool = True
+    assigns: bool = True
+    is_traced: bool = False
+
+
+EVERYTHING = Scope()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One thing to do.
+
+    source, destination: broker names, "" = none. inputs: the numbers that decided. split: what is
+    split where, for Kind.SPLIT only; children: child → broker, "" = stays with the source.
+    """
+
+    kind: Kind
+    strategy: str
+    reason: str
+    bundle: str
+    source: str = ""
+    destination: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    split: SplitDecision | None = None
+    children: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do in this cycle, in order. skipped: phase → why it decided nothing."""
+
+    decisions: tuple[Decision, ...]
+    skipped: Mapping[str, str]
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Nothing is to be done, and why. strategy: the one that shed would have come from."""
+
+    reason: str
+    strategy: str
+    skipped: Mapping[str, str]
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A decided move that reports don't wholly show yet.
+
+    percent: the points of each resource that go along, on the source's scale, five. traffic: the
+    bundle's, four. landed_ms: when the destination first was the owner, 0 = not yet.
+    source_seen_ms, destination_seen_ms: newest report counted; *_reports: reports since it landed.
+    ema_points: what the move took from the source's smoothed usage (1.0 = 100 %).
+    """
+
+    source: str
+    destination: str
+    decided_ms: int
+    percent: tuple[float, ...]
+    traffic: tuple[float, ...]
+    destination_scale: float = 1.0
+    ema_points: float = 0.0
+    landed_ms: int = 0
+    source_seen_ms: int = 0
+    destination_seen_ms: int = 0
+    source_reports: int = 0
+    destination_reports: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanState:
+    """What planning remembers from cycle to cycle; plain data, empty at the start.
+
+    strategy: the one that `shed` and `transfer` belong to. judged: broker → (time of the report
+    that was judged last, when that was). moves: bundle → its move in the making. unloaded_ms:
+    bundle → when it was last shed, within the grace period.
+    """
+
+    strategy: str = ""
+    shed: ShedState = field(default_factory=ShedState)
+    transfer: TransferState = field(default_factory=TransferState)
+    split: SplitState = EMPTY_STATE
+    judged: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    moves: Mapping[str, Move] = field(default_factory=dict)
+    unloaded_ms: Mapping[str, int] = field(default_factory=dict)
+
+    def to_row(self) -> dict[str, Any]:
+        """The state as a JSON object with sorted keys."""
+        return {
+            "schema": STATE_SCHEMA,
+            "strategy": self.strategy,
+            "shed": {name: _sorted(value) for name, value in asdict(self.shed).items()},
+            "transfer": self.transfer.to_json(),
+            "split": {name: _sorted(value) for name, value in self.split.to_row().items()},
+            "judged": {name: list(self.judged[name]) for name in sorted(self.judged)},
+            "moves": {name: asdict(self.moves[name]) for name in sorted(self.moves)},
+            "unloaded_ms": _sorted(self.unloaded_ms),
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> "PlanState":
+        """The state of a JSON object that `to_row` made; raises ValueError for another schema."""
+        if row["schema"] != STATE_SCHEMA:
+            raise ValueError(f"PlanState must have schema {STATE_SCHEMA}, got {row['schema']}")
+        return cls(
+            strategy=row["strategy"],
+            shed=ShedState(**row["shed"]),
+            transfer=TransferState.from_json(row["transfer"]),
+            split=SplitState.from_row(row["split"]),
+            judged={name: (report, at) for name, (report, at) in row["judged"].items()},
+            moves={name: _move(plain) for name, plain in row["moves"].items()},
+            unloaded_ms=dict(row["unloaded_ms"]),
+        )
+
+
+def _sorted(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in sorted(values)}
+
+
+def _move(plain: Mapping[str, Any]) -> Move:
+    return Move(**{**plain, "percent": tuple(plain["percent"]), "traffic": tuple(plain["traffic"])})

@@ -1,0 +1,95 @@
+"""The plan in the making: what each phase reads, and what it adds.
+
+Decides nothing. `planner` opens one a cycle and passes it from phase to phase. Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from lbcore.plan.decision import PlanConfig, PlanState, Scope
+from lbcore.plan.shed.common import Selection
+from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
+from lbcore.plan.split.decision import SplitDecision
+from lbcore.plan.trace import BrokerNumbers, Part
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """Bundles that are to change hands, k rows in the order of their importance.
+
+    bundle: rows of the bundle table. source, destination: broker indices, -1 = none (yet). origin:
+    index into the draft's selections, -1 = the bundle has no owner.
+    """
+
+    bundle: Ints
+    source: Ints
+    destination: Ints
+    origin: Ints
+
+    def at(self, rows: Ints) -> "Moves":
+        """Some of the moves, in this order."""
+        return Moves(
+            bundle=self.bundle[rows],
+            source=self.source[rows],
+            destination=self.destination[rows],
+            origin=self.origin[rows],
+        )
+
+
+def no_moves() -> Moves:
+    """No moves."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return Moves(bundle=nothing, source=nothing, destination=nothing, origin=nothing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """The cycle so far.
+
+    reported: what came in. snapshot: the same with moves counted that reports don't show yet.
+    usage: float64[n], weighted usage of `snapshot`'s brokers. is_due: bool[n], whose hits and
+    averages may advance. is_eligible: bool[m], which bundles may be shed. may_take: bool[n], which
+    brokers may get bundles. selections: who shall give what. sheddings: their moves. assignments:
+    bundles without an owner. skipped: phase → why it decided nothing.
+    """
+
+    reported: Snapshot
+    snapshot: Snapshot
+    state: PlanState
+    config: PlanConfig
+    now_ms: int
+    scope: Scope
+    usage: Floats
+    is_due: Bools
+    is_eligible: Bools
+    may_take: Bools
+    selections: tuple[Selection, ...] = ()
+    sheddings: Moves = field(default_factory=no_moves)
+    assignments: Moves = field(default_factory=no_moves)
+    splits: tuple[SplitDecision, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+
+    def skip(self, phase: str, reason: str) -> "Draft":
+        """The draft after a phase that decided nothing."""
+        return replace(self, skipped={**self.skipped, phase: reason})
+
+    def note(self, phase: str, numbers: Mapping[str, float]) -> "Draft":
+        """The draft with numbers of the whole cycle."""
+        named = {f"{phase}.{name}": value for name, value in numbers.items()}
+        return replace(self, numbers={**self.numbers, **named})
+
+    def show(self, *parts: Part) -> "Draft":
+        """The draft with more of the trace; nothing is kept unless it is traced."""
+        return replace(self, parts=(*self.parts, *parts)) if self.scope.is_traced else self
+
+    def show_brokers(self, phase: str, columns: Mapping[str, Floats]) -> "Draft":
+        """The draft with a number a broker, by name."""
+        return self.show(
+            *(BrokerNumbers(phase=phase, name=name, values=columns[name]) for name in columns)
+        )

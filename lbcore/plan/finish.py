@@ -1,0 +1,149 @@
+"""The two ends of a plan: the draft that the phases start from, and the answer made of it.
+
+Decides nothing; it words what the phases decided and remembers the moves. Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
+from lbcore.plan.decision import (
+    Decision,
+    Kind,
+    Plan,
+    PlanConfig,
+    PlanState,
+    Scope,
+    Skip,
+)
+from lbcore.plan.draft import Draft
+from lbcore.plan.phases.adjust import move_of, shift_averages
+from lbcore.plan.shed.common import ShedState
+from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.trace import Trace
+
+
+def opened(
+    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, scope: Scope
+) -> Draft:
+    """The draft before the first phase."""
+    brokers, bundles = len(snapshot.brokers.names), len(snapshot.bundles.names)
+    return Draft(
+        reported=snapshot,
+        snapshot=snapshot,
+        state=_started(state, config.shedding.strategy),
+        config=config,
+        now_ms=now_ms,
+        scope=scope,
+        usage=np.zeros(brokers),
+        is_due=np.zeros(brokers, dtype=np.bool_),
+        is_eligible=np.zeros(bundles, dtype=np.bool_),
+        may_take=np.ones(brokers, dtype=np.bool_),
+    )
+
+
+def _started(state: PlanState, strategy: str) -> PlanState:
+    """A strategy begins with an empty state: another's hits and averages mean something else."""
+    if state.strategy == strategy:
+        return state
+    return replace(state, strategy=strategy, shed=ShedState(), transfer=TransferState(), judged={})
+
+
+def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
+    """The plan's answer and the state after it."""
+    state = _remember(draft)
+    trace = Trace(brokers=draft.snapshot.brokers.names, numbers=draft.numbers, parts=draft.parts)
+    decisions = (*_assignments(draft), *_sheddings(draft), *_splits(draft))
+    if decisions:
+        return Plan(decisions=decisions, skipped=draft.skipped, trace=trace), state
+    strategy = draft.config.shedding.strategy
+    reason = draft.skipped.get("shed", "NoBundles")
+    return Skip(reason=reason, strategy=strategy, skipped=draft.skipped, trace=trace), state
+
+
+def _remember(draft: Draft) -> PlanState:
+    """The state with this plan's moves, which the next plans count until reports show them."""
+    moves = draft.sheddings
+    names = draft.snapshot.bundles.names
+    columns = (moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist())
+    unloaded = dict(draft.state.unloaded_ms)
+    planned = dict(draft.state.moves)
+    shifts: dict[str, float] = {}
+    for bundle, source, destination in zip(*columns, strict=True):
+        unloaded[names[bundle]] = draft.now_ms
+        if not draft.config.shedding.adjust_load:
+            continue
+        move = move_of(draft, bundle, source, destination)
+        planned[names[bundle]] = move
+        shifts[move.source] = shifts.get(move.source, 0.0) - move.ema_points
+        taken = move.ema_points * move.destination_scale
+        shifts[move.destination] = shifts.get(move.destination, 0.0) + taken
+    state = replace(draft.state, moves=planned, unloaded_ms=unloaded)
+    return shift_averages(state, shifts)
+
+
+def _assignments(draft: Draft) -> list[Decision]:
+    moves, bundles = draft.assignments, draft.snapshot.bundles.names
+    brokers, strategy = draft.snapshot.brokers.names, LEAST_LONG_TERM_MESSAGE_RATE
+    columns = (moves.bundle.tolist(), moves.destination.tolist())
+    return [
+        Decision(
+            kind=Kind.ASSIGN,
+            strategy=strategy,
+            reason="Unowned",
+            bundle=bundles[bundle],
+            destination=brokers[destination],
+        )
+        for bundle, destination in zip(*columns, strict=True)
+    ]
+
+
+def _sheddings(draft: Draft) -> list[Decision]:
+    moves, bundles = draft.sheddings, draft.snapshot.bundles.names
+    brokers, strategy = draft.snapshot.brokers.names, draft.config.shedding.strategy
+    inputs = [_inputs(draft, origin) for origin in range(len(draft.selections))]
+    columns = (moves.bundle, moves.source, moves.destination, moves.origin)
+    return [
+        Decision(
+            kind=Kind.TRANSFER,
+            strategy=strategy,
+            reason=draft.selections[origin].reason,
+            bundle=bundles[bundle],
+            source=brokers[source],
+            destination=brokers[destination],
+            inputs=inputs[origin],
+        )
+        for bundle, source, destination, origin in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _inputs(draft: Draft, origin: int) -> Mapping[str, Any]:
+    """The numbers behind a selection: its own and the cycle's."""
+    shared = {
+        name.removeprefix("shed."): value
+        for name, value in draft.numbers.items()
+        if name.startswith("shed.")
+    }
+    return {**shared, **draft.selections[origin].numbers}
+
+
+def _splits(draft: Draft) -> list[Decision]:
+    return [
+        Decision(
+            kind=Kind.SPLIT,
+            strategy=found.algorithm.value,
+            reason=found.reason.value,
+            bundle=found.name,
+            source=found.broker,
+            inputs={"hits": found.hits, "excess": found.excess},
+            split=found,
+            children=dict.fromkeys(found.children, ""),
+        )
+        for found in draft.splits
+    ]

@@ -1,0 +1,140 @@
+"""The thin Kafka clients against the real Kafka: nothing lost silently, only committed read."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from kafka import KafkaProducer
+
+from jobs.adapters.embedded_kafka import EmbeddedKafka
+from jobs.adapters.kafka_clients import (
+    Delivered,
+    Delivery,
+    KafkaAddress,
+    NotDelivered,
+    Received,
+    Sender,
+    Tail,
+)
+from jobs.console import CommandError
+from lbcore.wire.messages import Topic
+from tests.kafka_cluster import make_topics, running_kafka
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def address(kafka: EmbeddedKafka, tmp_path: Path) -> KafkaAddress:
+    """Topics of its own for each test, told apart by the prefix."""
+    made = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{tmp_path.name}.")
+    make_topics(kafka, made)
+    return made
+
+
+def read_until(tail: Tail, count: int) -> list[Received]:
+    found: list[Received] = []
+    deadline = monotonic() + 60.0
+    while len(found) < count:
+        assert monotonic() < deadline, f"{len(found)} of {count} messages came"
+        found += tail.poll(200)
+    return found
+
+
+def test_sender_says_where_each_message_went(address: KafkaAddress) -> None:
+    sender = Sender(address, "test")
+    said: list[Delivery] = []
+    assert sender.partitions(Topic.ACKS) == (0, 1)
+    for number in range(50):
+        sender.send(
+            Topic.ACKS, "c/b", b"%d" % number, partition=number % 2, on_delivery=said.append
+        )
+    assert sender.flush(30_000)
+    sender.close()
+    assert sender.delivered == 50
+    assert {(d.partition, d.offset) for d in said if isinstance(d, Delivered)} == {
+        (partition, offset) for partition in (0, 1) for offset in range(25)
+    }
+    assert all(isinstance(d, Delivered) and d.timestamp_ms > 0 for d in said)
+
+
+def test_sender_of_what_kafka_refuses_says_so(address: KafkaAddress) -> None:
+    sender = Sender(address, "test")
+    said: list[Delivery] = []
+    sender.send(Topic.ACKS, "c/b", bytes(2_000_000), on_delivery=said.append)
+    sender.flush(30_000)
+    sender.close()
+    assert isinstance(said[0], NotDelivered)
+    assert "MessageSizeTooLarge" in said[0].reason or "RecordTooLarge" in said[0].reason
+    assert (len(said), sender.not_delivered) == (1, 1)
+
+
+def test_sender_with_kafka_away_gives_up_at_the_deadline(tmp_path: Path) -> None:
+    with running_kafka(tmp_path) as broker:
+        sender = Sender(KafkaAddress(bootstrap=broker.bootstrap), "test", delivery_timeout_ms=2_000)
+        sender.send(Topic.ACKS, "c/b", b"before")
+        assert sender.flush(30_000)
+        broker.kill()
+        given_up = threading.Event()
+        said: list[Delivery] = []
+
+        def note(delivery: Delivery) -> None:
+            said.append(delivery)
+            given_up.set()
+
+        sender.send(Topic.ACKS, "c/b", b"while away", on_delivery=note)
+        assert given_up.wait(30.0)
+        assert isinstance(said[0], NotDelivered)
+        broker.start()
+        sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
+        assert sender.flush(60_000)
+        assert isinstance(said[-1], Delivered)
+        sender.close()
+
+
+def test_tail_reads_from_the_beginning_and_only_what_was_committed(address: KafkaAddress) -> None:
+    producer = KafkaProducer(bootstrap_servers=address.bootstrap, transactional_id="writer")
+    producer.init_transactions()
+    name = address.topic_name(Topic.OWNERSHIP)
+
+    def transaction(*values: bytes | None, commit: bool) -> None:
+        producer.begin_transaction()
+        for value in values:
+            producer.send(name, value, b"c/b", partition=0)
+        producer.flush()
+        (producer.commit_transaction if commit else producer.abort_transaction)()
+
+    transaction(b"1", b"2", commit=True)
+    transaction(b"never", commit=False)
+    tail = Tail(address, Topic.OWNERSHIP, "test")
+    assert [message.value for message in read_until(tail, 2)] == [b"1", b"2"]
+    transaction(b"3", None, commit=True)
+    found = read_until(tail, 2)
+    assert [(message.key, message.value) for message in found] == [("c/b", b"3"), ("c/b", None)]
+    deadline = monotonic() + 30.0
+    while not tail.read_to_end(5_000):  # the end is behind the transaction's marker
+        assert tail.poll(100) == []
+        assert monotonic() < deadline
+    fresh = Tail(address, Topic.OWNERSHIP, "test")
+    assert not fresh.read_to_end(5_000)  # nothing polled yet
+    fresh.close()
+    tail.close()
+    producer.close()
+
+
+def test_tail_of_a_missing_topic_says_what_to_do(kafka: EmbeddedKafka) -> None:
+    nowhere = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix="nowhere.")
+    with pytest.raises(CommandError, match=r"topic nowhere.ownership is not in Kafka") as caught:
+        Tail(nowhere, Topic.OWNERSHIP, "test")
+    assert "topics ensure" in caught.value.next_step
+
+
+def test_clients_without_kafka_say_what_to_do() -> None:
+    address = KafkaAddress(bootstrap="127.0.0.1:9", security={"bootstrap_timeout_ms": 300})
+    with pytest.raises(CommandError, match=r"Kafka at 127.0.0.1:9 can't be reached"):
+        Tail(address, Topic.OWNERSHIP, "test")

@@ -1,0 +1,76 @@
+"""The files that set-up reads: complete, pinned, free of host names."""
+
+import re
+import sys
+
+import pytest
+
+from jobs.adapters.jars import FOLDERS, LOCK_PATH, parse_lock
+from tests.tidy.source_files import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+_LOCKS = {
+    "requirements.lock": _PROJECT["project"]["dependencies"],
+    "requirements-dev.lock": [
+        *_PROJECT["project"]["dependencies"],
+        *_PROJECT["dependency-groups"]["dev"],
+    ],
+    "requirements-build.lock": ["setuptools"],
+}
+_PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>[^ ;]+)", re.MULTILINE)
+
+
+def _canonical(requirement: str) -> str:
+    name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize("name", sorted(_LOCKS))
+def test_lock_of_packages_pins_each_requirement(name: str) -> None:
+    pinned = {found["name"] for found in _PIN.finditer((ROOT / name).read_text())}
+    assert {_canonical(requirement) for requirement in _LOCKS[name]} - pinned == set()
+
+
+@pytest.mark.parametrize("name", sorted(_LOCKS))
+def test_lock_of_packages_has_hashes_and_no_hosts(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert "://" not in text
+    assert "--index" not in text
+    unhashed = [line for line in text.splitlines() if _PIN.match(line) and not line.endswith("\\")]
+    assert unhashed == []
+
+
+def test_locks_of_run_and_dev_agree_on_versions() -> None:
+    run, dev = ((ROOT / f"requirements{part}.lock").read_text() for part in ("", "-dev"))
+    pins = {line for line in run.splitlines() if _PIN.match(line)}
+    assert pins - set(dev.splitlines()) == set()
+
+
+def test_lock_of_jars_pins_each_file_once() -> None:
+    text = LOCK_PATH.read_text()
+    jars = parse_lock(text)
+    assert "://" not in text
+    assert {jar.folder for jar in jars} == set(FOLDERS)
+    assert len({(jar.folder, jar.group, jar.artifact) for jar in jars}) == len(jars)
+    assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in jars)
+
+
+def test_makefile_target_has_its_line_of_help() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE)
+    assert phony is not None
+    explained = set(re.findall(r"^([a-z-]+):.*## \S", text, re.MULTILINE))
+    assert set(phony.group(1).split()) - explained == {"python"}
+    targets = set(re.findall(r"^([a-z-]+):(?!=)", text, re.MULTILINE))
+    assert targets == set(phony.group(1).split())
+
+
+def test_ci_script_calls_make_test() -> None:
+    text = (ROOT / ".ci" / "run").read_text()
+    assert "set -eu" in text
+    assert re.search(r"^make test$", text, re.MULTILINE)

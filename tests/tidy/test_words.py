@@ -1,0 +1,78 @@
+"""What the files say: docstrings, reasons, names of tests; and what they must not say."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.source_files import (
+    PACKAGES,
+    functions,
+    name_of,
+    parsed,
+    python_files,
+    text_files,
+)
+
+_PRODUCT = python_files(*PACKAGES)
+_TESTS = [path for path in python_files("tests") if path.name.startswith("test_")]
+_WORDS_MIN = 5
+_HERE = Path(__file__)
+_FOREIGN = (
+    r"(?<![\w./])/(?:work|root|home/\w+|Users)/",  # a folder of somebody's machine
+    r"pypi\.org",
+    r"pythonhosted",
+    r"repo1?\.maven\.",
+    r"maven\.org",
+    r"repository\.apache\.org",
+    r"crates\.io",
+    r"registry\.npm",
+    r"proxy\.golang",
+)
+
+
+@pytest.mark.parametrize("path", _PRODUCT, ids=name_of)
+def test_module_of_the_product_says_what_it_is(path: Path) -> None:
+    text = ast.get_docstring(parsed(path)) or ""
+    assert len(text.split()) >= _WORDS_MIN, f"docstring too short: {text!r}"
+
+
+@pytest.mark.parametrize("path", python_files(*PACKAGES, "tests"), ids=name_of)
+def test_suppression_of_a_rule_gives_its_reason(path: Path) -> None:
+    bare = [
+        f"line {number}: {line.strip()}"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if re.search(r"#\s*noqa(?!: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*[ (-]+[^\s(-])", line)
+        or re.search(r"#\s*type: ignore(?!\[)", line)
+    ]
+    if path != _HERE:
+        assert bare == []
+
+
+@pytest.mark.parametrize("path", _TESTS, ids=name_of)
+def test_names_of_tests_are_claims(path: Path) -> None:
+    short = [
+        function.name
+        for function in functions(path)
+        if function.name.startswith("test_") and len(function.name.split("_")) < 4
+    ]
+    assert short == []
+
+
+@pytest.mark.parametrize("path", _TESTS, ids=name_of)
+def test_module_of_tests_checks_something(path: Path) -> None:
+    tests = [one for one in functions(path) if one.name.startswith("test_")]
+    assert tests, "a test file without a test"
+
+
+def test_files_of_the_project_name_no_machine_and_no_registry() -> None:
+    found = []
+    for path in text_files():
+        if path == _HERE:
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found += [
+            f"{name_of(path)}: {match}" for rule in _FOREIGN for match in re.findall(rule, text)
+        ]
+    assert found == []
