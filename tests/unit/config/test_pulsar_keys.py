@@ -18,6 +18,12 @@ IN = "loadBalancerBandwidthInResourceWeight"
 IN_MISSPELT = "loadBalancerBandwithInResourceWeight"
 
 
+ONE_KEY_FOR_SEVERAL = {
+    "loadBalancerBrokerOverloadedThresholdPercentage",
+    "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
+}
+
+
 def test_no_keys_give_pulsars_defaults() -> None:
     config, unknown = from_pulsar_keys({})
     assert unknown == ()
@@ -111,6 +117,14 @@ def test_unknown_keys_are_told_and_those_of_balancing_stand_out() -> None:
     assert unknown == ("loadBalancerMagic", "zookeeperServers")
     assert [key for key in unknown if is_about_balancing(key)] == ["loadBalancerMagic"]
     assert settings_of("loadBalancerMagic", "1") == {}
+
+
+def test_key_is_mirrored_by_one_setting_unless_it_is_listed_here() -> None:
+    owners: dict[str, list[str]] = {}
+    for entry in SETTINGS.values():
+        for alias in entry.about.pulsar:
+            owners.setdefault(alias, []).append(entry.key)
+    assert {key for key, names in owners.items() if len(names) > 1} == ONE_KEY_FOR_SEVERAL
 
 
 def test_properties_are_read_as_java_reads_them() -> None:
