@@ -43,9 +43,10 @@ def acknowledge(
 
     Only the broker whose turn it is, in the incarnation that the record names, at the record's own
     version, changes anything. opened: Assigning → Owned. closed: Releasing → Assigning(destination,
-    in its present incarnation) or Free. split: the children Owned, the parent Deleted. closing: the
-    intent WAIT, whose time the caller keeps for `repair`. failed: a live source keeps the bundle;
-    one that could not open it, or serves it no more, loses it (the intent REASSIGN).
+    in its present incarnation) or Free. split: the children Owned, the parent Deleted; the children
+    start above the parent's version (Pulsar: at 1), so that fencing tokens only grow for each hash.
+    closing: the intent WAIT, whose time the caller keeps for `repair`. failed: a live source keeps
+    the bundle; one that could not open it, or serves it no more, loses it (the intent REASSIGN).
     """
     refusal = _refuse(record, ack, sender)
     if refusal is not None or record is None:
@@ -144,7 +145,7 @@ def _split_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundi
         if previous is not None and previous.state is not State.DELETED:
             message = f"child {name} must not exist before {record.bundle} is split, but it does"
             raise ProtocolError(message)
-        floor = surroundings.version_floor
+        floor = max(record.version_id, surroundings.version_floor)
         child = first_record(record.cluster, name, origin, previous, floor)
         owned = replace(
             child,

@@ -13,7 +13,14 @@ from typing import TypeAlias
 
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.ownership.resolve import FIRST_VERSION, Verdict, next_version, resolve, state_data
+from lbcore.ownership.resolve import (
+    FIRST_VERSION,
+    Verdict,
+    is_newer,
+    next_version,
+    resolve,
+    state_data,
+)
 
 
 class RefusalReason(str, Enum):
@@ -202,15 +209,14 @@ def first_record(
 ) -> OwnershipRecord:
     """The Free record with which a bundle's life begins.
 
-    Its version goes on above the kept record of an earlier life, else above the floor.
+    Its version goes on above the floor and above the kept record of an earlier life.
     """
-    version = version_floor + 1 if previous is None else next_version(previous.version_id)
+    floor = version_floor if previous is None else max(version_floor, previous.version_id)
     return OwnershipRecord(
         cluster=cluster,
         bundle=bundle,
         state=State.FREE,
-        version_id=version,
-        is_forced=previous is not None,
+        version_id=next_version(floor),
         timestamp_ms=origin.now_ms,
         cause=origin.cause,
         decision_id=origin.decision_id,
@@ -252,15 +258,23 @@ def forced(record: OwnershipRecord) -> OwnershipRecord:
 def transition(*pairs: tuple[OwnershipRecord | None, OwnershipRecord]) -> Transition:
     """The transition of (before, after) pairs, the bundle itself last.
 
-    Raises ProtocolError when a record is not whole or the resolver refuses it: a bug.
+    Deleted ends a life: what follows it is judged as a first record, above its version. Raises
+    ProtocolError when a record is not whole or the resolver refuses it: a bug.
     """
     return Transition(changes=tuple(_checked(before, after) for before, after in pairs))
 
 
 def _checked(before: OwnershipRecord | None, after: OwnershipRecord) -> Change:
-    fault = record_fault(after)
-    verdict = resolve(None if before is None else state_data(before), state_data(after))
-    if fault is not None or verdict is not Verdict.ACCEPTED:
-        message = f"record must be accepted, got {fault or verdict.value}: {before} -> {after}"
+    fault = record_fault(after) or _refusal(before, after)
+    if fault is not None:
+        message = f"record must be accepted, got {fault}: {before} -> {after}"
         raise ProtocolError(message)
     return Change(before=before, after=after)
+
+
+def _refusal(before: OwnershipRecord | None, after: OwnershipRecord) -> str | None:
+    is_first = before is None or before.state is State.DELETED
+    if before is not None and is_first and not is_newer(after.version_id, before.version_id):
+        return Verdict.OLD_VERSION.value
+    verdict = resolve(None if before is None or is_first else state_data(before), state_data(after))
+    return None if verdict is Verdict.ACCEPTED else verdict.value

@@ -43,7 +43,8 @@ def create(
     """A new bundle, Free.
 
     previous: the record of an earlier life, if one is still kept; it must be Deleted (EXISTS).
-    Versions go on above it, else above version_floor, so that none is ever used twice.
+    version_floor: the highest version that any bundle of the namespace ever had. Versions go on
+    above both, so that none is ever used twice for a hash.
     """
     if previous is not None and previous.state is not State.DELETED:
         return Refused(reason=RefusalReason.EXISTS)

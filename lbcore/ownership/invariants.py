@@ -1,0 +1,176 @@
+"""What must always hold of a cluster's ownership records, checked by one function.
+
+Decides whether records may be written, or may be served from after a read; repairs nothing. The job
+asks before each write (only about what a batch touched), the lookup service after each read, the
+tests after each step. Source: ours; the shape of a set of bundles is Pulsar's NamespaceBundles.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import pairwise
+
+from lbcore.model.names import FULL_LOWER, FULL_UPPER, InvalidNameError, parse_bundle
+from lbcore.ownership.changes import Change, record_fault
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.resolve import is_newer
+
+
+class Invariant(str, Enum):
+    """What is violated; the value is the label of the violations metric."""
+
+    NAME = "name"
+    COVER = "cover"
+    DISJOINT = "disjoint"
+    STATE_AND_BROKERS = "state_and_brokers"
+    VERSION = "version"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One violation, with a sentence for people. where: a bundle or a namespace."""
+
+    invariant: Invariant
+    where: str
+    sentence: str
+
+
+def violations(
+    records: Mapping[str, OwnershipRecord],
+    previous: Mapping[str, OwnershipRecord] | None = None,
+) -> list[Violation]:
+    """Every violation among a cluster's records (by bundle name), sorted by place. O(n log n).
+
+    The live (not Deleted) bundles of each namespace that has any cover the hash space and are
+    disjoint, so no hash has two owners; state and brokers agree; and, where the records of an
+    earlier time are given: no version went back, no version has two contents, no live bundle is
+    gone without a trace.
+    """
+    found: list[Violation] = []
+    live: dict[str, list[str]] = {}
+    for name, record in sorted(records.items()):
+        found += _of_record(name, record)
+        if record.state is not State.DELETED:
+            live.setdefault(name.rpartition("/")[0], []).append(name)
+    for namespace, names in live.items():
+        found += of_bundles(namespace, names)
+    for name, before in sorted((previous or {}).items()):
+        found += _of_pair(before, records.get(name))
+    return sorted(found, key=lambda violation: (violation.where, violation.invariant.value))
+
+
+def violations_of_changes(
+    changes: Sequence[Change], live_bundles: Callable[[str], Iterable[str]]
+) -> list[Violation]:
+    """What `violations` would find new after these changes: only what they touch is looked at.
+
+    live_bundles: namespace → the names of its live bundles after the changes; asked only for
+    namespaces in which a bundle came or went. A move costs O(1), a split O(bundles of the
+    namespace).
+    """
+    found: list[Violation] = []
+    reshaped = set()
+    for change in changes:
+        after, before = change.after, change.before
+        found += _of_record(after.bundle, after)
+        if before is not None:
+            found += _of_pair(before, after)
+        was_live = before is not None and before.state is not State.DELETED
+        if was_live != (after.state is not State.DELETED):
+            reshaped.add(after.bundle.rpartition("/")[0])
+    for namespace in sorted(reshaped):
+        found += of_bundles(namespace, live_bundles(namespace))
+    return sorted(found, key=lambda violation: (violation.where, violation.invariant.value))
+
+
+def of_bundles(namespace: str, names: Iterable[str]) -> list[Violation]:
+    """Whether a namespace's live bundles tile the hash space; none at all are no violation."""
+    listed = list(names)
+    malformed = [fault for name in listed if (fault := _name_fault(name)) is not None]
+    if malformed or not listed:
+        return malformed
+    parsed = sorted((*parse_bundle(name)[1:], name) for name in listed)
+    return [
+        *_gaps_at_the_ends(namespace, parsed),
+        *(fault for low, high in pairwise(parsed) for fault in _between(namespace, low, high)),
+    ]
+
+
+_Parsed = tuple[int, int, str]
+
+
+def _gaps_at_the_ends(namespace: str, parsed: Sequence[_Parsed]) -> Iterable[Violation]:
+    first, last = parsed[0], max(parsed, key=lambda bundle: bundle[1])
+    if first[0] != FULL_LOWER:
+        sentence = f"no live bundle of {namespace} covers the hashes below {first[0]:#010x}"
+        yield _violation(Invariant.COVER, namespace, sentence)
+    if last[1] != FULL_UPPER:
+        sentence = f"no live bundle of {namespace} covers the hashes from {last[1]:#010x} on"
+        yield _violation(Invariant.COVER, namespace, sentence)
+
+
+def _between(namespace: str, low: _Parsed, high: _Parsed) -> Iterable[Violation]:
+    is_last_value = high[0] == high[1]
+    if high[0] > low[1]:
+        gap = f"{low[1]:#010x} to {high[0]:#010x}"
+        sentence = f"no live bundle of {namespace} covers the hashes from {gap}"
+        yield _violation(Invariant.COVER, namespace, sentence)
+    elif high[0] < low[1] or is_last_value:
+        sentence = f"{low[2]} and {high[2]} are both live and overlap: a hash has two owners"
+        yield _violation(Invariant.DISJOINT, high[2], sentence)
+
+
+def _name_fault(name: str) -> Violation | None:
+    try:
+        parse_bundle(name)
+    except InvalidNameError as error:
+        return _violation(Invariant.NAME, name, str(error))
+    return None
+
+
+def _of_record(name: str, record: OwnershipRecord) -> Iterable[Violation]:
+    if name != record.bundle:
+        sentence = f"the record under {name} is of {record.bundle}"
+        yield _violation(Invariant.NAME, name, sentence)
+    fault = record_fault(record) or _broker_fault(record)
+    if fault is not None:
+        yield _violation(Invariant.STATE_AND_BROKERS, name, f"{name}: {fault}")
+
+
+def _broker_fault(record: OwnershipRecord) -> str | None:
+    for role, broker, incarnation in (
+        ("source", record.source, record.source_incarnation),
+        ("destination", record.destination, record.destination_incarnation),
+    ):
+        if bool(broker) != bool(incarnation):
+            return f"{role} must have an incarnation or be none, got {broker!r} {incarnation!r}"
+    if record.source and record.source == record.destination:
+        return f"source and destination must differ, got {record.source} twice"
+    if record.state is State.FREE and record.destination:
+        return f"destination must be none in Free, got {record.destination}"
+    return None
+
+
+def _of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable[Violation]:
+    if after is None:
+        if before.state is not State.DELETED:
+            sentence = f"{before.bundle} was live at version {before.version_id} and has no record"
+            yield _violation(Invariant.LOST, before.bundle, sentence)
+    elif is_newer(before.version_id, after.version_id):
+        sentence = (
+            f"{before.bundle} went back from version {before.version_id} to {after.version_id}"
+        )
+        yield _violation(Invariant.VERSION, before.bundle, sentence)
+    elif before.version_id == after.version_id and _content(before) != _content(after):
+        sentence = f"{before.bundle} has two records of version {before.version_id}"
+        yield _violation(Invariant.VERSION, before.bundle, sentence)
+
+
+def _content(record: OwnershipRecord) -> OwnershipRecord:
+    """What must be equal in two readings of a version; a repeated batch has another epoch."""
+    return replace(record, children=dict(record.children), writer_epoch=0)
+
+
+def _violation(invariant: Invariant, where: str, sentence: str) -> Violation:
+    return Violation(invariant=invariant, where=where, sentence=sentence)
