@@ -88,24 +88,3 @@ class PlacementConfig:
         pulsar_default=False,
         dynamic=True,
     )
-
-
-_BY_PULSAR_CLASS = {
-    "LeastLongTermMessageRate": LEAST_LONG_TERM_MESSAGE_RATE,
-    "LeastResourceUsageWithWeight": LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-    "RoundRobinBrokerSelector": ROUND_ROBIN,
-    "AvgShedder": AVG,
-}
-
-
-def strategy_name(given: str) -> str:
-    """The short name of a strategy given by short name or Pulsar's class name, package or not.
-
-    Raises ValueError for another one.
-    """
-    name = _BY_PULSAR_CLASS.get(given.rpartition(".")[2], given)
-    if name not in STRATEGIES:
-        known = ", ".join((*STRATEGIES, *_BY_PULSAR_CLASS))
-        message = f"placement strategy must be one of {known}, got {given!r}"
-        raise ValueError(message)
-    return name

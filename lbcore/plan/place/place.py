@@ -13,11 +13,12 @@ import numpy as np
 from lbcore.config.filters import EXTENSIBLE
 from lbcore.config.placement import (
     AVG,
+    LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     ROUND_ROBIN,
     PlacementConfig,
-    strategy_name,
 )
+from lbcore.config.strategies import PLACEMENT, short_name
 from lbcore.plan.filter.pipeline import Narrowed, Pipeline, Question
 from lbcore.plan.filter.verdict import Verdict
 from lbcore.plan.place.request import (
@@ -69,7 +70,7 @@ def strategy_rule(
     request: PlaceRequest, state: PlacementState, settings: PlaceSettings, draw: Draw
 ) -> Rule:
     """The configured strategy, ready for one plan; raises ValueError for an unknown name."""
-    strategy = strategy_name(settings.placement.strategy)
+    strategy = short_name(settings.placement.strategy, PLACEMENT)
     if strategy == LEAST_RESOURCE_USAGE_WITH_WEIGHT:
         if settings.filters.pipeline == EXTENSIBLE:
             return UsageRule.extensible(request, settings, draw)
@@ -81,7 +82,10 @@ def strategy_rule(
     least = MessageRateRule.of(request, settings.placement, draw)
     if strategy == AVG:
         return AvgRule(planned=request.planned, draw=draw, otherwise=least)
-    return least
+    if strategy == LEAST_LONG_TERM_MESSAGE_RATE:
+        return least
+    message = f"placement strategy must be one of {', '.join(PLACEMENT)}, got {strategy!r}"
+    raise ValueError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,8 +125,12 @@ class Placement:
 def place_request(
     snapshot: Snapshot, bundles: Ints, index: CandidateIndex, usage: Floats
 ) -> PlaceRequest:
-    """A request without exclusions, pins or plans; owned bundles count as unloads."""
+    """A request without exclusions, pins or plans; owned bundles at rest count as unloads."""
+    table = snapshot.bundles
     nobody = np.full(len(bundles), NOBODY, dtype=np.int64)
+    is_owned: Bools = table.owner >= 0
+    if table.needs_owner is not None:
+        is_owned = is_owned & ~table.needs_owner
     return PlaceRequest(
         snapshot=snapshot,
         bundles=bundles,
@@ -135,5 +139,5 @@ def place_request(
         excluded=nobody,
         pins=nobody,
         planned=nobody,
-        is_unload=snapshot.bundles.owner[bundles] >= 0,
+        is_unload=is_owned[bundles],
     )

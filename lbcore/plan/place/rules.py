@@ -286,7 +286,9 @@ class RoundRobinRule:
 class AvgRule:
     """The avg shedder's planned broker, else any by hash, or (ours) by another rule.
 
-    planned: int64[k], broker indices, NOBODY = none planned.
+    planned: int64[k], broker indices, NOBODY = none planned. Pulsar 4.0.8 AvgShedder.selectBroker
+    keeps the broker it draws as the new plan, also when a filter took the planned one away: the
+    caller, who keeps the plan, writes each answer into it to be like that.
     """
 
     planned: Ints
