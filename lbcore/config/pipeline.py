@@ -105,3 +105,19 @@ class Pipeline:
         maximum=60_000,
         doc="Time between the driver's ticks on each partition of broker-load.",
     )
+    settle_ms: int = setting(
+        3_000,
+        unit="ms",
+        minimum=0,
+        maximum=600_000,
+        dynamic=True,
+        doc="Free bundles are placed when no broker has joined for this long (five times as long"
+        " at most), so that the first broker up does not get all of them.",
+    )
+    plan_lag_max_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=600_000,
+        doc="No plan is made while the newest tick read is older than this: reports are old, too.",
+    )

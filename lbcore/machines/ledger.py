@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
 
 STATE_SCHEMA = 1
 NOBODY = -1
@@ -52,6 +53,10 @@ class Instances:
             self.rows.append(instance)
         return self.ids[instance]
 
+    def knows(self, broker: str, incarnation: str) -> bool:
+        """Whether this start was seen before."""
+        return Instance(broker=broker, incarnation=incarnation) in self.ids
+
     def of(self, instance_id: int) -> tuple[str, str]:
         """Broker and incarnation; two empty texts for NOBODY."""
         if instance_id == NOBODY:
@@ -68,17 +73,20 @@ _COLUMNS: Mapping[str, tuple[str, Any]] = {
     "destination": ("<i4", NOBODY),
     "at_ms": ("<i8", 0),
     "moved_ms": ("<i8", 0),
-    "closing_ms": ("<i8", 0),
+    "clock_ms": ("<i8", 0),
+    "closing_clock_ms": ("<i8", 0),
 }
 _LOAD_COLUMNS: Mapping[str, tuple[str, Any]] = {
     "short": ("<f8", 0.0),
     "long": ("<f8", 0.0),
-    "samples": ("<i4", 0),
+    "short_count": ("<i8", 0),
+    "long_count": ("<i8", 0),
     "topics": ("<i8", 0),
     "sessions": ("<i8", 0),
     "reported_ms": ("<i8", 0),
 }
 _WIDE = frozenset({"short", "long"})
+_DEFAULTS: Mapping[str, Any] = {"short": DEFAULT_TRAFFIC, "long": DEFAULT_TRAFFIC}
 
 
 class Ledger:
@@ -86,8 +94,9 @@ class Ledger:
 
     state, cause: codes of STATES and CAUSES. version: of the record, 0 = none yet. source,
     destination: instance ids. at_ms: when the record was written; moved_ms: when the bundle last
-    got another owner; closing_ms: when its source last said that it is closing it.
-    short, long: float64[m, 4] averages; samples: how many; topics, sessions: as last reported.
+    got another owner. clock_ms: the cluster's clock (`liveness`) when the record was written;
+    closing_clock_ms: and when its source last said that it is closing the bundle.
+    short, long: float64[m, 4] averages; topics, sessions: as last reported, at reported_ms.
     Extra of a record that few have stands in dicts by name: children (of a split) and origins
     (decision and command behind a transition in flight).
     """
@@ -100,10 +109,12 @@ class Ledger:
     destination: Array
     at_ms: Array
     moved_ms: Array
-    closing_ms: Array
+    clock_ms: Array
+    closing_clock_ms: Array
     short: Array
     long: Array
-    samples: Array
+    short_count: Array
+    long_count: Array
     topics: Array
     sessions: Array
     reported_ms: Array
@@ -143,7 +154,8 @@ class Ledger:
         order = sorted(range(len(merged)), key=merged.__getitem__)
         for name, (dtype, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
             old = getattr(self, name)
-            new = np.full((len(fresh), *old.shape[1:]), default, dtype=dtype)
+            new = np.empty((len(fresh), *old.shape[1:]), dtype=dtype)
+            new[:] = _DEFAULTS.get(name, default)
             setattr(self, name, np.concatenate([old, new])[order])
         self._name(merged[i] for i in order)
 
@@ -189,7 +201,7 @@ class Ledger:
             command_id=command_id,
         )
 
-    def put(self, record: OwnershipRecord) -> None:
+    def put(self, record: OwnershipRecord, clock_ms: int) -> None:
         """Make this the bundle's record. The bundle must have been added."""
         row = self.index[record.bundle]
         old_owner = self.destination[row]
@@ -203,15 +215,55 @@ class Ledger:
         self.at_ms[row] = record.timestamp_ms
         if record.state is State.OWNED and old_owner != NOBODY:
             self.moved_ms[row] = record.timestamp_ms
-        self.closing_ms[row] = 0
+        self.clock_ms[row] = self.closing_clock_ms[row] = clock_ms
         _keep(self.children, record.bundle, dict(record.children))
         origin = (record.decision_id, record.command_id)
         _keep(self.origins, record.bundle, origin if any(origin) else None)
+
+    def averages(self) -> BundleAverages:
+        """The averages as `signals.averages` works on them (not copied)."""
+        return BundleAverages(
+            short=self.short,
+            short_count=self.short_count,
+            long=self.long,
+            long_count=self.long_count,
+            topics=self.topics,
+        )
+
+    def keep_averages(self, averages: BundleAverages) -> None:
+        """Take over averages of the same rows."""
+        self.short, self.short_count = averages.short, averages.short_count
+        self.long, self.long_count = averages.long, averages.long_count
+        self.topics = averages.topics
 
     def rows_in(self, *states: State) -> NDArray[np.int64]:
         """Rows whose record is in one of these states, in name order."""
         codes = [STATE_CODE[state] for state in states]
         return np.flatnonzero(np.isin(self.state, codes))
+
+    def holders(self) -> NDArray[np.int64]:
+        """Per row, the instance that has the bundle open or shall open it; NOBODY if free."""
+        holder = np.where(self._is_leaving(), self.source, self.destination)
+        return np.where(self._is_active(), holder, NOBODY)
+
+    def prospects(self) -> NDArray[np.int64]:
+        """Per row, the instance that has the bundle once what is in flight has ended."""
+        is_leaving = self._is_leaving() & (self.destination == NOBODY)
+        return np.where(self._is_active(), np.where(is_leaving, self.source, self.destination), -1)
+
+    def prospective_brokers(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """As `prospects`, as an index into `names`; -1 for a broker that is not among them."""
+        index = {name: i for i, name in enumerate(names)}
+        brokers = [index.get(instance.broker, NOBODY) for instance in self.instances.rows]
+        return np.array([*brokers, NOBODY], dtype=np.int64)[self.prospects()]
+
+    def _is_leaving(self) -> NDArray[np.bool_]:
+        codes = (STATE_CODE[State.RELEASING], STATE_CODE[State.SPLITTING])
+        return np.isin(self.state, codes)
+
+    def _is_active(self) -> NDArray[np.bool_]:
+        codes = (STATE_CODE[State.INIT], STATE_CODE[State.FREE], STATE_CODE[State.DELETED])
+        return ~np.isin(self.state, codes)
 
     def pack(self) -> dict[str, bytes]:
         """Chunks that change at different rates: names, ownership, load."""

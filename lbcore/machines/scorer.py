@@ -55,7 +55,7 @@ class RawMessage:
 
 
 Parse: TypeAlias = Callable[[RawMessage], Message | Rejected]
-Smooth: TypeAlias = Callable[["Smoothed | None", BrokerLoad], "Smoothed"]
+Smooth: TypeAlias = Callable[["Smoothed | None", BrokerLoad, int], "Smoothed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,7 @@ class Smoothed:
 
     weighted_max_ema: float
     throughput_ema: float
+    updated_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ class BrokerScorer:
     """The Machine of one (cluster, broker group).
 
     parse: bytes to a message or Rejected; percent: resource percentages of a load, float64[5];
-    smooth: the next smoothed load from the last one and a report.
+    smooth: the next smoothed load from the last one, a report, and Kafka's time of it.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class BrokerScorer:
     def _take_load(self, batch: _Batch, event: RawMessage, load: BrokerLoad) -> None:
         broker = load.envelope.broker
         track = batch.tracks[broker]
-        smoothed = self._smooth(track.smoothed, load)
+        smoothed = self._smooth(track.smoothed, load, event.position.timestamp_ms)
         batch.tracks[broker] = replace(track, smoothed=smoothed)
         batch.loads[broker] = BrokerReport(
             load=load,
@@ -336,7 +337,9 @@ def _pack_tracks(state: ScorerState) -> bytes:
 
 def _plain_track(track: BrokerTrack, raws: list[bytes]) -> list[Any]:
     smoothed = track.smoothed
-    emas = [smoothed.weighted_max_ema, smoothed.throughput_ema] if smoothed else None
+    emas = None
+    if smoothed:
+        emas = [smoothed.weighted_max_ema, smoothed.throughput_ema, smoothed.updated_ms]
     pending = None
     if track.pending:
         parts = []
@@ -357,7 +360,11 @@ def _unpack_tracks(blob: bytes) -> ScorerState:
     raw = memoryview(arrays["raw"].tobytes())
     tracks = {}
     for name, (incarnation, superseded, seqs, emas, pending) in plain["brokers"].items():
-        smoothed = Smoothed(weighted_max_ema=emas[0], throughput_ema=emas[1]) if emas else None
+        smoothed = None
+        if emas:
+            smoothed = Smoothed(
+                weighted_max_ema=emas[0], throughput_ema=emas[1], updated_ms=emas[2]
+            )
         kept, raw = _unpack_pending(pending, raw)
         tracks[name] = BrokerTrack(
             incarnation=incarnation,

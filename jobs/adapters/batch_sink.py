@@ -1,0 +1,232 @@
+"""The sink of the streaming job: a batch's effects become commits, then records, then a log line.
+
+Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
+brokers), the events, the current records, the rest; then Kafka, so that brokers act on what is
+durable. Repeating a batch writes nothing twice; effects that differ from what a table already
+has of the same batch stop the job. Source: ours.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.adapters.delta_tables import arrow_schema
+from jobs.adapters.table_writer import TableWriter
+from lbcore.machines.effects import REPORT, RESEND, table_of, unpack_columns, unpack_report
+from lbcore.machines.rebuild import record_from_row
+from lbcore.model.tables import (
+    BROKERS,
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    DECISIONS,
+    LOAD_HISTORY,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    REJECTED_REPORTS,
+)
+from lbcore.ownership.records import OwnershipRecord
+
+ORDER = (
+    NAMESPACES.name,
+    BROKERS.name,
+    OWNERSHIP_EVENTS.name,
+    BUNDLE_OWNERSHIP.name,
+    COMMANDS.name,
+    DECISIONS.name,
+    REJECTED_REPORTS.name,
+    LOAD_HISTORY.name,
+)
+EVENTS = OWNERSHIP_EVENTS.name
+
+Ends = dict[str, dict[str, int]]
+
+
+class ForkedError(RuntimeError):
+    """A repeated batch came to other effects than the tables have of it."""
+
+
+class Publisher(Protocol):
+    """Where ownership records are sent."""
+
+    def publish(self, records: Sequence[OwnershipRecord]) -> None:
+        """Send all of them, in order, or none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What every commit says of the code behind it."""
+
+    query_id: str
+    code_version: str
+    config_version: str
+
+
+@dataclass(slots=True)
+class BatchSink:
+    """Writes one batch after another; made for `foreachBatch`.
+
+    about: who writes. ends: the end offsets of the last commit, carried on. heartbeat_ms: with
+    nothing to write, ownership_events gets an empty commit this often. passed: called with the
+    name of each point of a batch that was reached. log: takes the batch's canonical line.
+    """
+
+    writer: TableWriter
+    publisher: Publisher
+    identity: Identity
+    heartbeat_ms: int
+    log: Callable[[Mapping[str, Any]], None]
+    passed: Callable[[str], None] = lambda _: None
+    ends: Ends = field(default_factory=dict)
+    _committed_ms: int = 0
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Make one batch durable."""
+        started = time.monotonic()
+        effects = _read(frame.toArrow())
+        computed = time.monotonic()
+        self.passed("effects_computed")
+        reports = [row for _, blob in effects.pop(REPORT, []) for row in unpack_report(blob)]
+        if not reports:
+            return
+        self._advance(reports)
+        now_ms = max(report["now_ms"] for report in reports)
+        about = self._about(batch_id, now_ms, _digest(effects))
+        self._check_repeated(batch_id, about)
+        written = self._write(effects, batch_id, about, now_ms)
+        committed = time.monotonic()
+        records = _records(effects, self.writer.epoch)
+        if records:
+            self.publisher.publish(records)
+        self.passed("kafka_sent")
+        sent = time.monotonic()
+        parts = {
+            "operators_ms": _ms(computed - started),
+            "delta_ms": _ms(committed - computed),
+            "kafka_ms": _ms(sent - committed),
+        }
+        self._log(batch_id, reports, {"parts": parts, "records": len(records), **written})
+
+    def use_query(self, query_id: str) -> None:
+        """Name the checkpoint that batch ids belong to."""
+        self.identity = replace(self.identity, query_id=query_id)
+        self.writer.use_query(query_id)
+
+    def _advance(self, reports: Sequence[Mapping[str, Any]]) -> None:
+        for report in reports:
+            for topic, ends in report["ends"].items():
+                known = self.ends.setdefault(topic, {})
+                for partition, end in ends.items():
+                    known[partition] = max(known.get(partition, 0), end)
+
+    def _about(self, batch_id: int, now_ms: int, digest: str) -> dict[str, Any]:
+        return {
+            "query_id": self.identity.query_id,
+            "batch_id": batch_id,
+            "now_ms": now_ms,
+            "offsets": self.ends,
+            "code_version": self.identity.code_version,
+            "config_version": self.identity.config_version,
+            "effects_sha256": digest,
+            "writer_epoch": self.writer.epoch,
+            "committed_at_ms": int(time.time() * 1000),
+        }
+
+    def _check_repeated(self, batch_id: int, about: Mapping[str, Any]) -> None:
+        """Compare a batch that the tables already have with what they say of it."""
+        if not self.writer.has_batch(EVENTS, batch_id):
+            return
+        last = self.writer.last_commit()
+        if last is None or last["batch_id"] != batch_id:
+            return
+        if last["effects_sha256"] != about["effects_sha256"]:
+            message = (
+                f"batch {batch_id} was repeated and came to other effects than {EVENTS} has of it: "
+                "this code is not deterministic or was changed in between; rebuild the state from "
+                "the tables with `ballast state rebuild`"
+            )
+            raise ForkedError(message)
+
+    def _write(
+        self,
+        effects: Mapping[str, list[tuple[str, bytes]]],
+        batch_id: int,
+        about: Mapping[str, Any],
+        now_ms: int,
+    ) -> dict[str, Any]:
+        is_due = now_ms - self._committed_ms >= self.heartbeat_ms
+        rows: dict[str, int] = {}
+        for name in ORDER:
+            table = self._table(name, effects.get(name, []), batch_id)
+            is_marked = name == EVENTS and (is_due or bool(effects.keys() & set(ORDER)))
+            is_wanted = len(table) > 0 or is_marked
+            if is_wanted:
+                self.writer.write(name, table, batch_id, about)
+                rows[name] = len(table)
+            if is_wanted and name == EVENTS:
+                self._committed_ms = now_ms
+                self.passed("events_committed")
+        self.passed("tables_committed")
+        return {"rows": rows}
+
+    def _table(self, name: str, blobs: Sequence[tuple[str, bytes]], batch_id: int) -> pa.Table:
+        schema = arrow_schema(table_of(name))
+        parts = [_to_arrow(name, blob, batch_id, self.writer.epoch) for _, blob in blobs]
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+
+    def _log(
+        self, batch_id: int, reports: Sequence[Mapping[str, Any]], line: Mapping[str, Any]
+    ) -> None:
+        duration_ms = sum(line["parts"].values())
+        for report in reports:
+            shown = {key: value for key, value in report.items() if key != "ends"}
+            self.log({"batch_id": batch_id, "duration_ms": duration_ms, **line, **shown})
+
+
+def _read(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:
+    """Effect kind → (cluster, blob), by cluster."""
+    found: dict[str, list[tuple[str, bytes]]] = {}
+    rows = zip(*(table[name].to_pylist() for name in ("kind", "cluster", "blob")), strict=True)
+    for kind, cluster, blob in sorted(rows):
+        found.setdefault(kind, []).append((cluster, blob))
+    return found
+
+
+def _digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
+    digest = hashlib.sha256()
+    for kind in sorted(effects):
+        for cluster, blob in effects[kind]:
+            digest.update(f"{kind}/{cluster}/{len(blob)}/".encode())
+            digest.update(blob)
+    return digest.hexdigest()
+
+
+def _to_arrow(name: str, blob: bytes, batch_id: int, epoch: int) -> pa.Table:
+    schema = arrow_schema(table_of(name))
+    columns = unpack_columns(name, blob)
+    count = len(columns["cluster"])
+    columns["batch_id"] = np.full(count, batch_id, dtype=np.int64)
+    columns["writer_epoch"] = np.full(count, epoch, dtype=np.int64)
+    arrays = [pa.array(columns[f.name], type=f.type) for f in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _records(effects: Mapping[str, list[tuple[str, bytes]]], epoch: int) -> list[OwnershipRecord]:
+    """The records to send: those of the batch's events, then those to send again."""
+    found = []
+    for kind in (EVENTS, RESEND):
+        for _, blob in effects.get(kind, []):
+            columns = unpack_columns(kind, blob)
+            names = list(columns)
+            rows = zip(*(list(columns[name]) for name in names), strict=True)
+            found += [record_from_row(dict(zip(names, row, strict=True)), epoch) for row in rows]
+    return found
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

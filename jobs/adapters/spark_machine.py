@@ -1,0 +1,147 @@
+"""Runs any Machine as a transformWithState operator of Spark.
+
+Decides nothing: rows become events, the state's chunks are read and only changed ones written,
+effects become rows. A worker that still holds the state whose digests the state store names does
+not read it again; the digests prove that it is the same. The one clock is the batch's timestamp.
+Source: ours.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.streaming import StatefulProcessor
+
+from lbcore.machine import Machine
+
+Key = tuple[Any, ...]
+Chunks = Mapping[str, bytes]
+
+_DIGEST_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """How one Machine is put between two streams.
+
+    make_machine: the Machine of a key. decode: rows of a micro-batch to events. encode: the key and
+    its effects to rows of `schema` (a DDL text).
+    """
+
+    name: str
+    schema: str
+    make_machine: Callable[[Key], Machine[Any, Any, Any]]
+    decode: Callable[[pd.DataFrame], list[Any]]
+    encode: Callable[[Key, Sequence[Any]], pd.DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A state as this worker last left it, with the digests of its chunks."""
+
+    digests: Mapping[str, str]
+    state: Any
+
+
+_HELD: dict[tuple[str, Key], _Held] = {}
+
+
+class MachineProcessor(StatefulProcessor):
+    """The operator's handler: one state of named chunks a key."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    def init(self, handle: Any) -> None:
+        """Declare the state: its chunks, and the digest of each."""
+        self._handle = handle
+        self._digests = handle.getValueState("digests", "text string")
+        self._chunks = handle.getMapState("chunks", "name string", "blob binary")
+
+    def handleInitialState(  # noqa: N802 Spark's name
+        self,
+        key: Any,
+        initialState: Any,  # noqa: N803 Spark's name
+        timerValues: Any,  # noqa: ARG002, N803 Spark's name
+    ) -> None:
+        """Take over a state that was rebuilt elsewhere: rows of (name, blob)."""
+        chunks = {
+            name: bytes(blob)
+            for name, blob in zip(initialState["name"], initialState["blob"], strict=True)
+        }
+        machine = self._operator.make_machine(tuple(key))
+        self._write(tuple(key), {}, machine.unpack(chunks), chunks)
+
+    def handleInputRows(  # noqa: N802 Spark's name
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803 Spark's name
+    ) -> Iterator[pd.DataFrame]:
+        """One step of the key's Machine with this batch's rows."""
+        events = [event for frame in rows for event in self._operator.decode(frame)]
+        yield self._step(tuple(key), events, int(timerValues.getCurrentProcessingTimeInMs()))
+
+    def handleExpiredTimer(  # noqa: N802 Spark's name
+        self,
+        key: Any,
+        timerValues: Any,  # noqa: N803 Spark's name
+        expiredTimerInfo: Any,  # noqa: ARG002, N803 Spark's name
+    ) -> Iterator[pd.DataFrame]:
+        """One step without events: the Machine asked to be woken."""
+        yield self._step(tuple(key), [], int(timerValues.getCurrentProcessingTimeInMs()))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _step(self, key: Key, events: list[Any], now_ms: int) -> pd.DataFrame:
+        machine = self._operator.make_machine(key)
+        digests, state = self._read(key, machine)
+        step = machine.step(state, events, now_ms)
+        if step.state is None:
+            self._forget(key)
+        else:
+            self._write(key, digests, step.state, machine.pack(step.state))
+        if step.wake_at_ms is not None:
+            self._wake_at(max(step.wake_at_ms, now_ms + 1))
+        return self._operator.encode(key, step.effects)
+
+    def _read(self, key: Key, machine: Machine[Any, Any, Any]) -> tuple[Mapping[str, str], Any]:
+        found = self._digests.get()
+        if found is None:
+            return {}, None
+        digests = json.loads(found[0])
+        held = _HELD.get((self._operator.name, key))
+        if held is not None and held.digests == digests:
+            return digests, held.state
+        chunks = {name: bytes(self._chunks.getValue((name,))[0]) for name in digests}
+        return digests, machine.unpack(chunks)
+
+    def _write(self, key: Key, before: Mapping[str, str], state: Any, chunks: Chunks) -> None:
+        digests = {name: _digest(chunks[name]) for name in sorted(chunks)}
+        for name, digest in digests.items():
+            if before.get(name) != digest:
+                self._chunks.updateValue((name,), (chunks[name],))
+        for name in before:
+            if name not in digests:
+                self._chunks.removeKey((name,))
+        if digests != before:
+            self._digests.update((json.dumps(digests),))
+        _HELD[self._operator.name, key] = _Held(digests=digests, state=state)
+
+    def _forget(self, key: Key) -> None:
+        self._chunks.clear()
+        self._digests.clear()
+        _HELD.pop((self._operator.name, key), None)
+
+    def _wake_at(self, at_ms: int) -> None:
+        for armed in list(self._handle.listTimers()):
+            self._handle.deleteTimer(armed)
+        self._handle.registerTimer(at_ms)
+
+
+def _digest(chunk: bytes) -> str:
+    return hashlib.blake2b(chunk, digest_size=_DIGEST_SIZE).hexdigest()

@@ -1,0 +1,154 @@
+"""Writes the job's tables: each batch once, and only while this job is the one that may write.
+
+Decides whether a commit may happen (the writer's epoch, the batch's application transaction), not
+what is in it. A table has one writer: every commit is made against the version just checked and
+fails when anything came between. Source: ours; Delta's application transactions.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from jobs.adapters.delta_tables import ensure_tables
+from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
+
+EPOCH_APP = "writer_epoch"
+METADATA_KEY = "ballast"
+_ATTEMPTS = 5
+
+KEYS: Mapping[str, tuple[str, ...]] = {
+    BUNDLE_OWNERSHIP.name: ("cluster", "bundle"),
+    BROKERS.name: ("cluster", "broker"),
+    NAMESPACES.name: ("cluster", "namespace"),
+    COMMANDS.name: ("cluster", "command_id"),
+}
+"""Tables with one row a key; the others only grow."""
+
+
+class FencedError(RuntimeError):
+    """Another job has taken over the tables."""
+
+
+class TableBusyError(RuntimeError):
+    """A commit failed again and again although no other job took over."""
+
+
+class TableWriter:
+    """The tables under one root, opened for writing by one job.
+
+    query_id: Spark's id of the checkpoint; batch ids start anew with each.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self._tables = ensure_tables(root)
+        self._query_id = ""
+        self.epoch = self._claim_epoch()
+
+    def use_query(self, query_id: str) -> None:
+        """Name the checkpoint whose batch ids the next commits carry."""
+        self._query_id = query_id
+
+    def _claim_epoch(self) -> int:
+        """The next epoch, committed to every table: from then on older jobs are refused."""
+        claimed = [_transaction(table, EPOCH_APP) for table in self._tables.values()]
+        epoch = max(claimed) + 1
+        for table in self._tables.values():
+            empty = pa.Table.from_batches([], pa.schema(table.schema()))
+            write_deltalake(
+                table,
+                empty,
+                mode="append",
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(EPOCH_APP, epoch)]
+                ),
+            )
+        return epoch
+
+    def write(
+        self, name: str, rows: pa.Table, batch_id: int, about: Mapping[str, Any]
+    ) -> DeltaTable | None:
+        """Commit a batch's rows to a table; None when the table has this batch already.
+
+        about: what the commit says of the batch, as JSON under METADATA_KEY. Raises FencedError,
+        TableBusyError.
+        """
+        table = self._tables[name]
+        app_id = f"{name}:{self._query_id}"
+        for _ in range(_ATTEMPTS):
+            table.update_incremental()
+            self._check_epoch(name, table)
+            if _transaction(table, app_id) >= batch_id:
+                return None
+            properties = CommitProperties(
+                custom_metadata={METADATA_KEY: json.dumps(about, sort_keys=True)},
+                max_commit_retries=0,
+                app_transactions=[Transaction(app_id, batch_id)],
+            )
+            try:
+                self._commit(name, table, rows, properties)
+            except CommitFailedError:
+                continue
+            return table
+        message = (
+            f"table {name}: {_ATTEMPTS} commits of batch {batch_id} failed in a row, because other "
+            "commits came between; stop whatever else writes to it and start the job again"
+        )
+        raise TableBusyError(message)
+
+    def has_batch(self, name: str, batch_id: int) -> bool:
+        """Whether the table has the batch, of this checkpoint."""
+        table = self._tables[name]
+        table.update_incremental()
+        return _transaction(table, f"{name}:{self._query_id}") >= batch_id
+
+    def last_commit(self) -> Mapping[str, Any] | None:
+        """What the newest commit of a batch to ownership_events says of it."""
+        return last_batch(self._tables[OWNERSHIP_EVENTS.name])
+
+    def table(self, name: str) -> DeltaTable:
+        """The handle of a table, at the version last seen."""
+        return self._tables[name]
+
+    def _check_epoch(self, name: str, table: DeltaTable) -> None:
+        newest = _transaction(table, EPOCH_APP)
+        if newest != self.epoch:
+            message = (
+                f"table {name} belongs to writer epoch {newest} now, this job has {self.epoch}: "
+                "another balance_cluster job was started on the same tables and took over; stop "
+                "one of the two (this one has stopped writing and ends)"
+            )
+            raise FencedError(message)
+
+    def _commit(
+        self, name: str, table: DeltaTable, rows: pa.Table, properties: CommitProperties
+    ) -> None:
+        keys = KEYS.get(name)
+        if keys is None or not len(rows):
+            write_deltalake(table, rows, mode="append", commit_properties=properties)
+            return
+        same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
+        newer = "s.version_id > t.version_id" if name == BUNDLE_OWNERSHIP.name else None
+        merge = table.merge(
+            rows, same, source_alias="s", target_alias="t", commit_properties=properties
+        )
+        merge.when_matched_update_all(newer).when_not_matched_insert_all().execute()
+
+
+def last_batch(table: DeltaTable) -> Mapping[str, Any] | None:
+    """What the newest commit of a batch says of it; None when no batch was committed."""
+    for limit in (20, 1_000, None):
+        for commit in table.history(limit):
+            if METADATA_KEY in commit:
+                about: Mapping[str, Any] = json.loads(commit[METADATA_KEY])
+                return about
+    return None
+
+
+def _transaction(table: DeltaTable, app_id: str) -> int:
+    version = table.transaction_version(app_id)
+    return -1 if version is None else version

@@ -1,0 +1,110 @@
+"""ClusterBalancer: the one place where a cluster's ownership changes.
+
+Decides, in this order a batch: commands, acks, reports, who is dead or stuck, who gets what is
+free, and, when a cycle is due, what to shed and split. Each phase stands in a file of its own.
+Second of the two operators; its effects are rows for the tables and records for the brokers.
+Source: ours; the protocol is Pulsar 4.0.8's extensible load manager with one writer.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from lbcore import packing
+from lbcore.config.load import digest
+from lbcore.config.tree import Config
+from lbcore.machine import Step, UnknownStateSchemaError
+from lbcore.machines.book import broker_from_plain, namespace_from_plain, to_plain
+from lbcore.machines.commands import take_command
+from lbcore.machines.cycle import run_cycle
+from lbcore.machines.effects import REPORT, Effect
+from lbcore.machines.group_update import GroupUpdate, Placed
+from lbcore.machines.intake import take_updates
+from lbcore.machines.ledger import Ledger
+from lbcore.machines.repairs import repair_ownership
+from lbcore.machines.replies import take_acks, take_audit
+from lbcore.machines.report import make_report, write_brokers, write_history
+from lbcore.machines.watching import watch_brokers
+from lbcore.machines.work import BalancerState, Work
+from lbcore.ownership.liveness import Liveness
+from lbcore.plan.decision import PlanState
+from lbcore.wire.messages import Acks, AuditEntry, Command
+
+STATE_SCHEMA = 1
+
+
+class ClusterBalancer:
+    """The Machine of one cluster."""
+
+    def __init__(self, *, cluster: str, config: Config) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._config_version = digest(config)
+
+    def step(
+        self, state: BalancerState | None, events: Sequence[GroupUpdate], now_ms: int
+    ) -> Step[BalancerState, Effect]:
+        """One micro-batch; the order of `events` doesn't matter."""
+        before = state or self.empty()
+        work = Work.on(before, self._config, self._config_version, now_ms)
+        updates = sorted(events, key=lambda update: update.group)
+        placed = sorted((p for update in updates for p in update.placed), key=_order)
+        for item in placed:
+            if isinstance(item.message, Command):
+                take_command(work, item.message)
+        take_acks(work, [item.message for item in placed if isinstance(item.message, Acks)])
+        take_updates(work, updates)
+        take_audit(work, [item.message for item in placed if isinstance(item.message, AuditEntry)])
+        watch_brokers(work, updates)
+        repair_ownership(work)
+        run_cycle(work)
+        write_brokers(work, before.brokers)
+        write_history(work)
+        report = Effect(kind=REPORT, rows=[make_report(work)])
+        return Step(state=work.close(), effects=[*work.effects(), report])
+
+    def empty(self) -> BalancerState:
+        """The state of a cluster that nothing is known of."""
+        return BalancerState(ledger=Ledger(self._cluster), liveness=Liveness(), plan=PlanState())
+
+    def pack(self, state: BalancerState) -> Mapping[str, bytes]:
+        """Chunks by how often they change."""
+        plain = {
+            "schema": STATE_SCHEMA,
+            "cycle": state.cycle,
+            "cycle_ms": state.cycle_ms,
+            "history_ms": state.history_ms,
+            "newcomer_clock_ms": state.newcomer_clock_ms,
+            "tick_ms": state.tick_ms,
+        }
+        book = {
+            "brokers": {name: to_plain(entry) for name, entry in state.brokers.items()},
+            "namespaces": {name: to_plain(entry) for name, entry in state.namespaces.items()},
+            "commands": list(state.commands.items()),
+        }
+        return {
+            "clock": packing.pack(plain, {}),
+            "book": packing.pack(book, {}),
+            "liveness": packing.pack(state.liveness.to_plain(), {}),
+            "plan": packing.pack(state.plan.to_row(), {}),
+            **state.ledger.pack(),
+        }
+
+    def unpack(self, chunks: Mapping[str, bytes]) -> BalancerState:
+        """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
+        plain, _ = packing.unpack(chunks["clock"])
+        if plain.pop("schema") != STATE_SCHEMA:
+            raise UnknownStateSchemaError.of("ClusterBalancer", "another", STATE_SCHEMA)
+        book, _ = packing.unpack(chunks["book"])
+        return BalancerState(
+            ledger=Ledger.unpack(chunks),
+            liveness=Liveness.from_plain(packing.unpack(chunks["liveness"])[0]),
+            plan=PlanState.from_row(packing.unpack(chunks["plan"])[0]),
+            brokers={name: broker_from_plain(p) for name, p in book["brokers"].items()},
+            namespaces={name: namespace_from_plain(p) for name, p in book["namespaces"].items()},
+            commands=dict(book["commands"]),
+            **plain,
+        )
+
+
+def _order(placed: Placed) -> tuple[str, int, int]:
+    at = placed.position
+    return (at.topic, at.partition, at.offset)

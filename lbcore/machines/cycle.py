@@ -1,0 +1,127 @@
+"""The cycle: owners for free bundles, and, when it is due, the plan's decisions carried out.
+
+Decides when: free bundles are placed once no broker has joined for a moment, so that the first one
+up doesn't get everything; a plan is made every decision interval, and never on reports that are
+old by now. What and where is `lbcore.plan`'s to say. Last deciding phase of `balancer`. Source:
+ours.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lbcore.config.ownership import EAGER
+from lbcore.machines.placing import make_snapshot, place, usable_brokers
+from lbcore.machines.work import Work
+from lbcore.ownership.changes import Refused, Transition
+from lbcore.ownership.protocol import assign, split, transfer, unload
+from lbcore.ownership.records import Cause, State
+from lbcore.plan.decision import Decision, Kind, Plan, Scope
+from lbcore.plan.planner import plan
+
+_SETTLING_ROUNDS = 5
+PLACEMENT = "LeastLongTermMessageRate"
+
+
+def run_cycle(work: Work) -> None:
+    """Place what is free; plan when a plan is due."""
+    if work.config.ownership.assign == EAGER:
+        assign_free(work)
+    if work.now_ms - work.cycle_ms < work.config.pipeline.decision_interval_ms:
+        return
+    work.cycle_ms = work.now_ms
+    work.cycle += 1
+    reason = _reason_not_to_plan(work)
+    if reason:
+        work.write_decision(work.next_decision(), "skip", reason, {"behind_ms": _behind_ms(work)})
+        return
+    _plan(work)
+
+
+def assign_free(work: Work) -> None:
+    """Give free bundles their owners. O(bundles)."""
+    free = [row for row in work.ledger.rows_in(State.FREE).tolist() if _is_settled(work, row)]
+    chosen = place(work, free, {})
+    if not chosen:
+        return
+    decision_id = work.next_decision()
+    origin = work.origin(Cause.ASSIGN, decision_id)
+    for row in sorted(chosen):
+        answer = assign(work.ledger.record_at(row), work.instance(chosen[row]), origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+    work.write_decision(
+        decision_id,
+        kind="assign",
+        reason="Unowned",
+        inputs={"bundles": len(chosen), "brokers": len(set(chosen.values()))},
+        strategy=PLACEMENT,
+    )
+
+
+def _is_settled(work: Work, row: int) -> bool:
+    settle_ms = work.config.pipeline.settle_ms
+    clock_ms = work.liveness.elapsed_ms
+    waited_ms = clock_ms - int(work.ledger.clock_ms[row])
+    quiet_ms = clock_ms - work.newcomer_clock_ms
+    return quiet_ms >= settle_ms or waited_ms >= _SETTLING_ROUNDS * settle_ms
+
+
+def _behind_ms(work: Work) -> int:
+    return work.now_ms - work.tick_ms
+
+
+def _reason_not_to_plan(work: Work) -> str:
+    if not usable_brokers(work):
+        return "NoBrokers"
+    if _behind_ms(work) > work.config.pipeline.plan_lag_max_ms:
+        return "OutDatedData"
+    return ""
+
+
+def _plan(work: Work) -> None:
+    snapshot, _ = make_snapshot(work, usable_brokers(work))
+    scope = Scope(splits=False, assigns=False)
+    result, work.plan = plan(snapshot, work.plan, work.config, work.now_ms, scope)
+    if not isinstance(result, Plan):
+        inputs = {"skipped": dict(result.skipped)}
+        work.write_decision(
+            work.next_decision(), "skip", result.reason, inputs, strategy=result.strategy
+        )
+        return
+    for decision in result.decisions:
+        _carry_out(work, decision)
+
+
+def _carry_out(work: Work, decision: Decision) -> None:
+    decision_id = work.next_decision()
+    inputs: dict[str, Any] = dict(decision.inputs)
+    refused = _transit(work, decision, decision_id)
+    if refused:
+        inputs["refused"] = refused
+    names: Mapping[str, str] = {
+        "strategy": decision.strategy,
+        "bundle": decision.bundle,
+        "source": decision.source,
+        "destination": decision.destination,
+    }
+    work.write_decision(decision_id, decision.kind.value, decision.reason, inputs, **names)
+
+
+def _transit(work: Work, decision: Decision, decision_id: str) -> str:
+    """Make the decision's transition; why not, or ""."""
+    record = work.ledger.record(decision.bundle)
+    if record is None:
+        return "unknown_bundle"
+    origin = work.origin(Cause.SHED, decision_id)
+    if decision.kind is Kind.SPLIT:
+        answer = split(record, decision.children, work.origin(Cause.SPLIT, decision_id))
+    elif decision.kind is Kind.ASSIGN:
+        answer = assign(record, work.instance(decision.destination), origin)
+    elif decision.destination:
+        answer = transfer(record, work.instance(decision.destination), origin)
+    else:
+        answer = unload(record, origin)
+    if isinstance(answer, Refused):
+        return answer.reason.value
+    work.apply(answer)
+    return ""

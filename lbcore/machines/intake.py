@@ -1,0 +1,95 @@
+"""Intake: what a batch's reports change in the book and the ledger.
+
+Decides whether a broker's start is new, which bundles' averages advance, and what is written down
+of refused messages; nothing about ownership. Second phase of `balancer`, after the commands.
+Source: ours; averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from lbcore.machines.book import BrokerEntry
+from lbcore.machines.group_update import BundleReport, GroupUpdate, RejectedMessage
+from lbcore.machines.ledger import NOBODY
+from lbcore.machines.work import Work
+from lbcore.model.tables import REJECTED_REPORTS
+from lbcore.signals.averages import observe_bundles
+
+_SESSION_COLUMNS = (5, 6)
+
+
+def take_updates(work: Work, updates: Iterable[GroupUpdate]) -> None:
+    """Take in the scorers' updates, in the order of their groups."""
+    for update in updates:
+        work.counts.update(update.counts)
+        for topic, ends in update.ends.items():
+            _advance_ends(work.ends.setdefault(topic, {}), ends)
+        for broker, incarnation in zip(update.brokers, update.incarnations, strict=True):
+            _follow(work, broker, incarnation)
+        for report in update.loads:
+            broker = report.load.envelope.broker
+            if work.brokers[broker].incarnation == report.load.envelope.incarnation:
+                work.brokers[broker] = work.brokers[broker].with_report(report)
+        for bundles in update.bundles:
+            _observe(work, bundles)
+        for message in update.rejected:
+            work.add_row(REJECTED_REPORTS.name, rejected_row(message))
+
+
+def rejected_row(message: RejectedMessage) -> dict[str, object]:
+    """A refused message as a row of rejected_reports."""
+    at, rejected = message.position, message.rejected
+    return {
+        "cluster": rejected.cluster,
+        "topic": at.topic,
+        "partition": at.partition,
+        "offset": at.offset,
+        "timestamp_ms": at.timestamp_ms,
+        "reason": rejected.reason.value,
+        "detail": rejected.detail,
+        "raw": rejected.raw,
+    }
+
+
+def _advance_ends(known: dict[int, int], seen: Mapping[int, int]) -> None:
+    for partition, end in seen.items():
+        known[partition] = max(known.get(partition, 0), end)
+
+
+def _follow(work: Work, broker: str, incarnation: str) -> None:
+    """Notice a broker's first report, or the first of a new incarnation."""
+    known = work.brokers.get(broker)
+    if known is not None and known.incarnation == incarnation:
+        return
+    if known is not None and work.ledger.instances.knows(broker, incarnation):
+        work.counts["superseded"] += 1
+        return
+    work.ledger.instances.id_of(broker, incarnation)
+    work.brokers[broker] = BrokerEntry(incarnation=incarnation)
+    work.newcomer_clock_ms = work.liveness.elapsed_ms
+    work.counts["restarted" if known else "joined"] += 1
+
+
+def _observe(work: Work, report: BundleReport) -> None:
+    """Advance the averages of the bundles that the reporting broker owns by the records.
+
+    A bundle that it reports and does not own (any more) is counted, not averaged: during a move
+    two brokers may report the same bundle, and one sample a bundle and report is the rule.
+    """
+    ledger = work.ledger
+    rows = np.array([ledger.index.get(name, NOBODY) for name in report.names], dtype=np.int64)
+    is_known = rows != NOBODY
+    owner = np.full(len(rows), NOBODY)
+    holders = ledger.holders()
+    owner[is_known] = holders[rows[is_known]]
+    instance = ledger.instances.id_of(report.broker, report.incarnation)
+    is_own = is_known & (owner == instance)
+    work.counts["unknown_bundle"] += int((~is_known).sum())
+    work.counts["foreign_bundle"] += int((is_known & ~is_own).sum())
+    rows, stats = rows[is_own], report.stats[is_own]
+    if not len(rows):
+        return
+    ledger.keep_averages(observe_bundles(ledger.averages(), rows, stats))
+    ledger.sessions[rows] = stats[:, _SESSION_COLUMNS].sum(axis=1).astype(np.int64)
+    ledger.reported_ms[rows] = report.reported_ms

@@ -1,0 +1,99 @@
+"""Rebuild: the balancer's state from the tables, when there is no checkpoint to go on from.
+
+Decides nothing. Ownership, brokers and namespaces come back exactly; load averages begin anew with
+the next reports, and liveness watches every broker from now on. Source: ours.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.book import TEXTS, BrokerEntry, NamespaceEntry
+from lbcore.machines.ledger import Ledger
+from lbcore.machines.work import BalancerState
+from lbcore.ownership.liveness import Liveness
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRows:
+    """One cluster's rows: the newest of each bundle, broker, namespace and command."""
+
+    bundle_ownership: Iterable[Row]
+    brokers: Iterable[Row]
+    namespaces: Iterable[Row]
+    commands: Iterable[Row]
+
+
+def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> BalancerState:
+    """The state that goes on from the tables. O(rows log rows)."""
+    empty = balancer.empty()
+    brokers = {row["broker"]: broker_from_row(row) for row in _by(rows.brokers, "broker")}
+    return BalancerState(
+        ledger=_ledger(cluster, rows.bundle_ownership, brokers),
+        liveness=Liveness().expect(sorted(brokers)),
+        plan=empty.plan,
+        brokers=brokers,
+        namespaces={
+            row["namespace"]: NamespaceEntry(
+                hash=row["hash"],
+                is_deleted=row["is_deleted"],
+                highest_version=row["highest_version"],
+                properties=json.loads(row["properties"]),
+            )
+            for row in _by(rows.namespaces, "namespace")
+        },
+        commands={row["command_id"]: row["status"] for row in _by(rows.commands, "at_ms")},
+    )
+
+
+def broker_from_row(row: Row) -> BrokerEntry:
+    """A broker as the `brokers` table shows it; its load is known with its next report."""
+    texts = {name: row[name] for name in TEXTS if name in row}
+    return BrokerEntry(
+        incarnation=row["incarnation"],
+        is_draining=row["state"] == "draining",
+        texts={**texts, "broker_version": row["version"]},
+        listeners=json.loads(row["advertised_listeners"]),
+        capacity=row["capacity"],
+    )
+
+
+def record_from_row(row: Row, writer_epoch: int = 0) -> OwnershipRecord:
+    """The record that a row of ownership_events or bundle_ownership holds."""
+    return OwnershipRecord(
+        cluster=row["cluster"],
+        bundle=row["bundle"],
+        state=State(row["state"]),
+        version_id=int(row["version_id"]),
+        source=row["source"],
+        source_incarnation=row["source_incarnation"],
+        destination=row["destination"],
+        destination_incarnation=row["destination_incarnation"],
+        children=json.loads(row["children"]),
+        is_forced=bool(row["is_forced"]),
+        timestamp_ms=int(row["at_ms"]),
+        cause=Cause(row["cause"]),
+        decision_id=row["decision_id"],
+        command_id=row["command_id"],
+        writer_epoch=writer_epoch,
+    )
+
+
+def _ledger(cluster: str, rows: Iterable[Row], brokers: Mapping[str, BrokerEntry]) -> Ledger:
+    ledger = Ledger(cluster)
+    for name in sorted(brokers):
+        ledger.instances.id_of(name, brokers[name].incarnation)
+    records = [record_from_row(row) for row in _by(rows, "bundle")]
+    ledger.add(record.bundle for record in records)
+    for record in records:
+        ledger.put(record, 0)
+    return ledger
+
+
+def _by(rows: Iterable[Row], *columns: str) -> list[Row]:
+    return sorted(rows, key=lambda row: tuple(row[column] for column in columns))

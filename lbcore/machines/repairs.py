@@ -1,0 +1,140 @@
+"""Repairs: who is dead, who has restarted, what is stuck, and new owners for what they had.
+
+Decides that a bundle needs another owner and, with the placement rule, which one. Runs in each
+batch after the reports are in. Source: design of ours; see `ownership.liveness` and
+`ownership.repair`.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.machines.ledger import NOBODY
+from lbcore.machines.placing import place
+from lbcore.machines.work import Work
+from lbcore.ownership.changes import NOBODY as NO_INSTANCE
+from lbcore.ownership.changes import Action, Intent, IntentReason, Transition
+from lbcore.ownership.protocol import carry_out
+from lbcore.ownership.records import Cause, State
+from lbcore.ownership.repair import Presence, Watch, repair
+
+_IN_FLIGHT = (State.ASSIGNING, State.RELEASING, State.SPLITTING)
+_CAUSES = {
+    IntentReason.OWNER_DEAD: Cause.FAILOVER,
+    IntentReason.DESTINATION_DEAD: Cause.FAILOVER,
+    IntentReason.SOURCE_DEAD: Cause.FAILOVER,
+    IntentReason.RESTARTED: Cause.RESTART,
+}
+
+
+def repair_ownership(work: Work) -> None:
+    """Give what is broken or stuck to whom it belongs now. O(bundles)."""
+    presence = presences(work)
+    intents: list[tuple[int, Intent]] = []
+    for row in _suspects(work, presence).tolist():
+        intent = repair(
+            work.ledger.record_at(row), _watch(work, row, presence), work.config.ownership
+        )
+        if intent is not None and intent.action is not Action.WAIT:
+            intents.append((row, intent))
+    if intents:
+        carry_out_all(work, intents)
+
+
+def presences(work: Work) -> list[Presence]:
+    """What is known of each instance of the ledger, by its id."""
+    found = []
+    for instance in work.ledger.instances.rows:
+        entry = work.brokers.get(instance.broker)
+        if entry is None or entry.is_silent:
+            found.append(Presence.DEAD)
+        elif entry.incarnation != instance.incarnation:
+            found.append(Presence.RESTARTED)
+        else:
+            found.append(Presence.ALIVE)
+    return found
+
+
+def carry_out_all(work: Work, intents: list[tuple[int, Intent]]) -> None:
+    """Carry out intents by row, choosing destinations for those that need one."""
+    chosen = _destinations(work, intents)
+    by_cause: dict[tuple[str, str], str] = {}
+    for row, intent in intents:
+        destination = chosen.get(row, "")
+        if intent.action is not Action.CANCEL and not destination:
+            work.counts["no_destination"] += 1
+            continue
+        record = work.ledger.record_at(row)
+        lost_by = record.source if intent.reason is IntentReason.SOURCE_DEAD else record.destination
+        decision_id = by_cause.get((intent.reason.value, lost_by))
+        if decision_id is None:
+            decision_id = work.next_decision()
+            by_cause[intent.reason.value, lost_by] = decision_id
+        origin = work.origin(_CAUSES.get(intent.reason, Cause.REPAIR), decision_id)
+        target = work.instance(destination) if destination else NO_INSTANCE
+        answer = carry_out(record, intent, target, origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+            work.counts[f"repair:{intent.reason.value}"] += 1
+    _write_decisions(work, by_cause)
+
+
+def _suspects(work: Work, presence: list[Presence]) -> NDArray[np.int64]:
+    """Rows in flight, and rows whose owner is not alive."""
+    ledger = work.ledger
+    is_gone = np.array([p is not Presence.ALIVE for p in presence], dtype=np.bool_)
+    owned = ledger.rows_in(State.OWNED)
+    owners = ledger.destination[owned]
+    lost = owned[(owners != NOBODY) & is_gone[owners]] if len(is_gone) else owned[:0]
+    return np.union1d(ledger.rows_in(*_IN_FLIGHT), lost)
+
+
+def _watch(work: Work, row: int, presence: list[Presence]) -> Watch:
+    ledger = work.ledger
+    source, destination = int(ledger.source[row]), int(ledger.destination[row])
+    clock_ms = work.liveness.elapsed_ms
+    return Watch(
+        source=Presence.ALIVE if source == NOBODY else presence[source],
+        destination=Presence.ALIVE if destination == NOBODY else presence[destination],
+        waiting_ms=clock_ms - int(ledger.clock_ms[row]),
+        silent_ms=clock_ms - int(ledger.closing_clock_ms[row]),
+    )
+
+
+def _destinations(work: Work, intents: list[tuple[int, Intent]]) -> dict[int, str]:
+    """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
+    chosen: dict[int, str] = {}
+    open_rows = []
+    for row, intent in intents:
+        entry = work.brokers.get(intent.destination)
+        if intent.action is Action.CANCEL:
+            continue
+        if entry is not None and not entry.is_silent and not entry.is_draining:
+            chosen[row] = intent.destination
+        else:
+            open_rows.append(row)
+    avoided = {row: _lost_by(work, row) for row in open_rows}
+    return {**chosen, **place(work, open_rows, avoided)}
+
+
+def _lost_by(work: Work, row: int) -> str:
+    """The broker that must not get the bundle again: the one that was to open it."""
+    record = work.ledger.record_at(row)
+    return record.source if record.state is State.RELEASING else record.destination
+
+
+def _write_decisions(work: Work, by_cause: dict[tuple[str, str], str]) -> None:
+    moved: dict[str, list[str]] = defaultdict(list)
+    for _, after in work.transitions:
+        moved[after.decision_id].append(after.bundle)
+    for (reason, broker), decision_id in by_cause.items():
+        names = moved[decision_id]
+        work.write_decision(
+            decision_id,
+            kind="failover" if reason.endswith("dead") else "repair",
+            reason=reason,
+            inputs={"bundles": len(names)},
+            source=broker,
+            bundle=names[0] if len(names) == 1 else "",
+        )

@@ -1,0 +1,143 @@
+"""The batch's report, and the rows that only show: brokers and load history.
+
+Decides nothing. Last phase of `balancer`. Source: ours.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lbcore.machines.book import TEXTS, BrokerEntry
+from lbcore.machines.effects import to_json
+from lbcore.machines.ledger import NOBODY, STATES
+from lbcore.machines.work import Work
+from lbcore.model.tables import BROKERS, LOAD_HISTORY
+from lbcore.ownership.records import State
+
+_SHOWN = tuple(name for name in TEXTS if name != "broker_version")
+_IN_FLIGHT = frozenset({State.ASSIGNING, State.RELEASING, State.SPLITTING})
+_PERCENT = 100.0
+
+
+def write_brokers(work: Work, before: Mapping[str, BrokerEntry]) -> None:
+    """A row of `brokers` for each that is new or shows otherwise than before."""
+    for name in sorted(work.brokers):
+        entry, old = work.brokers[name], before.get(name)
+        if old is None or old.shown() != entry.shown():
+            work.add_row(BROKERS.name, broker_row(name, entry))
+
+
+def broker_row(name: str, entry: BrokerEntry) -> dict[str, Any]:
+    """A broker as a row of the `brokers` table."""
+    return {
+        "broker": name,
+        "incarnation": entry.incarnation,
+        "state": entry.state,
+        **{text: entry.texts.get(text, "") for text in _SHOWN},
+        "version": entry.texts.get("broker_version", ""),
+        "advertised_listeners": to_json(entry.listeners),
+        "capacity": entry.capacity,
+    }
+
+
+def write_history(work: Work) -> None:
+    """A row of `load_history` a broker and interval, of the newest load and averages."""
+    interval_ms = work.config.pipeline.load_history_interval_ms
+    start_ms = work.now_ms - work.now_ms % interval_ms
+    if start_ms <= work.history_ms:
+        return
+    work.history_ms = start_ms
+    by_broker = _rows_by_broker(work)
+    for name in sorted(work.brokers):
+        entry = work.brokers[name]
+        if entry.reported_ms:
+            rows = np.array(by_broker.get(name, []), dtype=np.int64)
+            work.add_row(LOAD_HISTORY.name, _history_row(work, name, start_ms, rows))
+
+
+def make_report(work: Work) -> dict[str, Any]:
+    """What the sink logs and keeps of the batch: counts, brokers, moves, states, ends."""
+    ledger = work.ledger
+    codes, counts = np.unique(ledger.state, return_counts=True)
+    by_state = {
+        STATES[code].value: int(n) for code, n in zip(codes.tolist(), counts.tolist(), strict=True)
+    }
+    owned = _owned_counts(work)
+    return {
+        "cluster": work.cluster,
+        "now_ms": work.now_ms,
+        "cycle": work.cycle,
+        "counts": dict(sorted((k, v) for k, v in work.counts.items() if v)),
+        "bundles": by_state,
+        "in_flight": sum(by_state.get(state.value, 0) for state in _IN_FLIGHT),
+        "ends": {
+            topic: {str(p): end for p, end in sorted(ends.items())}
+            for topic, ends in sorted(work.ends.items())
+        },
+        "brokers": {
+            name: {
+                "score": max(entry.percent[0], *entry.percent[2:]) / _PERCENT,
+                "ema": entry.weighted_max_ema,
+                "msg_rate": entry.traffic[0] + entry.traffic[1],
+                "bundles": owned.get(name, 0),
+                "state": entry.state,
+            }
+            for name, entry in sorted(work.brokers.items())
+        },
+        "moves": _moves(work),
+    }
+
+
+def _moves(work: Work) -> list[dict[str, Any]]:
+    """Transitions that begin a bundle's way to another broker."""
+    return [
+        {
+            "bundle": after.bundle,
+            "from": (before.destination or before.source) if before else "",
+            "to": after.destination,
+            "cause": after.cause.value,
+            "decision_id": after.decision_id,
+        }
+        for before, after in work.transitions
+        if after.state is State.RELEASING or (after.state is State.ASSIGNING and after.is_forced)
+    ]
+
+
+def _owned_counts(work: Work) -> dict[str, int]:
+    ledger = work.ledger
+    holders = ledger.holders()
+    ids, counts = np.unique(holders[holders != NOBODY], return_counts=True)
+    found: dict[str, int] = defaultdict(int)
+    for instance, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        found[ledger.instances.of(instance)[0]] += count
+    return found
+
+
+def _rows_by_broker(work: Work) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for row, holder in enumerate(work.ledger.holders().tolist()):
+        if holder != NOBODY:
+            found[work.ledger.instances.of(holder)[0]].append(row)
+    return found
+
+
+def _history_row(
+    work: Work, name: str, start_ms: int, rows: "np.ndarray[Any, np.dtype[np.int64]]"
+) -> dict[str, Any]:
+    entry, ledger = work.brokers[name], work.ledger
+    short = ledger.short[rows]
+    return {
+        "broker": name,
+        "minute_ms": start_ms,
+        "score": entry.weighted_max_ema,
+        "percent": list(entry.percent),
+        "traffic": list(entry.traffic),
+        "bundles": [ledger.names[row] for row in rows.tolist()],
+        "msg_rate_in": short[:, 0].tolist(),
+        "msg_rate_out": short[:, 1].tolist(),
+        "msg_throughput_in": short[:, 2].tolist(),
+        "msg_throughput_out": short[:, 3].tolist(),
+        "topics": ledger.topics[rows].astype(float).tolist(),
+    }

@@ -1,0 +1,165 @@
+"""One batch of the balancer in the making: its state, opened for change, and its effects so far.
+
+Decides nothing; the phases of `balancer` (intake, commands, repairs, cycle) work on it in turn.
+Source: ours.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lbcore.config.tree import Config
+from lbcore.machines.book import BrokerEntry, NamespaceEntry
+from lbcore.machines.effects import Effect, Row, event_row, record_row, to_json
+from lbcore.machines.ledger import Ledger
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
+from lbcore.ownership.changes import Instance, Origin, Transition
+from lbcore.ownership.liveness import Liveness
+from lbcore.ownership.records import Cause, OwnershipRecord
+from lbcore.plan.decision import PlanState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancerState:
+    """Everything that the balancer remembers of one cluster.
+
+    commands: status of the latest commands by id. shown: what the `brokers` table shows.
+    newcomer_clock_ms: the cluster's clock when a broker was last seen for the first time.
+    behind_ms: how far the newest tick lay behind the batch's time.
+    """
+
+    ledger: Ledger
+    liveness: Liveness
+    plan: PlanState
+    brokers: Mapping[str, BrokerEntry] = field(default_factory=dict)
+    namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+    cycle: int = 0
+    cycle_ms: int = 0
+    history_ms: int = 0
+    newcomer_clock_ms: int = 0
+    tick_ms: int = 0
+
+
+@dataclass(slots=True)
+class Work:
+    """The state opened for change, and what the batch adds up to."""
+
+    config: Config
+    config_version: str
+    now_ms: int
+    ledger: Ledger
+    liveness: Liveness
+    plan: PlanState
+    brokers: dict[str, BrokerEntry]
+    namespaces: dict[str, NamespaceEntry]
+    commands: dict[str, str]
+    cycle: int
+    cycle_ms: int
+    history_ms: int
+    newcomer_clock_ms: int
+    tick_ms: int
+    counts: Counter[str] = field(default_factory=Counter)
+    transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    ends: dict[str, dict[int, int]] = field(default_factory=dict)
+    decided: int = 0
+
+    @classmethod
+    def on(cls, state: BalancerState, config: Config, config_version: str, now_ms: int) -> "Work":
+        """Open a state; the state itself stays as it is. O(bundles)."""
+        return cls(
+            config=config,
+            config_version=config_version,
+            now_ms=now_ms,
+            ledger=state.ledger.copy(),
+            liveness=state.liveness,
+            plan=state.plan,
+            brokers=dict(state.brokers),
+            namespaces=dict(state.namespaces),
+            commands=dict(state.commands),
+            cycle=state.cycle,
+            cycle_ms=state.cycle_ms,
+            history_ms=state.history_ms,
+            newcomer_clock_ms=state.newcomer_clock_ms,
+            tick_ms=state.tick_ms,
+        )
+
+    def close(self) -> BalancerState:
+        """The state after the batch."""
+        return BalancerState(
+            ledger=self.ledger,
+            liveness=self.liveness,
+            plan=self.plan,
+            brokers=self.brokers,
+            namespaces=self.namespaces,
+            commands=self.commands,
+            cycle=self.cycle,
+            cycle_ms=self.cycle_ms,
+            history_ms=self.history_ms,
+            newcomer_clock_ms=self.newcomer_clock_ms,
+            tick_ms=self.tick_ms,
+        )
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name."""
+        return self.ledger.cluster
+
+    def origin(self, cause: Cause, decision_id: str = "", command_id: str = "") -> Origin:
+        """Where records of this batch come from. The writer's epoch is the sink's to add."""
+        return Origin(
+            now_ms=self.now_ms, cause=cause, decision_id=decision_id, command_id=command_id
+        )
+
+    def apply(self, transition: Transition) -> None:
+        """Make a transition's records the present ones."""
+        self.ledger.add(change.after.bundle for change in transition.changes)
+        for change in transition.changes:
+            self.ledger.put(change.after, self.liveness.elapsed_ms)
+            self.transitions.append((change.before, change.after))
+            self.counts[f"transition:{change.after.cause.value}"] += 1
+
+    def add_row(self, table: str, row: Row) -> None:
+        """A row for a table; cluster and time are added."""
+        full = {"cluster": self.cluster, "at_ms": self.now_ms, **row}
+        self.rows.setdefault(table, []).append(full)
+
+    def next_decision(self) -> str:
+        """The id of this batch's next decision."""
+        self.decided += 1
+        return f"{self.cluster}-{self.now_ms}-{self.decided}"
+
+    def write_decision(
+        self, decision_id: str, kind: str, reason: str, inputs: Mapping[str, Any], **names: str
+    ) -> None:
+        """Record a decision (or a skip). names: strategy, bundle, source, destination."""
+        row = {"strategy": "", "bundle": "", "source": "", "destination": "", **names}
+        self.add_row(
+            "decisions",
+            {
+                **row,
+                "decision_id": decision_id,
+                "cycle": self.cycle,
+                "kind": kind,
+                "reason": reason,
+                "inputs": to_json(inputs),
+                "config_version": self.config_version,
+            },
+        )
+        self.counts[f"decision:{kind}:{reason}"] += 1
+
+    def instance(self, broker: str) -> Instance:
+        """The broker in its present incarnation."""
+        return Instance(broker=broker, incarnation=self.brokers[broker].incarnation)
+
+    def effects(self) -> list[Effect]:
+        """Rows by table, the transitions' tables included; tables in name order."""
+        rows = dict(self.rows)
+        if self.transitions:
+            pairs = list(enumerate(self.transitions))
+            rows[OWNERSHIP_EVENTS.name] = [event_row(b, a, i) for i, (b, a) in pairs]
+            newest = {after.bundle: record_row(after, i) for i, (_, after) in pairs}
+            rows[BUNDLE_OWNERSHIP.name] = [newest[name] for name in sorted(newest)]
+        return [Effect(kind=name, rows=rows[name]) for name in sorted(rows)]

@@ -1,0 +1,301 @@
+"""A whole cluster in virtual time: the production Machines joined by a log in memory.
+
+The scorers, the balancer and the agents are the ones that run in production; only the messenger is
+of the test: it can lose, repeat and delay what agents say, kill, pause and restart brokers, and let
+the job be away. Time comes from the caller; every choice comes from a seeded generator.
+"""
+
+import json
+import random
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lbcore.config.tree import Config
+from lbcore.machines.agent import Agent
+from lbcore.machines.agent_reporting import Identity, LoadRead
+from lbcore.machines.agent_state import AgentState, ReadLoad, RecordRead, Send
+from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.effects import Effect
+from lbcore.machines.group_update import pack_update, unpack_update
+from lbcore.machines.rebuild import record_from_row
+from lbcore.machines.scorer import RawMessage
+from lbcore.machines.scoring import make_scorer
+from lbcore.machines.work import BalancerState
+from lbcore.ownership.holding import Call, CallDone
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import Command, Message, Position, Tick, Topic
+
+CLUSTER = "local"
+PARTITIONS = 4
+
+
+@dataclass
+class Broker:
+    """A simulated broker: its agent, and what goes on around it."""
+
+    name: str
+    starts: int = 0
+    agent: Agent | None = None
+    state: AgentState | None = None
+    is_paused: bool = False
+    inbox: list[OwnershipRecord] = field(default_factory=list)
+    calls: list[tuple[int, Call]] = field(default_factory=list)
+
+
+@dataclass
+class Faults:
+    """How bad the messenger is: chances of losing and repeating a message, most delay."""
+
+    lost: float = 0.0
+    repeated: float = 0.0
+    delay_ms: int = 0
+
+
+class World:
+    """A cluster, its log and its job; `run` lets time pass."""
+
+    def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
+        self.config = config
+        self.random = random.Random(seed)
+        self.now_ms = 1_700_000_000_000
+        self.log: dict[tuple[str, int], list[RawMessage]] = defaultdict(list)
+        self.read: dict[tuple[str, int], int] = defaultdict(int)
+        self.delayed: list[tuple[int, Message]] = []
+        self.faults = Faults()
+        self.scorers = {
+            group: make_scorer(config, cluster=CLUSTER, group=group, loads=json.loads)
+            for group in range(config.pipeline.scorer_groups)
+        }
+        self.balancer = ClusterBalancer(cluster=CLUSTER, config=config)
+        self.scored: dict[int, object] = {}
+        self.state: BalancerState | None = None
+        self.events: list[Mapping[str, object]] = []
+        self.decisions: list[Mapping[str, object]] = []
+        self.reports: list[Mapping[str, object]] = []
+        self.other_rows: dict[str, list[Mapping[str, object]]] = defaultdict(list)
+        self.is_job_away = False
+        self.are_ticks_away = False
+        self.next_batch_ms = self.now_ms
+        self.rates: dict[str, float] = {}
+        self.brokers = {f"broker-{i}:8080": Broker(f"broker-{i}:8080") for i in range(brokers)}
+        self.command_count = 0
+        for name in self.brokers:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start a broker, or start it anew: what it served is gone."""
+        broker = self.brokers[name]
+        broker.starts += 1
+        identity = Identity(
+            cluster=CLUSTER,
+            broker=name,
+            incarnation=f"{name}/{broker.starts}",
+            web_service_url=f"http://{name}",
+        )
+        broker.agent = Agent(identity, self.config.agent, self.config.signals)
+        broker.state = None
+        broker.calls = []
+        broker.is_paused = False
+        broker.inbox = [record_from_row(row) for row in self.newest()]
+
+    def kill(self, name: str) -> None:
+        """The broker is gone without a word."""
+        self.brokers[name].agent = None
+        self.brokers[name].state = None
+
+    def pause(self, name: str, *, is_paused: bool) -> None:
+        """Stop the broker's process, or let it go on."""
+        self.brokers[name].is_paused = is_paused
+
+    def command(self, kind: str, **arguments: object) -> str:
+        """Send a command; returns its id."""
+        self.command_count += 1
+        command_id = f"command-{self.command_count}"
+        self._append(
+            Command(cluster=CLUSTER, command_id=command_id, kind=kind, arguments=arguments)
+        )
+        return command_id
+
+    def newest(self) -> list[Mapping[str, object]]:
+        """The newest event of each bundle."""
+        found = {row["bundle"]: row for row in self.events}
+        return [found[name] for name in sorted(found)]
+
+    def served(self) -> dict[str, dict[str, int]]:
+        """Bundle → broker → fencing token, of everything that is open anywhere."""
+        found: dict[str, dict[str, int]] = defaultdict(dict)
+        for name, broker in self.brokers.items():
+            if broker.agent is not None and broker.state is not None:
+                for bundle, token in broker.agent.served(broker.state).items():
+                    found[bundle][name] = token
+        return found
+
+    def run(self, duration_ms: int, step_ms: int = 500) -> None:
+        """Let time pass."""
+        end_ms = self.now_ms + duration_ms
+        while self.now_ms < end_ms:
+            self.now_ms += step_ms
+            self._deliver()
+            for name in sorted(self.brokers):
+                self._step_broker(self.brokers[name])
+            if self.now_ms >= self.next_batch_ms and not self.is_job_away:
+                self.next_batch_ms = self.now_ms + self.config.pipeline.trigger_ms
+                self.step_job()
+
+    def step_job(self) -> None:
+        """One micro-batch of the job, with its driver's ticks before it."""
+        if not self.are_ticks_away:
+            for partition in range(PARTITIONS):
+                self._append(Tick(cluster=CLUSTER, number=0), partition)
+        groups: dict[int, list[RawMessage]] = defaultdict(list)
+        for place in sorted(self.log):
+            fresh = self.log[place][self.read[place] :]
+            self.read[place] += len(fresh)
+            for message in fresh:
+                groups[zlib.crc32(message.key or b"") % len(self.scorers)].append(message)
+        updates = []
+        for group in sorted(groups):
+            step = self.scorers[group].step(self.scored.get(group), groups[group], self.now_ms)
+            self.scored[group] = step.state
+            updates += [unpack_update(pack_update(update)) for update in step.effects]
+        step = self.balancer.step(self.state, updates, self.now_ms)
+        self.state = step.state
+        self._take_effects(step.effects)
+
+    def restart_job(self) -> None:
+        """The job comes back from its checkpoint."""
+        self.state = self.balancer.unpack(self.balancer.pack(self.state))
+        for group, scorer in self.scorers.items():
+            if group in self.scored:
+                self.scored[group] = scorer.unpack(scorer.pack(self.scored[group]))
+
+    def _take_effects(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if effect.kind == "ownership_events":
+                self.events += effect.rows
+                for row in effect.rows:
+                    self._announce(record_from_row(row))
+            elif effect.kind == "resend":
+                for row in effect.rows:
+                    self._announce(record_from_row(row))
+            elif effect.kind == "decisions":
+                self.decisions += effect.rows
+            elif effect.kind == "report":
+                self.reports += effect.rows
+            else:
+                self.other_rows[effect.kind] += effect.rows
+
+    def _announce(self, record: OwnershipRecord) -> None:
+        for broker in self.brokers.values():
+            if broker.agent is not None:
+                broker.inbox.append(record)
+
+    def _deliver(self) -> None:
+        due = [item for item in self.delayed if item[0] <= self.now_ms]
+        self.delayed = [item for item in self.delayed if item[0] > self.now_ms]
+        for _, message in due:
+            self._append(message)
+
+    def _send(self, message: Message) -> None:
+        """Hand a broker's message to the messenger."""
+        if self.random.random() < self.faults.lost:
+            return
+        copies = 2 if self.random.random() < self.faults.repeated else 1
+        for _ in range(copies):
+            delay_ms = self.random.randint(0, self.faults.delay_ms)
+            if delay_ms:
+                self.delayed.append((self.now_ms + delay_ms, message))
+            else:
+                self._append(message)
+
+    def _append(self, message: Message, partition: int | None = None) -> None:
+        topic, key, value = format_message(message)
+        if partition is None:
+            partition = 0 if topic is Topic.COMMANDS else zlib.crc32(key) % PARTITIONS
+        place = (topic.value, partition)
+        position = Position(
+            topic=topic.value,
+            partition=partition,
+            offset=len(self.log[place]),
+            timestamp_ms=self.now_ms,
+        )
+        self.log[place].append(RawMessage(position=position, key=key, value=value))
+
+    def _step_broker(self, broker: Broker) -> None:
+        if broker.agent is None or broker.is_paused:
+            return
+        events: list[object] = [RecordRead(record=record) for record in broker.inbox]
+        broker.inbox = []
+        done = [call for at_ms, call in broker.calls if at_ms <= self.now_ms]
+        broker.calls = [(at_ms, call) for at_ms, call in broker.calls if at_ms > self.now_ms]
+        events += [
+            CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
+            for call in done
+        ]
+        self._advance(broker, events)
+
+    def _advance(self, broker: Broker, events: list[object]) -> None:
+        assert broker.agent is not None
+        step = broker.agent.step(broker.state, events, self.now_ms)
+        broker.state = step.state
+        answers: list[object] = []
+        for effect in step.effects:
+            if isinstance(effect, Send):
+                self._send(effect.message)
+            elif isinstance(effect, Call):
+                broker.calls.append((self.now_ms + self.random.choice((0, 100, 700)), effect))
+            elif isinstance(effect, ReadLoad):
+                answers.append(self._load(broker))
+        if answers:
+            self._advance(broker, answers)
+
+    def _load(self, broker: Broker) -> LoadRead:
+        assert broker.agent is not None
+        bundles = tuple(broker.agent.served(broker.state)) if broker.state else ()
+        rates = np.array([self.rates.get(bundle, 100.0) for bundle in bundles])
+        stats = np.zeros((len(bundles), 8))
+        stats[:, 0] = stats[:, 1] = rates
+        stats[:, 2] = stats[:, 3] = rates * 1_000
+        stats[:, 4] = 10
+        total = float(rates.sum())
+        return LoadRead(
+            usage=np.array([total / 100, 0.0, 0.0, 0.0, 0.0]),
+            limit=np.full(5, 100.0),
+            traffic=np.array([total, total, total * 1_000, total * 1_000]),
+            bundles=bundles,
+            stats=stats,
+        )
+
+
+def states(world: World) -> dict[str, int]:
+    """How many bundles are in each state."""
+    found: dict[str, int] = defaultdict(int)
+    for row in world.newest():
+        found[str(row["state"])] += 1
+    return dict(found)
+
+
+def is_settled(world: World) -> bool:
+    """Whether every bundle is owned and open at its owner, and nowhere else."""
+    served = world.served()
+    return all(
+        row["state"] == State.OWNED.value
+        and list(served.get(str(row["bundle"]), {})) == [row["destination"]]
+        for row in world.newest()
+    )
+
+
+def gapless(world: World) -> bool:
+    """Whether each bundle's versions rise by one."""
+    last: dict[str, int] = {}
+    for row in world.events:
+        bundle, version = str(row["bundle"]), int(str(row["version_id"]))
+        if version != last.get(bundle, version - 1) + 1:
+            return False
+        last[bundle] = version
+    return True
