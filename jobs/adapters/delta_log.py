@@ -1,0 +1,129 @@
+"""Reads a Delta table's log commit by commit, on a local file system, without loading the table.
+
+Decides what a commit means to a follower: rows to add, or that the table must be loaded whole.
+Stands under `delta_follower`. Source: the Delta transaction protocol (actions commitInfo, metaData,
+protocol, add, remove); the key "ballast" in commitInfo is ours.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+_WRITER_KEY = "ballast"
+
+
+class CorruptLogError(ValueError):
+    """A file of the log that is not what the Delta protocol says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterCommit:
+    """What the job says of itself in each of its commits; now_ms is the batch's time."""
+
+    query_id: str
+    batch_id: int
+    now_ms: int
+    writer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One version of a table.
+
+    added: files with new rows, relative to the table's folder; those that a compaction wrote anew
+    are left out. needs_reload: rows were taken away, or the table's schema, properties or protocol
+    changed: adding rows is not enough. writer: None in commits that are not the job's.
+    """
+
+    version: int
+    added: tuple[str, ...]
+    needs_reload: bool
+    writer: WriterCommit | None
+
+
+def log_path(table: Path) -> Path:
+    """The folder of a table's log."""
+    return table / "_delta_log"
+
+
+def has_commit(table: Path, version: int) -> bool:
+    """Whether the log has a file for this version."""
+    return _commit_path(table, version).exists()
+
+
+def read_commit(table: Path, version: int) -> Commit | None:
+    """The commit of this version, None when there is no such file.
+
+    Raises CorruptLogError for a file that is no list of JSON actions.
+    """
+    try:
+        text = _commit_path(table, version).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return _commit_of(version, actions)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptLogError(
+            f"commit {version} of {table} is no list of Delta actions: {error!r}"
+        ) from error
+
+
+def checkpoint_version(table: Path) -> int:
+    """The version of the newest checkpoint, -1 without one (or with one that can't be read)."""
+    try:
+        hint = json.loads((log_path(table) / "_last_checkpoint").read_bytes())
+        return int(hint["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
+
+
+def last_writer_commit(table: Path, version: int, *, steps: int = 1000) -> WriterCommit | None:
+    """The job's newest commit at or before `version`, looked for in at most `steps` commits.
+
+    None when none of them is the job's, or the log does not reach so far back.
+    """
+    for earlier in range(version, max(-1, version - steps), -1):
+        commit = read_commit(table, earlier)
+        if commit is None or commit.writer is not None:
+            return commit and commit.writer
+    return None
+
+
+def _commit_path(table: Path, version: int) -> Path:
+    return log_path(table) / f"{version:020d}.json"
+
+
+def _commit_of(version: int, actions: list[Mapping[str, Any]]) -> Commit:
+    changing = [
+        (kind, action[kind])
+        for action in actions
+        for kind in ("add", "remove")
+        if kind in action and action[kind]["dataChange"]
+    ]
+    kinds = {kind for action in actions for kind in action}
+    added = [action for kind, action in changing if kind == "add"]
+    return Commit(
+        version=version,
+        added=tuple(unquote(action["path"]) for action in added),
+        needs_reload=bool(kinds & {"metaData", "protocol"})
+        or any(kind == "remove" for kind, _ in changing)
+        or any(action.get("deletionVector") for action in added),
+        writer=_writer_of(actions),
+    )
+
+
+def _writer_of(actions: list[Mapping[str, Any]]) -> WriterCommit | None:
+    said = next((a["commitInfo"].get(_WRITER_KEY) for a in actions if "commitInfo" in a), None)
+    if said is None:
+        return None
+    said = json.loads(said) if isinstance(said, str) else said
+    return WriterCommit(
+        query_id=str(said["query_id"]),
+        batch_id=int(said["batch_id"]),
+        now_ms=int(said["now_ms"]),
+        writer_epoch=int(said["writer_epoch"]),
+    )

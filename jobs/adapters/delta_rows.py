@@ -1,0 +1,132 @@
+"""Rows of the tables as the lookup's values.
+
+Decides which columns and rows a lookup reads. Stands between `delta_follower` and `lbcore.route`.
+Source: ours; `advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import parse_range
+from lbcore.ownership.records import State
+from lbcore.route.addresses import BrokerAddress, ListenerUrls
+from lbcore.route.bundles import BundleRoute
+
+_STATES = {state.value: state for state in State}
+ROUTE_COLUMNS = ("namespace", "bundle", "version_id", "state", "source", "destination")
+ORDER_COLUMNS = ("writer_epoch", "batch_id", "at_ms")
+_BROKER_COLUMNS = (
+    "broker",
+    "incarnation",
+    "state",
+    "web_service_url",
+    "web_service_url_tls",
+    "pulsar_service_url",
+    "pulsar_service_url_tls",
+    "advertised_listeners",
+)
+
+
+class CorruptRowError(ValueError):
+    """A row that no writer of ours writes."""
+
+
+def of_cluster(cluster: str) -> str:
+    """The SQL condition for the rows of one cluster."""
+    quoted = cluster.replace("'", "''")
+    return f"cluster = '{quoted}'"
+
+
+def scan(table: DeltaTable, columns: Iterable[str], condition: str) -> pa.Table:
+    """The rows of a table that meet the condition; files are skipped by their statistics."""
+    return pa.table(table.scan(columns=list(columns), predicate=condition).read_all())
+
+
+def read_file(path: Path, columns: Iterable[str], cluster: str) -> pa.Table:
+    """The rows of one cluster in one data file."""
+    rows = pq.read_table(path, columns=["cluster", *columns])
+    return rows.filter(pc.equal(rows["cluster"], cluster))
+
+
+def routes_of(rows: pa.Table) -> list[BundleRoute]:
+    """The records of rows with ROUTE_COLUMNS, in their order; raises CorruptRowError."""
+    ranges: dict[str, tuple[int, int]] = {}
+    columns = (_values(rows, name) for name in ROUTE_COLUMNS)
+    try:
+        return [_route(ranges, values) for values in zip(*columns, strict=True)]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptRowError(
+            f"a row of ownership_events or bundle_ownership is not what the job writes: {error!r}"
+        ) from error
+
+
+def brokers_of(table: DeltaTable, cluster: str) -> list[BrokerAddress]:
+    """The brokers of one cluster; raises CorruptRowError."""
+    rows = scan(table, _BROKER_COLUMNS, of_cluster(cluster))
+    return [_broker(row) for row in rows.to_pylist()]
+
+
+def hashes_of(table: DeltaTable, cluster: str) -> dict[str, HashFunction]:
+    """The existing namespaces of one cluster with their hash; raises CorruptRowError."""
+    rows = scan(table, ("namespace", "hash", "is_deleted"), of_cluster(cluster))
+    existing = [row for row in rows.to_pylist() if not row["is_deleted"]]
+    try:
+        return {row["namespace"]: HashFunction(row["hash"]) for row in existing}
+    except ValueError as error:
+        raise CorruptRowError(f"a row of namespaces has an unknown hash: {error}") from error
+
+
+def _values(rows: pa.Table, name: str) -> Iterator[Any]:
+    """A column's values; equal texts are one object, which keeps many records small."""
+    column = rows[name].combine_chunks()
+    if not pa.types.is_integer(column.type) and name != "bundle":
+        encoded = column.dictionary_encode()
+        words = encoded.dictionary.to_pylist()
+        return (words[index] for index in encoded.indices.to_pylist())
+    return iter(column.to_pylist())
+
+
+def _route(ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]) -> BundleRoute:
+    namespace, bundle, version_id, state, source, destination = values
+    if not bundle.startswith(f"{namespace}/"):
+        raise CorruptRowError(f"bundle {bundle} must be of its row's namespace {namespace}")
+    text = bundle[len(namespace) + 1 :]
+    if text not in ranges:
+        ranges[text] = parse_range(text)
+    lower, upper = ranges[text]
+    return BundleRoute(
+        bundle=bundle,
+        namespace=namespace,
+        lower=lower,
+        upper=upper,
+        state=_STATES[state],
+        version_id=version_id,
+        source=source,
+        destination=destination,
+    )
+
+
+def _broker(row: Mapping[str, Any]) -> BrokerAddress:
+    try:
+        listeners = {
+            name: ListenerUrls(
+                service_url=urls.get("brokerServiceUrl") or "",
+                service_url_tls=urls.get("brokerServiceUrlTls") or "",
+            )
+            for name, urls in json.loads(row["advertised_listeners"] or "{}").items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CorruptRowError(
+            f"advertised_listeners of broker {row['broker']} is no JSON object of listeners: "
+            f"{error!r}"
+        ) from error
+    texts = {name: row[name] for name in _BROKER_COLUMNS if name != "advertised_listeners"}
+    return BrokerAddress(**texts, listeners=listeners)
