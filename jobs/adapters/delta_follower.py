@@ -51,6 +51,7 @@ from lbcore.route.snapshot import Position, Snapshot, find_regressions
 logger = logging.getLogger(__name__)
 
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _OVERLAP_MS = 600_000
 _RELOAD_DELAY_MS = 500
 _RELOAD_DELAY_MAX_MS = 10_000
@@ -85,7 +86,7 @@ class View:
 
 @dataclass(slots=True, kw_only=True)
 class FollowCounts:
-    """What happened so far; read by the metrics."""
+    """What happened so far, and what is wrong at the moment ("" = nothing)."""
 
     reloads: Counter[ReloadReason] = field(default_factory=Counter)
     refused: Counter[Unsound] = field(default_factory=Counter)
@@ -108,30 +109,30 @@ class _Tables:
 
 def boot_ms() -> int:
     """Milliseconds since boot, suspension counted: what ages are measured with."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1_000_000
+    return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
 
 
 class DeltaFollower:
     """Keeps `view` current. One thread polls; any thread reads `view`, which is swapped whole.
 
-    tables: folder of the tables; may be empty or missing yet. on_change: called after each swap to
-    other content, in the polling thread.
+    tables: folder of the tables; may be empty or missing yet.
     """
 
-    def __init__(
-        self, tables: str | Path, cluster: str, *, on_change: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, tables: str | Path, cluster: str) -> None:
         self.view: View | None = None
         self.counts = FollowCounts()
         self._root = Path(tables)
         self._cluster = cluster
-        self._on_change = on_change
+        self._listeners: list[Callable[[], None]] = []
         self._tables: _Tables | None = None
         self._published_table_id = ""
         self._reload_reason: ReloadReason | None = ReloadReason.START
         self._reload_at_ms = 0
         self._reload_delay_ms = _RELOAD_DELAY_MS
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each swap to other content, in the polling thread."""
+        self._listeners.append(listener)
 
     def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
         """Poll until `stop` is set; nothing but `stop` ends it."""
@@ -155,6 +156,7 @@ class DeltaFollower:
         elif self.view is not None and self._is_published():
             view = self.view
             self.view = View(snapshot=view.snapshot, confirmed_ms=started_ms, writer=view.writer)
+            self.counts.last_error = ""
 
     def _advance(self, started_ms: int) -> bool:
         """Bring the candidate up to the tables; whether that changed it."""
@@ -177,6 +179,7 @@ class DeltaFollower:
         """Read all tables; False while they were never there."""
         if self.view is None and not self._exist():
             return False
+        self._reload_reason = reason
         started_ms = boot_ms()
         ownership = open_table(self._root, BUNDLE_OWNERSHIP.name)
         events = open_table(self._root, OWNERSHIP_EVENTS.name)
@@ -279,9 +282,12 @@ class DeltaFollower:
             return
         tables.is_checked = True
         self._published_table_id = tables.table_id
+        self._reload_reason = None
         self._reload_delay_ms = _RELOAD_DELAY_MS
+        self.counts.last_error = ""
         self.view = View(snapshot=tables.candidate, confirmed_ms=confirmed_ms, writer=tables.writer)
-        self._on_change()
+        for listener in self._listeners:
+            listener()
 
     def _find_unsound(self, tables: _Tables) -> dict[str, Unsound]:
         """What is wrong, by namespace or bundle.

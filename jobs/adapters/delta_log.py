@@ -88,8 +88,10 @@ def last_writer_commit(table: Path, version: int, *, steps: int = 1000) -> Write
     """
     for earlier in range(version, max(-1, version - steps), -1):
         commit = read_commit(table, earlier)
-        if commit is None or commit.writer is not None:
-            return commit and commit.writer
+        if commit is None:
+            return None
+        if commit.writer is not None:
+            return commit.writer
     return None
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from lbcore.model.hashing import HashFunction
-from lbcore.model.names import parse_range
+from lbcore.model.names import check_namespace, parse_range
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress, ListenerUrls
 from lbcore.route.bundles import BundleRoute
@@ -47,7 +47,8 @@ def of_cluster(cluster: str) -> str:
 
 def scan(table: DeltaTable, columns: Iterable[str], condition: str) -> pa.Table:
     """The rows of a table that meet the condition; files are skipped by their statistics."""
-    return pa.table(table.scan(columns=list(columns), predicate=condition).read_all())
+    rows = pa.table(table.scan(columns=list(columns), predicate=condition).read_all())
+    return rows.cast(pa.schema([_plain(column) for column in rows.schema]))
 
 
 def read_file(path: Path, columns: Iterable[str], cluster: str) -> pa.Table:
@@ -79,9 +80,14 @@ def hashes_of(table: DeltaTable, cluster: str) -> dict[str, HashFunction]:
     rows = scan(table, ("namespace", "hash", "is_deleted"), of_cluster(cluster))
     existing = [row for row in rows.to_pylist() if not row["is_deleted"]]
     try:
-        return {row["namespace"]: HashFunction(row["hash"]) for row in existing}
+        return {check_namespace(row["namespace"]): HashFunction(row["hash"]) for row in existing}
     except ValueError as error:
-        raise CorruptRowError(f"a row of namespaces has an unknown hash: {error}") from error
+        raise CorruptRowError(f"a row of namespaces is not what the job writes: {error}") from error
+
+
+def _plain(column: pa.Field) -> pa.Field:
+    """delta-rs gives views of texts, which pyarrow can't filter or encode yet."""
+    return column.with_type(pa.string()) if column.type == pa.string_view() else column
 
 
 def _values(rows: pa.Table, name: str) -> Iterator[Any]:
