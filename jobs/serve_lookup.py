@@ -120,7 +120,7 @@ def _server(app: LookupApp) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http="httptools",
-        loop="auto",
+        loop="auto",  # uvloop where there is one
         lifespan="on",
         log_config=None,
         access_log=False,
