@@ -20,8 +20,6 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 
-_COUNTS = frozenset(BUNDLE_COLUMNS) - frozenset(TRAFFIC)
-
 
 def read_bundle_load(message: Mapping[str, Any], context: Context) -> BundleLoad:
     """A message of bundle-load: parts are numbered from 0."""
@@ -64,4 +62,4 @@ def _read_table(
     items = fields.column(columns, "name", max_rows)
     names = fields.names(items, "name", context.limits.max_name_chars)
     by_name = {field: fields.column(columns, field, max_rows) for field in numbers}
-    return names, fields.table(by_name, len(names), _COUNTS)
+    return names, fields.table(by_name, len(names), fields.COUNT_COLUMNS)

@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.wire.messages import Floats, RejectReason
+from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, RejectReason
 from lbcore.wire.rules import MAX_COUNT, MAX_INT64, MAX_NUMBER
+
+COUNT_COLUMNS = frozenset(BUNDLE_COLUMNS) - frozenset(TRAFFIC)
+"""The columns of a table that hold whole numbers."""
 
 NAME_PATTERN = r"[^\s/~\x00-\x1f\x7f][^\s/\x00-\x1f\x7f]*"
 """Names of clusters and brokers: no blank, slash or control character, no leading tilde."""
