@@ -15,6 +15,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
+from lbcore.plan.pending import Arrival, Move
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
@@ -122,36 +123,13 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A decided move that reports don't wholly show yet.
-
-    percent: the points of each resource that go along, on the source's scale, five. traffic: the
-    bundle's, four. landed_ms: when the destination first was the owner, 0 = not yet.
-    source_seen_ms, destination_seen_ms: newest report counted; *_reports: reports since it landed.
-    ema_points: what the move took from the source's smoothed usage (1.0 = 100 %).
-    """
-
-    source: str
-    destination: str
-    decided_ms: int
-    percent: tuple[float, ...]
-    traffic: tuple[float, ...]
-    destination_scale: float = 1.0
-    ema_points: float = 0.0
-    landed_ms: int = 0
-    source_seen_ms: int = 0
-    destination_seen_ms: int = 0
-    source_reports: int = 0
-    destination_reports: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
     """What planning remembers from cycle to cycle; plain data, empty at the start.
 
     strategy: the one that `shed` and `transfer` belong to. judged: broker → (time of the report
-    that was judged last, when that was). moves: bundle → its move in the making. unloaded_ms:
-    bundle → when it was last shed, within the grace period.
+    that was judged last, when that was). moves: bundle → its move in the making; arrivals: what
+    was given to brokers from nobody. unloaded_ms: bundle → when it was last shed, within the grace
+    period.
     """
 
     strategy: str = ""
@@ -160,6 +138,7 @@ class PlanState:
     split: SplitState = EMPTY_STATE
     judged: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     moves: Mapping[str, Move] = field(default_factory=dict)
+    arrivals: tuple[Arrival, ...] = ()
     unloaded_ms: Mapping[str, int] = field(default_factory=dict)
 
     def to_row(self) -> dict[str, Any]:
@@ -171,7 +150,8 @@ class PlanState:
             "transfer": self.transfer.to_json(),
             "split": {name: _sorted(value) for name, value in self.split.to_row().items()},
             "judged": {name: list(self.judged[name]) for name in sorted(self.judged)},
-            "moves": {name: asdict(self.moves[name]) for name in sorted(self.moves)},
+            "moves": {name: self.moves[name].to_row() for name in sorted(self.moves)},
+            "arrivals": [arrival.to_row() for arrival in self.arrivals],
             "unloaded_ms": _sorted(self.unloaded_ms),
         }
 
@@ -186,14 +166,11 @@ class PlanState:
             transfer=TransferState.from_json(row["transfer"]),
             split=SplitState.from_row(row["split"]),
             judged={name: (report, at) for name, (report, at) in row["judged"].items()},
-            moves={name: _move(plain) for name, plain in row["moves"].items()},
+            moves={name: Move.from_row(plain) for name, plain in row["moves"].items()},
+            arrivals=tuple(Arrival.from_row(plain) for plain in row["arrivals"]),
             unloaded_ms=dict(row["unloaded_ms"]),
         )
 
 
 def _sorted(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in sorted(values)}
-
-
-def _move(plain: Mapping[str, Any]) -> Move:
-    return Move(**{**plain, "percent": tuple(plain["percent"]), "traffic": tuple(plain["traffic"])})

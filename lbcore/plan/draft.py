@@ -53,8 +53,9 @@ class Draft:
     reported: what came in. snapshot: the same with moves counted that reports don't show yet.
     usage: float64[n], weighted usage of `snapshot`'s brokers. is_due: bool[n], whose hits and
     averages may advance. is_eligible: bool[m], which bundles may be shed. may_take: bool[n], which
-    brokers may get bundles. selections: who shall give what. sheddings: their moves. assignments:
-    bundles without an owner. skipped: phase → why it decided nothing.
+    brokers may get bundles. rows: the rows of the bundles that the state names. selections: who
+    shall give what; sheddings: their moves. assignments: bundles without an owner. skipped: phase →
+    why it decided nothing.
     """
 
     reported: Snapshot
@@ -67,6 +68,7 @@ class Draft:
     is_due: Bools
     is_eligible: Bools
     may_take: Bools
+    rows: Mapping[str, int]
     selections: tuple[Selection, ...] = ()
     sheddings: Moves = field(default_factory=no_moves)
     assignments: Moves = field(default_factory=no_moves)

@@ -20,7 +20,8 @@ from lbcore.plan.decision import (
     Skip,
 )
 from lbcore.plan.draft import Draft
-from lbcore.plan.phases.adjust import move_of, shift_averages
+from lbcore.plan.pending import EmaShifts, arrivals_of, move_of
+from lbcore.plan.phases.adjust import shift_averages
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.snapshot import Snapshot
@@ -43,7 +44,16 @@ def opened(
         is_due=np.zeros(brokers, dtype=np.bool_),
         is_eligible=np.zeros(bundles, dtype=np.bool_),
         may_take=np.ones(brokers, dtype=np.bool_),
+        rows=_rows(snapshot, state),
     )
+
+
+def _rows(snapshot: Snapshot, state: PlanState) -> dict[str, int]:
+    """The rows of the bundles that the state names."""
+    wanted = {*state.moves, *state.unloaded_ms}
+    if not wanted:
+        return {}
+    return {name: row for row, name in enumerate(snapshot.bundles.names) if name in wanted}
 
 
 def _started(state: PlanState, strategy: str) -> PlanState:
@@ -67,23 +77,31 @@ def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
 
 def _remember(draft: Draft) -> PlanState:
     """The state with this plan's moves, which the next plans count until reports show them."""
-    moves = draft.sheddings
-    names = draft.snapshot.bundles.names
-    columns = (moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist())
+    moves, names, now_ms = draft.sheddings, draft.snapshot.bundles.names, draft.now_ms
     unloaded = dict(draft.state.unloaded_ms)
     planned = dict(draft.state.moves)
-    shifts: dict[str, float] = {}
-    for bundle, source, destination in zip(*columns, strict=True):
-        unloaded[names[bundle]] = draft.now_ms
-        if not draft.config.shedding.adjust_load:
-            continue
-        move = move_of(draft, bundle, source, destination)
-        planned[names[bundle]] = move
+    left = dict(draft.state.transfer.unloaded_brokers)
+    shifts: EmaShifts = {}
+    steps = zip(
+        moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist(), strict=True
+    )
+    for step in steps:
+        move = move_of(draft.snapshot, draft.usage, step, now_ms)
+        name = names[step[0]]
+        planned[name], unloaded[name], left[move.source] = move, now_ms, now_ms
         shifts[move.source] = shifts.get(move.source, 0.0) - move.ema_points
         taken = move.ema_points * move.destination_scale
         shifts[move.destination] = shifts.get(move.destination, 0.0) + taken
-    state = replace(draft.state, moves=planned, unloaded_ms=unloaded)
-    return shift_averages(state, shifts)
+    given = draft.assignments
+    arrived = arrivals_of(draft.snapshot, given.bundle, given.destination, now_ms)
+    state = replace(
+        draft.state,
+        moves=planned,
+        arrivals=(*draft.state.arrivals, *arrived),
+        unloaded_ms=unloaded,
+        transfer=replace(draft.state.transfer, unloaded_brokers=left),
+    )
+    return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state
 
 
 def _assignments(draft: Draft) -> list[Decision]:

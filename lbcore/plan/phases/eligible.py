@@ -5,6 +5,7 @@ assign phase. Source: Pulsar 4.0.8 LoadData's shedding view, the grace period of
 ModularLoadManagerImpl; draining and moves in flight are ours.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -42,13 +43,10 @@ def _forget_old(draft: Draft) -> Draft:
     return replace(draft, state=replace(draft.state, unloaded_ms=kept))
 
 
-def _named(draft: Draft, names: "dict[str, object] | object") -> Bools:
-    """Which bundles stand in a mapping by name; cheap when it is empty."""
-    bundles = draft.snapshot.bundles.names
-    if not names:
-        return np.zeros(len(bundles), dtype=np.bool_)
-    known = frozenset(names)  # type: ignore[call-overload]
-    return np.fromiter((name in known for name in bundles), dtype=np.bool_, count=len(bundles))
+def _named(draft: Draft, names: Collection[str]) -> Ints:
+    """The rows of bundles by name; those that are gone are left out."""
+    found = [draft.rows[name] for name in names if name in draft.rows]
+    return np.array(found, dtype=np.int64)
 
 
 def _in_excluded(draft: Draft) -> Bools:
