@@ -117,7 +117,7 @@ class Splitting:
     )
     averages: str = setting(
         SHORT_TERM,
-        doc="Which averages are held against the rate limits: short follow a hotspot in seconds, "
+        doc="Which averages are held against the rate limits: short follow a hotspot in minutes, "
         "long in hours.",
         choices=(SHORT_TERM, LONG_TERM),
         pulsar_default=LONG_TERM,
