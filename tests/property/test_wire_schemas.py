@@ -108,7 +108,20 @@ TEXTS = st.text(max_size=6) | st.sampled_from(
     ["", "a b", "~x", "x\n", "local", "east", "opened", "Owned", BUNDLES[0], BUNDLES[0] + "\n"]
 )
 NUMBERS = st.integers(-2, 3) | st.sampled_from(
-    [2**53, 2**53 + 1, 2**63 - 1, 2**63, 10**18, 10**18 + 1, 10**400, 1.0, 0.5, -0.5, 1e-10, 1e300]
+    [
+        2**53,
+        2**53 + 1,
+        2**63 - 1,
+        2**63,
+        10**18,
+        10**18 + 1_000,
+        10**400,
+        1.0,
+        0.5,
+        -0.5,
+        1e-10,
+        1e300,
+    ]
 )
 JUNK = st.recursive(
     st.none() | st.booleans() | NUMBERS | TEXTS | RANGES.map(lambda text: f"acme/orders/{text}"),
@@ -177,6 +190,32 @@ def agree(kind: str, fields: Any) -> None:
         assert not isinstance(answer, Rejected) or is_beyond_a_schema(answer, fields), answer.detail
     else:
         assert isinstance(answer, Rejected), (fields, answer)
+
+
+LIMITS = Wire()
+BOUNDARY_VALUES: list[Any] = [
+    *(None, True, False, [], {}, [[]], {"a": 1}),
+    *(-1, 0, 1, 2, 3, 0.5, -0.5, 1.0, 1e-10, 1e-9, 1e300, 10**400),
+    *(limit + step for limit in (1_000, 86_400_000, 10**6, 2**53) for step in (0, 1)),
+    *(2**63 - 1, 2**63, 10**18, 10**18 + 1_000),  # a double's neighbours there are 128 apart
+    *("", "a", "~a", "a/b", "a b", "a\n", "\x7f", "ü", "local", "east", "opened", "Owned", "shed"),
+    *("x" * (size + step) for size in (512, 4_096) for step in (0, 1)),
+    *(BUNDLES[0], BUNDLES[0] + "\n", BUNDLES[0].upper(), "a/b/0x0_0x1", "a/0x00000000_0xffffffff"),
+    "a/b/c/0x00000000_0xffffffff",
+    *([BUNDLES[0]] * count for count in (1, 2)),
+    *([1] * count for count in (1, 2, LIMITS.max_bundles_per_message + 1)),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_schema_and_parser_agree_on_every_boundary_value_in_every_place(kind: str) -> None:
+    fields = written(kind)[2]
+    for container, name in places(fields):
+        good = container[name]
+        for value in BOUNDARY_VALUES:
+            container[name] = value
+            agree(kind, fields)
+        container[name] = good
 
 
 @settings(max_examples=1_500)
