@@ -1,0 +1,95 @@
+"""What the streaming job says of its batches, folded into what a run shows and sums up.
+
+Decides nothing; the lines are made by the job's sink, one a batch and cluster. Source: ours.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_MOVES_SHOWN = 50
+_REPORT_VERDICTS = ("accepted", "late", "duplicate", "rejected")
+_DECISION = "decision:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMove:
+    """A bundle on its way to another broker, and why."""
+
+    at_ms: int
+    bundle: str
+    source: str
+    destination: str
+    cause: str
+
+
+@dataclass(slots=True)
+class JobLog:
+    """The batches so far.
+
+    durations_ms: of every batch, from its rows to its records in Kafka; cycle_durations_ms: of
+    those in which a decision cycle ran. decisions: "kind:reason" → count. reports: verdict → count
+    of messages. brokers: as the newest batch sees them.
+    """
+
+    batches: int = 0
+    starts: int = 0
+    durations_ms: list[int] = field(default_factory=list)
+    cycle_durations_ms: list[int] = field(default_factory=list)
+    decisions: Counter[str] = field(default_factory=Counter)
+    reports: Counter[str] = field(default_factory=Counter)
+    brokers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    bundles: Mapping[str, int] = field(default_factory=dict)
+    in_flight: int = 0
+    now_ms: int = 0
+    moves: int = 0
+    recent_moves: deque[ShownMove] = field(default_factory=lambda: deque(maxlen=_MOVES_SHOWN))
+    _cycle: int = -1
+    _batch_id: int = -1
+
+    def fold(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Take new lines in, in their order."""
+        for line in lines:
+            if line.get("event") == "start":
+                self.starts += 1
+            elif "batch_id" in line:
+                self._fold_batch(line)
+
+    def reports_by_verdict(self) -> dict[str, int]:
+        """Every verdict with its count, also those that are zero."""
+        return {verdict: self.reports[verdict] for verdict in _REPORT_VERDICTS}
+
+    def _fold_batch(self, line: Mapping[str, Any]) -> None:
+        duration_ms = int(line["duration_ms"])
+        if line["batch_id"] != self._batch_id:  # one line a cluster, one duration a batch
+            self.batches += 1
+            self.durations_ms.append(duration_ms)
+        self._batch_id = line["batch_id"]
+        self.now_ms = line["now_ms"]
+        if line["cycle"] != self._cycle:
+            self._cycle = line["cycle"]
+            self.cycle_durations_ms.append(duration_ms)
+        self._count(line["counts"])
+        self.brokers, self.bundles = line["brokers"], line["bundles"]
+        self.in_flight = line["in_flight"]
+        self._add_moves(line)
+
+    def _count(self, counts: Mapping[str, int]) -> None:
+        for name, count in counts.items():
+            if name.startswith(_DECISION):
+                self.decisions[name.removeprefix(_DECISION)] += count
+            elif name in _REPORT_VERDICTS:
+                self.reports[name] += count
+
+    def _add_moves(self, line: Mapping[str, Any]) -> None:
+        self.moves += len(line["moves"])
+        for move in line["moves"][-_MOVES_SHOWN:]:
+            shown = ShownMove(
+                at_ms=line["now_ms"],
+                bundle=move["bundle"],
+                source=move["from"],
+                destination=move["to"],
+                cause=move["cause"],
+            )
+            self.recent_moves.append(shown)

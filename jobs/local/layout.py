@@ -1,0 +1,137 @@
+"""Where a local run keeps its state, and what it must remember from one run to the next.
+
+Decides that brokers, namespaces and bundles stay as the first run with this state made them.
+Source: ours.
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from jobs.adapters.preflight import check_port, free_ports
+from jobs.console import CommandError, MisuseError
+
+LOOKUP_PORT = 8080
+CLUSTER = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large the cluster is. bundles: of all namespaces together, as they are created."""
+
+    brokers: int = 6
+    namespaces: int = 2
+    bundles: int = 60
+
+    def bundles_of(self, index: int) -> int:
+        """The bundles of one namespace: as even as it gets, the first ones have one more."""
+        share, rest = divmod(self.bundles, self.namespaces)
+        return share + (index < rest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The folder of one local run and what lies where in it."""
+
+    root: Path
+
+    @property
+    def kafka(self) -> Path:
+        """The embedded Kafka."""
+        return self.root / "kafka"
+
+    @property
+    def tables(self) -> Path:
+        """The Delta tables."""
+        return self.root / "tables"
+
+    @property
+    def job(self) -> Path:
+        """The streaming job's checkpoints and lock."""
+        return self.root / "job"
+
+    @property
+    def logs(self) -> Path:
+        """One log a process, and the job's line a batch."""
+        return self.root / "logs"
+
+    @property
+    def batches(self) -> Path:
+        """The job's line a batch."""
+        return self.logs / "batches.jsonl"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder; CommandError when another run has it."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / "run.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CommandError(
+                    f"another run is using {self.root}",
+                    why="it holds the folder's lock",
+                    next_step="end that run (Ctrl-C in its terminal), or give --state-dir another",
+                ) from None
+            yield
+
+    def lookup_port(self, wanted: int | None) -> int:
+        """The lookup service's port: the wanted one, else the one of the last run, else a new one.
+
+        Raises CommandError when the wanted one is taken.
+        """
+        path = self.root / "lookup-port.json"
+        if wanted is None:
+            wanted = json.loads(path.read_text()) if path.exists() else _free_lookup_port()
+        check_port(wanted, "the lookup service")
+        path.write_text(json.dumps(wanted))
+        return wanted
+
+    def settle_size(self, wanted: Mapping[str, int | None]) -> Size:
+        """The size of the first run with this folder, or the wanted one if this is the first.
+
+        wanted: field of Size → number, None = whatever it is. Raises MisuseError for a number that
+        the folder's state contradicts. Brokers may be added and taken away at each start.
+        """
+        path = self.root / "size.json"
+        asked = {name: number for name, number in wanted.items() if number is not None}
+        known = json.loads(path.read_text()) if path.exists() else {}
+        for name in ("namespaces", "bundles"):
+            if name in known and asked.get(name, known[name]) != known[name]:
+                raise MisuseError(
+                    f"{self.root} holds a run with {known[name]} {name}, not {asked[name]}",
+                    why="a run goes on with the tables of the one before",
+                    next_step="leave the option out, give --state-dir another folder, or start "
+                    "afresh with `make clean`",
+                )
+        size = Size(**{**known, **asked})
+        check_size(size)
+        self.root.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(size)))
+        return size
+
+
+def check_size(size: Size) -> None:
+    """Raise MisuseError for a cluster that can't be."""
+    wrong = ""
+    if size.brokers < 1:
+        wrong = f"brokers must be at least 1, got {size.brokers}"
+    elif size.namespaces < 2:  # noqa: PLR2004 (one for each hash function)
+        wrong = f"namespaces must be at least 2, got {size.namespaces}"
+    elif size.bundles < size.namespaces:
+        wrong = f"bundles must be at least one a namespace, got {size.bundles}"
+    if wrong:
+        raise MisuseError(
+            "such a cluster can't be made", why=wrong, next_step="correct the option and try again"
+        )
+
+
+def _free_lookup_port() -> int:
+    try:
+        check_port(LOOKUP_PORT, "the lookup service")
+    except CommandError:
+        return free_ports(1)[0]
+    return LOOKUP_PORT

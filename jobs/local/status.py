@@ -1,0 +1,88 @@
+"""One moment of a local run as a value: what the live view draws and the headless line says.
+
+Decides only which numbers are shown; how each is defined stands in `lbcore.sim.summary`.
+Source: ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jobs.adapters.prober import ProbeCounts
+from jobs.local.job_log import JobLog, ShownMove
+from lbcore.sim.summary import LoadSample, imbalance, percentile
+
+_RECENT_BATCHES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRow:
+    """One broker. msg_rate: true load, messages in + out a second; score: as the job sees it."""
+
+    name: str
+    state: str
+    msg_rate: float
+    bundles: int
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """One moment of a run; times in ms, imbalance = max / mean of the true load."""
+
+    elapsed_ms: int
+    phase: str
+    brokers: tuple[BrokerRow, ...]
+    imbalance: float | None
+    bundles_open: int
+    bundles: int
+    in_flight: int
+    batches: int
+    cycle_p50_ms: float | None
+    cycle_p95_ms: float | None
+    moves: int
+    recent_moves: tuple[ShownMove, ...]
+    lookups: ProbeCounts | None
+    restarts: Mapping[str, int]
+    events: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The headless line: everything but the list of recent moves, of which it has the last."""
+        fields = asdict(self)
+        shown = fields.pop("recent_moves")
+        return {**fields, "last_move": shown[-1] if shown else None}
+
+
+def broker_rows(
+    sample: LoadSample | None, open_bundles: Mapping[str, int], job: JobLog
+) -> tuple[BrokerRow, ...]:
+    """The brokers that the fleet or the job knows, by name; a dead one's true load is 0."""
+    loads = sample.broker_loads if sample else {}
+    return tuple(
+        BrokerRow(
+            name=name,
+            state=str(job.brokers.get(name, {}).get("state", "unknown"))
+            if name in loads
+            else "dead",
+            msg_rate=loads.get(name, 0.0),
+            bundles=open_bundles.get(name, 0),
+            score=job.brokers[name]["score"] if name in job.brokers else None,
+        )
+        for name in sorted({*loads, *job.brokers}, key=broker_order)
+    )
+
+
+def broker_order(name: str) -> tuple[str, int, str]:
+    """Sorts broker-2 before broker-10."""
+    stem, _, number = name.rpartition("-")
+    return (stem, int(number), "") if number.isdigit() else (name, -1, name)
+
+
+def imbalance_of(sample: LoadSample | None) -> float | None:
+    """Largest over mean of the live brokers' true load; None before there is any."""
+    return imbalance(sample.broker_loads.values()) if sample else None
+
+
+def recent_percentile(durations_ms: Sequence[int], percent: float) -> float | None:
+    """The percentile over the newest 60."""
+    return percentile(durations_ms[-_RECENT_BATCHES:], percent)
