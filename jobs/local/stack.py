@@ -1,0 +1,112 @@
+"""The processes of a local run: what each is, how it is started, when it is ready.
+
+Decides which process is told what, and the order in which they end (what uses Kafka before Kafka).
+Keeping them alive is `jobs.adapters.processes`. Source: ours.
+"""
+
+import dataclasses
+import http.client
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.adapters.embedded_kafka import EmbeddedKafka
+from jobs.adapters.processes import ProcessSpec
+from jobs.adapters.progress import last_words
+from jobs.console import CommandError
+from jobs.local.layout import CLUSTER, Layout
+
+ROOT = Path(__file__).resolve().parents[2]
+_KAFKA_GRACE_MS = 3_000
+_GRACE_MS = 4_000
+_ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """What every process of the run must know. config: words for --config and --set."""
+
+    layout: Layout
+    bootstrap: str
+    lookup_port: int
+    config: tuple[str, ...] = ()
+
+    @property
+    def lookup_url(self) -> str:
+        """Where topics are looked up."""
+        return f"http://127.0.0.1:{self.lookup_port}"
+
+
+def kafka_spec(kafka: EmbeddedKafka) -> ProcessSpec:
+    """The embedded Kafka, ended last and within 3 s; what it had not written it recovers."""
+    return dataclasses.replace(kafka.spec(), grace_ms=_KAFKA_GRACE_MS)
+
+
+def job_spec(wiring: Wiring) -> ProcessSpec:
+    """The streaming job."""
+    layout = wiring.layout
+    words = [
+        *("--bootstrap", wiring.bootstrap),
+        *("--state-dir", str(layout.job)),
+        *("--tables", str(layout.tables)),
+        *("--log", str(layout.batches)),
+        *wiring.config,
+    ]
+    return _python("balance_cluster", layout, words)
+
+
+def lookup_spec(wiring: Wiring) -> ProcessSpec:
+    """The lookup service; ready when it answers, be it that it has no tables yet."""
+    words = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
+    words += ["--port", str(wiring.lookup_port)]
+    return _python(
+        "serve_lookup",
+        wiring.layout,
+        words,
+        is_ready=lambda: answers_http(wiring.lookup_port, "/health"),
+    )
+
+
+def ensure_topics(wiring: Wiring) -> None:
+    """Make or check the wire's topics; raises CommandError with what the verb said."""
+    command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
+    ended = subprocess.run(  # noqa: S603 (our own verb)
+        [*command, "--bootstrap", wiring.bootstrap, *wiring.config],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode:
+        raise CommandError(
+            "the topics could not be made",
+            why=last_words(ended.stdout + ended.stderr),
+            next_step=f"read {wiring.layout.kafka / 'logs'}, then run the same command again",
+        )
+
+
+def answers_http(port: int, path: str) -> bool:
+    """Whether something on this loopback port answers HTTP within 1 s, with whatever status."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status > 0
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _python(
+    name: str, layout: Layout, words: Sequence[str], is_ready: Callable[[], bool] | None = None
+) -> ProcessSpec:
+    return ProcessSpec(
+        name=name,
+        command=(sys.executable, "-m", f"jobs.{name}", *words),
+        log_path=layout.logs / f"{name}.log",
+        environment=_ENVIRONMENT,
+        is_ready=is_ready,
+        grace_ms=_GRACE_MS,
+    )

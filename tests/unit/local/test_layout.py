@@ -1,0 +1,78 @@
+"""What a local run's folder remembers from one run to the next."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from jobs.console import CommandError, MisuseError
+from jobs.local.layout import Layout, Size, check_size
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """A folder that no run has used."""
+    return Layout(root=tmp_path / "run")
+
+
+def test_size_of_first_run_is_kept_for_the_second(layout: Layout) -> None:
+    first = layout.settle_size({"brokers": 10, "namespaces": None, "bundles": 1000})
+    assert first == Size(brokers=10, namespaces=2, bundles=1000)
+    assert layout.settle_size({"brokers": None, "namespaces": None, "bundles": None}) == first
+
+
+def test_size_brokers_may_change_between_runs(layout: Layout) -> None:
+    layout.settle_size({"brokers": 10})
+    assert layout.settle_size({"brokers": 12}).brokers == 12
+    assert layout.settle_size({}).brokers == 12
+
+
+def test_size_other_bundles_than_before_are_misuse(layout: Layout) -> None:
+    layout.settle_size({"bundles": 100})
+    with pytest.raises(MisuseError) as caught:
+        layout.settle_size({"bundles": 200})
+    assert "100 bundles" in caught.value.what
+    assert "make clean" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        Size(brokers=0),
+        Size(namespaces=1),
+        Size(namespaces=5, bundles=4),
+    ],
+)
+def test_size_that_can_not_be_is_misuse(size: Size) -> None:
+    with pytest.raises(MisuseError):
+        check_size(size)
+
+
+def test_size_bundles_are_divided_evenly_and_wholly() -> None:
+    size = Size(namespaces=3, bundles=11)
+    assert [size.bundles_of(index) for index in range(3)] == [4, 4, 3]
+
+
+def test_layout_second_run_in_the_folder_is_refused(layout: Layout) -> None:
+    with layout.alone():
+        with pytest.raises(CommandError) as caught, layout.alone():
+            pass
+        assert "another run" in caught.value.what
+    with layout.alone():
+        pass
+
+
+def test_lookup_port_once_chosen_is_kept(layout: Layout) -> None:
+    layout.root.mkdir()
+    port = layout.lookup_port(None)
+    assert layout.lookup_port(None) == port
+
+
+def test_lookup_port_taken_is_an_error_that_names_it(layout: Layout) -> None:
+    layout.root.mkdir()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(CommandError) as caught:
+            layout.lookup_port(other.getsockname()[1])
+    assert "lookup service" in caught.value.what

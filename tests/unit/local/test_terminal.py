@@ -1,0 +1,86 @@
+"""The live view: what a person reads in it."""
+
+from rich.console import Console
+
+from jobs.adapters.prober import ProbeCounts
+from jobs.local.job_log import ShownMove
+from jobs.local.status import BrokerRow, Status, broker_order
+from jobs.local.terminal import render, sparkline
+
+_MOVE = ShownMove(
+    at_ms=1, bundle="t/n/0x00000000_0x40000000", source="broker-1", destination="", cause="shed"
+)
+
+
+def _status() -> Status:
+    return Status(
+        elapsed_ms=65_000,
+        phase="running",
+        brokers=(
+            BrokerRow(name="broker-1", state="active", msg_rate=2_000.0, bundles=7, score=0.52),
+            BrokerRow(name="broker-2", state="dead", msg_rate=0.0, bundles=0, score=None),
+        ),
+        imbalance=1.25,
+        bundles_open=7,
+        bundles=8,
+        in_flight=1,
+        batches=60,
+        cycle_p50_ms=812.0,
+        cycle_p95_ms=None,
+        moves=3,
+        recent_moves=(_MOVE,),
+        lookups=ProbeCounts(sent=100, right=95, wrong=0, unavailable=4, failed=1, pending=0),
+        restarts={"balance_cluster": 1, "kafka": 0},
+        events=("01:00 balance_cluster died (code 137)",),
+    )
+
+
+def _drawn(status: Status) -> list[str]:
+    console = Console(width=100, record=True, file=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(render(status, [1.0, 1.25], ["curl http://127.0.0.1:8080/health"]))
+    return capture.get().splitlines()
+
+
+def test_view_shows_each_broker_with_state_load_and_bundles() -> None:
+    lines = [line.split() for line in _drawn(_status()) if line.startswith("broker-")]
+    assert lines[0][:3] == ["broker-1", "active", "2,000"]
+    assert lines[0][-2:] == ["7", "52%"]
+    assert lines[1] == ["broker-2", "dead", "0", "0"]
+
+
+def test_view_says_imbalance_moves_with_cause_and_lookups() -> None:
+    text = "\n".join(_drawn(_status()))
+    assert "01:05  running" in text
+    assert "bundles open 7/8" in text
+    assert "imbalance 1.25" in text
+    assert "broker-1 → (nobody)" in text
+    assert "shed" in text
+    assert "95 right, 0 wrong, 4 told to wait, 1 failed" in text
+
+
+def test_view_says_what_was_restarted_and_what_to_try() -> None:
+    text = "\n".join(_drawn(_status()))
+    assert "restarted: balance_cluster × 1" in text
+    assert "kafka × 0" not in text
+    assert "died (code 137)" in text
+    assert "curl http://127.0.0.1:8080/health" in text
+
+
+def test_headless_line_has_everything_but_older_moves() -> None:
+    line = _status().to_json()
+    assert line["last_move"]["cause"] == "shed"
+    assert "recent_moves" not in line
+    assert line["brokers"][0]["name"] == "broker-1"
+    assert line["lookups"]["right"] == 95
+
+
+def test_sparkline_spans_from_even_to_the_largest() -> None:
+    assert sparkline([1.0, 1.25, 2.0], 10) == "▁▃█"
+    assert sparkline([None, 1.0], 10) == "▁▁"
+    assert sparkline([1.0] * 50, 10) == "▁" * 10
+
+
+def test_broker_order_is_by_number_not_by_letter() -> None:
+    names = ["broker-10", "broker-2", "other", "broker-1"]
+    assert sorted(names, key=broker_order) == ["broker-1", "broker-2", "broker-10", "other"]
