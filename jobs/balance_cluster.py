@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from pyspark.sql import SparkSession
 
 from jobs.adapters.batch_sink import BatchSink, Identity
 from jobs.adapters.checkpoint import (
@@ -71,6 +72,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
     parser.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
     parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
+    parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
     parser.add_argument("--master", default="local[2,4]", help="Spark master")
     return parser
 
@@ -88,27 +90,13 @@ def _run(args: argparse.Namespace, config: Config, passed: Callable[[str], None]
         checkpoint="",
     )
     resumption = choose_checkpoint(args.state_dir, present, writer.epoch)
-    last = writer.last_commit()
     log = _logger(args.log)
-    log(
-        {
-            "event": "start",
-            "writer_epoch": writer.epoch,
-            "rebuilt_because": resumption.reason,
-            "code_version": present.code_version,
-            "config_version": present.config_version,
-        }
-    )
+    log({"event": "start", "writer_epoch": writer.epoch, "rebuilt_because": resumption.reason})
     with ExitStack() as cleanup:
         publisher = OwnershipPublisher(
             address.topic_name(Topic.OWNERSHIP), **address.client_options("balance_cluster")
         )
         cleanup.callback(publisher.close)
-        os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
-        session = spark_session(
-            jar_paths("spark"), master=args.master, local_dir=args.state_dir / "spark"
-        )
-        cleanup.callback(session.stop)
         sink = BatchSink(
             writer=writer,
             publisher=publisher,
@@ -120,23 +108,37 @@ def _run(args: argparse.Namespace, config: Config, passed: Callable[[str], None]
             heartbeat_ms=config.pipeline.heartbeat_commit_ms,
             log=log,
             passed=passed,
-            ends=dict(last["offsets"]) if last else {},
         )
-        query = start_query(
-            session,
-            config,
-            Beginning(
-                kafka={"kafka.bootstrap.servers": args.bootstrap},
-                checkpoint=resumption.checkpoint,
-                starting_offsets=starting_offsets(last, _partitions(address)),
-                states=list(_states(config, writer)) if resumption.is_rebuilt else [],
-            ),
-            _named_once(sink, resumption),
-        )
+        session = _session(args)
+        cleanup.callback(session.stop)
+        beginning = _beginning(args, config, writer, resumption)
+        query = start_query(session, config, beginning, _named_once(sink, resumption))
         ticker = _ticker(config, address)
         cleanup.callback(ticker.stop)
         ticker.start()
         return _wait(query, stop)
+
+
+def _session(args: argparse.Namespace) -> SparkSession:
+    os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
+    return spark_session(
+        jar_paths("spark"),
+        master=args.master,
+        local_dir=args.state_dir / "spark",
+        settings=dict(pair.split("=", 1) for pair in args.spark),
+    )
+
+
+def _beginning(
+    args: argparse.Namespace, config: Config, writer: TableWriter, resumption: Resumption
+) -> Beginning:
+    address = KafkaAddress(bootstrap=args.bootstrap, topic_prefix=config.pipeline.topic_prefix)
+    return Beginning(
+        kafka={"kafka.bootstrap.servers": args.bootstrap},
+        checkpoint=resumption.checkpoint,
+        starting_offsets=starting_offsets(writer.last_commit(), _partitions(address)),
+        states=list(_states(config, writer)) if resumption.is_rebuilt else [],
+    )
 
 
 def _named_once(sink: BatchSink, resumption: Resumption) -> Callable[[Any, int], None]:

@@ -71,9 +71,9 @@ class Identity:
 class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
 
-    about: who writes. ends: the end offsets of the last commit, carried on. heartbeat_ms: with
-    nothing to write, ownership_events gets an empty commit this often. passed: called with the
-    name of each point of a batch that was reached. log: takes the batch's canonical line.
+    ends: what has been read, topic → partition → next offset; the last commit's, carried on.
+    heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
+    called with the name of each point of a batch that was reached. log: takes the batch's line.
     """
 
     writer: TableWriter
@@ -111,9 +111,12 @@ class BatchSink:
             "kafka_ms": _ms(sent - committed),
         }
         self._log(batch_id, reports, {"parts": parts, "records": len(records), **written})
+        self.passed("batch_ended")
 
     def use_query(self, query_id: str) -> None:
-        """Name the checkpoint that batch ids belong to."""
+        """Name the checkpoint that batch ids belong to, and go on from the last commit's ends."""
+        last = self.writer.last_commit()
+        self.ends = {t: dict(e) for t, e in last["offsets"].items()} if last else {}
         self.identity = replace(self.identity, query_id=query_id)
         self.writer.use_query(query_id)
 

@@ -33,9 +33,11 @@ _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_SCHEMA = "cluster string, name string, blob binary"
 
 
-def spark_session(jars: Sequence[Path], *, master: str, local_dir: Path) -> SparkSession:
-    """A session for the query. local_dir: where Spark keeps what it can lose."""
-    settings = {
+def spark_session(
+    jars: Sequence[Path], *, master: str, local_dir: Path, settings: Mapping[str, str]
+) -> SparkSession:
+    """A session for the query. local_dir: where Spark keeps what it can lose; settings win."""
+    ours = {
         "spark.master": master,
         "spark.app.name": "ballast balance_cluster",
         "spark.jars": ",".join(map(str, jars)),
@@ -62,7 +64,7 @@ def spark_session(jars: Sequence[Path], *, master: str, local_dir: Path) -> Spar
     # Spark's own setting of this name does not reach the workers that declare the state
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder
-    for name, value in settings.items():
+    for name, value in {**ours, **settings}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

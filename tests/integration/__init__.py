@@ -1,0 +1,1 @@
+"""Tests on the real Kafka, Spark, Delta and HTTP."""
