@@ -1,0 +1,147 @@
+"""BrokerScorer: what is accepted, late, repeated, rejected; how parts become a report."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lbcore.config.tree import Config
+from lbcore.machines.group_update import TICK, GroupUpdate
+from lbcore.machines.scorer import RawMessage, ScorerState
+from lbcore.machines.scoring import make_scorer
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import (
+    BrokerLoad,
+    BundleLoad,
+    Envelope,
+    Heartbeat,
+    Message,
+    Position,
+    RejectReason,
+    Tick,
+    Topic,
+)
+
+SCORER = make_scorer(Config(), cluster="local", group=0, loads=json.loads)
+BUNDLES = ("t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff")
+
+
+def envelope(seq: int, incarnation: str = "one", broker: str = "b") -> Envelope:
+    return Envelope(
+        cluster="local", broker=broker, incarnation=incarnation, seq=seq, reported_at_ms=0
+    )
+
+
+def load(seq: int, cpu: float, incarnation: str = "one") -> BrokerLoad:
+    return BrokerLoad(
+        envelope=envelope(seq, incarnation),
+        usage=np.array([cpu, 0.0, 0.0, 0.0, 0.0]),
+        limit=np.full(5, 100.0),
+        traffic=np.array([1.0, 2.0, 3.0, 4.0]),
+    )
+
+
+def part(seq: int, number: int, parts: int) -> BundleLoad:
+    stats = np.arange(8, dtype=np.float64)[np.newaxis] + number
+    return BundleLoad(
+        envelope=envelope(seq), part=number, parts=parts, names=(BUNDLES[number],), stats=stats
+    )
+
+
+def raw(message: Message, offset: int) -> RawMessage:
+    topic, key, value = format_message(message)
+    at = Position(topic=topic.value, partition=0, offset=offset, timestamp_ms=1_000 + offset)
+    return RawMessage(position=at, key=key, value=value)
+
+
+def take(
+    messages: Sequence[Message], state: ScorerState | None = None, first: int = 0
+) -> tuple[ScorerState | None, GroupUpdate]:
+    events = [raw(message, first + i) for i, message in enumerate(messages)]
+    step = SCORER.step(state, events, 0)
+    return step.state, step.effects[0]
+
+
+def test_load_smoothed_over_two_reports_is_pulsars_average() -> None:
+    _, update = take([load(1, 50.0), load(2, 100.0)])
+    assert update.loads[0].weighted_max_ema == 0.5 * 0.9 + (1 - 0.9) * 1.0
+    assert update.counts == {"accepted": 2}
+
+
+def test_report_with_a_seen_seq_is_a_duplicate_and_changes_nothing() -> None:
+    _, update = take([load(1, 50.0), load(1, 100.0)])
+    assert update.counts == {"accepted": 1, "duplicate": 1}
+    assert update.loads[0].weighted_max_ema == 0.5
+
+
+def test_report_with_a_lower_seq_is_late() -> None:
+    _, update = take([load(5, 50.0), load(4, 100.0)])
+    assert update.counts == {"accepted": 1, "late": 1}
+
+
+def test_report_of_a_superseded_incarnation_is_late_and_no_sign_of_life() -> None:
+    messages = [load(9, 50.0, "one"), load(1, 60.0, "two"), load(10, 70.0, "one")]
+    _, update = take(messages)
+    assert update.incarnations == ("two",)
+    assert update.counts == {"accepted": 2, "late": 1}
+    assert len(update.arrivals.offset) == 2
+
+
+def test_new_incarnation_begins_with_a_fresh_average() -> None:
+    _, update = take([load(9, 50.0, "one"), load(1, 100.0, "two")])
+    assert update.loads[0].weighted_max_ema == 1.0
+
+
+def test_heartbeat_and_tick_arrive_in_the_order_of_the_log() -> None:
+    _, update = take([Heartbeat(envelope=envelope(1)), Tick(cluster="local", number=1)])
+    assert update.brokers == ("b",)
+    assert update.arrivals.broker.tolist() == [0, TICK]
+    assert update.arrivals.timestamp_ms.tolist() == [1_000, 1_001]
+
+
+def test_events_in_another_order_give_the_same_update() -> None:
+    events = [raw(load(i, 10.0 * i), i) for i in range(1, 5)]
+    there = SCORER.step(None, events, 0)
+    back = SCORER.step(None, events[::-1], 0)
+    assert SCORER.pack(there.state) == SCORER.pack(back.state)  # type: ignore[arg-type]
+
+
+def test_bundle_report_counts_when_all_its_parts_are_in() -> None:
+    state, first = take([part(1, 0, 2)])
+    assert first.bundles == ()
+    _, second = take([part(1, 1, 2)], state, first=1)
+    assert list(second.bundles[0].names) == list(BUNDLES)
+    assert second.bundles[0].stats[:, 0].tolist() == [0.0, 1.0]
+
+
+def test_parts_that_wait_survive_packing() -> None:
+    state, _ = take([part(1, 0, 2)])
+    assert state is not None
+    _, update = take([part(1, 1, 2)], SCORER.unpack(SCORER.pack(state)), first=1)
+    assert len(update.bundles[0].names) == 2
+
+
+def test_part_whose_fellow_never_comes_is_rejected_with_its_bytes() -> None:
+    messages = [part(1, 0, 2), part(2, 0, 2), part(2, 1, 2)]
+    _, update = take(messages)
+    (rejected,) = update.rejected
+    assert rejected.rejected.reason is RejectReason.MISSING_PART
+    assert rejected.rejected.raw == raw(messages[0], 0).value
+    assert rejected.position.offset == 0
+    assert len(update.bundles) == 1
+
+
+def test_part_that_comes_twice_is_a_duplicate() -> None:
+    _, update = take([part(1, 0, 2), part(1, 0, 2), part(1, 1, 2), part(1, 1, 2)])
+    assert update.counts == {"accepted": 2, "duplicate": 2}
+    assert len(update.bundles) == 1
+
+
+def test_bytes_that_are_no_message_are_rejected_where_they_stand() -> None:
+    at = Position(topic=Topic.BROKER_LOAD.value, partition=2, offset=7, timestamp_ms=5)
+    event = RawMessage(position=at, key=b"local/b", value=b"\xff{")
+    update: Any = SCORER.step(None, [event], 0).effects[0]
+    (rejected,) = update.rejected
+    assert (rejected.position, rejected.rejected.raw) == (at, b"\xff{")
+    assert update.ends == {"broker-load": {2: 8}}
