@@ -121,6 +121,11 @@ class LookupClient:
         """How old answers are at this moment; raises NotReadyError."""
         return _freshness(self._view())
 
+    @property
+    def last_error(self) -> str:
+        """Why the tables can't be followed at the moment, "" when they can."""
+        return self._follower.counts.last_error
+
     def lookup(self, topic: str, listener: str = "") -> LookupResult:
         """What a client that asks for the topic is told, as over HTTP but without waiting.
 

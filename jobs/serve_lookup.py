@@ -27,7 +27,7 @@ from jobs.console import CommandError, Exit, MisuseError, complain
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
-_STOP_TIMEOUT_S = 5
+_STOP_TIMEOUT_S = 2
 _SWITCH_INTERVAL_S = 0.000_5
 
 

@@ -23,6 +23,7 @@ class Verb:
 
 VERBS = {
     "config": Verb(module="jobs.verbs.config", summary="check, show or import settings"),
+    "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
     "version": Verb(
         module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"
     ),

@@ -1,85 +1,26 @@
-"""The follower on real Delta tables: what it takes over, what it survives, what it refuses."""
+"""The follower on real Delta tables: what it takes over, under whatever the writer does."""
 
 import random
-import shutil
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from jobs.adapters.delta_follower import DeltaFollower, ReloadReason, boot_ms
+from jobs.adapters.delta_follower import DeltaFollower, ReloadReason
 from jobs.adapters.delta_tables import table_path
-from jobs.lookup_client import LookupClient, NotReadyError
-from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS
-from lbcore.route.bundles import Unsound
-from lbcore.route.snapshot import Outcome, Snapshot
-from tests.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of, owned
-
-NAMESPACE = "acme/orders"
-BUNDLES = bundles_of(NAMESPACE, 4)
-BROKERS = ("b1", "b2", "b3")
-TOPIC = f"persistent://{NAMESPACE}/t1"
-EVENTS = OWNERSHIP_EVENTS.name
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> TablesWriter:
-    """Tables with one namespace of four bundles, all owned."""
-    made = TablesWriter(tmp_path)
-    made.namespaces({NAMESPACE: "crc32"})
-    made.brokers(*BROKERS)
-    made.batch(owned(NAMESPACE, 4, BROKERS))
-    return made
-
-
-@pytest.fixture
-def follower(tmp_path: Path, writer: TablesWriter) -> DeltaFollower:
-    """A follower that has loaded the tables of `writer`."""
-    assert writer.batch_id == 0
-    made = DeltaFollower(tmp_path, CLUSTER)
-    made.poll()
-    return made
-
-
-def served(follower: DeltaFollower) -> Snapshot:
-    assert follower.view is not None
-    return follower.view.snapshot
-
-
-def content(follower: DeltaFollower) -> list[tuple[str, int, str]]:
-    """Bundle, version and broker of every live bundle."""
-    found = served(follower).namespaces
-    return [
-        (route.bundle, route.version_id, route.broker)
-        for name in sorted(found)
-        for route in found[name].live
-    ]
-
-
-def fresh(root: Path) -> DeltaFollower:
-    made = DeltaFollower(root, CLUSTER)
-    made.poll()
-    return made
-
-
-def move(bundle: str, version: int, to: str) -> Row:
-    return Row(bundle=bundle, version=version, source="b1", destination=to)
-
-
-def poll_until(follower: DeltaFollower, is_reached: Callable[[], bool]) -> None:
-    """Poll, as the thread does, at most 20 s."""
-    pause = threading.Event()
-    deadline_ms = boot_ms() + 20_000
-    while not is_reached():
-        assert boot_ms() < deadline_ms, follower.counts
-        follower.poll()
-        pause.wait(0.02)
-
-
-def poll_until_reloaded(follower: DeltaFollower, reason: ReloadReason) -> None:
-    poll_until(follower, lambda: bool(follower.counts.reloads[reason]))
+from lbcore.route.snapshot import Outcome
+from tests.following import (
+    BROKERS,
+    BUNDLES,
+    EVENTS,
+    NAMESPACE,
+    content,
+    fresh,
+    move,
+    poll_until_reloaded,
+    served,
+)
+from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
 
 
 def test_follower_without_tables_waits_until_they_are_there(tmp_path: Path) -> None:
@@ -273,119 +214,6 @@ def test_writer_is_known_although_the_newest_commit_is_a_compaction(
     assert view.writer.batch_id == 1
 
 
-def test_unsound_batch_is_refused_and_its_correction_taken_over(
-    follower: DeltaFollower, writer: TablesWriter
-) -> None:
-    before, view = content(follower), follower.view
-    writer.batch([Row(bundle=BUNDLES[2], version=2, state="Deleted", source="b1")])
-    for _ in range(3):
-        follower.poll()
-    assert content(follower) == before
-    assert follower.view is view
-    assert follower.counts.refused[Unsound.GAP] >= 1
-    assert "gap at acme/orders" in follower.counts.last_error
-    writer.batch([move(BUNDLES[2], 3, "b3")])
-    follower.poll()
-    assert (BUNDLES[2], 3, "b3") in content(follower)
-
-
-def test_unsound_tables_at_the_start_are_not_served(tmp_path: Path, writer: TablesWriter) -> None:
-    writer.batch([Row(bundle="acme/orders/0x00000000_0x80000000", version=1, destination="b1")])
-    follower = fresh(tmp_path)
-    assert follower.view is None
-    assert follower.counts.refused == {Unsound.OVERLAP: 1}
-
-
-def test_broken_commit_keeps_the_last_snapshot_until_it_is_mended(
-    tmp_path: Path, follower: DeltaFollower, writer: TablesWriter
-) -> None:
-    version = writer.batch([move(BUNDLES[0], 2, "b9")])
-    commit = table_path(tmp_path, EVENTS) / "_delta_log" / f"{version:020d}.json"
-    whole = commit.read_bytes()
-    commit.write_bytes(whole[: len(whole) // 2])
-    before, view = content(follower), follower.view
-    for _ in range(3):
-        follower.poll()
-    assert content(follower) == before
-    assert follower.view is view
-    assert follower.counts.errors >= 1
-    commit.write_bytes(whole)
-    poll_until_reloaded(follower, ReloadReason.UNREADABLE)
-    assert (BUNDLES[0], 2, "b9") in content(follower)
-
-
-@pytest.mark.parametrize("damage", ["missing", "truncated", "noise"])
-def test_broken_data_file_keeps_the_last_snapshot_until_it_is_mended(
-    tmp_path: Path, follower: DeltaFollower, writer: TablesWriter, damage: str
-) -> None:
-    folder = table_path(tmp_path, EVENTS)
-    old = set(folder.glob("*.parquet"))
-    writer.batch([move(BUNDLES[0], 2, "b9")], current=False)
-    (path,) = set(folder.glob("*.parquet")) - old
-    whole = path.read_bytes()
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(whole[:100] if damage == "truncated" else b"\x00" * len(whole))
-    before = content(follower)
-    for _ in range(3):
-        follower.poll()
-    assert content(follower) == before
-    assert follower.counts.errors >= 1
-    path.write_bytes(whole)
-    poll_until_reloaded(follower, ReloadReason.UNREADABLE)
-    assert (BUNDLES[0], 2, "b9") in content(follower)
-
-
-def test_row_that_no_job_writes_keeps_the_last_snapshot(
-    follower: DeltaFollower, writer: TablesWriter
-) -> None:
-    before = content(follower)
-    writer.namespaces({"acme/odd": "md5"})
-    follower.poll()
-    assert content(follower) == before
-    assert "md5" in follower.counts.last_error
-
-
-def test_deleted_tables_keep_the_last_snapshot_and_new_ones_are_another_history(
-    tmp_path: Path, follower: DeltaFollower, writer: TablesWriter
-) -> None:
-    writer.batch([move(BUNDLES[0], 9, "b9")])
-    follower.poll()
-    before = content(follower)
-    for path in tmp_path.iterdir():
-        shutil.rmtree(path)
-    for _ in range(3):
-        follower.poll()
-    assert content(follower) == before
-    assert follower.counts.errors >= 1
-    again = TablesWriter(tmp_path)
-    again.namespaces({NAMESPACE: "crc32"})
-    again.batch(owned(NAMESPACE, 2, ["b5"]))
-    poll_until(follower, lambda: {broker for _, _, broker in content(follower)} == {"b5"})
-    assert follower.counts.reloads[ReloadReason.LOG_FILE_MISSING] == 1
-
-
-def test_tables_put_back_to_an_older_version_are_refused(
-    tmp_path: Path, follower: DeltaFollower, writer: TablesWriter
-) -> None:
-    backup = tmp_path.with_name("backup")
-    shutil.copytree(tmp_path, backup)
-    for version in (2, 3):
-        writer.batch([move(BUNDLES[0], version, "b9")])
-    follower.poll()
-    before = content(follower)
-    shutil.rmtree(tmp_path)
-    shutil.copytree(backup, tmp_path)
-    poll_until_reloaded(follower, ReloadReason.LOG_FILE_MISSING)
-    assert content(follower) == before
-    assert follower.counts.refused == {Unsound.VERSION_WENT_BACK: 1}
-    restored = TablesWriter(tmp_path, "q2", epoch=2)
-    restored.batch([move(BUNDLES[0], 4, "b3")])
-    follower.poll()
-    assert (BUNDLES[0], 4, "b3") in content(follower)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_following_equals_loading_at_any_moment(
     tmp_path: Path, follower: DeltaFollower, writer: TablesWriter, seed: int
@@ -405,65 +233,3 @@ def test_following_equals_loading_at_any_moment(
         if generator.random() < 0.5:
             follower.poll()
             assert content(follower) == content(fresh(tmp_path))
-
-
-def test_thread_goes_on_after_whatever_a_poll_raises(
-    follower: DeltaFollower, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-    stop = threading.Event()
-
-    def poll() -> None:
-        calls.append(1)
-        if len(calls) == 3:
-            stop.set()
-        raise RuntimeError("bug")
-
-    monkeypatch.setattr(follower, "poll", poll)
-    follower.run(stop, poll_ms=1)
-    assert len(calls) == 3
-    assert follower.counts.errors == 3
-
-
-def test_client_answers_as_the_tables_say_and_follows_them(
-    tmp_path: Path, writer: TablesWriter
-) -> None:
-    with LookupClient(tmp_path, CLUSTER, poll_ms=20) as client:
-        assert client.wait_ready(20_000)
-        found = client.lookup(TOPIC)
-        route = client.find(TOPIC)
-        assert route is not None
-        assert found.outcome is Outcome.FOUND
-        assert found.broker_url == f"pulsar://{route.broker}:6650"
-        assert client.find_brokers([TOPIC, "persistent://none/none/x"]).tolist() == [
-            route.broker,
-            "",
-        ]
-        version = writer.batch([move(route.bundle, 2, "b9")])
-        pause = threading.Event()
-        deadline_ms = boot_ms() + 20_000
-        while client.freshness.table_version < version:
-            assert boot_ms() < deadline_ms
-            pause.wait(0.01)
-        assert client.find_brokers([TOPIC]).tolist() == ["b9"]
-        assert client.lookup(TOPIC).outcome is Outcome.BROKER_UNKNOWN
-        assert client.lookup("persistent://none/none/x").outcome is Outcome.NAMESPACE_NOT_FOUND
-
-
-def test_client_without_tables_says_that_it_is_not_ready(tmp_path: Path) -> None:
-    with LookupClient(tmp_path, CLUSTER, poll_ms=20) as client:
-        assert not client.wait_ready(50)
-        with pytest.raises(NotReadyError, match="wait_ready"):
-            client.lookup(TOPIC)
-
-
-def test_namespaces_table_alone_gone_keeps_the_last_snapshot(
-    tmp_path: Path, follower: DeltaFollower, writer: TablesWriter
-) -> None:
-    assert writer.batch_id == 0
-    before = content(follower)
-    shutil.rmtree(table_path(tmp_path, NAMESPACES.name))
-    for _ in range(2):
-        follower.poll()
-    assert content(follower) == before
-    assert follower.counts.errors >= 1

@@ -1,0 +1,28 @@
+"""Tables with one namespace, and a follower that has loaded them."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs.adapters.delta_follower import DeltaFollower
+from tests.following import BROKERS, NAMESPACE
+from tests.lookup_tables import CLUSTER, TablesWriter, owned
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> TablesWriter:
+    """Tables with one namespace of four bundles, all owned."""
+    made = TablesWriter(tmp_path)
+    made.namespaces({NAMESPACE: "crc32"})
+    made.brokers(*BROKERS)
+    made.batch(owned(NAMESPACE, 4, BROKERS))
+    return made
+
+
+@pytest.fixture
+def follower(tmp_path: Path, writer: TablesWriter) -> DeltaFollower:
+    """A follower that has loaded the tables of `writer`."""
+    assert writer.batch_id == 0
+    made = DeltaFollower(tmp_path, CLUSTER)
+    made.poll()
+    return made
