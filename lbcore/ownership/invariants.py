@@ -86,11 +86,17 @@ def violations_of_changes(
 
 def of_bundles(namespace: str, names: Iterable[str]) -> list[Violation]:
     """Whether a namespace's live bundles tile the hash space; none at all are no violation."""
-    listed = list(names)
-    malformed = [fault for name in listed if (fault := _name_fault(name)) is not None]
-    if malformed or not listed:
+    parsed: list[_Parsed] = []
+    malformed: list[Violation] = []
+    for name in names:
+        bundle = _parse(name)
+        if isinstance(bundle, Violation):
+            malformed.append(bundle)
+        else:
+            parsed.append(bundle)
+    if malformed or not parsed:
         return malformed
-    parsed = sorted((*parse_bundle(name)[1:], name) for name in listed)
+    parsed.sort()
     return [
         *_gaps_at_the_ends(namespace, parsed),
         *(fault for low, high in pairwise(parsed) for fault in _between(namespace, low, high)),
@@ -121,12 +127,12 @@ def _between(namespace: str, low: _Parsed, high: _Parsed) -> Iterable[Violation]
         yield _violation(Invariant.DISJOINT, high[2], sentence)
 
 
-def _name_fault(name: str) -> Violation | None:
+def _parse(name: str) -> _Parsed | Violation:
     try:
-        parse_bundle(name)
+        _, lower, upper = parse_bundle(name)
     except InvalidNameError as error:
         return _violation(Invariant.NAME, name, str(error))
-    return None
+    return lower, upper, name
 
 
 def _of_record(name: str, record: OwnershipRecord) -> Iterable[Violation]:
@@ -162,14 +168,14 @@ def _of_pair(before: OwnershipRecord, after: OwnershipRecord | None) -> Iterable
             f"{before.bundle} went back from version {before.version_id} to {after.version_id}"
         )
         yield _violation(Invariant.VERSION, before.bundle, sentence)
-    elif before.version_id == after.version_id and _content(before) != _content(after):
+    elif before.version_id == after.version_id and not _is_same(before, after):
         sentence = f"{before.bundle} has two records of version {before.version_id}"
         yield _violation(Invariant.VERSION, before.bundle, sentence)
 
 
-def _content(record: OwnershipRecord) -> OwnershipRecord:
-    """What must be equal in two readings of a version; a repeated batch has another epoch."""
-    return replace(record, children=dict(record.children), writer_epoch=0)
+def _is_same(before: OwnershipRecord, after: OwnershipRecord) -> bool:
+    """Whether two readings of a version agree; a batch written again has another epoch."""
+    return before == after or replace(before, writer_epoch=0) == replace(after, writer_epoch=0)
 
 
 def _violation(invariant: Invariant, where: str, sentence: str) -> Violation:

@@ -3,8 +3,9 @@
 Decides who is dead; not what happens to its bundles. Each partition of broker-load has a clock
 that advances with its rows, by at most clock_step_max_ms a row: while nobody wrote, not even the
 driver's ticks, the time was ours or Kafka's, and counts for no broker. A broker's silence is its
-partition's clock at the newest tick minus the clock at its last arrival. Called by the balancer in
-each batch. Source: ours; Kafka's LogAppendTime is the only clock.
+partition's clock at the newest tick minus the clock at its last arrival. Which start of a broker
+counts is the scorer's business: rows of superseded incarnations do not come here. Called by the
+balancer in each batch. Source: ours; Kafka's LogAppendTime is the only clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +26,14 @@ ANYWHERE = -1
 class PartitionClock:
     """A partition's clock.
 
-    clock_ms: time that counted. timestamp_ms: of its newest row. tick_ms: the clock at its newest
-    tick.
+    clock_ms: time that counted. timestamp_ms: of its last row. tick_ms: the clock at its last tick;
+    ticked_at_ms: the cluster's clock after the batch of that tick (or of its first row).
     """
 
     clock_ms: int
     timestamp_ms: int
     tick_ms: int
+    ticked_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,43 +60,55 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """What is known so far.
-
-    elapsed_ms: the cluster's clock, the time that the job has seen pass; for waits that belong to
-    no partition. dead: brokers judged dead and not heard of since.
-    """
+    """What is known so far. dead: brokers judged dead and not heard of since."""
 
     clocks: Mapping[int, PartitionClock] = field(default_factory=dict)
     seen: Mapping[str, LastSeen] = field(default_factory=dict)
     dead: frozenset[str] = frozenset()
-    elapsed_ms: int = 0
-    elapsed_tick_ms: int = 0
+
+    @property
+    def elapsed_ms(self) -> int:
+        """The cluster's clock, the time that the job has seen pass; for waits of no one partition.
+
+        That of the partition whose clock is furthest: the sum over batches of the longest advance
+        would run too fast, because the rows of a second never all fall into one batch.
+        """
+        return max((clock.clock_ms for clock in self.clocks.values()), default=0)
 
     def observe(self, rows: Rows, clock_step_max_ms: int) -> "Liveness":
         """Take in a batch's rows; how rows are cut into batches makes no difference to silences.
 
         O(rows log rows).
         """
+        if not len(rows.partition):
+            return self
         clocks, seen = dict(self.clocks), dict(self.seen)
-        advance = 0
         order = np.lexsort((rows.offset, rows.partition))
-        for partition in np.unique(rows.partition).tolist():
-            mine = order[rows.partition[order] == partition]
+        partitions, starts = np.unique(rows.partition[order], return_index=True)
+        for partition, mine in zip(partitions.tolist(), np.split(order, starts[1:]), strict=True):
             before = clocks.get(partition)
             times = _clock_times(before, rows.timestamp_ms[mine], clock_step_max_ms)
             clocks[partition] = _advanced(before, times, rows.timestamp_ms[mine], rows.broker[mine])
-            advance = max(advance, clocks[partition].clock_ms - (before.clock_ms if before else 0))
-            for broker, clock_ms in zip(rows.broker[mine].tolist(), times.tolist(), strict=True):
-                if broker != TICK:
-                    seen[rows.brokers[broker]] = LastSeen(partition=partition, clock_ms=clock_ms)
-        elapsed_ms = self.elapsed_ms + advance
-        has_tick = bool((rows.broker == TICK).any())
-        return replace(
-            self,
-            clocks=clocks,
-            seen=seen,
-            elapsed_ms=elapsed_ms,
-            elapsed_tick_ms=elapsed_ms if has_tick else self.elapsed_tick_ms,
+            last = dict(zip(rows.broker[mine].tolist(), times.tolist(), strict=True))
+            last.pop(TICK, None)
+            for broker, clock_ms in last.items():
+                seen[rows.brokers[broker]] = LastSeen(partition=partition, clock_ms=clock_ms)
+        ticked = set(rows.partition[rows.broker == TICK].tolist()) | (clocks.keys() - self.clocks)
+        observed = replace(self, clocks=clocks, seen=seen)
+        for partition in ticked:
+            clocks[partition] = replace(clocks[partition], ticked_at_ms=observed.elapsed_ms)
+        return observed
+
+    def missing_ticks(self, tick_alarm_ms: int) -> list[int]:
+        """The partitions without a tick for longer, while time passed: nobody there is judged.
+
+        Empty also when no row comes at all; then `elapsed_ms` stands still.
+        """
+        elapsed_ms = self.elapsed_ms
+        return sorted(
+            partition
+            for partition, clock in self.clocks.items()
+            if elapsed_ms - clock.ticked_at_ms > tick_alarm_ms
         )
 
     def expect(self, brokers: Sequence[str]) -> "Liveness":
@@ -111,7 +125,8 @@ class Liveness:
         """How long a watched broker has been silent, as far as ticks tell; at least 0."""
         last = self.seen[broker]
         if last.partition == ANYWHERE:
-            return max(0, self.elapsed_tick_ms - last.clock_ms)
+            ticks = (clock.tick_ms for clock in self.clocks.values())
+            return max(0, max(ticks, default=0) - last.clock_ms)
         return max(0, self.clocks[last.partition].tick_ms - last.clock_ms)
 
     def judge(self, broker_timeout_ms: int) -> "Liveness":
@@ -128,12 +143,11 @@ class Liveness:
         """JSON-able values."""
         return {
             "clocks": {
-                str(p): [c.clock_ms, c.timestamp_ms, c.tick_ms] for p, c in self.clocks.items()
+                str(p): [c.clock_ms, c.timestamp_ms, c.tick_ms, c.ticked_at_ms]
+                for p, c in self.clocks.items()
             },
             "seen": {name: [last.partition, last.clock_ms] for name, last in self.seen.items()},
             "dead": sorted(self.dead),
-            "elapsed_ms": self.elapsed_ms,
-            "elapsed_tick_ms": self.elapsed_tick_ms,
         }
 
     @classmethod
@@ -141,23 +155,23 @@ class Liveness:
         """The inverse of `to_plain`."""
         return cls(
             clocks={
-                int(p): PartitionClock(clock_ms=c, timestamp_ms=t, tick_ms=k)
-                for p, (c, t, k) in plain["clocks"].items()
+                int(p): PartitionClock(clock_ms=c, timestamp_ms=t, tick_ms=k, ticked_at_ms=a)
+                for p, (c, t, k, a) in plain["clocks"].items()
             },
             seen={
                 name: LastSeen(partition=p, clock_ms=c) for name, (p, c) in plain["seen"].items()
             },
             dead=frozenset(plain["dead"]),
-            elapsed_ms=plain["elapsed_ms"],
-            elapsed_tick_ms=plain["elapsed_tick_ms"],
         )
 
 
 def _clock_times(before: PartitionClock | None, timestamps: Ints, step_max_ms: int) -> Ints:
-    """The partition's clock at each row: its steps are those of the timestamps, cut at the most."""
+    """The partition's clock at each row: each step of the timestamps, cut at 0 and at the most.
+
+    After a step back (another Kafka broker leads the partition) the clock goes on at once.
+    """
     first = int(timestamps[0]) if before is None else before.timestamp_ms
-    newest = np.maximum.accumulate(np.concatenate([[first], timestamps]))
-    steps = np.minimum(np.diff(newest), step_max_ms)
+    steps = np.clip(np.diff(timestamps, prepend=first), 0, step_max_ms)
     times: Ints = np.cumsum(steps) + (0 if before is None else before.clock_ms)
     return times
 
@@ -167,9 +181,9 @@ def _advanced(
 ) -> PartitionClock:
     ticks = times[brokers == TICK]
     last_tick = 0 if before is None else before.tick_ms
-    newest = int(timestamps.max())
     return PartitionClock(
         clock_ms=int(times[-1]),
-        timestamp_ms=newest if before is None else max(newest, before.timestamp_ms),
+        timestamp_ms=int(timestamps[-1]),
         tick_ms=int(ticks[-1]) if len(ticks) else last_tick,
+        ticked_at_ms=0 if before is None else before.ticked_at_ms,
     )
