@@ -30,6 +30,7 @@ from lbcore.ownership.changes import (
     transition,
 )
 from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.states import Move, may_start
 
 
 def create(
@@ -46,7 +47,7 @@ def create(
     version_floor: the highest version that any bundle of the namespace ever had. Versions go on
     above both, so that none is ever used twice for a hash.
     """
-    if previous is not None and previous.state is not State.DELETED:
+    if not may_start(Move.CREATE, State.INIT if previous is None else previous.state):
         return Refused(reason=RefusalReason.EXISTS)
     made = first_record(cluster, bundle, origin, previous, version_floor)
     return transition((previous, made))
@@ -54,7 +55,7 @@ def create(
 
 def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Transition | Refused:
     """Free → Assigning(destination)."""
-    if record.state is not State.FREE:
+    if not may_start(Move.ASSIGN, record.state):
         return Refused(reason=RefusalReason.NOT_FREE)
     if not destination.broker:
         return Refused(reason=RefusalReason.NO_DESTINATION)
@@ -67,7 +68,7 @@ def unload(
     record: OwnershipRecord, origin: Origin, destination: Instance = NOBODY
 ) -> Transition | Refused:
     """Owned → Releasing(owner → destination); without a destination the bundle becomes Free."""
-    if record.state is not State.OWNED:
+    if not may_start(Move.UNLOAD, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if destination.broker == record.destination:
         return Refused(reason=RefusalReason.SAME_BROKER)
@@ -93,7 +94,7 @@ def split(
     children: two or more bundle names that tile the bundle's range exactly, each with the broker
     that shall get it afterwards ("" = stay); BAD_CHILDREN otherwise.
     """
-    if record.state is not State.OWNED:
+    if not may_start(Move.SPLIT, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if not tiles(record.bundle, list(children)):
         return Refused(reason=RefusalReason.BAD_CHILDREN)
@@ -107,7 +108,7 @@ def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     Where no other broker may open the bundle's range before it is closed (a namespace made again),
     unload it first and delete it when it is Free.
     """
-    if record.state is State.DELETED:
+    if not may_start(Move.DELETE, record.state):
         return Refused(reason=RefusalReason.DELETED)
     made = next_record(record, State.DELETED, origin, source=holder_of(record))
     return transition((record, forced(made)))
@@ -121,7 +122,7 @@ def reassign(
     For a holder that is dead, has restarted, or can't serve: never under a live source's feet. The
     destination may be the same broker, in a new incarnation or to be told again.
     """
-    if record.state in (State.INIT, State.FREE, State.DELETED):
+    if not may_start(Move.REASSIGN, record.state):
         return Refused(reason=RefusalReason.NOT_OWNED)
     if not destination.broker:
         return Refused(reason=RefusalReason.NO_DESTINATION)
@@ -135,7 +136,7 @@ def redirect(
     record: OwnershipRecord, destination: Instance, origin: Origin
 ) -> Transition | Refused:
     """Releasing(source → old) → Releasing(source → destination), by force; "" = then Free."""
-    if record.state is not State.RELEASING:
+    if not may_start(Move.REDIRECT, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     if destination.broker == record.source:
         return Refused(reason=RefusalReason.SAME_BROKER)
@@ -145,7 +146,7 @@ def redirect(
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """Releasing or Splitting → Owned(source), by force: it keeps the bundle, or reopens it."""
-    if record.state not in (State.RELEASING, State.SPLITTING):
+    if not may_start(Move.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     made = next_record(record, State.OWNED, origin, destination=source_of(record))
     return transition((record, forced(made)))

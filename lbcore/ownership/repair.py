@@ -13,6 +13,7 @@ from enum import Enum
 from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership.changes import Action, Intent, IntentReason
 from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.states import Move, may_start
 
 
 class Presence(str, Enum):
@@ -57,7 +58,7 @@ def repair(record: OwnershipRecord, watch: Watch, config: OwnershipConfig) -> In
 def is_expired(record: OwnershipRecord, now_ms: int, config: OwnershipConfig) -> bool:
     """Whether the record of a deleted bundle may be forgotten (its key gets a null message)."""
     age_ms = now_ms - record.timestamp_ms
-    return record.state is State.DELETED and age_ms > config.tombstone_delay_ms
+    return may_start(Move.FORGET, record.state) and age_ms > config.tombstone_delay_ms
 
 
 def _repair_destination(

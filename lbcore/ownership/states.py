@@ -1,13 +1,15 @@
-"""The ownership state machine as data: which state may follow which, and under which rules.
+"""The ownership state machine as data: which state may follow which, and what Ballast makes of it.
 
-Decides nothing: `resolve` interprets the tables, `diagram` draws them, `protocol` makes records
-that obey them. Three sets of rules are known by name: Pulsar's two storages, and Ballast's own.
+Decides nothing: `resolve` and `protocol` interpret the tables, `diagram` draws them. `Rules` say
+which record may replace which; three sets are known by name, Pulsar's two storages and Ballast's
+own. `MOVES` are the transitions that Ballast's one writer ever makes.
 Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets); the rules of Ballast
 are ours: those of the system topic, but a version that leaves a gap is refused.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from lbcore.ownership.records import State
 
@@ -68,3 +70,56 @@ METADATA_STORE = Rules(
 BALLAST = replace(SYSTEM_TOPIC, name="Ballast", accepts_gaps=False)
 
 RULES = {rules.name: rules for rules in (SYSTEM_TOPIC, METADATA_STORE, BALLAST)}
+
+
+class Move(str, Enum):
+    """What the balancer does with a bundle; the value is its name in the diagram."""
+
+    CREATE = "create"
+    ASSIGN = "assign"
+    OPENED = "opened"
+    UNLOAD = "unload, transfer"
+    CLOSED_WITH_DESTINATION = "closed, with a destination"
+    CLOSED_WITHOUT_DESTINATION = "closed, without one"
+    SPLIT = "split"
+    SPLIT_DONE = "split done, children Owned"
+    REASSIGN = "reassign"
+    REDIRECT = "redirect"
+    CANCEL = "cancel"
+    DELETE = "delete"
+    FORGET = "forget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """From which states a move starts and to which one it leads; by force: beside the rules."""
+
+    sources: frozenset[State]
+    target: State
+    is_forced: bool = False
+
+
+def _arrow(target: State, *sources: State, is_forced: bool = False) -> Arrow:
+    return Arrow(sources=frozenset(sources), target=target, is_forced=is_forced)
+
+
+MOVES: Mapping[Move, Arrow] = {
+    Move.CREATE: _arrow(State.FREE, State.INIT, State.DELETED),
+    Move.ASSIGN: _arrow(State.ASSIGNING, State.FREE),
+    Move.OPENED: _arrow(State.OWNED, State.ASSIGNING),
+    Move.UNLOAD: _arrow(State.RELEASING, State.OWNED),
+    Move.CLOSED_WITH_DESTINATION: _arrow(State.ASSIGNING, State.RELEASING),
+    Move.CLOSED_WITHOUT_DESTINATION: _arrow(State.FREE, State.RELEASING),
+    Move.SPLIT: _arrow(State.SPLITTING, State.OWNED),
+    Move.SPLIT_DONE: _arrow(State.DELETED, State.SPLITTING),
+    Move.REASSIGN: _arrow(State.ASSIGNING, *ACTIVE, is_forced=True),
+    Move.REDIRECT: _arrow(State.RELEASING, State.RELEASING, is_forced=True),
+    Move.CANCEL: _arrow(State.OWNED, State.RELEASING, State.SPLITTING, is_forced=True),
+    Move.DELETE: _arrow(State.DELETED, State.FREE, *ACTIVE, is_forced=True),
+    Move.FORGET: _arrow(State.INIT, State.DELETED),
+}
+
+
+def may_start(move: Move, state: State) -> bool:
+    """Whether a move starts from a state."""
+    return state in MOVES[move].sources

@@ -1,0 +1,81 @@
+"""Ownership records for tests: three brokers, one namespace, one record in each state."""
+
+from lbcore.ownership import protocol
+from lbcore.ownership.acknowledge import acknowledge
+from lbcore.ownership.changes import NOBODY, Answer, Instance, Origin, Surroundings, Transition
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.wire.messages import Ack, AckOutcome
+
+CLUSTER = "local"
+NAMESPACE = "tenant/ns"
+BUNDLE = f"{NAMESPACE}/0x00000000_0xffffffff"
+LEFT = f"{NAMESPACE}/0x00000000_0x80000000"
+RIGHT = f"{NAMESPACE}/0x80000000_0xffffffff"
+
+A = Instance(broker="broker-a", incarnation="a1")
+A2 = Instance(broker="broker-a", incarnation="a2")
+B = Instance(broker="broker-b", incarnation="b1")
+B2 = Instance(broker="broker-b", incarnation="b2")
+C = Instance(broker="broker-c", incarnation="c1")
+
+ORIGIN = Origin(now_ms=1_000, cause=Cause.ADMIN, decision_id="d1", command_id="c1", writer_epoch=7)
+
+
+def record_of(answer: Answer) -> OwnershipRecord:
+    """The record that a transition made; fails on a refusal."""
+    assert isinstance(answer, Transition), answer
+    return answer.record
+
+
+def say(
+    record: OwnershipRecord | None,
+    outcome: AckOutcome,
+    sender: Instance,
+    version_id: int | None = None,
+    surroundings: Surroundings | None = None,
+) -> Answer:
+    """The consequence of an ack; at the record's own version when none is given."""
+    version = version_id if version_id is not None else (record.version_id if record else 1)
+    ack = Ack(bundle=BUNDLE, version_id=version, outcome=outcome)
+    return acknowledge(record, ack, sender, ORIGIN, surroundings or Surroundings())
+
+
+def free() -> OwnershipRecord:
+    """Free, version 1."""
+    return record_of(protocol.create(CLUSTER, BUNDLE, ORIGIN))
+
+
+def assigning(to: Instance = A) -> OwnershipRecord:
+    """Assigning, version 2."""
+    return record_of(protocol.assign(free(), to, ORIGIN))
+
+
+def owned(by: Instance = A) -> OwnershipRecord:
+    """Owned, version 3."""
+    return record_of(say(assigning(by), AckOutcome.OPENED, by))
+
+
+def releasing(of: Instance = A, to: Instance = NOBODY) -> OwnershipRecord:
+    """Releasing, version 4."""
+    return record_of(protocol.unload(owned(of), ORIGIN, to))
+
+
+def splitting(of: Instance = A) -> OwnershipRecord:
+    """Splitting into halves, the right one for broker-b; version 4."""
+    children = {LEFT: "", RIGHT: B.broker}
+    return record_of(protocol.split(owned(of), children, ORIGIN))
+
+
+def deleted() -> OwnershipRecord:
+    """Deleted by force from Owned, version 4."""
+    return record_of(protocol.delete(owned(), ORIGIN))
+
+
+MAKERS = {
+    State.FREE: free,
+    State.ASSIGNING: assigning,
+    State.OWNED: owned,
+    State.RELEASING: releasing,
+    State.SPLITTING: splitting,
+    State.DELETED: deleted,
+}

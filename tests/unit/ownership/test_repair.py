@@ -1,0 +1,131 @@
+"""What a record in flight needs when brokers are gone or keep everyone waiting."""
+
+from dataclasses import replace
+
+import pytest
+
+from lbcore.config.ownership import OwnershipConfig
+from lbcore.ownership.changes import Action, Intent, IntentReason
+from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.repair import Presence, Watch, is_expired, repair
+from tests.ownership_records import A, B, assigning, deleted, free, owned, releasing, splitting
+
+CONFIG = OwnershipConfig()
+IN_FLIGHT = CONFIG.in_flight_timeout_ms
+UNLOAD = CONFIG.unload_timeout_ms
+DEAD, RESTARTED, ALIVE = Presence.DEAD, Presence.RESTARTED, Presence.ALIVE
+
+
+def intent(action: Action, reason: IntentReason, destination: str = "") -> Intent:
+    return Intent(action=action, reason=reason, destination=destination)
+
+
+@pytest.mark.parametrize(
+    ("record", "watch", "expected"),
+    [
+        (owned(), Watch(), None),
+        (owned(), Watch(waiting_ms=10 * UNLOAD, silent_ms=10 * UNLOAD), None),
+        (
+            owned(),
+            Watch(destination=DEAD),
+            intent(Action.REASSIGN, IntentReason.OWNER_DEAD),
+        ),
+        (
+            owned(),
+            Watch(destination=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-a"),
+        ),
+        (owned(), Watch(source=DEAD), None),
+        (assigning(), Watch(waiting_ms=IN_FLIGHT), None),
+        (
+            assigning(),
+            Watch(waiting_ms=IN_FLIGHT + 1),
+            intent(Action.REASSIGN, IntentReason.NEVER_OPENED),
+        ),
+        (
+            assigning(),
+            Watch(destination=DEAD),
+            intent(Action.REASSIGN, IntentReason.DESTINATION_DEAD),
+        ),
+        (
+            assigning(),
+            Watch(destination=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-a"),
+        ),
+        (releasing(A, B), Watch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT), None),
+        (
+            releasing(A, B),
+            Watch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT + 1),
+            intent(Action.CANCEL, IntentReason.NEVER_CLOSED),
+        ),
+        (
+            releasing(A, B),
+            Watch(waiting_ms=UNLOAD + 1),
+            intent(Action.CANCEL, IntentReason.NEVER_CLOSED),
+        ),
+        (
+            releasing(A, B),
+            Watch(source=DEAD),
+            intent(Action.REASSIGN, IntentReason.SOURCE_DEAD, "broker-b"),
+        ),
+        (
+            releasing(A, B),
+            Watch(source=DEAD, destination=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.SOURCE_DEAD, "broker-b"),
+        ),
+        (
+            releasing(A, B),
+            Watch(source=DEAD, destination=DEAD),
+            intent(Action.REASSIGN, IntentReason.SOURCE_DEAD),
+        ),
+        (
+            releasing(A, B),
+            Watch(source=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-b"),
+        ),
+        (
+            releasing(A, B),
+            Watch(destination=DEAD),
+            intent(Action.REDIRECT, IntentReason.DESTINATION_DEAD),
+        ),
+        (releasing(A, B), Watch(destination=RESTARTED), None),
+        (releasing(A), Watch(source=DEAD), intent(Action.REASSIGN, IntentReason.SOURCE_DEAD)),
+        (releasing(A), Watch(source=RESTARTED), intent(Action.REASSIGN, IntentReason.RESTARTED)),
+        (splitting(), Watch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT), None),
+        (
+            splitting(),
+            Watch(silent_ms=IN_FLIGHT + 1),
+            intent(Action.CANCEL, IntentReason.NEVER_SPLIT),
+        ),
+        (splitting(), Watch(source=DEAD), intent(Action.REASSIGN, IntentReason.SOURCE_DEAD)),
+        (
+            splitting(),
+            Watch(source=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-a"),
+        ),
+        (free(), Watch(source=DEAD, destination=DEAD, waiting_ms=10 * UNLOAD), None),
+        (deleted(), Watch(source=DEAD, destination=DEAD, waiting_ms=10 * UNLOAD), None),
+    ],
+)
+def test_record_under_watch_needs_what_the_design_says(
+    record: OwnershipRecord, watch: Watch, expected: Intent | None
+) -> None:
+    assert repair(record, watch, CONFIG) == expected
+
+
+@pytest.mark.parametrize("record", [releasing(A, B), releasing(A), splitting()])
+@pytest.mark.parametrize("waited_ms", [0, IN_FLIGHT + 1, 10 * UNLOAD])
+@pytest.mark.parametrize("destination", Presence)
+def test_live_source_never_loses_a_bundle_under_its_feet(
+    record: OwnershipRecord, waited_ms: int, destination: Presence
+) -> None:
+    watch = Watch(destination=destination, waiting_ms=waited_ms, silent_ms=waited_ms)
+    needed = repair(record, watch, CONFIG)
+    assert needed is None or needed.action is not Action.REASSIGN
+
+
+def test_deleted_record_expires_after_its_delay_and_no_other_does() -> None:
+    later_ms = deleted().timestamp_ms + CONFIG.tombstone_delay_ms
+    assert not is_expired(deleted(), later_ms, CONFIG)
+    assert is_expired(deleted(), later_ms + 1, CONFIG)
+    assert not is_expired(replace(free(), timestamp_ms=0), later_ms * 2, CONFIG)

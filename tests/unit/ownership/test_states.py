@@ -1,0 +1,58 @@
+"""The tables of the state machine, and the pictures drawn from them."""
+
+import pytest
+
+from lbcore.ownership.records import State
+from lbcore.ownership.states import (
+    ACTIVE,
+    BALLAST,
+    IN_FLIGHT,
+    METADATA_STORE,
+    MOVES,
+    RULES,
+    SYSTEM_TOPIC,
+    Arrow,
+    Move,
+    Rules,
+)
+from tests.ownership_diagram import DOCUMENT, draw_moves, draw_rules, redraw
+
+UNFORCED = [(move, arrow) for move, arrow in MOVES.items() if not arrow.is_forced]
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_rules_name_targets_for_every_state_and_no_state_follows_itself(rules: Rules) -> None:
+    assert set(rules.targets) == set(State)
+    assert not any(state in targets for state, targets in rules.targets.items())
+
+
+def test_ballasts_rules_are_the_system_topics_without_gaps() -> None:
+    assert BALLAST.targets == SYSTEM_TOPIC.targets
+    assert SYSTEM_TOPIC.accepts_gaps
+    assert not BALLAST.accepts_gaps
+    assert not METADATA_STORE.accepts_gaps
+
+
+@pytest.mark.parametrize(("move", "arrow"), UNFORCED, ids=[move.name for move, _ in UNFORCED])
+def test_unforced_move_obeys_the_rules_in_each_of_its_states(move: Move, arrow: Arrow) -> None:
+    sources = arrow.sources - {State.DELETED} if move is Move.CREATE else arrow.sources
+    assert sources
+    assert all(BALLAST.allows(source, arrow.target) for source in sources)
+
+
+def test_every_state_is_left_and_reached_by_some_move() -> None:
+    reached = {arrow.target for arrow in MOVES.values()}
+    left = set().union(*(arrow.sources for arrow in MOVES.values()))
+    assert reached == left == set(State)
+
+
+def test_every_state_in_flight_ends_without_its_broker() -> None:
+    forced = [arrow for arrow in MOVES.values() if arrow.is_forced and arrow.target in ACTIVE]
+    assert all(any(state in arrow.sources for arrow in forced) for state in IN_FLIGHT)
+
+
+def test_document_shows_the_pictures_that_the_tables_draw() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert draw_moves() in text
+    assert draw_rules() in text
+    assert redraw(text) == text
