@@ -8,7 +8,7 @@ Source: ours.
 Pure numpy without transcendental functions: the same arguments give the same bits everywhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topics
-from lbcore.model.names import FULL_UPPER, format_topic
+from lbcore.model.names import FULL_UPPER, format_topic, parse_bundle
 from lbcore.sim.load_noise import uniform, uniforms
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -121,6 +121,15 @@ class LoadField:
         found: Floats = sums[np.searchsorted(hashes, ends)] - sums[np.searchsorted(hashes, lowers)]
         return found
 
+    def topics(self, namespace: str, lower: int, upper: int) -> Floats:
+        """float64[topics, 8]: each topic of one range by itself, in the order of hashes."""
+        first, last = np.searchsorted(self._hashes[namespace], (lower, _end(upper)))
+        return np.diff(self._sums[namespace][first : last + 1], axis=0)
+
+
+def _end(upper: int) -> int:
+    return HASH_SPACE if upper == FULL_UPPER else upper
+
 
 def _prefix_sums(topics: _Topics, rates: Floats) -> Floats:
     """float64[topics + 1, 8]: row i is the sum over the first i topics."""
@@ -166,22 +175,29 @@ class LoadModel:
 
         A daily wave advances in steps of a thousandth of its period.
         """
-        return self._field_at(self._step_of(virtual_ms))
+        return self._field_at(self.step_at(virtual_ms))
 
     def hotspot_at(self, virtual_ms: int) -> tuple[str, int, int]:
         """The hot namespace and its hot window [start, end); it wraps where end < start."""
-        name, start, width = self._window(self._step_of(virtual_ms))
+        name, start, width = self._window(self.step_at(virtual_ms))
         return name, start, (start + width) % HASH_SPACE
 
-    def topics_in(self, namespace: str, lower: int, upper: int) -> Iterator[str]:
+    def topics_in(self, namespace: str, lower: int, upper: int) -> tuple[str, ...]:
         """Names of the topics in [lower, upper) (closed at 0xffffffff), in the order of hashes."""
         column = self._topics[namespace]
-        end = HASH_SPACE if upper == FULL_UPPER else upper
-        first, last = np.searchsorted(column.hashes, (lower, end))
-        for number in column.order[first:last]:
-            yield topic_name(namespace, int(number))
+        first, last = np.searchsorted(column.hashes, (lower, _end(upper)))
+        return tuple(topic_name(namespace, int(number)) for number in column.order[first:last])
 
-    def _step_of(self, virtual_ms: int) -> int:
+    def topics_of(self, bundle: str, virtual_ms: int) -> tuple[tuple[str, ...], Floats]:
+        """The bundle's topics in the order of hashes, and their traffic, float64[topics, 4]."""
+        namespace, lower, upper = parse_bundle(bundle)
+        if namespace not in self._topics:
+            return (), np.zeros((0, 4))
+        rows = self.at(virtual_ms).topics(namespace, lower, upper)
+        return self.topics_in(namespace, lower, upper), rows[:, :4]
+
+    def step_at(self, virtual_ms: int) -> int:
+        """The number of the field at that time: while it stays the same, so does all load."""
         profile = self.profile
         if profile.shape is LoadShape.DAILY_WAVE:
             return virtual_ms * 1000 // profile.wave_period_ms

@@ -1,0 +1,301 @@
+"""One simulated broker: an agent's Machine, a service in miniature, and how it lives and dies.
+
+Carries out the Machine's effects at once (messages, reading load) or after a while (callbacks).
+Nothing of it survives a start, except its name and labels. Source: ours.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from secrets import token_hex
+from typing import Any
+
+from jobs import VERSION
+from jobs.adapters.kafka_clients import Delivered, Delivery, Sender
+from jobs.fleet.timetable import Timetable
+from lbcore.config.ownership import AgentConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.machines.agent import Agent
+from lbcore.machines.agent_reporting import Identity, TopicsRead
+from lbcore.machines.agent_state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
+from lbcore.ownership.holding import Call, CallDone
+from lbcore.sim.load import LoadModel
+from lbcore.sim.load_noise import uniform
+from lbcore.sim.load_usage import cpu_noise
+from lbcore.sim.service import ServedBundles
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import Topic
+
+_NOISE_STEP_MS = 1_000
+_FIRST_READS = 2
+
+
+class Life(str, Enum):
+    """What a simulated broker is at the moment; the value is the control server's word."""
+
+    ALIVE = "alive"
+    DRAINING = "draining"
+    PAUSED = "paused"
+    KILLED = "killed"
+    STOPPED = "stopped"
+
+
+_RUNNING = frozenset({Life.ALIVE, Life.DRAINING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSettings:
+    """How simulated brokers behave.
+
+    speed: virtual milliseconds of load for a real one. callback_ms: shortest and longest time that
+    opening, closing or splitting takes. topics_per_read: bundles whose topics are read with each
+    load, 0 = none. capacities: broker → capacity label, 1.0 where absent. failure_domains: brokers
+    are dealt out to so many, 0 = no label.
+    """
+
+    cluster: str
+    agent: AgentConfig
+    signals: SignalsConfig
+    seed: int = 1
+    speed: float = 1.0
+    callback_ms: tuple[int, int] = (50, 300)
+    topics_per_read: int = 10
+    capacities: Mapping[str, float]
+    failure_domains: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What comes due for one start of a broker: a callback's end, or (None) the agent's wake-up."""
+
+    broker: str
+    start: int
+    call: Call | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all brokers share. note: writes one event into the log; origin_ms: virtual time 0."""
+
+    settings: FleetSettings
+    model: LoadModel
+    sender: Sender
+    timetable: Timetable[Due]
+    note: Callable[[Mapping[str, Any]], None]
+    origin_ms: int
+
+    def virtual_ms(self, now_ms: int) -> int:
+        """The load model's time."""
+        return max(0, int((now_ms - self.origin_ms) * self.settings.speed))
+
+
+class SimulatedBroker:
+    """A broker that may be started, killed, paused, drained. One thread uses it."""
+
+    def __init__(self, name: str, number: int, surroundings: Surroundings) -> None:
+        """name: a host's name, for it stands in the URLs; number: from 1."""
+        self.name = name
+        self.life = Life.KILLED
+        self.start_number = 0
+        self.incarnation = ""
+        self.last_delivered_ms = 0
+        self.service = ServedBundles()
+        self._number = number
+        self._around = surroundings
+        self._agent: Agent | None = None
+        self._state: AgentState | None = None
+        self._wake_at_ms: int | None = None
+        self._reads = 0
+        self._topics_due: deque[str] = deque()
+        self._load_step = -1
+        self._held_events: list[Event] = []
+        self._held_calls: list[Call] = []
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether its bundles are open: a paused one's still are."""
+        return self.life in _RUNNING or self.life is Life.PAUSED
+
+    @property
+    def capacity(self) -> float:
+        """Its capacity label."""
+        return self._around.settings.capacities.get(self.name, 1.0)
+
+    def start(self, records: Sequence[Event], now_ms: int) -> None:
+        """A new incarnation that serves nothing; one that runs is killed first."""
+        if self.is_serving:
+            self.kill(now_ms)
+        self.start_number += 1
+        self.incarnation = f"{now_ms}-{token_hex(4)}"
+        self.service, self._state = ServedBundles(), None
+        self._topics_due.clear()
+        self._held_events, self._held_calls, self._reads = [], [], 0
+        self._agent = Agent(self._identity(), self._around.settings.agent, self._first_signals())
+        self._become(Life.ALIVE, now_ms)
+        self._step(records, now_ms)
+
+    def kill(self, now_ms: int) -> tuple[str, ...]:
+        """End it at once, without a word; returns what it served."""
+        served = tuple(sorted(self.service.tokens)) if self.is_serving else ()
+        self._wake_at_ms = None
+        self._become(Life.KILLED, now_ms)
+        return served
+
+    def pause(self, now_ms: int) -> None:
+        """Freeze it, as a stopped process or a very long garbage collection is frozen."""
+        if self.life in _RUNNING:
+            self._become(Life.PAUSED, now_ms)
+
+    def resume(self, now_ms: int) -> None:
+        """Let it go on where it was frozen, with all that came meanwhile."""
+        if self.life is not Life.PAUSED:
+            return
+        is_stopping = self._state is not None and self._state.stopping_at_ms is not None
+        self._become(Life.DRAINING if is_stopping else Life.ALIVE, now_ms)
+        done = [self._end(call, now_ms) for call in self._held_calls]
+        events, self._held_events, self._held_calls = self._held_events, [], []
+        self._step([*done, *events], now_ms)
+
+    def drain(self, now_ms: int) -> None:
+        """Tell it to stop: it asks to be emptied first."""
+        if self.life is Life.ALIVE:
+            self._become(Life.DRAINING, now_ms)
+            self._step([Stop()], now_ms)
+
+    def take(self, events: Sequence[Event], now_ms: int) -> None:
+        """Events from outside."""
+        if self.life is Life.PAUSED:
+            self._held_events += events
+        elif self.life in _RUNNING:
+            self._step(events, now_ms)
+
+    def come_due(self, due: Sequence[tuple[int, Due]], now_ms: int) -> None:
+        """What the timetable has for this broker, with the times it was due at."""
+        current = [(at_ms, item.call) for at_ms, item in due if item.start == self.start_number]
+        calls = [call for _, call in current if call is not None]
+        if self.life is Life.PAUSED:
+            self._held_calls += calls
+            return
+        is_woken = any(call is None and at_ms == self._wake_at_ms for at_ms, call in current)
+        if self.life in _RUNNING and (calls or is_woken):
+            self._step([self._end(call, now_ms) for call in calls], now_ms)
+
+    def rates(self, now_ms: int) -> tuple[float, float]:
+        """Messages in + out a second: of the broker, and of its hottest bundle."""
+        field = self._around.model.at(self._around.virtual_ms(now_ms))
+        rates = self.service.stats_at(field)[:, :2].sum(axis=1)
+        return (float(rates.sum()), float(rates.max())) if len(rates) else (0.0, 0.0)
+
+    def _become(self, life: Life, now_ms: int) -> None:
+        self.life = life
+        self._note(f"broker {life.value}", now_ms, bundles=len(self.service.tokens))
+
+    def _note(self, event: str, now_ms: int, **more: Any) -> None:
+        about = {"at_ms": now_ms, "event": event, "broker": self.name}
+        self._around.note({**about, "incarnation": self.incarnation, **more})
+
+    def _step(self, events: Sequence[Event], now_ms: int) -> None:
+        """Step the Machine until it wants nothing more at once."""
+        before_ms = self._wake_at_ms
+        waiting: Sequence[Event] | None = events
+        while waiting is not None:
+            assert self._agent is not None  # noqa: S101 - made by `start`
+            step = self._agent.step(self._state, waiting, now_ms)
+            self._state, self._wake_at_ms = step.state, step.wake_at_ms
+            results = [event for effect in step.effects for event in self._do(effect, now_ms)]
+            waiting = results or self._end_first_interval()
+        if self._wake_at_ms is not None and (self._wake_at_ms != before_ms or before_ms <= now_ms):
+            self._schedule(self._wake_at_ms, None)
+
+    def _end_first_interval(self) -> Sequence[Event] | None:
+        """After the second report the agent goes on under the usual settings, from now on."""
+        if self._reads != _FIRST_READS:
+            return None
+        self._reads += 1
+        settings = self._around.settings
+        self._agent = Agent(self._identity(), settings.agent, settings.signals)
+        return ()
+
+    def _schedule(self, due_ms: int, call: Call | None) -> None:
+        due = Due(broker=self.name, start=self.start_number, call=call)
+        self._around.timetable.add(due_ms, due)
+
+    def _do(self, effect: Effect, now_ms: int) -> Sequence[Event]:
+        if isinstance(effect, ReadLoad):
+            return self._read_load(now_ms)
+        if isinstance(effect, Send):
+            topic, key, value = format_message(effect.message)
+            heard = self._hear if topic is Topic.BROKER_LOAD else _ignore
+            self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
+        elif isinstance(effect, Call):
+            self._schedule(now_ms + self._duration_ms(effect), effect)
+        elif isinstance(effect, Stopped):
+            self._become(Life.STOPPED, now_ms)
+        return ()
+
+    def _hear(self, delivery: Delivery) -> None:
+        """In the producer's thread: Kafka has a message of ours."""
+        if isinstance(delivery, Delivered):
+            self.last_delivered_ms = max(self.last_delivered_ms, delivery.timestamp_ms)
+
+    def _duration_ms(self, call: Call) -> int:
+        shortest, longest = self._around.settings.callback_ms
+        stream = f"{self.name} {call.callback.value} {call.bundle} {call.version_id}"
+        drawn = uniform(self._around.settings.seed, stream)
+        return shortest + int(drawn * (longest - shortest))
+
+    def _end(self, call: Call, now_ms: int) -> CallDone:
+        change = self.service.carry_out(call)
+        for bundle in change.closed:
+            self._note("closed", now_ms, bundle=bundle, version=call.version_id)
+        for bundle in change.opened:
+            self._note("opened", now_ms, bundle=bundle, version=call.version_id)
+        self._topics_due.extend(change.opened)
+        return CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
+
+    def _read_load(self, now_ms: int) -> list[Event]:
+        around, settings = self._around, self._around.settings
+        self._reads += 1
+        field = around.model.at(around.virtual_ms(now_ms))
+        noise = cpu_noise(settings.seed, self.name, now_ms // _NOISE_STEP_MS)
+        return [self.service.load_at(field, self.capacity, noise), *self._read_topics(now_ms)]
+
+    def _read_topics(self, now_ms: int) -> list[TopicsRead]:
+        """The topics of a few bundles: newly opened ones first, all in turn when load changes."""
+        virtual_ms, model = self._around.virtual_ms(now_ms), self._around.model
+        if model.step_at(virtual_ms) != self._load_step:
+            self._load_step = model.step_at(virtual_ms)
+            self._topics_due = deque(sorted(self.service.tokens))
+        found: list[TopicsRead] = []
+        while self._topics_due and len(found) < self._around.settings.topics_per_read:
+            bundle = self._topics_due.popleft()
+            if bundle in self.service.tokens:
+                topics, traffic = model.topics_of(bundle, virtual_ms)
+                found.append(TopicsRead(bundle=bundle, topics=topics, traffic=traffic))
+        return found
+
+    def _first_signals(self) -> SignalsConfig:
+        """A first interval of random length spreads the fleet's reports over the interval."""
+        settings = self._around.settings
+        phase = uniform(settings.seed, f"phase {self.name} {self.start_number}")
+        first_ms = 1 + int(phase * settings.signals.report_max_interval_ms)
+        return replace(settings.signals, report_check_ms=first_ms, report_max_interval_ms=0)
+
+    def _identity(self) -> Identity:
+        domains = self._around.settings.failure_domains
+        return Identity(
+            cluster=self._around.settings.cluster,
+            broker=self.name,
+            incarnation=self.incarnation,
+            web_service_url=f"http://{self.name}:8080",
+            pulsar_service_url=f"pulsar://{self.name}:6650",
+            broker_version=VERSION,
+            load_manager_class="ballast",
+            failure_domain=f"domain-{self._number % domains}" if domains else "",
+            capacity=self.capacity,
+        )
+
+
+def _ignore(_: Delivery) -> None:
+    return None

@@ -1,0 +1,54 @@
+"""What happened in the fleet, as JSON lines with wall times: the judge's source for *served again*.
+
+Decides nothing. Events: `opened`, `closed` (bundle, version), `broker alive`, `broker killed` and
+so on. A new process appends. Source: ours.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lbcore.sim.summary import Opened
+
+
+class EventLog:
+    """Appends one line an event; every line is in the file when `note` returns."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", buffering=1, encoding="utf-8")
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Write one event."""
+        self._file.write(json.dumps(event, separators=(",", ":")) + "\n")
+
+    def __enter__(self) -> "EventLog":  # noqa: PYI034 (Self is 3.11's)
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """All events of the log; a last line that is being written is left out."""
+    text = path.read_text(encoding="utf-8")
+    whole, _, _ = text.rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def read_opened(path: Path) -> list[Opened]:
+    """Each opening of a bundle, in order: for `lbcore.sim.summary.recovery`."""
+    return [
+        Opened(bundle=event["bundle"], broker=event["broker"], at_ms=event["at_ms"])
+        for event in read_events(path)
+        if event["event"] == "opened"
+    ]

@@ -1,0 +1,250 @@
+"""The simulated fleet: brokers that report load, take over bundles and give them up, on real Kafka.
+
+Decides nothing: it reads the command line, connects, and lets `jobs.fleet` run. Brokers are called
+broker-1, broker-2, ... Stops at SIGTERM or SIGINT, without a word to anybody, as a power cut would.
+Source: ours.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kafka.errors import KafkaError
+
+from jobs.adapters.clocks import ForwardClock
+from jobs.adapters.fleet_control import ControlServer
+from jobs.adapters.kafka_clients import KafkaAddress, Sender, Tail
+from jobs.console import CommandError, complain, say
+from jobs.fleet.broker import Due, FleetSettings, Surroundings
+from jobs.fleet.event_log import EventLog
+from jobs.fleet.fleet import Fleet
+from jobs.fleet.loop import FleetLoop
+from jobs.fleet.timetable import Timetable
+from lbcore.config.ownership import AgentConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.model.hashing import HashFunction
+from lbcore.sim.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
+from lbcore.wire.messages import Topic
+
+_POLL_MS = 200
+_CATCH_UP_MS = 120_000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until stopped; 0 = stopped in order, 1 = failed with a message."""
+    args = parser().parse_args(argv)
+    try:
+        run(args)
+    except CommandError as error:
+        complain(error, as_json=False)
+        return int(error.exit_code)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="run_fleet", description=__doc__)
+    made.add_argument("--bootstrap", required=True, help="Kafka's host:port")
+    made.add_argument("--topic-prefix", default="", help="put before every topic's name")
+    made.add_argument("--cluster", default="local", help="the cluster that the brokers belong to")
+    made.add_argument("--state-dir", type=Path, required=True, help="for the event log and clock")
+    made.add_argument("--port", type=int, default=0, help="of the control server, 0 = any")
+    made.add_argument("--port-file", type=Path, help="written with the port once all is ready")
+    _add_load_arguments(made)
+    _add_broker_arguments(made)
+    return made
+
+
+def _add_load_arguments(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("load")
+    shapes = [shape.value for shape in LoadShape]
+    group.add_argument("--load", choices=shapes, default=LoadShape.EVEN.value)
+    group.add_argument(
+        "--namespace",
+        action="append",
+        required=True,
+        metavar="TENANT/NS:HASH:BUNDLES",
+        help="a namespace to be loaded, e.g. public/default:crc32:500; may be repeated",
+    )
+    group.add_argument("--speed", type=float, default=1.0, help="of load's time, not of protocols")
+    group.add_argument("--seed", type=int, default=2, help="of load, noise and delays")
+    group.add_argument("--utilisation", type=float, default=0.45, help="mean cpu, 1.0 = full")
+    group.add_argument(
+        "--hotspot-period-ms", type=int, default=600_000, help="virtual; 0 = it never moves"
+    )
+
+
+def _add_broker_arguments(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("brokers")
+    group.add_argument("--brokers", type=int, default=10, metavar="N")
+    group.add_argument("--failure-domains", type=int, default=0, metavar="N")
+    group.add_argument(
+        "--capacity", action="append", default=[], metavar="BROKER=X", help="e.g. broker-3=2.0"
+    )
+    group.add_argument("--heartbeat-interval-ms", type=int, default=3_000)
+    group.add_argument("--report-interval-ms", type=int, default=10_000)
+    group.add_argument(
+        "--callback-ms", default="50-300", metavar="MIN-MAX", help="time to open, close or split"
+    )
+    group.add_argument(
+        "--topics-per-read",
+        type=int,
+        default=10,
+        help="bundles whose topics a broker reads with its load, 0 = no topic-load messages",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Connect, catch up with ownership, start the brokers, and work until stopped."""
+    address = KafkaAddress(bootstrap=args.bootstrap, topic_prefix=args.topic_prefix)
+    clock = ForwardClock()
+    timetable: Timetable[Due] = Timetable()
+    tail = Tail(address, Topic.OWNERSHIP, f"fleet-{args.cluster}-ownership")
+    sender = Sender(address, f"fleet-{args.cluster}")
+    with EventLog(args.state_dir / "fleet-events.jsonl") as log:
+        surroundings = Surroundings(
+            settings=settings_of(args),
+            model=model_of(args),
+            sender=sender,
+            timetable=timetable,
+            note=log.note,
+            origin_ms=_origin_ms(args.state_dir, clock.now_ms()),
+        )
+        loop = FleetLoop(Fleet(surroundings), clock, timetable.next_ms)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: loop.stop())
+        follower = threading.Thread(target=_follow, args=(tail, loop, args), daemon=True)
+        follower.start()
+        loop.run()
+    sender.close(timeout_ms=1_000)
+
+
+def _follow(tail: Tail, loop: FleetLoop, args: argparse.Namespace) -> None:
+    """In its own thread: read ownership to its end, start everybody, read on."""
+    try:
+        _catch_up(tail, loop)
+        for number in range(1, args.brokers + 1):
+            loop.call(lambda fleet, now_ms, name=f"broker-{number}": fleet.start(name, now_ms))
+        server = ControlServer(loop, args.port)
+        _announce(server.port, args.port_file)
+        while True:
+            _poll_once(tail, loop)
+    except Exception as error:  # noqa: BLE001 - the outermost of this thread: the loop raises it
+        loop.fail(error)
+
+
+def _poll_once(tail: Tail, loop: FleetLoop) -> None:
+    try:
+        messages = tail.poll(_POLL_MS)
+    except KafkaError as error:
+        _say("ownership can't be read now", reason=f"{type(error).__name__}: {error}")
+        return
+    if messages:
+        loop.call(lambda fleet, now_ms: fleet.take_records(messages, now_ms))
+
+
+def _catch_up(tail: Tail, loop: FleetLoop) -> None:
+    clock = ForwardClock()
+    deadline_ms = clock.now_ms() + _CATCH_UP_MS
+    while not tail.read_to_end(_POLL_MS * 10):
+        if clock.now_ms() > deadline_ms:
+            raise CommandError(
+                "the ownership topic could not be read to its end",
+                why=f"Kafka did not give all of it within {_CATCH_UP_MS // 1000} s",
+                next_step="check that Kafka is up and not overloaded, then start the fleet again",
+            )
+        _poll_once(tail, loop)
+
+
+def settings_of(args: argparse.Namespace) -> FleetSettings:
+    """How the brokers behave."""
+    interval_ms = args.report_interval_ms
+    shortest, _, longest = args.callback_ms.partition("-")
+    return FleetSettings(
+        cluster=args.cluster,
+        agent=replace(AgentConfig(), heartbeat_interval_ms=args.heartbeat_interval_ms),
+        # The rule is "longer ago than": one less makes it the interval itself.
+        signals=replace(
+            SignalsConfig(),
+            report_check_ms=min(SignalsConfig().report_check_ms, interval_ms),
+            report_max_interval_ms=interval_ms - 1,
+        ),
+        seed=args.seed,
+        speed=args.speed,
+        callback_ms=(int(shortest), int(longest or shortest)),
+        topics_per_read=args.topics_per_read,
+        capacities=_capacities(args.capacity),
+        failure_domains=args.failure_domains,
+    )
+
+
+def model_of(args: argparse.Namespace) -> LoadModel:
+    """The load."""
+    profile = LoadProfile(
+        shape=LoadShape(args.load),
+        brokers=args.brokers,
+        seed=args.seed,
+        utilisation=args.utilisation,
+        hotspot_period_ms=args.hotspot_period_ms,
+    )
+    return LoadModel([parse_namespace(text) for text in args.namespace], profile)
+
+
+def parse_namespace(text: str) -> NamespaceLoad:
+    """One --namespace; raises CommandError when it isn't TENANT/NS:HASH:BUNDLES."""
+    try:
+        name, function, bundles = text.split(":")
+        return NamespaceLoad(name=name, hash_function=HashFunction(function), bundles=int(bundles))
+    except ValueError as error:
+        raise CommandError(
+            f"--namespace {text} can't be read",
+            why=str(error),
+            next_step="write it as TENANT/NS:HASH:BUNDLES, e.g. public/default:crc32:500",
+        ) from error
+
+
+def _capacities(texts: Sequence[str]) -> Mapping[str, float]:
+    try:
+        return {name: float(value) for name, value in (text.split("=") for text in texts)}
+    except ValueError as error:
+        raise CommandError(
+            f"--capacity {' '.join(texts)} can't be read",
+            why=str(error),
+            next_step="write each as BROKER=X, e.g. broker-3=2.0",
+        ) from error
+
+
+def _origin_ms(state_dir: Path, now_ms: int) -> int:
+    """When virtual time began; kept, so that load goes on where it was after a restart."""
+    path = state_dir / "load-origin.json"
+    if not path.exists():
+        state_dir.mkdir(parents=True, exist_ok=True)
+        _write_whole(path, json.dumps({"origin_ms": now_ms}))
+    return int(json.loads(path.read_text())["origin_ms"])
+
+
+def _announce(port: int, port_file: Path | None) -> None:
+    if port_file is not None:
+        _write_whole(port_file, str(port))
+    _say("the fleet is ready", port=port)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, never a part."""
+    draft = path.with_name(path.name + ".new")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def _say(event: str, **more: object) -> None:
+    say(json.dumps({"pid": os.getpid(), "event": event, **more}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,330 @@
+"""The fleet's process on the real Kafka: it registers, reports, follows records, dies and returns."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka import KafkaProducer
+
+from jobs.adapters.fleet_control import FleetClient
+from jobs.adapters.kafka_clients import KafkaAddress, Tail
+from jobs.console import CommandError
+from jobs.fleet.event_log import read_events, read_opened
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import FULL_UPPER, format_bundle
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.wire_record import format_record
+from lbcore.sim.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
+from lbcore.wire.messages import (
+    Ack,
+    AckOutcome,
+    Acks,
+    BrokerLoad,
+    BundleLoad,
+    Heartbeat,
+    Message,
+    Rejected,
+    Topic,
+    TopicLoad,
+)
+from lbcore.wire.parse import parse
+from lbcore.wire.rules import Rules
+from tests.kafka_cluster import running_kafka
+
+NS = "public/default"
+QUARTERS = [format_bundle(NS, low << 30, min((low + 1) << 30, FULL_UPPER)) for low in range(4)]
+REPORTS = (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD, Topic.TOPIC_LOAD, Topic.ACKS)
+TIMEOUT_S = 60.0
+
+
+class Cluster:
+    """Kafka and a fleet of six on it; what the fleet says, parsed; and a pen for records."""
+
+    def __init__(self, address: KafkaAddress, client: FleetClient, state_dir: Path) -> None:
+        self.client = client
+        self.state_dir = state_dir
+        self._tails = {topic: Tail(address, topic, f"test-{topic.value}") for topic in REPORTS}
+        self._said: list[Message] = []
+        self._producer = KafkaProducer(
+            bootstrap_servers=address.bootstrap, transactional_id="test-balancer"
+        )
+        self._producer.init_transactions()
+        self._topic = address.topic_name(Topic.OWNERSHIP)
+
+    def write(self, *records: OwnershipRecord) -> None:
+        """Records in one transaction, as the job writes them."""
+        self._producer.begin_transaction()
+        for record in records:
+            key, value = format_record(record)
+            self._producer.send(self._topic, value, key)
+        self._producer.flush()
+        self._producer.commit_transaction()
+
+    def said(self, broker: str) -> list[Any]:
+        """All that the broker has said up to now, of every topic."""
+        for topic, tail in self._tails.items():
+            for message in tail.poll(50):
+                parsed = parse(topic, message.key.encode(), message.value, Rules.of("c"))
+                assert not isinstance(parsed, Rejected), parsed
+                self._said.append(parsed)
+        return [message for message in self._said if message.envelope.broker == broker]
+
+    def acks(self, broker: str) -> set[Ack]:
+        """The different things that it has acknowledged."""
+        return {
+            ack
+            for message in self.said(broker)
+            if isinstance(message, Acks)
+            for ack in message.acks
+        }
+
+    def row(self, broker: str) -> dict[str, Any]:
+        """What the control server says of the broker, its bundles included."""
+        rows = self.client.brokers(with_bundles=True)["brokers"]
+        return next(row for row in rows if row["broker"] == broker)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._producer.close()
+        for tail in self._tails.values():
+            tail.close()
+
+
+def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
+    """A fleet of six whose protocol runs fast."""
+    words = [sys.executable, "-m", "jobs.run_fleet", "--bootstrap", address.bootstrap]
+    words += ["--cluster", "c", "--state-dir", str(state_dir), "--brokers", "6"]
+    words += ["--namespace", f"{NS}:crc32:4", "--load", "zipf", "--capacity", "broker-6=2.0"]
+    words += ["--heartbeat-interval-ms", "300", "--report-interval-ms", "1000"]
+    return [*words, "--callback-ms", "20-60", *more]
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = monotonic() + TIMEOUT_S
+    while not is_so():
+        assert monotonic() < deadline
+        sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("fleet")
+    with running_kafka(folder / "kafka") as kafka:
+        address = KafkaAddress(bootstrap=kafka.bootstrap)
+        port_file = folder / "port"
+        process = subprocess.Popen(command(address, folder, "--port-file", str(port_file)))
+        until(port_file.exists)
+        made = Cluster(address, FleetClient(int(port_file.read_text())), folder)
+        yield made
+        made.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def assigning(cluster: Cluster, bundle: str, broker: str, version: int = 1) -> OwnershipRecord:
+    return OwnershipRecord(
+        cluster="c",
+        bundle=bundle,
+        state=State.ASSIGNING,
+        version_id=version,
+        destination=broker,
+        destination_incarnation=cluster.row(broker)["incarnation"],
+    )
+
+
+def owned(record: OwnershipRecord) -> OwnershipRecord:
+    return replace(record, state=State.OWNED, version_id=record.version_id + 1)
+
+
+def releasing(record: OwnershipRecord, destination: str = "") -> OwnershipRecord:
+    return replace(
+        record,
+        state=State.RELEASING,
+        version_id=record.version_id + 1,
+        source=record.destination,
+        source_incarnation=record.destination_incarnation,
+        destination=destination,
+        destination_incarnation="",
+    )
+
+
+def opened(cluster: Cluster, bundle: str, broker: str, version: int = 1) -> OwnershipRecord:
+    """Have the bundle opened there, acknowledged, and Owned."""
+    record = assigning(cluster, bundle, broker, version)
+    cluster.write(record)
+    until(lambda: cluster.row(broker)["bundles"].get(bundle) == version)
+    ack = Ack(bundle=bundle, version_id=version, outcome=AckOutcome.OPENED)
+    until(lambda: ack in cluster.acks(broker))
+    cluster.write(owned(record))
+    return owned(record)
+
+
+def test_fleet_registers_each_broker_with_heartbeats_and_load(cluster: Cluster) -> None:
+    for number in range(1, 7):
+        name = f"broker-{number}"
+        until(lambda name=name: any(isinstance(m, Heartbeat) for m in cluster.said(name)))
+        until(lambda name=name: sum(isinstance(m, BrokerLoad) for m in cluster.said(name)) > 2)
+        said = cluster.said(name)
+        load = next(message for message in said if isinstance(message, BrokerLoad))
+        assert load.web_service_url == f"http://{name}:8080"
+        assert load.capacity == (2.0 if number == 6 else 1.0)
+        assert {message.envelope.incarnation for message in said} == {
+            cluster.row(name)["incarnation"]
+        }
+        seqs = [m.envelope.seq for m in said if isinstance(m, (BrokerLoad, Heartbeat))]
+        assert seqs == list(range(1, len(seqs) + 1))
+
+
+def test_fleet_opens_what_a_record_assigns_and_reports_its_load(cluster: Cluster) -> None:
+    opened(cluster, QUARTERS[0], "broker-1")
+    assert cluster.client.truth()[QUARTERS[0]] == [("broker-1", 1)]
+    openings = [
+        (event.bundle, event.broker)
+        for event in read_opened(cluster.state_dir / "fleet-events.jsonl")
+    ]
+    assert openings.count((QUARTERS[0], "broker-1")) == 1
+
+    def reported() -> list[BundleLoad]:
+        said = cluster.said("broker-1")
+        return [m for m in said if isinstance(m, BundleLoad) and m.names == (QUARTERS[0],)]
+
+    until(lambda: bool(reported()))
+    space = NamespaceLoad(name=NS, hash_function=HashFunction.CRC32, bundles=4)
+    profile = LoadProfile(shape=LoadShape.ZIPF, brokers=6, seed=2)
+    expected = LoadModel([space], profile).at(0).bundles(NS, np.array([0]), np.array([1 << 30]))
+    assert np.array_equal(reported()[0].stats, expected)
+    row = cluster.row("broker-1")
+    assert row["load"] == expected[0, 0] + expected[0, 1] == row["hottest_bundle"]
+    until(lambda: any(isinstance(m, TopicLoad) for m in cluster.said("broker-1")))
+    topics = next(m for m in cluster.said("broker-1") if isinstance(m, TopicLoad))
+    assert topics.bundle == QUARTERS[0]
+    assert len(topics.topics) == expected[0, 4]
+    assert np.array_equal(topics.traffic.sum(axis=0), expected[0, :4])
+
+
+def test_fleet_closes_what_a_record_releases_and_says_so(cluster: Cluster) -> None:
+    record = opened(cluster, QUARTERS[1], "broker-2")
+    cluster.write(releasing(record))
+    closed = Ack(bundle=QUARTERS[1], version_id=3, outcome=AckOutcome.CLOSED)
+    until(lambda: closed in cluster.acks("broker-2"))
+    assert QUARTERS[1] not in cluster.client.truth()
+    events = read_events(cluster.state_dir / "fleet-events.jsonl")
+    assert [e["event"] for e in events if e.get("bundle") == QUARTERS[1]] == ["opened", "closed"]
+
+
+def test_fleet_splits_as_a_record_says(cluster: Cluster) -> None:
+    record = opened(cluster, QUARTERS[2], "broker-2")
+    low, high = 2 << 30, 3 << 30
+    children = [format_bundle(NS, low, low + 5000), format_bundle(NS, low + 5000, high)]
+    splitting = replace(
+        releasing(record), state=State.SPLITTING, children=dict.fromkeys(children, "")
+    )
+    cluster.write(splitting)
+    split = Ack(bundle=QUARTERS[2], version_id=3, outcome=AckOutcome.SPLIT)
+    until(lambda: split in cluster.acks("broker-2"))
+    served = cluster.row("broker-2")["bundles"]
+    assert [served.get(name) for name in (*children, QUARTERS[2])] == [3, 3, None]
+
+
+def test_fleet_ignores_records_for_another_incarnation(cluster: Cluster) -> None:
+    stale = replace(assigning(cluster, QUARTERS[3], "broker-5"), destination_incarnation="older")
+    cluster.write(stale)
+    fresh = assigning(cluster, QUARTERS[3], "broker-5", version=2)
+    cluster.write(fresh)
+    until(lambda: cluster.row("broker-5")["bundles"] == {QUARTERS[3]: 2})
+    assert {ack.version_id for ack in cluster.acks("broker-5")} <= {2}
+
+
+def test_killed_broker_falls_silent_and_comes_back_empty_as_another_incarnation(
+    cluster: Cluster,
+) -> None:
+    opened(cluster, f"{NS}/0x00000000_0x00000010", "broker-3")
+    before = cluster.row("broker-3")["incarnation"]
+    until(lambda: cluster.row("broker-3")["last_report_ms"] > 0)
+    crash = cluster.client.kill("broker-3")
+    assert crash.bundles == (f"{NS}/0x00000000_0x00000010",)
+    assert 0 < crash.last_report_ms <= crash.killed_at_ms + 1_000
+    assert crash.bundles[0] not in cluster.client.truth()
+    sleep(1.0)  # what was under way
+    count = len(cluster.said("broker-3"))
+    others = len(cluster.said("broker-4"))
+    until(lambda: len(cluster.said("broker-4")) > others + 3)
+    assert len(cluster.said("broker-3")) == count
+    assert cluster.row("broker-3")["life"] == "killed"
+
+    cluster.client.act("restart", "broker-3")
+    until(lambda: len(cluster.said("broker-3")) > count + 3)
+    assert cluster.said("broker-3")[-1].envelope.incarnation != before
+    assert cluster.row("broker-3")["bundles"] == {}
+
+
+def test_paused_broker_says_nothing_and_goes_on_as_itself(cluster: Cluster) -> None:
+    before = cluster.row("broker-4")["incarnation"]
+    cluster.client.act("pause", "broker-4")
+    sleep(1.0)
+    count = len(cluster.said("broker-4"))
+    bundle = f"{NS}/0x00000010_0x00000020"
+    cluster.write(assigning(cluster, bundle, "broker-4"))
+    others = len(cluster.said("broker-1"))
+    until(lambda: len(cluster.said("broker-1")) > others + 3)
+    assert len(cluster.said("broker-4")) == count
+    cluster.client.act("resume", "broker-4")
+    until(lambda: cluster.row("broker-4")["bundles"] == {bundle: 1})
+    assert cluster.said("broker-4")[-1].envelope.incarnation == before
+
+
+def test_drained_broker_asks_to_be_emptied_and_stops_when_it_is(cluster: Cluster) -> None:
+    bundle = f"{NS}/0x00000020_0x00000030"
+    record = opened(cluster, bundle, "broker-6")
+    cluster.client.act("drain", "broker-6")
+    until(
+        lambda: any(isinstance(m, BrokerLoad) and m.is_draining for m in cluster.said("broker-6"))
+    )
+    assert cluster.row("broker-6")["life"] == "draining"
+    cluster.write(releasing(record, destination="broker-1"))
+    until(lambda: cluster.row("broker-6")["life"] == "stopped")
+    assert Ack(bundle=bundle, version_id=3, outcome=AckOutcome.CLOSED) in cluster.acks("broker-6")
+
+
+def test_new_broker_joins_a_running_fleet(cluster: Cluster) -> None:
+    cluster.client.act("start", "broker-7")
+    until(lambda: any(isinstance(m, BrokerLoad) for m in cluster.said("broker-7")))
+    assert cluster.client.health()["brokers"] == 7
+
+
+def test_control_of_an_unknown_broker_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(CommandError, match=r"refused POST /kill/broker-99") as caught:
+        cluster.client.kill("broker-99")
+    assert "no broker broker-99" in caught.value.why
+
+
+def test_fleet_started_again_keeps_virtual_time_and_waits_for_its_new_incarnations(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    bootstrap = KafkaAddress(bootstrap=cluster._producer.config["bootstrap_servers"])  # noqa: SLF001 - the test's own
+    (tmp_path / "load-origin.json").write_text('{"origin_ms": 1000}')
+    port_file = tmp_path / "port"
+    again = subprocess.Popen(command(bootstrap, tmp_path, "--port-file", str(port_file)))
+    until(port_file.exists)
+    client = FleetClient(int(port_file.read_text()))
+    found = client.brokers()
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(30) == 0
+    assert found["virtual_ms"] == found["at_ms"] - 1000
+    assert client is not None
+    assert found["bundles_open"] == 0
+
+
+def test_fleet_without_kafka_says_what_to_do(tmp_path: Path) -> None:
+    words = command(KafkaAddress(bootstrap="127.0.0.1:9"), tmp_path)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert "Kafka at 127.0.0.1:9 can't be reached" in ended.stderr
+    assert "Traceback" not in ended.stderr
