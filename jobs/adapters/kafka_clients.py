@@ -42,6 +42,7 @@ class KafkaAddress:
             "bootstrap_servers": self.bootstrap,
             "client_id": client_id,
             "reconnect_backoff_max_ms": 1_000,  # a restarted broker is found again at once
+            "bootstrap_timeout_ms": 15_000,
             **self.security,
         }
 

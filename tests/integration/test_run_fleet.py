@@ -1,4 +1,4 @@
-"""The fleet's process on the real Kafka: it registers, reports, follows records, dies and returns."""
+"""The fleet's process on the real Kafka: it registers, reports, follows records, dies, returns."""
 
 import signal
 import subprocess
@@ -17,6 +17,7 @@ from jobs.adapters.fleet_control import FleetClient
 from jobs.adapters.kafka_clients import KafkaAddress, Tail
 from jobs.console import CommandError
 from jobs.fleet.event_log import read_events, read_opened
+from lbcore.config.wire import Wire
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_UPPER, format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
@@ -40,6 +41,7 @@ from tests.kafka_cluster import running_kafka
 
 NS = "public/default"
 QUARTERS = [format_bundle(NS, low << 30, min((low + 1) << 30, FULL_UPPER)) for low in range(4)]
+RULES = Rules(clusters=frozenset({"c"}), limits=Wire())
 REPORTS = (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD, Topic.TOPIC_LOAD, Topic.ACKS)
 TIMEOUT_S = 60.0
 
@@ -48,6 +50,7 @@ class Cluster:
     """Kafka and a fleet of six on it; what the fleet says, parsed; and a pen for records."""
 
     def __init__(self, address: KafkaAddress, client: FleetClient, state_dir: Path) -> None:
+        self.address = address
         self.client = client
         self.state_dir = state_dir
         self._tails = {topic: Tail(address, topic, f"test-{topic.value}") for topic in REPORTS}
@@ -71,7 +74,7 @@ class Cluster:
         """All that the broker has said up to now, of every topic."""
         for topic, tail in self._tails.items():
             for message in tail.poll(50):
-                parsed = parse(topic, message.key.encode(), message.value, Rules.of("c"))
+                parsed = parse(topic, message.key.encode(), message.value, RULES)
                 assert not isinstance(parsed, Rejected), parsed
                 self._said.append(parsed)
         return [message for message in self._said if message.envelope.broker == broker]
@@ -305,20 +308,18 @@ def test_control_of_an_unknown_broker_is_refused(cluster: Cluster) -> None:
     assert "no broker broker-99" in caught.value.why
 
 
-def test_fleet_started_again_keeps_virtual_time_and_waits_for_its_new_incarnations(
+def test_fleet_started_again_keeps_virtual_time_and_serves_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    bootstrap = KafkaAddress(bootstrap=cluster._producer.config["bootstrap_servers"])  # noqa: SLF001 - the test's own
     (tmp_path / "load-origin.json").write_text('{"origin_ms": 1000}')
     port_file = tmp_path / "port"
-    again = subprocess.Popen(command(bootstrap, tmp_path, "--port-file", str(port_file)))
+    words = command(cluster.address, tmp_path, "--cluster", "d", "--port-file", str(port_file))
+    again = subprocess.Popen(words)
     until(port_file.exists)
-    client = FleetClient(int(port_file.read_text()))
-    found = client.brokers()
+    found = FleetClient(int(port_file.read_text())).brokers()
     again.send_signal(signal.SIGTERM)
     assert again.wait(30) == 0
     assert found["virtual_ms"] == found["at_ms"] - 1000
-    assert client is not None
     assert found["bundles_open"] == 0
 
 
