@@ -1,0 +1,160 @@
+"""`ballast topics ensure` against the real Kafka: makes, checks, repairs, and says what it did."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
+
+from jobs.adapters.embedded_kafka import EmbeddedKafka
+from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.preflight import free_ports
+from jobs.adapters.topics import Status, ensure_topics, wanted_topics
+from jobs.cli import main
+from lbcore.config.load import parse_config
+from lbcore.config.tree import Config
+from lbcore.wire.messages import Topic
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Topics of its own for each test, told apart by the prefix."""
+    return parse_config({"pipeline": {"topic_prefix": f"{tmp_path.name}."}})
+
+
+@pytest.fixture
+def address(kafka: EmbeddedKafka, config: Config) -> KafkaAddress:
+    return KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=config.pipeline.topic_prefix)
+
+
+def statuses(address: KafkaAddress, config: Config, **how: bool) -> set[Status]:
+    return {report.status for report in ensure_topics(address, wanted_topics(config), **how)}
+
+
+def topics_of(address: KafkaAddress) -> set[str]:
+    with KafkaAdminClient(bootstrap_servers=address.bootstrap) as admin:
+        return {name for name in admin.list_topics() if name.startswith(address.topic_prefix)}
+
+
+def changed(config: Config, **topics: Any) -> Config:
+    return parse_config({"topics": topics}, config)
+
+
+def test_ensure_makes_what_is_missing_and_then_finds_it_fine(
+    address: KafkaAddress, config: Config
+) -> None:
+    assert statuses(address, config, dry_run=True) == {Status.WOULD_MAKE}
+    assert topics_of(address) == set()
+    assert statuses(address, config) == {Status.MADE}
+    assert topics_of(address) == {address.topic_name(topic) for topic in Topic}
+    assert statuses(address, config) == {Status.FINE}
+
+
+def test_ensure_makes_topics_whose_messages_bear_the_brokers_time(
+    address: KafkaAddress, config: Config
+) -> None:
+    ensure_topics(address, wanted_topics(config))
+    producer = KafkaProducer(bootstrap_servers=address.bootstrap)
+    sent = producer.send(address.topic_name(Topic.BROKER_LOAD), b"x", b"k", timestamp_ms=1_000)
+    assert sent.get(timeout=30).timestamp > 1_600_000_000_000
+    producer.close()
+
+
+def test_ensure_reports_each_difference_and_changes_nothing_unasked(
+    address: KafkaAddress, config: Config
+) -> None:
+    ensure_topics(address, wanted_topics(config))
+    other = changed(config, report_partitions=5, report_retention_ms=7_200_000)
+    for _ in range(2):
+        reports = ensure_topics(address, wanted_topics(other))
+        found = {report.name: report.differences for report in reports}
+        acks = {
+            (item.key, item.wanted, item.found) for item in found[address.topic_name(Topic.ACKS)]
+        }
+        assert acks == {
+            ("partitions", "5", "4"),
+            ("retention.ms", "7200000", "21600000"),
+            ("segment.ms", "1200000", "3600000"),
+        }
+        assert found[address.topic_name(Topic.OWNERSHIP)] == ()
+
+
+def test_ensure_repairs_configuration_but_never_partitions(
+    address: KafkaAddress, config: Config
+) -> None:
+    ensure_topics(address, wanted_topics(config))
+    kept_longer = changed(config, request_retention_ms=7_200_000)
+    assert statuses(address, kept_longer, repair=True, dry_run=True) == {
+        Status.FINE,
+        Status.WOULD_REPAIR,
+    }
+    assert Status.DIFFERS in statuses(address, kept_longer)
+    assert statuses(address, kept_longer, repair=True) == {Status.FINE, Status.REPAIRED}
+    assert statuses(address, kept_longer) == {Status.FINE}
+    both = changed(kept_longer, report_partitions=5, report_retention_ms=7_200_000)
+    assert Status.DIFFERS in statuses(address, both, repair=True)
+    left = {
+        item.key
+        for report in ensure_topics(address, wanted_topics(both))
+        for item in report.differences
+    }
+    assert left == {"partitions"}
+
+
+def test_ensure_that_kafka_refuses_says_why_and_is_not_good(
+    address: KafkaAddress, config: Config
+) -> None:
+    copies = changed(config, replication_factor=3, min_insync_replicas=2)
+    reports = ensure_topics(address, wanted_topics(copies))
+    assert {report.status for report in reports} == {Status.FAILED}
+    assert all("InvalidReplicationFactor" in report.detail for report in reports)
+    assert not any(report.is_good for report in reports)
+
+
+def test_verb_makes_then_differs_with_the_exit_codes_of_every_verb(
+    address: KafkaAddress, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        *("topics", "ensure", "--json", "--bootstrap", address.bootstrap),
+        *("--set", f"pipeline.topic_prefix={address.topic_prefix}"),
+    ]
+    assert main(words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["good"]
+    assert {topic["status"] for topic in said["topics"]} == {"made"}
+    assert main([*words, "--set", "topics.ownership_partitions=6"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert not said["good"]
+    assert [topic for topic in said["topics"] if topic["differences"]] == [
+        {
+            "name": address.topic_name(Topic.OWNERSHIP),
+            "status": "differs",
+            "detail": "",
+            "differences": [{"key": "partitions", "wanted": "6", "found": "4"}],
+        }
+    ]
+
+
+def test_verb_without_a_kafka_that_answers_fails_with_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (port,) = free_ports(1)
+    words = ["topics", "ensure", "--bootstrap", f"127.0.0.1:{port}"]
+    assert main([*words, "--set", "kafka.request_timeout_ms=2000"]) == 1
+    said = capsys.readouterr().err
+    assert f"Kafka at 127.0.0.1:{port} could not be asked" in said
+    assert "next: check that it runs" in said
+
+
+def test_verb_without_an_address_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", "ensure"]) == 2
+    assert "Kafka's address is not known" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+"""What each topic must be follows from the settings, and Kafka's address from them and secrets."""
+
+from typing import Any
+
+import pytest
+
+from jobs.adapters.kafka_settings import kafka_address
+from jobs.adapters.topics import TopicSpec, wanted_topics
+from jobs.console import CommandError, MisuseError
+from lbcore.config.load import parse_config
+from lbcore.config.tree import Config
+from lbcore.wire.messages import Topic
+
+
+def specs_of(mapping: Any) -> dict[str, TopicSpec]:
+    return {spec.name: spec for spec in wanted_topics(parse_config(mapping))}
+
+
+def test_topics_wanted_are_all_of_the_wire_with_log_append_time() -> None:
+    specs = specs_of({})
+    assert list(specs) == [topic.value for topic in Topic]
+    assert {spec.configs["message.timestamp.type"] for spec in specs.values()} == {"LogAppendTime"}
+
+
+def test_topics_wanted_bear_the_prefix() -> None:
+    assert "eu.broker-load" in specs_of({"pipeline": {"topic_prefix": "eu."}})
+
+
+def test_topic_ownership_alone_is_compacted() -> None:
+    policies = {name: spec.configs["cleanup.policy"] for name, spec in specs_of({}).items()}
+    assert policies.pop("ownership") == "compact"
+    assert set(policies.values()) == {"delete"}
+
+
+def test_topics_are_kept_and_copied_as_the_settings_say() -> None:
+    specs = specs_of(
+        {
+            "topics": {
+                "report_partitions": 7,
+                "ownership_partitions": 3,
+                "replication_factor": 3,
+                "min_insync_replicas": 2,
+                "report_retention_ms": 3_600_000,
+            }
+        }
+    )
+    assert [specs[name].partitions for name in ("broker-load", "acks", "ownership")] == [7, 7, 3]
+    assert [specs[name].partitions for name in ("commands", "audit")] == [1, 1]
+    report = specs["broker-load"]
+    assert report.replication_factor == 3
+    assert report.configs["min.insync.replicas"] == "2"
+    assert report.configs["retention.ms"] == "3600000"
+    assert report.configs["segment.ms"] == "600000"
+
+
+def test_topics_hold_the_longest_message_that_is_accepted() -> None:
+    specs = specs_of({"wire": {"max_message_bytes": 2_000_000}})
+    assert int(specs["bundle-load"].configs["max.message.bytes"]) > 2_000_000
+
+
+def test_address_comes_from_the_settings_unless_it_is_given() -> None:
+    config = parse_config({"kafka": {"bootstrap_servers": ["a:1", "b:2"]}})
+    assert kafka_address(config).bootstrap == "a:1,b:2"
+    assert kafka_address(config, "c:3").bootstrap == "c:3"
+
+
+def test_address_that_nothing_names_is_misuse() -> None:
+    with pytest.raises(MisuseError, match="Kafka's address is not known"):
+        kafka_address(Config())
+
+
+def test_address_with_sasl_takes_the_password_from_the_environment() -> None:
+    config = parse_config(
+        {
+            "kafka": {
+                "security_protocol": "SASL_SSL",
+                "sasl_username": "u",
+                "ca_file": "/ca.pem",
+            }
+        }
+    )
+    address = kafka_address(config, "a:1", {"BALLAST_KAFKA_PASSWORD": "hush"})
+    assert address.security == {
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": "/ca.pem",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "u",
+        "sasl_plain_password": "hush",
+    }
+
+
+def test_address_with_sasl_and_no_password_says_which_variable_to_set() -> None:
+    config = parse_config({"kafka": {"security_protocol": "SASL_PLAINTEXT"}})
+    with pytest.raises(CommandError) as raised:
+        kafka_address(config, "a:1", {})
+    assert "BALLAST_KAFKA_PASSWORD" in raised.value.next_step
