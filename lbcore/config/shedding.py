@@ -193,16 +193,17 @@ class SheddingConfig:
         doc="count moves that are decided and not yet visible in reports",
         dynamic=True,
     )
-    adjust_reports: int = setting(
-        2,
-        doc="reports after a move has landed until it is wholly visible in them",
-        unit="reports",
-        minimum=1,
+    adjust_keep: float = setting(
+        0.5,
+        doc="what is left of a change that reports never showed, after each report of a broker "
+        "without moves under way",
+        minimum=0,
+        maximum=1,
         dynamic=True,
     )
     adjust_max_ms: int = setting(
         300_000,
-        doc="a decided move is forgotten after this time, landed or not",
+        doc="a decided move is forgotten after this time, whatever became of it",
         unit="ms",
         minimum=1_000,
         dynamic=True,

@@ -15,7 +15,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
-from lbcore.plan.pending import Arrival, Move
+from lbcore.plan.pending import Move, Unseen
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
@@ -127,9 +127,9 @@ class PlanState:
     """What planning remembers from cycle to cycle; plain data, empty at the start.
 
     strategy: the one that `shed` and `transfer` belong to. judged: broker → (time of the report
-    that was judged last, when that was). moves: bundle → its move in the making; arrivals: what
-    was given to brokers from nobody. unloaded_ms: bundle → when it was last shed, within the grace
-    period.
+    that was judged last, when that was). moves: bundle → its move under way. unseen: broker → load
+    that was decided and that its reports don't show. unloaded_ms: bundle → when it was last shed,
+    within the grace period.
     """
 
     strategy: str = ""
@@ -138,7 +138,7 @@ class PlanState:
     split: SplitState = EMPTY_STATE
     judged: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     moves: Mapping[str, Move] = field(default_factory=dict)
-    arrivals: tuple[Arrival, ...] = ()
+    unseen: Mapping[str, Unseen] = field(default_factory=dict)
     unloaded_ms: Mapping[str, int] = field(default_factory=dict)
 
     def to_row(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class PlanState:
             "split": {name: _sorted(value) for name, value in self.split.to_row().items()},
             "judged": {name: list(self.judged[name]) for name in sorted(self.judged)},
             "moves": {name: self.moves[name].to_row() for name in sorted(self.moves)},
-            "arrivals": [arrival.to_row() for arrival in self.arrivals],
+            "unseen": {name: self.unseen[name].to_row() for name in sorted(self.unseen)},
             "unloaded_ms": _sorted(self.unloaded_ms),
         }
 
@@ -167,7 +167,7 @@ class PlanState:
             split=SplitState.from_row(row["split"]),
             judged={name: (report, at) for name, (report, at) in row["judged"].items()},
             moves={name: Move.from_row(plain) for name, plain in row["moves"].items()},
-            arrivals=tuple(Arrival.from_row(plain) for plain in row["arrivals"]),
+            unseen={name: Unseen.from_row(plain) for name, plain in row["unseen"].items()},
             unloaded_ms=dict(row["unloaded_ms"]),
         )
 

@@ -20,11 +20,18 @@ from lbcore.plan.decision import (
     Skip,
 )
 from lbcore.plan.draft import Draft
-from lbcore.plan.pending import EmaShifts, arrivals_of, move_of
+from lbcore.plan.pending import (
+    RESOURCES,
+    TRAFFIC,
+    EmaShifts,
+    move_of,
+    placed_load,
+    unseen_rows,
+)
 from lbcore.plan.phases.adjust import shift_averages
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import Floats, Snapshot
 from lbcore.plan.trace import Trace
 
 
@@ -78,30 +85,44 @@ def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
 def _remember(draft: Draft) -> PlanState:
     """The state with this plan's moves, which the next plans count until reports show them."""
     moves, names, now_ms = draft.sheddings, draft.snapshot.bundles.names, draft.now_ms
-    unloaded = dict(draft.state.unloaded_ms)
-    planned = dict(draft.state.moves)
+    unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)
     left = dict(draft.state.transfer.unloaded_brokers)
+    given = draft.assignments
+    load = _unseen_before(draft) + placed_load(draft.snapshot, given.bundle, given.destination)
     shifts: EmaShifts = {}
     steps = zip(
         moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist(), strict=True
     )
     for step in steps:
+        bundle, source, destination = step
         move = move_of(draft.snapshot, draft.usage, step, now_ms)
-        name = names[step[0]]
-        planned[name], unloaded[name], left[move.source] = move, now_ms, now_ms
+        planned[names[bundle]], unloaded[names[bundle]] = move, now_ms
+        left[move.source] = now_ms
+        load[source] -= move.load
+        load[destination] += move.at_destination()
         shifts[move.source] = shifts.get(move.source, 0.0) - move.ema_points
         taken = move.ema_points * move.destination_scale
         shifts[move.destination] = shifts.get(move.destination, 0.0) + taken
-    given = draft.assignments
-    arrived = arrivals_of(draft.snapshot, given.bundle, given.destination, now_ms)
+    touched = {*moves.source.tolist(), *moves.destination.tolist(), *given.destination.tolist()}
     state = replace(
         draft.state,
         moves=planned,
-        arrivals=(*draft.state.arrivals, *arrived),
+        unseen=unseen_rows(
+            load, draft.state.unseen, draft.reported.brokers, dict.fromkeys(touched, now_ms)
+        ),
         unloaded_ms=unloaded,
         transfer=replace(draft.state.transfer, unloaded_brokers=left),
     )
     return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state
+
+
+def _unseen_before(draft: Draft) -> Floats:
+    """What was unseen when the plan began, float64[n, 9]."""
+    names = draft.reported.brokers.names
+    nothing = np.zeros(RESOURCES + TRAFFIC)
+    known = draft.state.unseen
+    lines = [known[name].load if name in known else nothing for name in names]
+    return np.array(lines, dtype=np.float64).reshape(len(names), RESOURCES + TRAFFIC)
 
 
 def _assignments(draft: Draft) -> list[Decision]:

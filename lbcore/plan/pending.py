@@ -1,16 +1,18 @@
-"""Moves that were decided and that reports don't wholly show yet.
+"""Load that was decided to move and that reports don't show yet.
 
-Decides when a move counts as seen, and when it was given up. The adjust phase works out what they
-add up to; `finish` adds this cycle's. Source: ours.
+Decides how much of it is still unseen, and when a move has arrived or was given up. The adjust
+phase adds it to what brokers report; `finish` adds this cycle's. Source: ours.
 
-A move counts wholly until its destination owns the bundle; then the first `adjust_reports` newer
-reports of either broker take it out in equal steps on that side. A move that was given up (the
-source owns the bundle, at rest) is taken back. An arrival stands for all bundles without an owner
-that a cycle gave to one broker; it fades with the broker's reports from the start.
+A broker's unseen load is what its decided moves will add to its report (negative: take from it).
+Each newer report takes out of it what the report has changed in that direction. What is left then
+shrinks with each report that came after the broker's last move had arrived, so that a wrong guess
+is forgotten. Worked: 90 points, 40 decided to leave: unseen −40, adjusted 50. A report still of 90
+(measured too early): 50. A report of 60: unseen −10, adjusted 50. A report of 50: unseen 0.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,37 +22,36 @@ from lbcore.plan.snapshot import (
     RATE_OUT,
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
-    BundleTable,
+    Bools,
+    BrokerTable,
     Floats,
     Ints,
     Snapshot,
 )
 
+Line: TypeAlias = tuple[float, ...]
 EmaShifts: TypeAlias = dict[str, float]
+
+RESOURCES = 5
+TRAFFIC = 4
+FORGOTTEN = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """One bundle on its way.
 
-    percent: the points of each resource that go along, on the source's scale, five. traffic: the
-    bundle's, four. destination_scale: × percent = on the destination's scale. ema_points: what the
-    move took from the source's smoothed usage (1.0 = 100 %). landed_ms: when the destination first
-    was the owner, 0 = not yet. *_seen_ms: newest report counted; *_reports: since it landed.
+    load: the points of each resource on the source's scale, five, and the bundle's traffic, four.
+    destination_scale: × points = on the destination's scale. ema_points: what the move took from
+    the source's smoothed usage (1.0 = 100 %).
     """
 
     source: str
     destination: str
     decided_ms: int
-    percent: tuple[float, ...]
-    traffic: tuple[float, ...]
+    load: Line
     destination_scale: float = 1.0
     ema_points: float = 0.0
-    landed_ms: int = 0
-    source_seen_ms: int = 0
-    destination_seen_ms: int = 0
-    source_reports: int = 0
-    destination_reports: int = 0
 
     def to_row(self) -> dict[str, Any]:
         """The move as a JSON object."""
@@ -59,84 +60,112 @@ class Move:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Move":
         """The inverse of `to_row`."""
-        return cls(**{**row, "percent": tuple(row["percent"]), "traffic": tuple(row["traffic"])})
+        return cls(**{**row, "load": tuple(row["load"])})
+
+    def at_destination(self) -> Line:
+        """The load on the destination's scale."""
+        points = (value * self.destination_scale for value in self.load[:RESOURCES])
+        return (*points, *self.load[RESOURCES:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """What one cycle gave to one broker from nobody. Fields as in Move, on the broker's scale."""
+class Unseen:
+    """One broker's unseen load, five points and four traffics.
 
-    broker: str
-    decided_ms: int
-    percent: tuple[float, ...]
-    traffic: tuple[float, ...]
-    seen_ms: int
-    reports: int = 0
-
-    def to_row(self) -> dict[str, Any]:
-        """The arrival as a JSON object."""
-        return asdict(self)
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> "Arrival":
-        """The inverse of `to_row`."""
-        return cls(**{**row, "percent": tuple(row["percent"]), "traffic": tuple(row["traffic"])})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What a cycle looks at: the snapshot as reported, its time, and each wanted bundle's row.
-
-    updated_ms: broker → its newest report.
+    report_ms, shown: the newest report that was taken into account, and its load. busy_ms: when a
+    move of the broker was last decided, under way, or seen to have arrived.
     """
 
-    snapshot: Snapshot
-    now_ms: int
-    rows: Mapping[str, int]
-    updated_ms: Mapping[str, int]
+    report_ms: int
+    shown: Line
+    load: Line
+    busy_ms: int
+
+    def to_row(self) -> list[Any]:
+        """The unseen load as a JSON array."""
+        return [self.report_ms, list(self.shown), list(self.load), self.busy_ms]
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> "Unseen":
+        """The inverse of `to_row`."""
+        report_ms, shown, load, busy_ms = row
+        return cls(report_ms=report_ms, shown=tuple(shown), load=tuple(load), busy_ms=busy_ms)
 
 
-def seen_move(look: Look, name: str, move: Move) -> Move | None:
-    """The move after this look; None when its bundle is gone or stayed with its source."""
-    row = look.rows.get(name)
+class Fate(Enum):
+    """What became of a move."""
+
+    UNDER_WAY = "under_way"
+    ARRIVED = "arrived"
+    GIVEN_UP = "given_up"
+    GONE = "gone"
+
+
+def fate_of(snapshot: Snapshot, row: int | None, move: Move) -> Fate:
+    """Where the bundle is. row: its row in the snapshot, None = it is gone."""
     if row is None:
-        return None
-    brokers, bundles = look.snapshot.brokers.names, look.snapshot.bundles
-    if not move.landed_ms:
-        owner = int(bundles.owner[row])
-        holder = brokers[owner] if owner >= 0 else ""
-        at_rest = bool(bundles.can_move[row])
-        if holder == move.source and at_rest:
-            return None
-        if holder != move.destination or not at_rest:
-            return move
-        now_ms = look.now_ms
-        move = replace(move, landed_ms=now_ms, source_seen_ms=now_ms, destination_seen_ms=now_ms)
-    return _with_reports(
-        move, look.updated_ms.get(move.source, 0), look.updated_ms.get(move.destination, 0)
+        return Fate.GONE
+    owner = int(snapshot.bundles.owner[row])
+    holder = snapshot.brokers.names[owner] if owner >= 0 else ""
+    if not snapshot.bundles.can_move[row]:
+        return Fate.UNDER_WAY
+    if holder == move.destination:
+        return Fate.ARRIVED
+    return Fate.GIVEN_UP if holder == move.source else Fate.GONE
+
+
+def reported_load(brokers: BrokerTable) -> Floats:
+    """Points and traffic of each broker side by side, float64[n, 9]."""
+    return np.concatenate([brokers.percent, brokers.traffic], axis=1)
+
+
+def unseen_arrays(
+    unseen: Mapping[str, Unseen], brokers: BrokerTable, is_busy: Bools, keep: float
+) -> Floats:
+    """Each broker's unseen load after its newest report, float64[n, 9].
+
+    is_busy: bool[n], a move of the broker is under way or has just arrived. keep: what is left of
+    the rest after a report that came when the broker was no longer busy.
+    """
+    result = np.zeros((len(brokers.names), RESOURCES + TRAFFIC))
+    rows = [index for index, name in enumerate(brokers.names) if name in unseen]
+    if not rows:
+        return result
+    known = [unseen[brokers.names[row]] for row in rows]
+    load, updated_ms = np.array([one.load for one in known]), brokers.updated_at_ms[rows]
+    change = reported_load(brokers)[rows] - np.array([one.shown for one in known])
+    left = np.where(
+        load < 0,
+        np.minimum(load - np.minimum(change, 0.0), 0.0),
+        np.maximum(load - np.maximum(change, 0.0), 0.0),
     )
+    is_quiet = (updated_ms > np.array([one.busy_ms for one in known])) & ~is_busy[rows]
+    left = np.where(is_quiet[:, np.newaxis], left * keep, left)
+    left[np.abs(left) < FORGOTTEN] = 0.0
+    is_newer = updated_ms > np.array([one.report_ms for one in known])
+    result[rows] = np.where(is_newer[:, np.newaxis], left, load)
+    return result
 
 
-def _with_reports(move: Move, source_ms: int, destination_ms: int) -> Move:
-    is_source_new = source_ms > move.source_seen_ms
-    is_destination_new = destination_ms > move.destination_seen_ms
-    if not (is_source_new or is_destination_new):
-        return move
-    return replace(
-        move,
-        source_seen_ms=max(move.source_seen_ms, source_ms),
-        destination_seen_ms=max(move.destination_seen_ms, destination_ms),
-        source_reports=move.source_reports + is_source_new,
-        destination_reports=move.destination_reports + is_destination_new,
-    )
+def unseen_rows(
+    load: Floats, before: Mapping[str, Unseen], brokers: BrokerTable, touched: Mapping[int, int]
+) -> dict[str, Unseen]:
+    """The unseen load as it is remembered: brokers without any are left out.
 
-
-def seen_arrival(look: Look, arrival: Arrival) -> Arrival:
-    """The arrival after this look."""
-    updated_ms = look.updated_ms.get(arrival.broker, 0)
-    if updated_ms <= arrival.seen_ms:
-        return arrival
-    return replace(arrival, seen_ms=updated_ms, reports=arrival.reports + 1)
+    load: float64[n, 9]. touched: brokers that are busy now, index → time.
+    """
+    shown, updated = reported_load(brokers), brokers.updated_at_ms
+    rows: dict[str, Unseen] = {}
+    for index in np.flatnonzero(load.any(axis=1)).tolist():
+        name = brokers.names[index]
+        busy_ms = touched.get(index, before[name].busy_ms if name in before else 0)
+        rows[name] = Unseen(
+            report_ms=int(updated[index]),
+            shown=tuple(shown[index].tolist()),
+            load=tuple(load[index].tolist()),
+            busy_ms=busy_ms,
+        )
+    return rows
 
 
 def move_of(snapshot: Snapshot, usage: Floats, step: tuple[int, int, int], now_ms: int) -> Move:
@@ -149,12 +178,12 @@ def move_of(snapshot: Snapshot, usage: Floats, step: tuple[int, int, int], now_m
     brokers = snapshot.brokers
     volume = snapshot.bundles.short[bundle].tolist()
     share = _share(volume, brokers.traffic[source].tolist())
+    points = (value * share for value in brokers.percent[source].tolist())
     return Move(
         source=brokers.names[source],
         destination=brokers.names[destination],
         decided_ms=now_ms,
-        percent=tuple(points * share for points in brokers.percent[source].tolist()),
-        traffic=tuple(volume),
+        load=(*points, *volume),
         destination_scale=float(brokers.capacity[source] / brokers.capacity[destination]),
         ema_points=float(usage[source]) * share,
     )
@@ -168,45 +197,22 @@ def _share(bundle: list[float], broker: list[float]) -> float:
     return 0.0
 
 
-def arrivals_of(
-    snapshot: Snapshot, bundles: Ints, destination: Ints, now_ms: int
-) -> tuple[Arrival, ...]:
-    """One arrival a broker for bundles without an owner that were just placed.
+def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
+    """What bundles without an owner add to the brokers that get them, float64[n, 9].
 
     Their points follow from their bytes by the cluster's ratio of points to bytes, because no
     broker shows yet what they cost.
     """
-    brokers, table = snapshot.brokers, snapshot.bundles
-    traffic = _sums(destination, _columns(table, bundles), len(brokers.names))
-    points = _sums(np.zeros(len(brokers.names), dtype=np.int64), _points(snapshot), 1)[0]
-    total = _sums(np.zeros(len(brokers.names), dtype=np.int64), brokers.traffic, 1)[0]
+    brokers = snapshot.brokers
+    count = len(brokers.names)
+    everyone = np.zeros(count, dtype=np.int64)
+    traffic = _sums(destination, snapshot.bundles.short[bundles], count)
+    points = _sums(everyone, brokers.percent * brokers.capacity[:, np.newaxis], 1)[0]
+    total = _sums(everyone, brokers.traffic, 1)[0]
     bytes_in_all = float(total[THROUGHPUT_IN] + total[THROUGHPUT_OUT])
     ratio = points / bytes_in_all if bytes_in_all > 0 else points * 0.0
-    arrivals = []
-    for broker in np.unique(destination).tolist():
-        volume = traffic[broker]
-        size = float(volume[THROUGHPUT_IN] + volume[THROUGHPUT_OUT])
-        percent = ratio * size / float(brokers.capacity[broker])
-        arrivals.append(
-            Arrival(
-                broker=brokers.names[broker],
-                decided_ms=now_ms,
-                percent=tuple(percent.tolist()),
-                traffic=tuple(volume.tolist()),
-                seen_ms=max(now_ms, int(brokers.updated_at_ms[broker])),
-            )
-        )
-    return tuple(arrivals)
-
-
-def _columns(table: BundleTable, bundles: Ints) -> Floats:
-    chosen: Floats = table.short[bundles]
-    return chosen
-
-
-def _points(snapshot: Snapshot) -> Floats:
-    points: Floats = snapshot.brokers.percent * snapshot.brokers.capacity[:, np.newaxis]
-    return points
+    size = (traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]) / brokers.capacity
+    return np.concatenate([size[:, np.newaxis] * ratio, traffic], axis=1)
 
 
 def _sums(index: Ints, values: Floats, length: int) -> Floats:

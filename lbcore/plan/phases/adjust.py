@@ -1,21 +1,27 @@
 """Phase 1: from reported to adjusted load, and who may be judged.
 
 Decides what each broker's load is once the moves are counted that were decided and that reports
-don't show yet: the source minus, the destination plus, fading as newer reports come in (`pending`
-says how). Does not touch the averages of bundles. Source: ours; it answers the over-unload of
-smoothed scores (true 90/10 goes on unloading after 50/50 is reached) and the plan that is made
-before the last one's effect is reported.
+don't show yet (`pending` says how much that is). Does not touch the averages of bundles. Source:
+ours; it answers the over-unload of smoothed scores (true 90/10 goes on unloading after 50/50 is
+reached) and the plan that is made before the last one's effect is reported.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 import numpy as np
 
 from lbcore.plan.decision import PlanState
 from lbcore.plan.draft import Draft
-from lbcore.plan.pending import Arrival, EmaShifts, Look, Move, seen_arrival, seen_move
-from lbcore.plan.snapshot import Bools, Snapshot
+from lbcore.plan.pending import (
+    RESOURCES,
+    EmaShifts,
+    Fate,
+    Move,
+    fate_of,
+    unseen_arrays,
+    unseen_rows,
+)
+from lbcore.plan.snapshot import Bools, Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
 
 PHASE = "adjust"
@@ -24,8 +30,6 @@ PHASE = "adjust"
 def adjust(draft: Draft) -> Draft:
     """The draft with adjusted loads, usages, and whose observations are fresh."""
     draft = _looked(draft)
-    if draft.config.shedding.adjust_load:
-        draft = replace(draft, snapshot=_adjusted(draft))
     is_due, state = _fresh(draft)
     signals = draft.config.signals
     usage = weighted_usage(draft.snapshot.brokers.percent, signals)
@@ -46,110 +50,110 @@ def shift_averages(state: PlanState, shifts: EmaShifts) -> PlanState:
 
 
 def _looked(draft: Draft) -> Draft:
-    """The draft with the moves and arrivals that still count; what was given up is given back."""
+    """The draft with the unseen load counted; moves that arrived or were given up are dropped."""
     state = draft.state
-    if not (state.moves or state.arrivals):
+    if not (state.moves or state.unseen):
         return draft
-    brokers, config = draft.reported.brokers, draft.config.shedding
-    look = Look(
-        snapshot=draft.reported,
-        now_ms=draft.now_ms,
-        rows=draft.rows,
-        updated_ms=dict(zip(brokers.names, brokers.updated_at_ms.tolist(), strict=True)),
-    )
-    since_ms = draft.now_ms - config.adjust_max_ms
-    moves, shifts = _seen_moves(state, look, since_ms)
-    seen = (seen_arrival(look, one) for one in state.arrivals if one.decided_ms >= since_ms)
-    landed = {one.source: one.landed_ms for one in moves.values() if one.landed_ms == draft.now_ms}
+    moves, given_up, arrived = _followed(draft)
+    brokers = draft.reported.brokers
+    at = {name: index for index, name in enumerate(brokers.names)}
+    config = draft.config.shedding
+    is_busy = _busy(at, [*moves.values(), *arrived])
+    load = unseen_arrays(state.unseen, brokers, is_busy, config.adjust_keep)
+    load[_outdated(draft)] = 0.0
+    for move in given_up:
+        _add(load, at.get(move.source), move.load)
+        _add(load, at.get(move.destination), tuple(-value for value in move.at_destination()))
+    landed = dict.fromkeys((move.source for move in arrived), draft.now_ms)
     transfer = state.transfer
     state = replace(
         state,
-        moves={
-            name: move
-            for name, move in moves.items()
-            if min(move.source_reports, move.destination_reports) < config.adjust_reports
-        },
-        arrivals=tuple(one for one in seen if one.reports < config.adjust_reports),
+        moves=moves,
+        unseen=unseen_rows(
+            load,
+            state.unseen,
+            brokers,
+            dict.fromkeys(np.flatnonzero(is_busy).tolist(), draft.now_ms),
+        ),
         transfer=replace(transfer, unloaded_brokers={**transfer.unloaded_brokers, **landed}),
     )
-    return replace(draft, state=shift_averages(state, shifts))
+    draft = replace(draft, state=state)
+    if not config.adjust_load:
+        return draft
+    draft = replace(draft, snapshot=_adjusted(draft, load, at))
+    return replace(draft, state=shift_averages(draft.state, _returned(given_up)))
 
 
-def _seen_moves(state: PlanState, look: Look, since_ms: int) -> tuple[dict[str, Move], EmaShifts]:
-    """The moves after this look, and what those that did not happen give back to the averages."""
-    kept: dict[str, Move] = {}
-    shifts: EmaShifts = {}
-    for name, move in state.moves.items():
-        seen = seen_move(look, name, move) if move.decided_ms >= since_ms else None
-        if seen is not None:
-            kept[name] = seen
-        elif not move.landed_ms and name in look.rows:
-            shifts[move.source] = shifts.get(move.source, 0.0) + move.ema_points
-            taken = move.ema_points * move.destination_scale
-            shifts[move.destination] = shifts.get(move.destination, 0.0) - taken
-    return kept, shifts
-
-
-Line: TypeAlias = tuple[float, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Changes:
-    """What is added to brokers' loads, a row a broker and move."""
-
-    at: dict[str, int]
-    steps: int
-    broker: list[int] = field(default_factory=list)
-    percent: list[Line] = field(default_factory=list)
-    traffic: list[Line] = field(default_factory=list)
-    percent_factor: list[float] = field(default_factory=list)
-    traffic_factor: list[float] = field(default_factory=list)
-
-    def add(self, broker: str, reports: int, scale: float, of: Move | Arrival) -> None:
-        """Count a move at one of its ends; scale: of its points there, negative at the source."""
-        index = self.at.get(broker)
-        if index is None or reports >= self.steps:
-            return
-        left = (self.steps - reports) / self.steps
-        self.broker.append(index)
-        self.percent.append(of.percent)
-        self.traffic.append(of.traffic)
-        self.percent_factor.append(left * scale)
-        self.traffic_factor.append(left if scale > 0 else -left)
-
-
-def _adjusted(draft: Draft) -> Snapshot:
-    """The reported snapshot with the moves counted; a load never gets negative."""
-    brokers, bundles = draft.reported.brokers, draft.reported.bundles
-    at = {name: index for index, name in enumerate(brokers.names)}
-    changes = _changes(draft, at)
-    if not changes.broker:
-        return draft.reported
-    percent, traffic = brokers.percent.copy(), brokers.traffic.copy()
-    points = np.array(changes.percent_factor)[:, np.newaxis] * np.array(changes.percent)
-    np.add.at(percent, changes.broker, points)
-    volume = np.array(changes.traffic_factor)[:, np.newaxis] * np.array(changes.traffic)
-    np.add.at(traffic, changes.broker, volume)
-    owner = bundles.owner.copy()
+def _followed(draft: Draft) -> tuple[dict[str, Move], list[Move], list[Move]]:
+    """The moves under way, those given up, and those that arrived."""
+    since_ms = draft.now_ms - draft.config.shedding.adjust_max_ms
+    under_way: dict[str, Move] = {}
+    given_up: list[Move] = []
+    arrived: list[Move] = []
     for name, move in draft.state.moves.items():
-        if not move.landed_ms and move.destination in at:
-            owner[draft.rows[name]] = at[move.destination]
-    percent, traffic = np.maximum(percent, 0.0), np.maximum(traffic, 0.0)
+        fate = fate_of(draft.reported, draft.rows.get(name), move)
+        if fate is Fate.GIVEN_UP:
+            given_up.append(move)
+        elif fate is Fate.ARRIVED:
+            arrived.append(move)
+        elif fate is Fate.UNDER_WAY and move.decided_ms >= since_ms:
+            under_way[name] = move
+    return under_way, given_up, arrived
+
+
+def _busy(at: dict[str, int], moves: list[Move]) -> Bools:
+    is_busy = np.zeros(len(at), dtype=np.bool_)
+    for move in moves:
+        for broker in (move.source, move.destination):
+            if broker in at:
+                is_busy[at[broker]] = True
+    return is_busy
+
+
+def _outdated(draft: Draft) -> list[int]:
+    """Brokers whose unseen load was never shown for too long to be believed."""
+    since_ms = draft.now_ms - draft.config.shedding.adjust_max_ms
+    unseen = draft.state.unseen
+    return [
+        index
+        for index, name in enumerate(draft.reported.brokers.names)
+        if name in unseen and unseen[name].busy_ms < since_ms
+    ]
+
+
+def _add(load: Floats, broker: int | None, line: tuple[float, ...]) -> None:
+    if broker is not None:
+        load[broker] += line
+
+
+def _returned(given_up: list[Move]) -> EmaShifts:
+    """What moves that didn't happen give back to the smoothed usages."""
+    shifts: EmaShifts = {}
+    for move in given_up:
+        shifts[move.source] = shifts.get(move.source, 0.0) + move.ema_points
+        taken = move.ema_points * move.destination_scale
+        shifts[move.destination] = shifts.get(move.destination, 0.0) - taken
+    return shifts
+
+
+def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
+    """The reported snapshot with the unseen load; a load never gets negative."""
+    brokers, bundles = draft.reported.brokers, draft.reported.bundles
+    owner = bundles.owner
+    if draft.state.moves:
+        owner = owner.copy()
+        for name, move in draft.state.moves.items():
+            if move.destination in at:
+                owner[draft.rows[name]] = at[move.destination]
     return replace(
         draft.reported,
-        brokers=replace(brokers, percent=percent, traffic=traffic),
+        brokers=replace(
+            brokers,
+            percent=np.maximum(brokers.percent + load[:, :RESOURCES], 0.0),
+            traffic=np.maximum(brokers.traffic + load[:, RESOURCES:], 0.0),
+        ),
         bundles=replace(bundles, owner=owner),
     )
-
-
-def _changes(draft: Draft, at: dict[str, int]) -> _Changes:
-    changes = _Changes(at=at, steps=draft.config.shedding.adjust_reports)
-    for move in draft.state.moves.values():
-        changes.add(move.source, move.source_reports, -1.0, move)
-        changes.add(move.destination, move.destination_reports, move.destination_scale, move)
-    for arrival in draft.state.arrivals:
-        changes.add(arrival.broker, arrival.reports, 1.0, arrival)
-    return changes
 
 
 def _fresh(draft: Draft) -> tuple[Bools, PlanState]:

@@ -52,8 +52,7 @@ def limit(draft: Draft) -> Draft:
     moves = draft.sheddings
     if not len(moves.bundle):
         return draft
-    on_the_way = sum(1 for move in draft.state.moves.values() if not move.landed_ms)
-    room = _Room(config=draft.config.shedding, in_flight=on_the_way)
+    room = _Room(config=draft.config.shedding, in_flight=len(draft.state.moves))
     namespace = draft.snapshot.bundles.namespace[moves.bundle]
     columns = (moves.source.tolist(), moves.destination.tolist(), namespace.tolist())
     verdict = np.array(

@@ -1,0 +1,33 @@
+"""Options of the whole test run."""
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite`: golden files become what the code answers now; review them as a diff."""
+    parser.addoption("--rewrite", action="store_true", help="rewrite the golden files")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> "Golden":
+    """Compare a text with a golden file beside the test."""
+    folder = Path(request.path).parent / Path(request.path).stem.removeprefix("test_")
+    return Golden(folder, is_rewriting=request.config.getoption("--rewrite"))
+
+
+class Golden:
+    """A folder of golden texts."""
+
+    def __init__(self, folder: Path, *, is_rewriting: bool) -> None:
+        self._folder = folder
+        self._is_rewriting = is_rewriting
+
+    def check(self, name: str, text: str) -> None:
+        """The file of this name holds the text; with --rewrite it is made to."""
+        path = self._folder / f"{name}.txt"
+        if self._is_rewriting:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{path} differs; see --rewrite"
