@@ -20,6 +20,7 @@ from jobs.adapters.table_writer import TableWriter
 from lbcore.machines.effects import REPORT, RESEND, table_of, unpack_columns, unpack_report
 from lbcore.machines.rebuild import record_from_row
 from lbcore.model.tables import (
+    AUDIT,
     BROKERS,
     BUNDLE_OWNERSHIP,
     COMMANDS,
@@ -37,6 +38,7 @@ ORDER = (
     OWNERSHIP_EVENTS.name,
     BUNDLE_OWNERSHIP.name,
     COMMANDS.name,
+    AUDIT.name,
     DECISIONS.name,
     REJECTED_REPORTS.name,
     LOAD_HISTORY.name,

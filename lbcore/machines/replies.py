@@ -8,10 +8,13 @@ from collections.abc import Sequence
 
 from lbcore.machines.repairs import carry_out_all
 from lbcore.machines.work import Work
+from lbcore.model.tables import AUDIT
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import Action, Instance, Intent, Refused, Surroundings, Transition
 from lbcore.ownership.records import Cause, OwnershipRecord
 from lbcore.wire.messages import Ack, Acks, AuditEntry
+
+_AUDITED = ("cluster", "principal", "address", "action", "is_allowed", "reason", "command_id")
 
 
 def take_acks(work: Work, messages: Sequence[Acks]) -> None:
@@ -32,9 +35,10 @@ def take_acks(work: Work, messages: Sequence[Acks]) -> None:
 
 
 def take_audit(work: Work, entries: Sequence[AuditEntry]) -> None:
-    """Count the audit entries of services."""
+    """Count the audit entries of services, and have each written down."""
     for entry in entries:
         work.counts[f"audit:{'allowed' if entry.is_allowed else 'refused'}"] += 1
+        work.add_row(AUDIT.name, {name: getattr(entry, name) for name in _AUDITED})
 
 
 def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) -> Intent | None:

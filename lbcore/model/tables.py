@@ -133,6 +133,22 @@ COMMANDS = Table(
     ),
 )
 
+AUDIT = Table(
+    name="audit",
+    doc="Each request that a service allowed or refused and wanted recorded; kept for a year.",
+    columns=(
+        _column("cluster", "string", "cluster of the request"),
+        _column("principal", "string", "who asked"),
+        _column("address", "string", "from where"),
+        _column("action", "string", "what was asked"),
+        _column("is_allowed", "boolean", "whether the service allowed it"),
+        _column("reason", "string", "why it was refused, or ''"),
+        _column("command_id", "string", "command that followed from it, or ''"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
 DECISIONS = Table(
     name="decisions",
     doc="Each decision, or the reason for none, with the numbers behind it.",
@@ -197,6 +213,7 @@ TABLES = (
     BROKERS,
     NAMESPACES,
     COMMANDS,
+    AUDIT,
     DECISIONS,
     LOAD_HISTORY,
     REJECTED_REPORTS,
