@@ -53,6 +53,8 @@ class RejectReason(str, Enum):
     BAD_PART = "bad_part"
     MISSING_PART = "missing_part"
     UNKNOWN_KIND = "unknown_kind"
+    UNKNOWN_ARGUMENT = "unknown_argument"
+    MALFORMED_NAMESPACE = "malformed_namespace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

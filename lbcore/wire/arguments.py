@@ -1,0 +1,166 @@
+"""How the arguments of a command are declared: a frozen dataclass a kind, a reader a field.
+
+Decides the rules that hold for every kind: what is missing, of the wrong form or not known is
+refused with a sentence for the one who asked. The kinds stand in `wire.commands`. Source: ours.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from enum import Enum
+from typing import Any, TypeVar
+
+from lbcore.model.bundles import InvalidRangeError, decode_boundary, explicit_boundaries
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import InvalidNameError, check_namespace
+from lbcore.wire import fields as wire
+from lbcore.wire.bundles import check_bundle
+from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.messages import RejectReason
+
+Arguments = TypeVar("Arguments")
+Reader = Callable[[Mapping[str, Any], str], Any]
+
+MAX_CHARS = 4_096
+MAX_ITEMS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """What is declared of one argument beside its name, type and default."""
+
+    read: Reader
+    doc: str
+
+
+def argument(read: Reader, doc: str, default: Any = MISSING) -> Any:
+    """A dataclass field for one argument; without a default it must be given."""
+    return field(default=default, metadata={"argument": Argument(read=read, doc=doc)})
+
+
+def read_arguments(declaring: type[Arguments], given: Mapping[str, Any]) -> Arguments:
+    """The arguments in their types; raises Refusal."""
+    declared = fields(declaring)  # type: ignore[arg-type]
+    names = [item.name for item in declared]
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], names, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+        detail = f"there is no argument {shown(unknown[0])}; {advice}"
+        raise Refusal(RejectReason.UNKNOWN_ARGUMENT, detail)
+    missing = [item.name for item in declared if item.name not in given and item.default is MISSING]
+    if missing:
+        raise Refusal(RejectReason.MISSING_FIELD, f"the argument {missing[0]} is missing")
+    return declaring(
+        **{
+            item.name: item.metadata["argument"].read(given, item.name)
+            for item in declared
+            if item.name in given
+        }
+    )
+
+
+def written_arguments(arguments: Any) -> dict[str, Any]:
+    """The inverse of `read_arguments`: JSON values, those that hold their default left out."""
+    values = {item.name: getattr(arguments, item.name) for item in fields(arguments)}
+    defaults = {item.name: item.default for item in fields(arguments)}
+    return {name: _plain(value) for name, value in values.items() if value != defaults[name]}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def text(given: Mapping[str, Any], name: str) -> str:
+    """Any text."""
+    return wire.text(given, name, MAX_CHARS)
+
+
+def nonempty(given: Mapping[str, Any], name: str) -> str:
+    """A text with at least one character."""
+    return wire.nonempty(given, name, MAX_CHARS)
+
+
+def broker(given: Mapping[str, Any], name: str) -> str:
+    """A broker's name."""
+    return wire.name(given, name, MAX_CHARS)
+
+
+def bundle(given: Mapping[str, Any], name: str) -> str:
+    """A bundle's full name."""
+    found = nonempty(given, name)
+    check_bundle(found)
+    return found
+
+
+def namespace(given: Mapping[str, Any], name: str) -> str:
+    """A namespace's name."""
+    found = text(given, name)
+    try:
+        return check_namespace(found)
+    except InvalidNameError as error:
+        raise Refusal(RejectReason.MALFORMED_NAMESPACE, str(error)) from None
+
+
+def flag(given: Mapping[str, Any], name: str) -> bool:
+    """True or false."""
+    return wire.flag(given, name)
+
+
+def whole(minimum: int, maximum: int) -> Reader:
+    """A whole number within [minimum, maximum]."""
+    return lambda given, name: wire.integer(given, name, minimum=minimum, maximum=maximum)
+
+
+def percent(given: Mapping[str, Any], name: str) -> float:
+    """A number within [0, 100]."""
+    return wire.number(given, name, maximum=100.0)
+
+
+def one_of(*choices: str) -> Reader:
+    """One of a closed set of texts."""
+    return lambda given, name: wire.choice(given, name, choices)
+
+
+def hash_function(given: Mapping[str, Any], name: str) -> HashFunction:
+    """The name of a hash function."""
+    return HashFunction(wire.choice(given, name, [function.value for function in HashFunction]))
+
+
+def texts(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """A list of texts that aren't empty."""
+    return wire.names(wire.column(given, name, MAX_ITEMS), name, MAX_CHARS)
+
+
+def boundaries(given: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """All boundaries of a namespace, numbers or texts as Java reads them, sorted, each once."""
+    return _decoded(given, name, explicit_boundaries)
+
+
+def positions(given: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """Hash values, numbers or texts as Java reads them, sorted, each once."""
+    return _decoded(given, name, lambda items: tuple(sorted({decode_boundary(t) for t in items})))
+
+
+def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """At least one setting with its value."""
+    found = wire.mapping(given, name)
+    if not found:
+        raise Refusal(RejectReason.OUT_OF_RANGE, f"{name} must have at least one setting")
+    return found
+
+
+def _decoded(
+    given: Mapping[str, Any], name: str, decode: Callable[[list[str]], tuple[int, ...]]
+) -> tuple[int, ...]:
+    items = wire.column(given, name, MAX_ITEMS)
+    if set(map(type, items)) - {int, str}:
+        raise Refusal(RejectReason.WRONG_TYPE, f"{name} must hold numbers or texts of numbers")
+    try:
+        return decode([item if isinstance(item, str) else str(item) for item in items])
+    except (InvalidRangeError, ValueError) as error:
+        raise Refusal(RejectReason.OUT_OF_RANGE, f"{name}: {error}") from None

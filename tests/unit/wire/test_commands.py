@@ -1,0 +1,223 @@
+"""Arguments that suit their command are read into its type, all others refused with a sentence."""
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lbcore.model.hashing import HashFunction
+from lbcore.wire.commands import (
+    KINDS,
+    CreateNamespace,
+    Refused,
+    SetConfig,
+    SplitBundle,
+    format_arguments,
+    parse_arguments,
+)
+from lbcore.wire.messages import RejectReason
+
+NS = "acme/orders"
+BUNDLE = f"{NS}/0x00000000_0x80000000"
+
+FULL: dict[str, dict[str, Any]] = {
+    "create_namespace": {
+        "namespace": NS,
+        "boundaries": [0, 16, 4_294_967_295],
+        "hash": "murmur3_32",
+        "split_algorithm": "range_equally_divide",
+    },
+    "delete_namespace": {"namespace": NS},
+    "unload_bundle": {"bundle": BUNDLE, "destination": "b:1"},
+    "unload_namespace": {"namespace": NS, "destination": "b:1"},
+    "assign_bundle": {"bundle": BUNDLE, "destination": "b:1"},
+    "override_bundle": {"bundle": BUNDLE, "destination": "b:1"},
+    "split_bundle": {
+        "bundle": BUNDLE,
+        "algorithm": "specified_positions_divide",
+        "positions": [16, 32],
+        "unload": True,
+        "force": True,
+    },
+    "drain_broker": {"broker": "b:1", "max_in_flight": 5, "deadline_ms": 60_000},
+    "cancel_drain": {"broker": "b:1"},
+    "forget_broker": {"broker": "b:1"},
+    "pin_bundle": {
+        "bundle": BUNDLE,
+        "broker": "b:1",
+        "ttl_ms": 1_000,
+        "owner": "ops",
+        "reason": "test",
+    },
+    "unpin_bundle": {"bundle": BUNDLE},
+    "pause": {"namespace": NS, "reason": "works"},
+    "resume": {"namespace": NS},
+    "release_brake": {},
+    "set_config": {"values": {"shedding.strategy": "uniform"}},
+    "reset_config": {"keys": ["shedding.strategy"]},
+    "set_isolation_policy": {
+        "policy": "p",
+        "namespaces": ["acme/.*"],
+        "primary": ["b-1.*"],
+        "secondary": ["b-2.*"],
+        "min_limit": 2,
+        "usage_threshold_percent": 80.0,
+    },
+    "delete_isolation_policy": {"policy": "p"},
+    "set_anti_affinity_group": {"namespace": NS, "group": "g"},
+    "delete_anti_affinity_group": {"namespace": NS},
+    "exclude_namespace": {"namespace": NS},
+    "include_namespace": {"namespace": NS},
+}
+
+
+def refused(kind: str, arguments: dict[str, Any]) -> Refused:
+    answer = parse_arguments(kind, arguments)
+    assert isinstance(answer, Refused), answer
+    return answer
+
+
+def test_arguments_have_an_example_of_every_kind() -> None:
+    assert set(FULL) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_arguments_written_and_read_are_the_same(kind: str) -> None:
+    answer = parse_arguments(kind, FULL[kind])
+    assert type(answer) is KINDS[kind]
+    assert format_arguments(answer) == (kind, FULL[kind])
+    json.dumps(format_arguments(answer)[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arguments_that_are_not_known_are_refused(kind: str) -> None:
+    answer = refused(kind, {**FULL[kind], "surplus": 1})
+    assert answer.reason is RejectReason.UNKNOWN_ARGUMENT
+    assert "'surplus'" in answer.detail
+
+
+def test_argument_that_is_misspelt_is_refused_with_a_suggestion() -> None:
+    answer = refused("unload_bundle", {"bundle": BUNDLE, "destinaton": "b:1"})
+    assert answer.detail == "there is no argument 'destinaton'; did you mean destination?"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if fields(KINDS[kind])])
+def test_arguments_of_every_kind_have_documentation(kind: str) -> None:
+    assert KINDS[kind].__doc__
+    assert all(item.metadata["argument"].doc for item in fields(KINDS[kind]))
+
+
+def test_kind_that_is_not_known_is_refused_with_a_suggestion() -> None:
+    answer = refused("unload_bundles", {})
+    assert answer.reason is RejectReason.UNKNOWN_KIND
+    assert "did you mean unload_bundle?" in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "reason"),
+    [
+        ("create_namespace", {}, RejectReason.MISSING_FIELD),
+        ("create_namespace", {"namespace": "acme"}, RejectReason.MALFORMED_NAMESPACE),
+        ("create_namespace", {"namespace": "a/b c"}, RejectReason.MALFORMED_NAMESPACE),
+        ("create_namespace", {"namespace": 3}, RejectReason.WRONG_TYPE),
+        ("create_namespace", {"namespace": NS, "bundles": -1}, RejectReason.NEGATIVE),
+        ("create_namespace", {"namespace": NS, "bundles": 1 << 21}, RejectReason.OUT_OF_RANGE),
+        ("create_namespace", {"namespace": NS, "bundles": True}, RejectReason.WRONG_TYPE),
+        ("create_namespace", {"namespace": NS, "hash": "md5"}, RejectReason.OUT_OF_RANGE),
+        ("create_namespace", {"namespace": NS, "boundaries": [1, 2]}, RejectReason.OUT_OF_RANGE),
+        ("create_namespace", {"namespace": NS, "boundaries": [1.5]}, RejectReason.WRONG_TYPE),
+        ("create_namespace", {"namespace": NS, "boundaries": "0"}, RejectReason.WRONG_TYPE),
+        (
+            "create_namespace",
+            {"namespace": NS, "boundaries": [0, 4_294_967_295], "bundles": 2},
+            RejectReason.OUT_OF_RANGE,
+        ),
+        ("unload_bundle", {"bundle": "x"}, RejectReason.MALFORMED_BUNDLE),
+        ("unload_bundle", {"bundle": BUNDLE, "destination": ""}, RejectReason.OUT_OF_RANGE),
+        ("override_bundle", {"bundle": BUNDLE}, RejectReason.MISSING_FIELD),
+        ("split_bundle", {}, RejectReason.OUT_OF_RANGE),
+        ("split_bundle", {"namespace": NS}, RejectReason.OUT_OF_RANGE),
+        ("split_bundle", {"which": "HOT"}, RejectReason.OUT_OF_RANGE),
+        (
+            "split_bundle",
+            {"bundle": BUNDLE, "namespace": NS, "which": "HOT"},
+            RejectReason.OUT_OF_RANGE,
+        ),
+        ("split_bundle", {"bundle": BUNDLE, "which": "HOT"}, RejectReason.OUT_OF_RANGE),
+        ("split_bundle", {"namespace": NS, "which": "COLD"}, RejectReason.OUT_OF_RANGE),
+        ("split_bundle", {"bundle": BUNDLE, "parts": 1}, RejectReason.OUT_OF_RANGE),
+        (
+            "split_bundle",
+            {"bundle": BUNDLE, "parts": 3, "positions": [5]},
+            RejectReason.OUT_OF_RANGE,
+        ),
+        ("split_bundle", {"bundle": BUNDLE, "positions": ["x"]}, RejectReason.OUT_OF_RANGE),
+        ("split_bundle", {"bundle": BUNDLE, "positions": [-1]}, RejectReason.OUT_OF_RANGE),
+        ("split_bundle", {"bundle": BUNDLE, "positions": [1 << 32]}, RejectReason.OUT_OF_RANGE),
+        ("split_bundle", {"bundle": BUNDLE, "unload": "yes"}, RejectReason.WRONG_TYPE),
+        ("drain_broker", {"broker": "a/b"}, RejectReason.OUT_OF_RANGE),
+        ("drain_broker", {"broker": "b", "deadline_ms": -1}, RejectReason.NEGATIVE),
+        ("pin_bundle", {"bundle": BUNDLE}, RejectReason.MISSING_FIELD),
+        ("set_config", {"values": {}}, RejectReason.OUT_OF_RANGE),
+        ("set_config", {"values": []}, RejectReason.WRONG_TYPE),
+        ("reset_config", {"keys": [1]}, RejectReason.WRONG_TYPE),
+        (
+            "set_isolation_policy",
+            {**FULL["set_isolation_policy"], "usage_threshold_percent": 101},
+            RejectReason.OUT_OF_RANGE,
+        ),
+        ("set_anti_affinity_group", {"namespace": NS, "group": ""}, RejectReason.OUT_OF_RANGE),
+    ],
+)
+def test_arguments_that_do_not_suit_their_kind_are_refused(
+    kind: str, arguments: dict[str, Any], reason: RejectReason
+) -> None:
+    answer = refused(kind, arguments)
+    assert answer.reason is reason, answer.detail
+    assert answer.detail
+
+
+def test_boundaries_are_read_as_operators_write_them() -> None:
+    answer = parse_arguments(
+        "create_namespace", {"namespace": NS, "boundaries": ["0xFFFFFFFF", "0x10", 0, "16"]}
+    )
+    assert isinstance(answer, CreateNamespace)
+    assert answer.boundaries == (0, 16, 0xFFFFFFFF)
+    assert answer.hash is HashFunction.CRC32
+
+
+def test_split_of_the_largest_bundle_names_the_namespace() -> None:
+    answer = parse_arguments("split_bundle", {"namespace": NS, "which": "LARGEST", "parts": 4})
+    assert answer == SplitBundle(namespace=NS, which="LARGEST", parts=4)
+
+
+def test_settings_of_any_json_value_are_passed_on() -> None:
+    values = {"shedding.strategy": "avg", "shedding.excluded_namespaces": ["a/b"], "x": 0.5}
+    assert parse_arguments("set_config", {"values": values}) == SetConfig(values=values)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@given(data=st.data(), kind=st.sampled_from(sorted(KINDS)), value=JSON)
+def test_arguments_of_any_json_are_read_or_refused(
+    data: st.DataObject, kind: str, value: Any
+) -> None:
+    names = [item.name for item in fields(KINDS[kind])]
+    name = data.draw(st.sampled_from([*names, "other"]))
+    answer = parse_arguments(kind, {**FULL[kind], name: value})
+    assert isinstance(answer, Refused | KINDS[kind])
+    if isinstance(answer, Refused):
+        answer.detail.encode()
+
+
+@given(kind=st.text(max_size=20).filter(lambda kind: kind not in KINDS))
+def test_kind_of_any_other_text_is_refused(kind: str) -> None:
+    assert refused(kind, {}).reason is RejectReason.UNKNOWN_KIND
