@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from jobs.adapters.prober import ProbeCounts
+from jobs.local.fleet_watch import FleetBroker
 from jobs.local.job_log import JobLog, ShownMove
 from lbcore.sim.summary import LoadSample, imbalance, percentile
 
 _RECENT_BATCHES = 60
+_ALIVE = "alive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +55,24 @@ class Status:
         return {**fields, "last_move": shown[-1] if shown else None}
 
 
-def broker_rows(
-    sample: LoadSample | None, open_bundles: Mapping[str, int], job: JobLog
-) -> tuple[BrokerRow, ...]:
-    """The brokers that the fleet or the job knows, by name; a dead one's true load is 0."""
-    loads = sample.broker_loads if sample else {}
+def broker_rows(fleet: Sequence[FleetBroker], job: JobLog) -> tuple[BrokerRow, ...]:
+    """The fleet's brokers by number; a state is the fleet's word where the broker does not run."""
     return tuple(
         BrokerRow(
-            name=name,
-            state=str(job.brokers.get(name, {}).get("state", "unknown"))
-            if name in loads
-            else "dead",
-            msg_rate=loads.get(name, 0.0),
-            bundles=open_bundles.get(name, 0),
-            score=job.brokers[name]["score"] if name in job.brokers else None,
+            name=broker.name,
+            state=_state(broker, job),
+            msg_rate=broker.load,
+            bundles=broker.bundles,
+            score=job.brokers[broker.name]["score"] if broker.name in job.brokers else None,
         )
-        for name in sorted({*loads, *job.brokers}, key=broker_order)
+        for broker in sorted(fleet, key=lambda broker: broker_order(broker.name))
     )
+
+
+def _state(broker: FleetBroker, job: JobLog) -> str:
+    if broker.life != _ALIVE:
+        return broker.life
+    return str(job.brokers.get(broker.name, {}).get("state", "starting"))
 
 
 def broker_order(name: str) -> tuple[str, int, str]:

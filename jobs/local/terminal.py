@@ -18,7 +18,13 @@ _MOVES_SHOWN = 8
 _EVENTS_SHOWN = 4
 _SPARKS = "▁▂▃▄▅▆▇█"
 _EVEN, _UNEVEN = 1.15, 1.5
-_STATE_STYLES = {"active": "green", "draining": "yellow", "dead": "red", "silent": "red"}
+_STATE_STYLES = {
+    "active": "green",
+    "draining": "yellow",
+    "paused": "yellow",
+    "killed": "red",
+    "silent": "red",
+}
 
 
 def render(

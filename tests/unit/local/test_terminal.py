@@ -18,7 +18,7 @@ def _status() -> Status:
         phase="running",
         brokers=(
             BrokerRow(name="broker-1", state="active", msg_rate=2_000.0, bundles=7, score=0.52),
-            BrokerRow(name="broker-2", state="dead", msg_rate=0.0, bundles=0, score=None),
+            BrokerRow(name="broker-2", state="killed", msg_rate=0.0, bundles=0, score=None),
         ),
         imbalance=1.25,
         bundles_open=7,
@@ -46,7 +46,7 @@ def test_view_shows_each_broker_with_state_load_and_bundles() -> None:
     lines = [line.split() for line in _drawn(_status()) if line.startswith("broker-")]
     assert lines[0][:3] == ["broker-1", "active", "2,000"]
     assert lines[0][-2:] == ["7", "52%"]
-    assert lines[1] == ["broker-2", "dead", "0", "0"]
+    assert lines[1] == ["broker-2", "killed", "0", "0"]
 
 
 def test_view_says_imbalance_moves_with_cause_and_lookups() -> None:

@@ -1,0 +1,224 @@
+"""One local run from its start to its summary.
+
+Decides the order of the start, what is done each second, and the end: the prober first, then the
+processes, Kafka last. Source: ours.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+from deltalake import DeltaTable
+
+from jobs.adapters.embedded_kafka import EmbeddedKafka
+from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.lookup_request import now_ms
+from jobs.adapters.processes import ProcessEvent, Supervisor
+from jobs.adapters.progress import last_lines
+from jobs.adapters.prober import Prober, ProberSettings, ProbeReport
+from jobs.adapters.settings import load_settings
+from jobs.console import CommandError, note
+from jobs.local import stack
+from jobs.local.commands import create_commands, namespaces_of, send_commands
+from jobs.local.display import Display, hints, make_display
+from jobs.local.fleet_watch import FleetWatch
+from jobs.local.job_log import JobLog
+from jobs.local.layout import Layout, Size
+from jobs.local.line_tail import LineTail
+from jobs.local.options import RunOptions
+from jobs.local.run_summary import RunFacts, summarise
+from jobs.local.status import Status, broker_rows, imbalance_of, recent_percentile
+from lbcore.model.tables import OWNERSHIP_EVENTS
+from lbcore.sim.summary import LoadSample
+
+_POLL_S = 0.1
+_SECOND_MS = 1_000
+_LOOKUP_TIMEOUT_MS = 4_000
+_EVENTS_KEPT = 200
+
+
+class LocalRun:
+    """All processes of one run, what is watched of them, and the clock of the run."""
+
+    def __init__(self, layout: Layout, size: Size, options: RunOptions) -> None:
+        """Chooses ports; starts nothing."""
+        self._layout, self._size, self._options = layout, size, options
+        self._namespaces = namespaces_of(size)
+        self._supervisor = Supervisor()
+        self._kafka = EmbeddedKafka(layout.kafka)
+        self._wiring = stack.Wiring(
+            layout=layout,
+            bootstrap=self._kafka.bootstrap,
+            lookup_port=layout.lookup_port(options.lookup_port),
+            size=size,
+            options=options,
+        )
+        self._job = JobLog()
+        self._job_lines = LineTail(layout.batches, from_end=True)
+        events = LineTail(layout.fleet_events, from_end=True)
+        self._fleet = FleetWatch(port_file=layout.fleet_port, events=events)
+        self._prober: Prober | None = None
+        self._events: list[str] = []
+        self._kills = list(options.kills)
+        self._started_ms = 0
+        self._zero_ms: int | None = None
+
+    def run(self, stop: threading.Event) -> dict[str, Any]:
+        """Start, watch, stop; returns the summary. Raises CommandError when the start fails."""
+        self._started_ms = now_ms()
+        probe: ProbeReport | None = None
+        with ExitStack() as cleanup:
+            cleanup.callback(self._supervisor.stop_all)
+            self._start(stop)
+            display = cleanup.enter_context(make_display(self._options, hints(self._wiring)))
+            self._watch(stop, display)
+            ended_ms = now_ms()
+            restarts = self._supervisor.restarts()
+            if self._prober is not None:
+                probe = self._prober.stop()
+            note("stopping")
+        return summarise(self._facts(ended_ms, probe, restarts))
+
+    def _start(self, stop: threading.Event) -> None:
+        """One after the other what must be; each says what it does."""
+        config = load_settings(self._options.overlays, self._options.assignments)
+        address = KafkaAddress(
+            bootstrap=self._kafka.bootstrap, topic_prefix=config.pipeline.topic_prefix
+        )
+        steps = (
+            ("Kafka", self._start_kafka),
+            ("topics", lambda: stack.ensure_topics(self._wiring)),
+            ("streaming job", lambda: self._supervisor.start(stack.job_spec(self._wiring))),
+            ("lookup service", lambda: self._supervisor.start(stack.lookup_spec(self._wiring))),
+            ("simulated brokers", self._start_fleet),
+            ("namespaces", lambda: send_commands(address, create_commands(self._namespaces))),
+        )
+        for name, step in steps:
+            if stop.is_set():
+                return
+            began_s = time.monotonic()
+            step()
+            note(f"{name}: ready after {time.monotonic() - began_s:.1f} s")
+
+    def _start_kafka(self) -> None:
+        self._kafka.prepare()
+        self._supervisor.start(stack.kafka_spec(self._kafka))
+
+    def _start_fleet(self) -> None:
+        self._layout.fleet_port.unlink(missing_ok=True)
+        self._supervisor.start(stack.fleet_spec(self._wiring, self._fleet.is_ready))
+
+    def _watch(self, stop: threading.Event, display: Display) -> None:
+        due_ms = now_ms()
+        while not (stop.is_set() or self._is_over()):
+            for event in self._supervisor.watch():
+                self._notice(event)
+            self._carry_out_kills()
+            if now_ms() >= due_ms:
+                due_ms = max(due_ms + _SECOND_MS, now_ms())
+                display.show(self._look())
+            stop.wait(_POLL_S)
+
+    def _look(self) -> Status:
+        """Everything at this second."""
+        self._job.fold(self._job_lines.read())
+        if self._zero_ms is None and self._job.batches:
+            self._zero_ms = now_ms()
+        sample = self._fleet.look()
+        if self._prober is None:
+            self._prober = self._start_prober()
+        return self._status(sample)
+
+    def _start_prober(self) -> Prober | None:
+        """The prober, as soon as there is a history to judge by."""
+        table = self._layout.tables / OWNERSHIP_EVENTS.name
+        if not DeltaTable.is_deltatable(str(table)):
+            return None
+        settings = ProberSettings(
+            base_url=self._wiring.lookup_url,
+            events_table=table,
+            lookups_per_s=self._options.lookups_per_s,
+            timeout_ms=_LOOKUP_TIMEOUT_MS,
+        )
+        prober = Prober(settings)
+        for namespace in self._namespaces:
+            prober.add_namespace(namespace.name, namespace.hash_function)
+        prober.start()
+        return prober
+
+    def _status(self, sample: LoadSample | None) -> Status:
+        job = self._job
+        return Status(
+            elapsed_ms=self._elapsed_ms(),
+            phase=self._phase(sample),
+            brokers=broker_rows(self._fleet.brokers, job),
+            imbalance=imbalance_of(sample),
+            bundles_open=sample.bundles_open if sample else 0,
+            bundles=sum(job.bundles.values()) or self._size.bundles,
+            in_flight=job.in_flight,
+            batches=job.batches,
+            cycle_p50_ms=recent_percentile(job.cycle_durations_ms, 50),
+            cycle_p95_ms=recent_percentile(job.cycle_durations_ms, 95),
+            moves=job.moves,
+            recent_moves=tuple(job.recent_moves),
+            lookups=self._prober.counts() if self._prober else None,
+            restarts=self._supervisor.restarts(),
+            events=tuple(self._events),
+        )
+
+    def _phase(self, sample: LoadSample | None) -> str:
+        if self._zero_ms is None:
+            return "waiting for the first batch"
+        is_open = sample is not None and sample.bundles_open >= self._size.bundles
+        return "running" if is_open else "opening bundles"
+
+    def _elapsed_ms(self) -> int:
+        return 0 if self._zero_ms is None else now_ms() - self._zero_ms
+
+    def _is_over(self) -> bool:
+        limit_ms = self._options.for_ms
+        return limit_ms is not None and self._zero_ms is not None and self._elapsed_ms() >= limit_ms
+
+    def _carry_out_kills(self) -> None:
+        if self._zero_ms is None or not self._kills:
+            return
+        if self._elapsed_ms() >= self._kills[0].after_ms:
+            broker = self._kills.pop(0).broker
+            try:
+                crash = self._fleet.kill(broker)
+            except CommandError as error:
+                self._say(f"{broker} was not killed: {error.why}")
+            else:
+                self._say(f"killed {broker}, which served {len(crash.bundles)} bundles")
+
+    def _notice(self, event: ProcessEvent) -> None:
+        if event.what == "died":
+            words = last_lines(self._layout.logs / f"{event.name}.log", count=1)
+            self._say(f"{event.name} died (code {event.exit_code}): {words[:200]}")
+        else:
+            self._say(f"{event.name} was started again")
+
+    def _say(self, text: str) -> None:
+        stamp = time.strftime("%H:%M:%S")
+        self._events = [*self._events, f"{stamp} {text}"][-_EVENTS_KEPT:]
+
+    def _facts(
+        self, ended_ms: int, probe: ProbeReport | None, restarts: Mapping[str, int]
+    ) -> RunFacts:
+        return RunFacts(
+            arguments={**asdict(self._size), **asdict(self._options)},
+            started_ms=self._zero_ms or self._started_ms,
+            ended_ms=ended_ms,
+            bundles=self._size.bundles,
+            job=self._job,
+            samples=self._fleet.samples,
+            opened=self._fleet.opened,
+            owned=self._prober.owned() if self._prober else [],
+            crashes=self._fleet.crashes,
+            probe=probe,
+            restarts=restarts,
+            events=self._events,
+        )

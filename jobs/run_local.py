@@ -1,0 +1,104 @@
+"""Everything on this machine: Kafka, the streaming job, the lookup service, simulated brokers.
+
+Decides only the order in which things start, when a broker is killed, and when it all ends. It
+watches what goes on and shows it: a live view in a terminal, one JSON line a second without one,
+and a summary at the end. A process that dies is started again. A second run with the same folder
+goes on with its tables. Seconds count from the first batch of the streaming job. Source: ours.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobs.console import Exit, MisuseError, note
+from jobs.local.layout import Layout
+from jobs.local.options import Kill, RunOptions
+from jobs.local.run import LocalRun
+from lbcore.sim.load import LoadShape
+
+_DEFAULT_STATE = Path("var") / "local"
+_SHAPES = tuple(shape.value for shape in LoadShape)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What a run can be told."""
+    size = parser.add_argument_group("the cluster (kept from the first run with a state folder)")
+    size.add_argument("--brokers", type=int, metavar="N", help="simulated brokers (6)")
+    size.add_argument("--namespaces", type=int, metavar="N", help="namespaces, at least 2 (2)")
+    size.add_argument("--bundles", type=int, metavar="N", help="bundles of all namespaces (60)")
+    load = parser.add_argument_group("its load and faults")
+    load.add_argument("--load", choices=_SHAPES, default="moving-hotspot", help="shape of the load")
+    load.add_argument("--speed", type=float, default=1.0, help="load's time, as a multiple of ours")
+    load.add_argument("--kill", action="append", default=[], type=parse_kill, metavar="BROKER@S",
+                      help="crash a broker after so many seconds (repeat)")  # fmt: skip
+    run = parser.add_argument_group("the run")
+    run.add_argument("--for", type=float, dest="for_s", metavar="S", help="end after S seconds")
+    run.add_argument("--headless", action="store_true", help="one JSON line a second, no view")
+    run.add_argument("--summary", type=Path, metavar="FILE", help="write the run's numbers here")
+    run.add_argument("--state-dir", type=Path, default=_DEFAULT_STATE, help="tables, topics, logs")
+    run.add_argument("--port", type=int, help="port of the lookup service (8080 if it is free)")
+    run.add_argument("--config", action="append", default=[], help="overlay or file (demo)")
+    run.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
+    run.add_argument("--lookups-per-s", type=float, default=50.0, help="lookups asked and judged")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until the time is over or somebody stops it; 1 when a lookup's answer was wrong."""
+    options = options_from(args)
+    layout = Layout(root=args.state_dir.absolute())
+    with layout.alone():
+        size = layout.settle_size(
+            {name: getattr(args, name) for name in ("brokers", "namespaces", "bundles")}
+        )
+        local = LocalRun(layout, size, options)
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: stop.set())
+        summary = local.run(stop)
+    write_summary(args.summary, summary)
+    wrong = summary["lookups"]["wrong"] if summary["lookups"] else 0
+    return Exit.FAILED if wrong else Exit.DONE
+
+
+def options_from(args: argparse.Namespace) -> RunOptions:
+    """The options; raises MisuseError for numbers that make no sense."""
+    for name, value in (("--speed", args.speed), ("--lookups-per-s", args.lookups_per_s)):
+        if value <= 0:
+            raise MisuseError(f"{name} must be above 0, got {value}", why="it is a rate",
+                              next_step="correct it")  # fmt: skip
+    is_headless = args.headless or args.json or not sys.stdout.isatty()
+    return RunOptions(
+        load=LoadShape(args.load),
+        speed=args.speed,
+        kills=tuple(sorted(args.kill, key=lambda kill: kill.after_ms)),
+        for_ms=None if args.for_s is None else int(args.for_s * 1000),
+        is_headless=is_headless,
+        lookup_port=args.port,
+        overlays=tuple(args.config) or ("demo",),
+        assignments=tuple(args.set),
+        lookups_per_s=args.lookups_per_s,
+    )
+
+
+def parse_kill(text: str) -> Kill:
+    """`broker-3@60`: crash broker-3 after 60 s; raises ValueError for anything else."""
+    broker, at, seconds = text.rpartition("@")
+    if not (broker and at):
+        raise ValueError(f"kill must be BROKER@SECONDS, got {text!r}")
+    return Kill(broker=broker, after_ms=int(float(seconds) * 1000))
+
+
+def write_summary(path: Path | None, summary: Mapping[str, Any]) -> None:
+    """Write the summary whole, and say where it is."""
+    if path is None:
+        return
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
+    part.replace(path)
+    note(f"summary: {path}")
