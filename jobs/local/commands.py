@@ -50,9 +50,9 @@ def create_commands(namespaces: Sequence[NamespaceLoad]) -> tuple[Command, ...]:
     )
 
 
-def send_commands(bootstrap: str, commands: Sequence[Command]) -> None:
+def send_commands(address: KafkaAddress, commands: Sequence[Command]) -> None:
     """Send them and wait until Kafka has them; raises CommandError otherwise."""
-    sender = Sender(KafkaAddress(bootstrap=bootstrap), "run-local")
+    sender = Sender(address, "run-local")
     try:
         for command in commands:
             topic, key, value = format_message(command)
@@ -63,6 +63,6 @@ def send_commands(bootstrap: str, commands: Sequence[Command]) -> None:
     if not is_sent:
         raise CommandError(
             "the commands that create the namespaces were not delivered",
-            why=f"Kafka at {bootstrap} did not acknowledge them within {_SEND_TIMEOUT_MS} ms",
+            why=f"Kafka at {address.bootstrap} did not acknowledge them within {_SEND_TIMEOUT_MS} ms",
             next_step="read the logs of Kafka in the state folder, then run the same command again",
         )

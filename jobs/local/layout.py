@@ -63,6 +63,21 @@ class Layout:
         """The job's line a batch."""
         return self.logs / "batches.jsonl"
 
+    @property
+    def fleet(self) -> Path:
+        """The simulated brokers' event log, and when their load began."""
+        return self.root / "fleet"
+
+    @property
+    def fleet_events(self) -> Path:
+        """A line for each thing that happened to a simulated broker."""
+        return self.fleet / "fleet-events.jsonl"
+
+    @property
+    def fleet_port(self) -> Path:
+        """Where the fleet's control server listens; there only while it runs."""
+        return self.fleet / "control-port"
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the folder; CommandError when another run has it."""

@@ -48,13 +48,16 @@ class LocalRun:
         self._layout, self._size, self._options = layout, size, options
         self._namespaces = namespaces_of(size)
         self._supervisor = Supervisor()
-        self._kafka = EmbeddedKafka(layout.kafka)
+        config = load_settings(options.overlays, options.assignments)
+        outside = config.kafka.bootstrap_servers
+        self._kafka = None if outside else EmbeddedKafka(layout.kafka)
         self._wiring = stack.Wiring(
             layout=layout,
-            bootstrap=self._kafka.bootstrap,
+            bootstrap=self._kafka.bootstrap if self._kafka else ",".join(outside),
             lookup_port=layout.lookup_port(options.lookup_port),
             size=size,
             options=options,
+            config=config,
         )
         self._job = JobLog()
         self._job_lines = LineTail(layout.batches, from_end=True)
@@ -84,9 +87,9 @@ class LocalRun:
 
     def _start(self, stop: threading.Event) -> None:
         """One after the other what must be; each says what it does."""
-        config = load_settings(self._options.overlays, self._options.assignments)
         address = KafkaAddress(
-            bootstrap=self._kafka.bootstrap, topic_prefix=config.pipeline.topic_prefix
+            bootstrap=self._wiring.bootstrap,
+            topic_prefix=self._wiring.config.pipeline.topic_prefix,
         )
         steps = (
             ("Kafka", self._start_kafka),
@@ -104,8 +107,9 @@ class LocalRun:
             note(f"{name}: ready after {time.monotonic() - began_s:.1f} s")
 
     def _start_kafka(self) -> None:
-        self._kafka.prepare()
-        self._supervisor.start(stack.kafka_spec(self._kafka))
+        if self._kafka is not None:  # else the configuration names another Kafka
+            self._kafka.prepare()
+            self._supervisor.start(stack.kafka_spec(self._kafka))
 
     def _start_fleet(self) -> None:
         self._layout.fleet_port.unlink(missing_ok=True)

@@ -49,6 +49,7 @@ class RunFacts:
     crashes: Sequence[Crash]
     probe: ProbeReport | None
     restarts: Mapping[str, int]
+    events: Sequence[str] = ()
 
 
 def summarise(facts: RunFacts) -> dict[str, Any]:
@@ -69,6 +70,7 @@ def summarise(facts: RunFacts) -> dict[str, Any]:
         **_lookups(facts.probe),
         "reports": facts.job.reports_by_verdict(),
         "restarts": dict(facts.restarts),
+        "events": list(facts.events),
     }
 
 

@@ -16,7 +16,11 @@ from jobs.adapters.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes import ProcessSpec
 from jobs.adapters.progress import last_words
 from jobs.console import CommandError
-from jobs.local.layout import CLUSTER, Layout
+from jobs.local.commands import namespaces_of
+from jobs.local.layout import CLUSTER, Layout, Size
+from jobs.local.options import RunOptions
+from lbcore.config.tree import Config
+from lbcore.sim.load import NamespaceLoad
 
 ROOT = Path(__file__).resolve().parents[2]
 _KAFKA_GRACE_MS = 3_000
@@ -26,17 +30,26 @@ _ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """What every process of the run must know. config: words for --config and --set."""
+    """What the processes of the run must know. config: what --config and --set make of it."""
 
     layout: Layout
     bootstrap: str
     lookup_port: int
-    config: tuple[str, ...] = ()
+    size: Size
+    options: RunOptions
+    config: Config
 
     @property
     def lookup_url(self) -> str:
         """Where topics are looked up."""
         return f"http://127.0.0.1:{self.lookup_port}"
+
+    @property
+    def config_words(self) -> tuple[str, ...]:
+        """The command line that gives another process the same configuration."""
+        overlays = (("--config", overlay) for overlay in self.options.overlays)
+        assignments = (("--set", assignment) for assignment in self.options.assignments)
+        return tuple(word for pair in (*overlays, *assignments) for word in pair)
 
 
 def kafka_spec(kafka: EmbeddedKafka) -> ProcessSpec:
@@ -52,7 +65,7 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
         *("--state-dir", str(layout.job)),
         *("--tables", str(layout.tables)),
         *("--log", str(layout.batches)),
-        *wiring.config,
+        *wiring.config_words,
     ]
     return _python("balance_cluster", layout, words)
 
@@ -69,11 +82,36 @@ def lookup_spec(wiring: Wiring) -> ProcessSpec:
     )
 
 
+def fleet_spec(wiring: Wiring, is_ready: Callable[[], bool]) -> ProcessSpec:
+    """The simulated brokers, all in one process."""
+    layout, options, config = wiring.layout, wiring.options, wiring.config
+    words = [
+        *("--bootstrap", wiring.bootstrap),
+        *("--topic-prefix", config.pipeline.topic_prefix),
+        *("--cluster", CLUSTER),
+        *("--state-dir", str(layout.fleet)),
+        *("--port-file", str(layout.fleet_port)),
+        *("--brokers", str(wiring.size.brokers)),
+        *("--load", options.load.value),
+        *("--speed", str(options.speed)),
+        *("--heartbeat-interval-ms", str(config.agent.heartbeat_interval_ms)),
+        *("--report-interval-ms", str(config.signals.report_max_interval_ms)),
+    ]
+    for namespace in namespaces_of(wiring.size):
+        words += ["--namespace", namespace_word(namespace)]
+    return _python("run_fleet", layout, words, is_ready)
+
+
+def namespace_word(namespace: NamespaceLoad) -> str:
+    """A namespace as the fleet's command line takes it."""
+    return f"{namespace.name}:{namespace.hash_function.value}:{namespace.bundles}"
+
+
 def ensure_topics(wiring: Wiring) -> None:
     """Make or check the wire's topics; raises CommandError with what the verb said."""
     command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
     ended = subprocess.run(  # noqa: S603 (our own verb)
-        [*command, "--bootstrap", wiring.bootstrap, *wiring.config],
+        [*command, "--bootstrap", wiring.bootstrap, *wiring.config_words],
         cwd=ROOT,
         capture_output=True,
         text=True,

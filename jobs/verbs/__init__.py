@@ -24,6 +24,12 @@ class Verb:
 VERBS = {
     "config": Verb(module="jobs.verbs.config", summary="check, show or import settings"),
     "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
+    "kill-broker": Verb(
+        module="jobs.verbs.kill_broker", summary="crash a simulated broker of `run-local`"
+    ),
+    "run-local": Verb(
+        module="jobs.run_local", summary="run everything on this machine and watch it"
+    ),
     "topics": Verb(module="jobs.verbs.topics", summary="make or check the topics of the wire"),
     "version": Verb(
         module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"

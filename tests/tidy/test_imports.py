@@ -85,4 +85,4 @@ def test_verb_of_the_table_has_its_module() -> None:
 
 def test_module_of_a_verb_is_in_the_table() -> None:
     modules = {module_of(path) for path in python_files("jobs/verbs")} - {"jobs.verbs"}
-    assert modules == {verb.module for verb in VERBS.values()}
+    assert modules - {verb.module for verb in VERBS.values()} == set()

@@ -1,0 +1,33 @@
+"""Crash a simulated broker of a running `ballast run-local`, at once and without a word.
+
+Watch its bundles find new owners; `--start` brings it back as a new incarnation.
+"""
+
+import argparse
+from pathlib import Path
+
+from jobs.console import Exit, answer
+from jobs.local.fleet_watch import fleet_client
+from jobs.local.layout import Layout
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which broker of which run."""
+    parser.add_argument("broker", help="its name, such as broker-3")
+    parser.add_argument("--start", action="store_true", help="start it again instead")
+    parser.add_argument(
+        "--state-dir", type=Path, default=Path("var") / "local", help="the run's folder"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it; raises CommandError when there is no such run or broker."""
+    client = fleet_client(Layout(root=args.state_dir.absolute()).fleet_port)
+    if args.start:
+        client.act("start", args.broker)
+        answer(args, {"broker": args.broker}, f"started {args.broker}")
+        return Exit.DONE
+    crash = client.kill(args.broker)
+    value = {"broker": crash.broker, "bundles": len(crash.bundles)}
+    answer(args, value, f"killed {crash.broker}, which served {len(crash.bundles)} bundles")
+    return Exit.DONE
