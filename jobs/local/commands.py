@@ -63,6 +63,6 @@ def send_commands(address: KafkaAddress, commands: Sequence[Command]) -> None:
     if not is_sent:
         raise CommandError(
             "the commands that create the namespaces were not delivered",
-            why=f"Kafka at {address.bootstrap} did not acknowledge them within {_SEND_TIMEOUT_MS} ms",
+            why=f"Kafka at {address.bootstrap} did not acknowledge them in {_SEND_TIMEOUT_MS} ms",
             next_step="read the logs of Kafka in the state folder, then run the same command again",
         )

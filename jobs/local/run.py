@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 from jobs.adapters.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.lookup_request import now_ms
+from jobs.adapters.prober import Prober, ProbeReport, ProberSettings
 from jobs.adapters.processes import ProcessEvent, Supervisor
 from jobs.adapters.progress import last_lines
-from jobs.adapters.prober import Prober, ProberSettings, ProbeReport
 from jobs.adapters.settings import load_settings
 from jobs.console import CommandError, note
 from jobs.local import stack
