@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--summary", type=Path, metavar="FILE", help="write the run's numbers here")
     run.add_argument("--state-dir", type=Path, default=_DEFAULT_STATE, help="tables, topics, logs")
     run.add_argument("--port", type=int, help="port of the lookup service (8080 if it is free)")
-    run.add_argument("--config", action="append", default=[], help="overlay or file (demo)")
+    run.add_argument("--conf", action="append", default=[], help="overlay or file (demo)")
     run.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
     run.add_argument("--lookups-per-s", type=float, default=50.0, help="lookups asked and judged")
 
@@ -79,7 +79,7 @@ def options_from(args: argparse.Namespace) -> RunOptions:
         for_ms=None if args.for_s is None else int(args.for_s * 1000),
         is_headless=is_headless,
         lookup_port=args.port,
-        overlays=tuple(args.config) or ("demo",),
+        overlays=tuple(args.conf) or ("demo",),
         assignments=tuple(args.set),
         lookups_per_s=args.lookups_per_s,
     )

@@ -44,10 +44,9 @@ class Wiring:
         """Where topics are looked up."""
         return f"http://127.0.0.1:{self.lookup_port}"
 
-    @property
-    def config_words(self) -> tuple[str, ...]:
-        """The command line that gives another process the same configuration."""
-        overlays = (("--config", overlay) for overlay in self.options.overlays)
+    def config_words(self, option: str) -> tuple[str, ...]:
+        """The words that give another process the same configuration; option: before overlays."""
+        overlays = ((option, overlay) for overlay in self.options.overlays)
         assignments = (("--set", assignment) for assignment in self.options.assignments)
         return tuple(word for pair in (*overlays, *assignments) for word in pair)
 
@@ -65,7 +64,7 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
         *("--state-dir", str(layout.job)),
         *("--tables", str(layout.tables)),
         *("--log", str(layout.batches)),
-        *wiring.config_words,
+        *wiring.config_words("--config"),
     ]
     return _python("balance_cluster", layout, words)
 
@@ -111,7 +110,7 @@ def ensure_topics(wiring: Wiring) -> None:
     """Make or check the wire's topics; raises CommandError with what the verb said."""
     command = [sys.executable, "-m", "jobs.cli", "topics", "ensure"]
     ended = subprocess.run(  # noqa: S603 (our own verb)
-        [*command, "--bootstrap", wiring.bootstrap, *wiring.config_words],
+        [*command, "--bootstrap", wiring.bootstrap, *wiring.config_words("--conf")],
         cwd=ROOT,
         capture_output=True,
         text=True,
