@@ -11,8 +11,6 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
-from deltalake import DeltaTable
-
 from jobs.adapters.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.lookup_request import now_ms
@@ -30,8 +28,8 @@ from jobs.local.layout import Layout, Size
 from jobs.local.line_tail import LineTail
 from jobs.local.options import RunOptions
 from jobs.local.run_summary import RunFacts, summarise
+from jobs.local.run_tables import RunTables
 from jobs.local.status import Status, broker_rows, imbalance_of, recent_percentile
-from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.sim.summary import LoadSample
 
 _POLL_S = 0.1
@@ -59,6 +57,7 @@ class LocalRun:
             options=options,
             config=config,
         )
+        self._tables = RunTables(layout.tables)
         self._job = JobLog()
         self._job_lines = LineTail(layout.batches, from_end=True)
         events = LineTail(layout.fleet_events, from_end=True)
@@ -87,17 +86,12 @@ class LocalRun:
 
     def _start(self, stop: threading.Event) -> None:
         """One after the other what must be; each says what it does."""
-        address = KafkaAddress(
-            bootstrap=self._wiring.bootstrap,
-            topic_prefix=self._wiring.config.pipeline.topic_prefix,
-        )
         steps = (
             ("Kafka", self._start_kafka),
             ("topics", lambda: stack.ensure_topics(self._wiring)),
             ("streaming job", lambda: self._supervisor.start(stack.job_spec(self._wiring))),
             ("lookup service", lambda: self._supervisor.start(stack.lookup_spec(self._wiring))),
             ("simulated brokers", self._start_fleet),
-            ("namespaces", lambda: send_commands(address, create_commands(self._namespaces))),
         )
         for name, step in steps:
             if stop.is_set():
@@ -131,19 +125,28 @@ class LocalRun:
         self._job.fold(self._job_lines.read())
         if self._zero_ms is None and self._job.batches:
             self._zero_ms = now_ms()
+            self._create_namespaces()
         sample = self._fleet.look()
-        if self._prober is None:
+        if self._prober is None and self._zero_ms is not None:
             self._prober = self._start_prober()
         return self._status(sample)
 
+    def _create_namespaces(self) -> None:
+        """Once the job works: its first batch is slow, and commands would wait for it."""
+        address = KafkaAddress(
+            bootstrap=self._wiring.bootstrap,
+            topic_prefix=self._wiring.config.pipeline.topic_prefix,
+        )
+        send_commands(address, create_commands(self._namespaces))
+
     def _start_prober(self) -> Prober | None:
-        """The prober, as soon as there is a history to judge by."""
-        table = self._layout.tables / OWNERSHIP_EVENTS.name
-        if not DeltaTable.is_deltatable(str(table)):
+        """The prober, as soon as the namespaces are there: before, there is nothing to ask for."""
+        wanted = {namespace.name for namespace in self._namespaces}
+        if not wanted <= self._tables.namespaces():
             return None
         settings = ProberSettings(
             base_url=self._wiring.lookup_url,
-            events_table=table,
+            events_table=self._tables.events,
             lookups_per_s=self._options.lookups_per_s,
             timeout_ms=_LOOKUP_TIMEOUT_MS,
         )
