@@ -61,8 +61,8 @@ class PlacementConfig:
     )
     count_planned: bool = setting(
         default=True,
-        doc="Count what the same plan has already placed, so that the coldest broker does not get "
-        "every bundle. Pulsar's strategies do not see it when they unload.",
+        doc="Count what the same plan has already unloaded to a broker, so that the coldest does "
+        "not get every bundle. Bundles that have no owner are always counted, as in Pulsar.",
         pulsar_default=False,
         dynamic=True,
     )
@@ -78,5 +78,13 @@ class PlacementConfig:
         "broker. Pulsar's default statistics of an unknown bundle are 50 msg/s in and 50 out.",
         unit="msg/s",
         minimum=0,
+        pulsar_default=0.0,
+        dynamic=True,
+    )
+    smooth_once_per_plan: bool = setting(
+        default=True,
+        doc="least_resource_usage_with_weight: one step of the average a plan, for brokers with a "
+        "new report, instead of one for every bundle that is placed.",
+        pulsar_default=False,
         dynamic=True,
     )

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 from lbcore.config.catalogue import Entry, entries
 from lbcore.config.cluster import ClusterConfig
+from lbcore.config.filters import FilterConfig
 from lbcore.config.kafka import KafkaConfig, TopicsConfig
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.ownership import AgentConfig, OwnershipConfig
@@ -32,6 +33,7 @@ class Config:
     shedding: SheddingConfig = field(default_factory=SheddingConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
     placement: PlacementConfig = field(default_factory=PlacementConfig)
+    filters: FilterConfig = field(default_factory=FilterConfig)
     splitting: Splitting = field(default_factory=Splitting)
     ownership: OwnershipConfig = field(default_factory=OwnershipConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)

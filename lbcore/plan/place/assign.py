@@ -1,18 +1,22 @@
-"""Brokers for many bundles at once, each choice counting the ones before it.
+"""Brokers for many bundles where the caller says who is allowed.
 
-Decides the destination of every bundle of a list, by the rule of least long-term message rate; not
-which brokers are allowed (filters), nor when a bundle moves. Runs in the plan's assign phase, for
-created and freed bundles, failover and unloads without a destination. Source: Pulsar 4.0.8
-LeastLongTermMessageRate; counting what the same plan has placed, and the order, are ours.
+Decides the destination of every bundle of a list by least long-term message rate, each choice
+counting the ones before; not who is allowed: the caller's masks do. For repairs and commands, which
+need owners without the whole of the policies; the plan's assign phase uses `place`. Source: Pulsar
+4.0.8 LeastLongTermMessageRate; see `place` for what is ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.placement import PlacementConfig
-from lbcore.plan.place.choice import choose
-from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Bools, Floats, Ints, Snapshot
+from lbcore.config.filters import FilterConfig
+from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE, PlacementConfig
+from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.place.place import place_bundles
+from lbcore.plan.place.request import PlacementState, PlaceSettings, place_request
+from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,69 +57,35 @@ class AssignRequest:
 def assign_bundles(request: AssignRequest, config: PlacementConfig, seed: int) -> Ints:
     """The destination of each bundle of the request, as a broker index; -1 where none is allowed.
 
-    The rule, one bundle after the other: among its candidates the least score; of equal ones
-    `choose`. A score is infinite above the overload threshold, else the long-term message rate of
-    the broker's bundles plus that of those placed on it before. When all are infinite every
-    candidate is equal. O(bundles x brokers), vectorised over brokers.
+    The rule, one bundle after the other: among its candidates the least score; of equal ones one
+    by hash. A score is infinite above the overload threshold, else the long-term message rate of
+    the broker's bundles plus that of those placed on it before. O(bundles x brokers), vectorised
+    over brokers.
     """
-    scores = long_term_scores(request.snapshot, request.usage, config)
-    rates = _bundle_rates(request, config)
-    members = [np.flatnonzero(mask) for mask in request.candidates.masks]
-    names = request.snapshot.bundles.names
-    versions = request.snapshot.bundles.versions
-    result = np.full(len(request.bundles), -1, dtype=np.int64)
-    for position in _placing_order(request, config).tolist():
-        best = _best_of(request.candidates, members, scores, position)
-        if not len(best):
-            continue
-        bundle = int(request.bundles[position])
-        broker = best[choose(len(best), names[bundle], int(versions[bundle]), seed)]
-        result[position] = broker
-        scores[broker] += rates[position]
-    return result
+    index = _index(request)
+    asked = place_request(request.snapshot, request.bundles, index, request.usage)
+    settings = PlaceSettings(
+        placement=replace(config, strategy=LEAST_LONG_TERM_MESSAGE_RATE),
+        filters=FilterConfig(distribute_evenly=False),
+    )
+    asked = replace(asked, excluded=request.candidates.excluded)
+    return place_bundles(asked, PlacementState(), settings, seed).brokers
 
 
-def long_term_scores(snapshot: Snapshot, usage: Floats, config: PlacementConfig) -> Floats:
-    """Each broker's score: infinite when overloaded, else the long-term msg/s of its bundles.
-
-    Pulsar 4.0.8 LeastLongTermMessageRate.getScore; overloaded means strictly above the threshold.
-    """
-    bundles = snapshot.bundles
-    brokers = len(snapshot.brokers.names)
-    is_owned = bundles.owner >= 0
-    owner = bundles.owner[is_owned]
-    rate_in = np.bincount(owner, weights=bundles.long[is_owned, RATE_IN], minlength=brokers)
-    rate_out = np.bincount(owner, weights=bundles.long[is_owned, RATE_OUT], minlength=brokers)
-    is_overloaded = usage > config.overloaded_threshold_percent / 100.0
-    scores: Floats = np.where(is_overloaded, np.inf, rate_in + rate_out)
-    return scores
-
-
-def _bundle_rates(request: AssignRequest, config: PlacementConfig) -> Floats:
-    """What each bundle adds to the broker that gets it, msg/s."""
-    if not config.count_planned:
-        return np.zeros(len(request.bundles))
-    long = request.snapshot.bundles.long[request.bundles]
-    rates: Floats = long[:, RATE_IN] + long[:, RATE_OUT]
-    return np.maximum(rates, config.planned_rate_floor_msg_per_s)
-
-
-def _placing_order(request: AssignRequest, config: PlacementConfig) -> Ints:
-    """Positions in the request, heaviest bundle first (equal ones: as given) or as given."""
-    if not config.heaviest_first:
-        return np.arange(len(request.bundles))
-    long = request.snapshot.bundles.long[request.bundles]
-    return np.argsort(-(long[:, RATE_IN] + long[:, RATE_OUT]), kind="stable")
-
-
-def _best_of(candidates: Candidates, members: list[Ints], scores: Floats, position: int) -> Ints:
-    """The brokers with the least score among those that may take the bundle, ascending."""
-    allowed = members[int(candidates.row[position])]
-    excluded = int(candidates.excluded[position])
-    if excluded >= 0:
-        allowed = allowed[allowed != excluded]
-    if not len(allowed):
-        return allowed
-    own = scores[allowed]
-    best: Ints = allowed[own == own.min()]
-    return best
+def _index(request: AssignRequest) -> CandidateIndex:
+    """The caller's masks in the form of the filters."""
+    masks, bundles = request.candidates.masks, request.snapshot.bundles
+    verdicts = np.where(masks, Verdict.OK, Verdict.NOT_IN_POLICY).astype(np.int8)
+    row = np.zeros(len(bundles.names), dtype=np.int64)
+    row[request.bundles] = request.candidates.row
+    return CandidateIndex(
+        open_verdicts=np.zeros(masks.shape[1], dtype=np.int8),
+        verdicts=verdicts,
+        open=np.arange(masks.shape[1]),
+        admitted=tuple(np.flatnonzero(mask) for mask in masks),
+        row=row,
+        group=np.full(len(bundles.namespaces), -1, dtype=np.int64),
+        groups=0,
+        domain=np.zeros(0, dtype=np.int64),
+        has_policy=np.zeros(len(bundles.namespaces), dtype=np.bool_),
+    )

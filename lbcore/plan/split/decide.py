@@ -9,6 +9,7 @@ DefaultNamespaceBundleSplitStrategyImpl, which `extensible` follows to the lette
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -126,9 +127,11 @@ def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints
     is_observed = np.append(snapshot.brokers.is_fresh, no_owner)[
         snapshot.bundles.owner[over.bundle]
     ]
-    names, before = snapshot.bundles.names, state.hits
-    counted = [before.get(names[bundle], 0) for bundle in over.bundle.tolist()]
-    hits: Ints = np.array(counted, dtype=np.int64) + is_observed
+    if not state.hits:
+        return is_observed.astype(np.int64)
+    names = map(snapshot.bundles.names.__getitem__, over.bundle.tolist())
+    before = np.fromiter(map(state.hits.get, names, repeat(0)), np.int64, len(over.bundle))
+    hits: Ints = before + is_observed
     return hits
 
 
@@ -272,8 +275,8 @@ def _decision(
 
 
 def _next_state(cycle: _Cycle) -> SplitState:
-    names = cycle.snapshot.bundles.names
-    rows = zip(cycle.over.bundle.tolist(), cycle.hits.tolist(), cycle.verdict.tolist(), strict=True)
-    split = _CODE[SplitVerdict.SPLIT]
-    hits = {names[bundle]: count for bundle, count, code in rows if count and code != split}
+    is_kept = (cycle.hits > 0) & (cycle.verdict != _CODE[SplitVerdict.SPLIT])
+    kept = cycle.over.bundle[is_kept].tolist()
+    names = map(cycle.snapshot.bundles.names.__getitem__, kept)
+    hits = dict(zip(names, cycle.hits[is_kept].tolist(), strict=True))
     return SplitState(hits=hits, unsplittable=cycle.unsplittable, pending=cycle.pending)

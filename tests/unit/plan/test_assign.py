@@ -34,14 +34,6 @@ def request(cluster: Snapshot, **changes: object) -> AssignRequest:
     return replace(made, **changes)
 
 
-def test_assign_without_counting_sends_every_bundle_to_the_coldest_broker() -> None:
-    config = PlacementConfig(count_planned=False)
-
-    chosen = assign_bundles(request(small_pool()), config, 1)
-
-    assert chosen.tolist() == [2] * 10
-
-
 def test_assign_with_counting_spreads_over_the_cool_brokers() -> None:
     chosen = assign_bundles(request(small_pool()), PlacementConfig(), 1)
 

@@ -1,0 +1,77 @@
+"""Settings of the filters: which brokers may take a bundle at all.
+
+Decides nothing. Read by `lbcore.plan.filter`. Source: Pulsar 4.0.8's ServiceConfiguration, and ours
+where no Pulsar key is named.
+"""
+
+from dataclasses import dataclass
+
+from lbcore.config.setting import setting
+
+MODULAR = "modular"
+EXTENSIBLE = "extensible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterConfig:
+    """Limits and switches of the filters, and the order they run in."""
+
+    pipeline: str = setting(
+        MODULAR,
+        doc="Whose order of filters and fallbacks: Pulsar's modular or its extensible manager's.",
+        choices=(MODULAR, EXTENSIBLE),
+        dynamic=True,
+    )
+    load_manager_class: str = setting(
+        "",
+        doc="Only brokers that advertise this load manager class take bundles; '' = any.",
+        pulsar="loadManagerClassName",
+        dynamic=True,
+    )
+    max_topics_per_broker: int = setting(
+        50_000,
+        doc="A broker with more topics (extensible pipeline: with as many) takes no bundle.",
+        unit="topics",
+        minimum=1,
+        pulsar="loadBalancerBrokerMaxTopics",
+        dynamic=True,
+    )
+    distribute_evenly: bool = setting(
+        default=True,
+        doc="Modular: only brokers with the fewest bundles of the bundle's namespace take it.",
+        pulsar="loadBalancerDistributeBundlesEvenlyEnabled",
+        dynamic=True,
+    )
+    prefer_later_versions: bool = setting(
+        default=False,
+        doc="Only brokers of the latest version take bundles; off when one's can't be read.",
+        pulsar="preferLaterVersions",
+        dynamic=True,
+    )
+    failure_domains: bool = setting(
+        default=False,
+        doc="Spread the namespaces of an anti-affinity group over failure domains first.",
+        pulsar="failureDomainsEnabled",
+        dynamic=True,
+    )
+    primary_usage_limits: bool = setting(
+        default=False,
+        doc="A primary broker above its isolation policy's usage_threshold does not count towards "
+        "min_limit. Pulsar 4.0.8 stores the threshold and ignores it when it places bundles.",
+        dynamic=True,
+    )
+    flap_window_ms: int = setting(
+        600_000,
+        doc="Starts of a broker within this time count as flapping.",
+        unit="ms",
+        minimum=0,
+        dynamic=True,
+    )
+    flap_starts: int = setting(
+        3,
+        doc="A broker that started this often within flap_window_ms takes no bundle; 0 = off.",
+        unit="starts",
+        minimum=0,
+        pulsar_default=0,
+        dynamic=True,
+    )

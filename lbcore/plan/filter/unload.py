@@ -1,0 +1,112 @@
+"""Which bundles may be taken from their broker at all.
+
+Decides before shedding which bundles are left alone (`bundle_verdicts`), and after it which of the
+chosen ones have nowhere to go (`unload_verdicts`). Whole arrays, no loop over bundles. Source:
+Pulsar 4.0.8 ModularLoadManagerImpl.doLoadShedding, shouldNamespacePoliciesUnload,
+LoadManagerShared.shouldAntiAffinityNamespaceUnload; pins and flights are ours.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from lbcore.plan.filter.counts import GroupCounts
+from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.verdict import Verdict, Verdicts
+from lbcore.plan.snapshot import Bools, Ints, Snapshot
+
+SYSTEM_NAMESPACES = (
+    re.compile(r"pulsar/[^/]+/[^:]+:\d+"),
+    re.compile(r"pulsar/[^:]+:\d+"),
+    re.compile(r"sla-monitor/[^/]+/[^:]+:\d+"),
+)
+"""Heartbeat namespaces of both forms and the SLA monitor's; each belongs to one broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleFacts:
+    """What is known of the bundles beside their load, m rows.
+
+    is_recently_unloaded: moved within the grace period. is_in_flight: not Owned. pin: broker index
+    that it is pinned to, -1 = none.
+    """
+
+    is_recently_unloaded: Bools
+    is_in_flight: Bools
+    pin: Ints
+
+
+def bundle_verdicts(
+    snapshot: Snapshot, facts: BundleFacts, excluded_namespaces: Collection[str]
+) -> Verdicts:
+    """Why each bundle stays where it is: int8[m]; OK = it may be shed.
+
+    A bundle that isn't at its pin may be moved there, so only one that is there is PINNED.
+    """
+    bundles = snapshot.bundles
+    is_excluded = np.array([name in excluded_namespaces for name in bundles.namespaces] or [False])
+    is_system = _system_namespaces(bundles.namespaces)
+    namespace = bundles.namespace
+    verdicts = np.zeros(len(bundles.names), dtype=np.int8)
+    verdicts[facts.is_recently_unloaded] = Verdict.RECENTLY_UNLOADED
+    verdicts[(facts.pin >= 0) & (facts.pin == bundles.owner)] = Verdict.PINNED
+    verdicts[is_excluded[namespace]] = Verdict.EXCLUDED_NAMESPACE
+    verdicts[is_system[namespace]] = Verdict.SYSTEM_NAMESPACE
+    verdicts[facts.is_in_flight] = Verdict.IN_FLIGHT
+    return verdicts
+
+
+def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Verdicts:
+    """Why each chosen bundle can't leave its broker: int8[k]; OK = another broker may take it.
+
+    rows: int64[k], owned bundles. NO_OTHER_BROKER: its policies admit nobody else. ANTI_AFFINITY:
+    every admitted broker holds as many namespaces of its group, so it would come back.
+    """
+    owner = snapshot.bundles.owner[rows]
+    policy_row = index.row[rows]
+    is_admitted = index.verdicts == Verdict.OK
+    others = is_admitted.sum(axis=1)[policy_row] - is_admitted[policy_row, owner]
+    verdicts = np.where(others > 0, Verdict.OK, Verdict.NO_OTHER_BROKER).astype(np.int8)
+    group = index.group[snapshot.bundles.namespace[rows]]
+    grouped = np.flatnonzero((group >= 0) & (verdicts == Verdict.OK))
+    if not len(grouped):
+        return verdicts
+    brokers = len(snapshot.brokers.names)
+    counts = GroupCounts.of(snapshot.bundles, index.group, index.groups, brokers).counts
+    stays = _stays_with_group(is_admitted, counts, policy_row[grouped], group[grouped])
+    own = np.where(is_admitted[policy_row[grouped], owner[grouped]], 1, 0)
+    own = own * counts[group[grouped], owner[grouped]]
+    is_stuck = stays.all_equal & (stays.least > 0) & (own <= stays.least)
+    verdicts[grouped[is_stuck]] = Verdict.ANTI_AFFINITY
+    return verdicts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupSpread:
+    """Of each bundle's candidates: the least count, and whether all have it."""
+
+    least: Ints
+    all_equal: Bools
+
+
+def _stays_with_group(
+    is_admitted: Bools, counts: Ints, policy_row: Ints, group: Ints
+) -> _GroupSpread:
+    """The spread of a group over the candidates of each (policy row, group), once a pair."""
+    pairs, of_bundle = np.unique(np.stack([policy_row, group], axis=1), axis=0, return_inverse=True)
+    shown = [counts[one[1]][is_admitted[one[0]]] for one in pairs]
+    least = np.array([one.min() for one in shown], dtype=np.int64)
+    all_equal = np.array([(one == one[0]).all() for one in shown], dtype=np.bool_)
+    of_bundle = of_bundle.reshape(-1)
+    return _GroupSpread(least=least[of_bundle], all_equal=all_equal[of_bundle])
+
+
+@lru_cache(maxsize=16)
+def _system_namespaces(namespaces: tuple[str, ...]) -> Bools:
+    matched = [any(one.fullmatch(name) for one in SYSTEM_NAMESPACES) for name in namespaces]
+    result = np.array(matched or [False], dtype=np.bool_)
+    result.flags.writeable = False
+    return result

@@ -1,0 +1,196 @@
+"""Brokers for many bundles at once, through the filters and by any strategy.
+
+Decides the destination of every bundle of a request, one after the other, each counting what was
+placed before it. The heart of the plan's assign phase: created and freed bundles, failover, drains
+and unloads without a destination. Source: Pulsar 4.0.8 ModularLoadManagerImpl.selectBroker and
+ExtensibleLoadManagerImpl.selectAsync; the order and what is counted are ours.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lbcore.config.filters import EXTENSIBLE
+from lbcore.config.placement import (
+    AVG,
+    LEAST_LONG_TERM_MESSAGE_RATE,
+    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+    ROUND_ROBIN,
+    PlacementConfig,
+)
+from lbcore.config.strategies import PLACEMENT, short_name
+from lbcore.plan.filter.pipeline import Narrowed, Pipeline, Question
+from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.place.request import (
+    NOBODY,
+    Placement,
+    PlacementState,
+    PlaceRequest,
+    PlaceSettings,
+    PlaceTrace,
+)
+from lbcore.plan.place.rules import (
+    AvgRule,
+    Draw,
+    MessageRateRule,
+    RoundRobinRule,
+    Rule,
+    UsageRule,
+    long_rates,
+)
+from lbcore.plan.snapshot import Bools, Ints
+
+
+def place_bundles(
+    request: PlaceRequest, state: PlacementState, settings: PlaceSettings, seed: int
+) -> Placement:
+    """Each bundle's broker, -1 where no broker is open to it.
+
+    Worked: four brokers at 90, 90, 20 and 30 % shed ten bundles of 700 msg/s. With 2,000 and 3,000
+    msg/s on the cool ones Pulsar gives all ten to the third; counting what is planned gives six to
+    the third and four to the fourth. O(bundles x brokers), vectorised over brokers.
+    """
+    plan = _Plan.of(request, state, settings, seed)
+    brokers = np.full(len(request.bundles), NOBODY, dtype=np.int64)
+    for step, position in enumerate(placing_order(request, settings.placement).tolist()):
+        brokers[position] = plan.place(position, step)
+    for rule in (plan.rule, plan.excluded_rule):
+        state = rule.remembered(state)
+    return Placement(brokers=brokers, state=state, trace=plan.trace)
+
+
+def placing_order(request: PlaceRequest, config: PlacementConfig) -> Ints:
+    """Positions in the request: heaviest first, equal ones as given; or all as given."""
+    if not config.heaviest_first:
+        return np.arange(len(request.bundles))
+    return np.argsort(-long_rates(request), kind="stable")
+
+
+def strategy_rule(
+    request: PlaceRequest, state: PlacementState, settings: PlaceSettings, draw: Draw
+) -> Rule:
+    """The configured strategy, ready for one plan; raises ValueError for an unknown name."""
+    strategy = short_name(settings.placement.strategy, PLACEMENT)
+    if strategy == LEAST_RESOURCE_USAGE_WITH_WEIGHT:
+        if settings.filters.pipeline == EXTENSIBLE:
+            return UsageRule.extensible(request, settings, draw)
+        return UsageRule.modular(request, state, settings, draw)
+    if strategy == ROUND_ROBIN:
+        return RoundRobinRule.of(request, state.round_robin, is_for_excluded=False)
+    if strategy == AVG and not settings.placement.count_planned:
+        return AvgRule(planned=request.planned, draw=draw, otherwise=None)
+    least = MessageRateRule.of(request, settings.placement, draw)
+    if strategy == AVG:
+        return AvgRule(planned=request.planned, draw=draw, otherwise=least)
+    if strategy == LEAST_LONG_TERM_MESSAGE_RATE:
+        return least
+    message = f"placement strategy must be one of {', '.join(PLACEMENT)}, got {strategy!r}"
+    raise ValueError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """One pass over the bundles of a request. is_excluded: bool[namespaces]."""
+
+    request: PlaceRequest
+    settings: PlaceSettings
+    pipeline: Pipeline
+    rule: Rule
+    excluded_rule: RoundRobinRule
+    is_excluded: Bools
+    is_overloaded: Bools
+    trace: PlaceTrace | None
+
+    @staticmethod
+    def of(
+        request: PlaceRequest, state: PlacementState, settings: PlaceSettings, seed: int
+    ) -> "_Plan":
+        snapshot = request.snapshot
+        excluded = settings.excluded_namespaces
+        threshold = settings.placement.overloaded_threshold_percent / 100.0
+        return _Plan(
+            request=request,
+            settings=settings,
+            pipeline=Pipeline.of(snapshot, request.index, settings.filters, request.bundles),
+            rule=strategy_rule(request, state, settings, Draw.of(request, seed)),
+            excluded_rule=RoundRobinRule.of(
+                request, state.excluded_round_robin, is_for_excluded=True
+            ),
+            is_excluded=np.array(
+                [name in excluded for name in snapshot.bundles.namespaces], dtype=np.bool_
+            ),
+            is_overloaded=request.usage > threshold,
+            trace=_empty_trace(request) if request.with_trace else None,
+        )
+
+    def place(self, position: int, step: int) -> int:
+        """The bundle's broker, counted if this plan counts it."""
+        bundle = int(self.request.bundles[position])
+        excluded, pin = int(self.request.excluded[position]), int(self.request.pins[position])
+        verdicts = None if self.trace is None else self.trace.verdicts[position]
+        narrowed = self.pipeline.candidates(Question(bundle, excluded, pin), verdicts)
+        rule = self._rule_of(bundle)
+        self._note(position, step, rule, narrowed)
+        broker = rule.select(narrowed.left, position)
+        if broker != NOBODY and self.is_overloaded[broker]:
+            broker = self._again(narrowed, position, broker)
+        if broker == NOBODY:
+            return NOBODY
+        self._note_choice(position, rule, broker)
+        if not self.request.is_unload[position] or self.settings.placement.count_planned:
+            self.rule.placed(broker, position)
+            self.pipeline.placed(bundle, broker)
+        return broker
+
+    def _rule_of(self, bundle: int) -> Rule:
+        """Bundles that nothing would move again go round robin (modular manager)."""
+        if self.settings.filters.pipeline == EXTENSIBLE:
+            return self.rule
+        is_excluded = self.is_excluded[self.request.snapshot.bundles.namespace[bundle]]
+        return self.excluded_rule if is_excluded else self.rule
+
+    def _again(self, narrowed: Narrowed, position: int, broker: int) -> int:
+        """Modular: the winner is overloaded, so choose among all that its policies admit."""
+        if self.settings.filters.pipeline == EXTENSIBLE:
+            return broker
+        second = self.rule.select(narrowed.admitted, position)
+        return broker if second == NOBODY else second
+
+    def _note(self, position: int, step: int, rule: Rule, narrowed: Narrowed) -> None:
+        """What the bundle's choice looks like before it is made."""
+        if self.trace is None:
+            return
+        self.trace.step[position] = step
+        self.trace.is_restored[position] = narrowed.is_restored
+        left = narrowed.left
+        best = rule.best(left, position)
+        self.trace.equals[position] = len(best)
+        if len(best) == len(left):
+            return
+        numbers = rule.numbers(left)
+        others = np.where(np.isnan(numbers), np.inf, numbers)
+        others[np.searchsorted(left, best)] = np.inf
+        at = int(others.argmin())
+        if others[at] < np.inf:
+            self.trace.runner_up[position] = left[at]
+            self.trace.runner_up_number[position] = numbers[at]
+
+    def _note_choice(self, position: int, rule: Rule, broker: int) -> None:
+        if self.trace is None:
+            return
+        chosen = np.array([broker], dtype=np.int64)
+        self.trace.number[position] = rule.numbers(chosen)[0]
+        self.trace.verdicts[position, broker] = Verdict.OK
+
+
+def _empty_trace(request: PlaceRequest) -> PlaceTrace:
+    count, brokers = len(request.bundles), len(request.snapshot.brokers.names)
+    return PlaceTrace(
+        verdicts=np.zeros((count, brokers), dtype=np.int8),
+        number=np.full(count, np.nan),
+        equals=np.zeros(count, dtype=np.int64),
+        runner_up=np.full(count, NOBODY, dtype=np.int64),
+        runner_up_number=np.full(count, np.nan),
+        is_restored=np.zeros(count, dtype=np.bool_),
+        step=np.full(count, NOBODY, dtype=np.int64),
+    )

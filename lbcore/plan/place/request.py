@@ -1,0 +1,143 @@
+"""What placement is asked, what it remembers, and what it answers.
+
+Decides nothing. The plan's assign phase makes requests and keeps the state; `place` answers.
+Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lbcore.config.filters import FilterConfig
+from lbcore.config.placement import PlacementConfig
+from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.verdict import Verdicts
+from lbcore.plan.place.round_robin import RoundRobinState
+from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceRequest:
+    """Bundles that need a broker, k of them.
+
+    bundles: rows of `snapshot.bundles`. usage: weighted usage of each broker, 1.0 = 100 %.
+    excluded: int64[k], a broker that may not take it (Ballast: its source), -1 = none. pins:
+    int64[k], broker it is pinned to. planned: int64[k], broker that the avg shedder chose.
+    is_unload: bool[k], it has an owner and shall leave it (else it has none). with_trace: say why.
+    """
+
+    snapshot: Snapshot
+    bundles: Ints
+    index: CandidateIndex
+    usage: Floats
+    excluded: Ints
+    pins: Ints
+    planned: Ints
+    is_unload: Bools
+    with_trace: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSettings:
+    """Everything configured that placement reads. history_weight: of SignalsConfig."""
+
+    placement: PlacementConfig
+    filters: FilterConfig
+    history_weight: float = 0.9
+    excluded_namespaces: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementState:
+    """What placement remembers from plan to plan; plain data, empty at the start.
+
+    smoothed_usage: broker → average (least resource usage). round_robin: whose turn it is;
+    excluded_round_robin: the same for namespaces excluded from shedding.
+    """
+
+    smoothed_usage: Mapping[str, float] = field(default_factory=dict)
+    round_robin: RoundRobinState = field(default_factory=RoundRobinState)
+    excluded_round_robin: RoundRobinState = field(default_factory=RoundRobinState)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with sorted keys."""
+        return {
+            "smoothed_usage": dict(sorted(self.smoothed_usage.items())),
+            "round_robin": self.round_robin.to_json(),
+            "excluded_round_robin": self.excluded_round_robin.to_json(),
+        }
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> "PlacementState":
+        """The inverse of `to_json`."""
+        return PlacementState(
+            smoothed_usage=dict(plain["smoothed_usage"]),
+            round_robin=RoundRobinState.from_json(plain["round_robin"]),
+            excluded_round_robin=RoundRobinState.from_json(plain["excluded_round_robin"]),
+        )
+
+    def without_brokers(self, active: frozenset[str]) -> "PlacementState":
+        """After a change of the active brokers: departed ones' averages are forgotten.
+
+        Pulsar 4.0.8 LeastResourceUsageWithWeight.onActiveBrokersChange.
+        """
+        kept = {name: value for name, value in self.smoothed_usage.items() if name in active}
+        return PlacementState(
+            smoothed_usage=kept,
+            round_robin=self.round_robin,
+            excluded_round_robin=self.excluded_round_robin,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceTrace:
+    """Why each bundle went where it went; arrays in the order of the request.
+
+    verdicts: int8[k, n], each broker's (see `Verdict`; OK = it stood to choose). number:
+    float64[k], what decided (message rate or usage of the chosen), NaN where nothing did.
+    equals: int64[k], brokers as good as the chosen. runner_up: int64[k], the best of the others
+    that stood to choose, -1 = none; runner_up_number: float64[k]. is_restored: bool[k], the filters
+    left nobody and were undone. step: int64[k], when it was placed, 0 = first.
+    """
+
+    verdicts: Verdicts
+    number: Floats
+    equals: Ints
+    runner_up: Ints
+    runner_up_number: Floats
+    is_restored: Bools
+    step: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The answer: brokers, int64[k] (-1 = none), the next state, and the trace if asked for."""
+
+    brokers: Ints
+    state: PlacementState
+    trace: PlaceTrace | None = None
+
+
+def place_request(
+    snapshot: Snapshot, bundles: Ints, index: CandidateIndex, usage: Floats
+) -> PlaceRequest:
+    """A request without exclusions, pins or plans; owned bundles at rest count as unloads."""
+    table = snapshot.bundles
+    nobody = np.full(len(bundles), NOBODY, dtype=np.int64)
+    is_owned: Bools = table.owner >= 0
+    if table.needs_owner is not None:
+        is_owned = is_owned & ~table.needs_owner
+    return PlaceRequest(
+        snapshot=snapshot,
+        bundles=bundles,
+        index=index,
+        usage=usage,
+        excluded=nobody,
+        pins=nobody,
+        planned=nobody,
+        is_unload=is_owned[bundles],
+    )
