@@ -141,6 +141,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(_BACKLOG)  # who comes before the server is up waits, and is served
     except OSError as error:
         listener.close()
         raise CommandError(

@@ -215,6 +215,8 @@ def _parse(scope: Message, path: bytes) -> _Request | None:
     *names, local = parts[:count]
     if b"%" in path or b"+" in path:
         names, local = [unquote(name) for name in names], unquote_plus(local)
+    if not local.strip():
+        return None
     return _Request(
         topic=f"{names[0]}://{'/'.join(names[1:])}/{local}",
         is_bundle=is_bundle,

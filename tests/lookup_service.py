@@ -1,0 +1,98 @@
+"""The lookup service as a process of its own, asked over real sockets."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.lookup_tables import CLUSTER
+
+ROOT = Path(__file__).resolve().parents[1]
+_START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer; header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+class LookupService:
+    """A running service; `port` is known once it listens."""
+
+    def __init__(self, tables: Path, *words: str) -> None:
+        port_file = tables.with_name(f"{tables.name}.port")
+        self.log_path = tables.with_name(f"{tables.name}.log")
+        self.port_file = port_file
+        command = [sys.executable, "-m", "jobs.serve_lookup", "--tables", str(tables)]
+        command += ["--cluster", CLUSTER, "--port", "0", "--port-file", str(port_file), *words]
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stderr=log)
+        self._wait(port_file.exists)
+        self.port = int(port_file.read_text())
+
+    def get(self, path: str, *, method: str = "GET", **headers: str) -> Reply:
+        """One request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            names = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, headers=names)
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Reply(status=response.status, headers=found, body=response.read())
+        finally:
+            connection.close()
+
+    def send(self, request: bytes, *, timeout_s: float = 10.0) -> bytes:
+        """Whatever comes back for raw bytes until the service closes or falls silent."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while part := connection.recv(65536):
+                answer += part
+            return answer
+
+    def wait_ready(self) -> None:
+        """Until lookups are answered."""
+        self._wait(lambda: self.get("/health").status == 200)
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """What the service has logged so far."""
+        return [json.loads(line) for line in self.log_path.read_text().splitlines()]
+
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20.0) -> int:
+        """Send the signal; the exit code."""
+        if self.process.poll() is None:
+            os.kill(self.process.pid, number)
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def _wait(self, is_reached: Any) -> None:
+        pause = threading.Event()
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        while not is_reached():
+            assert self.process.poll() is None, self.log_path.read_text()
+            assert time.monotonic() < deadline_s, self.log_path.read_text()
+            pause.wait(0.02)
