@@ -82,7 +82,7 @@ def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
         weighted_max_ema=np.array([e.weighted_max_ema for e in entries], dtype=np.float64),
         throughput_ema=np.array([e.throughput_ema for e in entries], dtype=np.float64),
         updated_at_ms=np.array([e.reported_ms for e in entries], dtype=np.int64),
-        is_fresh=np.array([e.reported_ms > work.cycle_ms for e in entries], dtype=np.bool_),
+        is_fresh=np.ones(len(entries), dtype=np.bool_),
         is_draining=np.array([e.is_draining for e in entries], dtype=np.bool_),
         versions=tuple(e.texts.get("broker_version", "") for e in entries),
         load_manager_classes=tuple(e.texts.get("load_manager_class", "") for e in entries),
