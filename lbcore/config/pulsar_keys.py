@@ -70,6 +70,25 @@ def settings_of(pulsar_key: str, value: Any) -> Mapping[str, Any]:
     return values
 
 
+def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a command asks to change, by "section.name".
+
+    values: by our keys or Pulsar's, typed or as text. Of a Pulsar key's settings those that may
+    change while running are taken, all when none may. A key that nobody knows stays as it is;
+    `config.load.with_dynamic` refuses it. Raises ConfigError.
+    """
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in SETTINGS:
+            is_text = isinstance(value, str)
+            changes[key] = from_text(SETTINGS[key].type, value.strip()) if is_text else value
+        else:
+            found = settings_of(key, value) or {key: value}
+            dynamic = [name for name in found if name in SETTINGS and SETTINGS[name].about.dynamic]
+            changes |= {name: found[name] for name in dynamic or found}
+    return changes
+
+
 def is_about_balancing(pulsar_key: str) -> bool:
     """Whether an unknown key looks as if it should have had an effect."""
     return _BALANCING.search(pulsar_key) is not None and pulsar_key not in WITHOUT_EFFECT

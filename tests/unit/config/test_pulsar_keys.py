@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.load import differences
+from lbcore.config.load import differences, with_dynamic
 from lbcore.config.pulsar_keys import (
     from_pulsar_keys,
     is_about_balancing,
     parse_properties,
+    resolve_changes,
     settings_of,
 )
-from lbcore.config.tree import SETTINGS
+from lbcore.config.tree import SETTINGS, Config
 from lbcore.config.values import ConfigError
 
 IN = "loadBalancerBandwidthInResourceWeight"
@@ -125,6 +126,46 @@ def test_key_is_mirrored_by_one_setting_unless_it_is_listed_here() -> None:
         for alias in entry.about.pulsar:
             owners.setdefault(alias, []).append(entry.key)
     assert {key for key, names in owners.items() if len(names) > 1} == ONE_KEY_FOR_SEVERAL
+
+
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [
+        ({"shedding.multi_hit": "true"}, {"shedding.multi_hit": True}),
+        ({"shedding.multi_hit": True}, {"shedding.multi_hit": True}),
+        ({"minUnloadMessage": "5"}, {"shedding.min_unload_rate_msg_per_s": 5.0}),
+        (
+            {"loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": 7_000},
+            {"ownership.in_flight_timeout_ms": 7_000},
+        ),
+        (
+            {"loadBalancerLoadPlacementStrategy": "AvgShedder", "shedding.strategy": "avg"},
+            {"placement.strategy": "avg", "shedding.strategy": "avg"},
+        ),
+        ({"nothing": "x"}, {"nothing": "x"}),
+    ],
+)
+def test_changes_asked_for_by_either_name_are_resolved(
+    given: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    assert resolve_changes(given) == changes
+
+
+def test_change_of_both_strategies_by_pulsars_names_takes_effect_at_once() -> None:
+    wanted = {
+        "loadBalancerLoadSheddingStrategy": "o.a.p.ThresholdShedder",
+        "loadBalancerLoadPlacementStrategy": "o.a.p.LeastLongTermMessageRate",
+    }
+    changed = with_dynamic(Config(), resolve_changes(wanted))
+    assert (changed.shedding.strategy, changed.placement.strategy) == (
+        "threshold",
+        "least_long_term_message_rate",
+    )
+
+
+def test_change_of_a_key_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no such setting"):
+        with_dynamic(Config(), resolve_changes({"loadBalancerMagic": "1"}))
 
 
 def test_properties_are_read_as_java_reads_them() -> None:
