@@ -56,13 +56,24 @@ def run(args: argparse.Namespace) -> int:
             {name: getattr(args, name) for name in ("brokers", "namespaces", "bundles")}
         )
         local = LocalRun(layout, size, options)
-        stop = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: stop.set())
-        summary = local.run(stop)
+        summary = local.run(_stop_on_signals(local))
     write_summary(args.summary, summary)
     wrong = summary["lookups"]["wrong"] if summary["lookups"] else 0
     return Exit.FAILED if wrong else Exit.DONE
+
+
+def _stop_on_signals(local: LocalRun) -> threading.Event:
+    """Set by the first signal once all is started; before, and from the second on: at once."""
+    stop = threading.Event()
+
+    def notice(*_: object) -> None:
+        if stop.is_set() or not local.is_started:
+            raise KeyboardInterrupt
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, notice)
+    return stop
 
 
 def options_from(args: argparse.Namespace) -> RunOptions:

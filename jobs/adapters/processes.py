@@ -179,6 +179,12 @@ class Supervisor:
                 events.append(event)
         return events
 
+    def begin_stop(self, *names: str) -> None:
+        """Ask these to stop and go on at once; call `watch` no more, and `stop_all` at the end."""
+        for name in names:
+            if name in self._watched:
+                self._watched[name].child.ask_to_stop()
+
     def stop_all(self) -> None:
         """Stop every child, rank by rank; at the end none is left."""
         for rank in sorted({watched.spec.stop_rank for watched in self._watched.values()}):

@@ -34,7 +34,7 @@ from lbcore.sim.summary import LoadSample
 
 _POLL_S = 0.1
 _SECOND_MS = 1_000
-_LOOKUP_TIMEOUT_MS = 4_000
+_LOOKUP_TIMEOUT_MS = 3_000
 _EVENTS_KEPT = 200
 
 
@@ -46,6 +46,7 @@ class LocalRun:
         self._layout, self._size, self._options = layout, size, options
         self._namespaces = namespaces_of(size)
         self._supervisor = Supervisor()
+        self.is_started = False
         config = load_settings(options.overlays, options.assignments)
         outside = config.kafka.bootstrap_servers
         self._kafka = None if outside else EmbeddedKafka(layout.kafka)
@@ -71,20 +72,20 @@ class LocalRun:
     def run(self, stop: threading.Event) -> dict[str, Any]:
         """Start, watch, stop; returns the summary. Raises CommandError when the start fails."""
         self._started_ms = now_ms()
-        probe: ProbeReport | None = None
         with ExitStack() as cleanup:
             cleanup.callback(self._supervisor.stop_all)
-            self._start(stop)
-            display = cleanup.enter_context(make_display(self._options, hints(self._wiring)))
-            self._watch(stop, display)
+            self._start()
+            self.is_started = True
+            with make_display(self._options, hints(self._wiring)) as display:
+                self._watch(stop, display)
             ended_ms = now_ms()
             restarts = self._supervisor.restarts()
-            if self._prober is not None:
-                probe = self._prober.stop()
             note("stopping")
+            self._supervisor.begin_stop(stack.JOB, stack.FLEET)
+            probe = self._prober.stop() if self._prober else None
         return summarise(self._facts(ended_ms, probe, restarts))
 
-    def _start(self, stop: threading.Event) -> None:
+    def _start(self) -> None:
         """One after the other what must be; each says what it does."""
         steps = (
             ("Kafka", self._start_kafka),
@@ -94,8 +95,6 @@ class LocalRun:
             ("simulated brokers", self._start_fleet),
         )
         for name, step in steps:
-            if stop.is_set():
-                return
             began_s = time.monotonic()
             step()
             note(f"{name}: ready after {time.monotonic() - began_s:.1f} s")

@@ -23,6 +23,7 @@ from lbcore.config.tree import Config
 from lbcore.sim.load import NamespaceLoad
 
 ROOT = Path(__file__).resolve().parents[2]
+JOB, LOOKUP, FLEET = "balance_cluster", "serve_lookup", "run_fleet"
 _KAFKA_GRACE_MS = 3_000
 _GRACE_MS = 4_000
 _ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
@@ -66,7 +67,7 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
         *("--log", str(layout.batches)),
         *wiring.config_words("--config"),
     ]
-    return _python("balance_cluster", layout, words)
+    return _python(JOB, layout, words)
 
 
 def lookup_spec(wiring: Wiring) -> ProcessSpec:
@@ -74,7 +75,7 @@ def lookup_spec(wiring: Wiring) -> ProcessSpec:
     words = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
     words += ["--port", str(wiring.lookup_port)]
     return _python(
-        "serve_lookup",
+        LOOKUP,
         wiring.layout,
         words,
         is_ready=lambda: answers_http(wiring.lookup_port, "/health"),
@@ -98,7 +99,7 @@ def fleet_spec(wiring: Wiring, is_ready: Callable[[], bool]) -> ProcessSpec:
     ]
     for namespace in namespaces_of(wiring.size):
         words += ["--namespace", namespace_word(namespace)]
-    return _python("run_fleet", layout, words, is_ready)
+    return _python(FLEET, layout, words, is_ready)
 
 
 def namespace_word(namespace: NamespaceLoad) -> str:
