@@ -115,6 +115,8 @@ def _distrust(state_dir: Path, last: Manifest | None, present: Manifest) -> str:
     checkpoint = state_dir / _FOLDER / last.checkpoint
     if not (checkpoint / "metadata").exists():
         return "the checkpoint is gone"
+    if not _numbers(checkpoint / "commits"):
+        return "the checkpoint has no finished batch"  # so it lacks the state it was begun with
     if last.scorer_groups != present.scorer_groups:
         return "the number of scorer groups was changed"
     is_other = (last.code_version, last.config_version) != (
