@@ -27,6 +27,7 @@ from jobs.console import CommandError, Exit, MisuseError, complain
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
+_KEEP_ALIVE_S = 60
 _STOP_TIMEOUT_S = 2
 _SWITCH_INTERVAL_S = 0.000_5
 
@@ -126,6 +127,7 @@ def _server(app: LookupApp) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
     )
     return uvicorn.Server(config)

@@ -234,7 +234,7 @@ class DeltaFollower:
         path = table_path(self._root, OWNERSHIP_EVENTS.name)
         version = tables.versions[OWNERSHIP_EVENTS.name]
         routes: list[BundleRoute] = []
-        writer = tables.writer
+        writer, started_ms = tables.writer, boot_ms()
         while (commit := read_commit(path, version + 1)) is not None:
             if commit.needs_reload:
                 return ReloadReason.REWRITTEN
@@ -247,6 +247,8 @@ class DeltaFollower:
         tables.writer = writer
         tables.versions[OWNERSHIP_EVENTS.name] = version
         self.counts.rows += len(routes)
+        if routes:
+            _log_change(tables.candidate.position, len(routes), boot_ms() - started_ms)
         return None
 
     def _routes_in(self, path: Path, commit: Commit) -> list[BundleRoute]:
@@ -363,6 +365,16 @@ def _find_gap(table: Path, version: int) -> ReloadReason | None:
     if (is_ahead or is_gone) and not has_commit(table, version + 1):
         return ReloadReason.LOG_FILE_MISSING
     return None
+
+
+def _log_change(position: Position, rows: int, duration_ms: int) -> None:
+    fields = {
+        "table_version": position.table_version,
+        "batch_id": position.batch_id,
+        "rows": rows,
+        "duration_ms": duration_ms,
+    }
+    logger.info("commits_applied", extra={"fields": fields})
 
 
 def _log_load(reason: ReloadReason, snapshot: Snapshot, newer: int, duration_ms: int) -> None:

@@ -5,10 +5,10 @@ sound division of the hash space; not who shall own what. Stands under `route.sn
 Source: Pulsar 4.0.8, ServiceUnitStateChannelImpl.getOwner; the soundness rules are ours.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import pairwise
+from operator import attrgetter
 
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle, format_range
@@ -16,6 +16,8 @@ from lbcore.ownership.records import State
 
 DEAD_STATES = frozenset({State.INIT, State.DELETED})
 """States of bundles that are not (any more) part of their namespace."""
+
+_OWNED_STATES = frozenset({State.OWNED, State.ASSIGNING, State.SPLITTING})
 
 
 class Unsound(str, Enum):
@@ -109,18 +111,27 @@ class NamespaceRoutes:
                 newer[route.bundle] = route
         if not newer:
             return self
-        records = {**self.records, **newer}
-        live = sorted(
-            (route for route in records.values() if route.state not in DEAD_STATES),
-            key=lambda route: (route.lower, route.upper),
-        )
+        live = self._live_after(newer)
         return NamespaceRoutes(
             namespace=self.namespace,
             hash_function=self.hash_function,
-            records=records,
-            live=tuple(live),
+            records={**self.records, **newer},
+            live=live,
             unsound=find_unsound(live),
         )
+
+    def _live_after(self, newer: Mapping[str, BundleRoute]) -> tuple[BundleRoute, ...]:
+        """The live bundles in order; most changes are transitions, which leave the order alone."""
+        known = [self.records.get(bundle) for bundle in newer]
+        is_same_set = all(
+            before is not None and (before.state in DEAD_STATES) == (after.state in DEAD_STATES)
+            for before, after in zip(known, newer.values(), strict=True)
+        )
+        if is_same_set:
+            return tuple(newer.get(route.bundle, route) for route in self.live)
+        records = {**self.records, **newer}
+        live = (route for route in records.values() if route.state not in DEAD_STATES)
+        return tuple(sorted(live, key=attrgetter("lower", "upper")))
 
     def with_hash(self, function: HashFunction | None) -> "NamespaceRoutes":
         """The same bundles under a hash function, or under none."""
@@ -135,21 +146,23 @@ class NamespaceRoutes:
         )
 
 
-def find_unsound(live: Iterable[BundleRoute]) -> Unsound | None:
+def find_unsound(live: Sequence[BundleRoute]) -> Unsound | None:
     """What is wrong with the live bundles of a namespace (ascending), None when nothing is.
 
     They must divide the hash space without gap or overlap, and each that is owned or in a
     transition that has an owner must name it.
     """
-    routes = tuple(live)
-    if not routes:
+    if not live:
         return None
-    if routes[0].lower != FULL_LOWER or routes[-1].upper != FULL_UPPER:
+    lowers = [route.lower for route in live]
+    uppers = [route.upper for route in live]
+    if lowers[0] != FULL_LOWER or uppers[-1] != FULL_UPPER:
         return Unsound.GAP
-    for left, right in pairwise(routes):
-        if left.upper != right.lower:
-            return Unsound.OVERLAP if left.upper > right.lower else Unsound.GAP
-    named = (State.OWNED, State.ASSIGNING, State.SPLITTING)
-    if any(route.state in named and not route.broker for route in routes):
+    if uppers[:-1] != lowers[1:]:
+        left, right = next(
+            ends for ends in zip(uppers[:-1], lowers[1:], strict=True) if ends[0] != ends[1]
+        )
+        return Unsound.OVERLAP if left > right else Unsound.GAP
+    if any(not route.broker and route.state in _OWNED_STATES for route in live):
         return Unsound.OWNER_MISSING
     return None

@@ -1,0 +1,256 @@
+"""Lookups in process and over HTTP, against the targets: 60,000 bundles in 1,000 namespaces.
+
+The load generator and the writer of ownership changes are processes of their own on the same
+machine, so they take CPU from the service. Usage:
+python -m tests.bench.bench_lookup [--seconds 10] [--output lookup.json]
+"""
+
+import argparse
+import gc
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from jobs.lookup_client import LookupClient
+from lbcore.route.batch import BatchIndex
+from lbcore.route.snapshot import Snapshot
+from tests.lookup_service import ROOT, LookupService
+from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
+
+NAMESPACES, BUNDLES, BROKERS, TOPICS = 1_000, 60, 100, 200_000
+CONNECTIONS = 16
+CHANGES_PER_S = 1_000
+REPEATS = 5
+
+TARGETS = {
+    "in process, one by one (lookups/s)": (">=", 1_000_000),
+    "in process, batch of 200,000 (lookups/s)": (">=", 2_000_000),
+    "HTTP, quiet tables (requests/s)": (">=", 10_000),
+    "HTTP, quiet tables p99 (ms)": ("<=", 10),
+    "HTTP, 1,000 changes/s (requests/s)": (">=", 10_000),
+    "HTTP, 1,000 changes/s p99 (ms)": ("<=", 10),
+    "start to ready (s)": ("<=", 3),
+    "memory after the load (MB)": ("<=", 300),
+}
+"""What is measured and judged: name → direction and bound."""
+
+
+def write_tables(root: Path) -> tuple[TablesWriter, list[Row]]:
+    """The tables of a cluster, a tenth of its namespaces hashed with murmur3_32."""
+    names = [f"tenant{number // 50}/ns{number % 50}" for number in range(NAMESPACES)]
+    brokers = [f"broker-{number}" for number in range(BROKERS)]
+    writer = TablesWriter(root)
+    writer.now_ms = time.time_ns() // 1_000_000
+    writer.namespaces(
+        {name: ("crc32", "murmur3_32")[at % 10 == 9] for at, name in enumerate(names)}
+    )
+    writer.brokers(*brokers)
+    rows = [row for name in names for row in owned(name, BUNDLES, brokers)]
+    writer.batch(rows)
+    return writer, rows
+
+
+def topics_of(rows: Sequence[Row], generator: random.Random) -> list[str]:
+    """Topics of random namespaces."""
+    names = sorted({row.bundle.rpartition("/")[0] for row in rows})
+    return [
+        f"persistent://{generator.choice(names)}/topic-{generator.randrange(10**6)}"
+        for _ in range(TOPICS)
+    ]
+
+
+def best_rate(run: Callable[[], object], count: int) -> int:
+    """Calls a second in the best of REPEATS rounds."""
+    times = []
+    for _ in range(REPEATS):
+        started_s = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started_s)
+    return round(count / min(times))
+
+
+def measure_in_process(root: Path, topics: Sequence[str]) -> dict[str, Any]:
+    """One core, one thread; the follower polls beside it as it does in production."""
+    started_s = time.perf_counter()
+    with LookupClient(root, CLUSTER) as client:
+        client.wait_ready(60_000)
+        ready_s = time.perf_counter() - started_s
+        snapshot = client.snapshot
+
+        def one_by_one() -> None:
+            lookup = snapshot.lookup
+            for topic in topics:
+                lookup(topic)
+
+        def through_the_client() -> None:
+            find = client.find
+            for topic in topics:
+                find(topic)
+
+        gc.collect()
+        index = BatchIndex(snapshot)
+        return {
+            "in process, one by one (lookups/s)": best_rate(one_by_one, len(topics)),
+            "in process, client.find (lookups/s)": best_rate(through_the_client, len(topics)),
+            "in process, batch of 200,000 (lookups/s)": best_rate(
+                lambda: index.find(topics), len(topics)
+            ),
+            "in process, batch of brokers (lookups/s)": best_rate(
+                lambda: client.find_brokers(topics), len(topics)
+            ),
+            "in process, client ready (s)": round(ready_s, 2),
+            **measure_swaps(snapshot),
+        }
+
+
+def measure_swaps(snapshot: Snapshot) -> dict[str, Any]:
+    """Applying changes of one bundle each in as many namespaces."""
+    found = {}
+    for count in (1, 100, 1_000):
+        routes = [space.live[7] for space in list(snapshot.namespaces.values())[:count]]
+        newer = [_next_version(route) for route in routes]
+        rate = best_rate(lambda newer=newer: snapshot.with_routes(newer), 1_000)
+        found[f"swap with {count} bundles changed (ms)"] = round(1e6 / rate, 2)
+    return found
+
+
+def _next_version(route: Any) -> Any:
+    fields = {name: getattr(route, name) for name in route.__slots__ if name != "broker"}
+    return type(route)(**{**fields, "version_id": route.version_id + 1})
+
+
+def measure_http(root: Path, writer: TablesWriter, rows: list[Row], arguments: Any) -> Any:
+    """One worker, first with quiet tables, then with a stream of changes."""
+    topics = topics_of(rows, random.Random(2))[:20_000]
+    paths = "\n".join(f"/lookup/v2/topic/{topic.replace('://', '/')}" for topic in topics)
+    started_s = time.perf_counter()
+    service = LookupService(root)
+    try:
+        service.wait_ready()
+        found: dict[str, Any] = {"start to ready (s)": round(time.perf_counter() - started_s, 2)}
+        process = psutil.Process(service.process.pid)
+        found["memory after the load (MB)"] = round(process.memory_info().rss / 1e6)
+        _load(service.port, paths, 2)
+        quiet = _load(service.port, paths, arguments.seconds)
+        found |= _http_figures("quiet tables", quiet)
+        changer = threading.Thread(target=_change, args=(writer, rows, arguments.seconds + 1))
+        changer.start()
+        changing = _load(service.port, paths, arguments.seconds)
+        changer.join()
+        found |= _http_figures("1,000 changes/s", changing)
+        found["memory at the end (MB)"] = round(process.memory_info().rss / 1e6)
+        return found
+    finally:
+        service.stop()
+
+
+def _http_figures(label: str, load: dict[str, Any]) -> dict[str, Any]:
+    figures = {f"HTTP, {label} (requests/s)": load["per_second"]}
+    for name in ("p50", "p99", "p99.9"):
+        figures[f"HTTP, {label} {name} (ms)"] = load[f"{name}_ms"]
+    figures[f"HTTP, {label} statuses"] = load["statuses"]
+    return figures
+
+
+def _load(port: int, paths: str, seconds: float) -> dict[str, Any]:
+    words = ["127.0.0.1", str(port), str(CONNECTIONS), str(seconds)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.bench.http_load", *words],
+        input=paths,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def _change(writer: TablesWriter, rows: list[Row], seconds: float) -> None:
+    """A commit of 1,000 changed bundles each second, as the job makes them."""
+    generator = random.Random(3)
+    versions = dict.fromkeys((row.bundle for row in rows), 1)
+    bundles = [row.bundle for row in rows]
+    until_s = time.monotonic() + seconds
+    while (started_s := time.monotonic()) < until_s:
+        chosen = generator.sample(bundles, CHANGES_PER_S)
+        for bundle in chosen:
+            versions[bundle] += 1
+        broker = f"broker-{generator.randrange(BROKERS)}"
+        changed = [Row(bundle=b, version=versions[b], destination=broker) for b in chosen]
+        writer.now_ms = time.time_ns() // 1_000_000
+        writer.batch(changed, current=False)
+        threading.Event().wait(max(0.0, started_s + 1 - time.monotonic()))
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on, and how busy it was with other things."""
+    return {
+        "cpus": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9),
+        "python": platform.python_version(),
+        "load_average_before": round(os.getloadavg()[0], 2),
+        "shared_with": "load generator and writer of changes run on the same CPUs",
+        "bundles": NAMESPACES * BUNDLES,
+        "namespaces": NAMESPACES,
+        "connections": CONNECTIONS,
+    }
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All figures, and which targets they miss."""
+    about = machine()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "tables"
+        writer, rows = write_tables(root)
+        topics = topics_of(rows, random.Random(1))
+        figures = measure_in_process(root, topics)
+        figures |= measure_http(root, writer, rows, arguments)
+    return {"machine": about, "figures": figures, "missed": missed(figures)}
+
+
+def missed(figures: dict[str, Any]) -> list[str]:
+    """The names of the figures that are not within their target."""
+    return [
+        name
+        for name, (direction, bound) in TARGETS.items()
+        if (figures[name] < bound if direction == ">=" else figures[name] > bound)
+    ]
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figures as lines for people."""
+    lines = [f"{name:45} {value}" for name, value in found["machine"].items()]
+    for name, value in found["figures"].items():
+        target = " ".join(map(str, TARGETS.get(name, ())))
+        mark = "  MISSED" if name in found["missed"] else ""
+        lines.append(f"{name:45} {value!s:>12}  {target}{mark}")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table, write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of each HTTP load")
+    parser.add_argument("--output", type=Path, help="file for the figures as JSON")
+    arguments = parser.parse_args(argv)
+    found = run(arguments)
+    print(table(found))  # noqa: T201 (what the user reads)
+    if arguments.output:
+        arguments.output.write_text(json.dumps(found, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
