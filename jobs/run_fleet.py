@@ -39,6 +39,9 @@ _CATCH_UP_MS = 120_000
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until stopped; 0 = stopped in order, 1 = failed with a message."""
     args = parser().parse_args(argv)
+    # The loop hands a message to the producer's thread a thousand times a second: with the usual
+    # 5 ms each of them may wait that long for the interpreter.
+    sys.setswitchinterval(0.000_5)
     try:
         run(args)
     except CommandError as error:

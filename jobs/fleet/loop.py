@@ -14,7 +14,7 @@ from jobs.adapters.clocks import ForwardClock
 from jobs.fleet.fleet import Fleet
 
 T = TypeVar("T")
-_PACE_S = 0.01
+_PACE_S = 0.02
 _LONGEST_WAIT_S = 0.5
 _CALL_TIMEOUT_S = 30.0
 
@@ -59,7 +59,7 @@ class FleetLoop:
         self._is_stopping = True
 
     def run(self) -> None:
-        """Work until stopped, at most 100 rounds a second: what is due together is done at once."""
+        """Work until stopped, at most 50 rounds a second: what is due together is done at once."""
         while not self._is_stopping:
             self._wait()
             now_ms = self._clock.now_ms()

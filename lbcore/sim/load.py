@@ -100,57 +100,85 @@ def wave(phase: float) -> float:
     return -16.0 * (phase - 0.5) * (1.0 - phase)
 
 
+class _Layout:
+    """Where each namespace's topics stand among all topics: namespace after namespace, by hash."""
+
+    def __init__(self, topics: dict[str, _Topics]) -> None:
+        counts = [len(column.hashes) for column in topics.values()]
+        starts = np.concatenate(([0], np.cumsum(counts))).tolist()
+        self.starts: dict[str, int] = dict(zip(topics, starts[:-1], strict=True))
+        self.hashes = {name: column.hashes for name, column in topics.items()}
+
+    def locate(self, namespace: str, lowers: Ints, uppers: Ints) -> Ints:
+        """int64[n, 2]: the first row and the one after the last of n ranges."""
+        if namespace not in self.hashes:
+            return np.zeros((len(lowers), 2), dtype=np.int64)
+        ends = np.where(uppers == FULL_UPPER, HASH_SPACE, uppers)
+        found = np.searchsorted(self.hashes[namespace], np.stack((lowers, ends), axis=1))
+        rows: Ints = found + self.starts[namespace]
+        return rows
+
+
 class LoadField:
     """The traffic of every topic at one moment, ready to be summed over bundles."""
 
-    def __init__(self, topics: dict[str, _Topics], rates: dict[str, Floats]) -> None:
-        """rates: msg/s into each topic, by namespace, in the order of hashes."""
-        self._hashes = {name: column.hashes for name, column in topics.items()}
-        self._sums = {name: _prefix_sums(topics[name], rates[name]) for name in topics}
+    def __init__(self, layout: _Layout, sums: Floats) -> None:
+        """sums: float64[topics + 1, 8], row i is the sum over the first i topics of the layout."""
+        self._layout = layout
+        self._sums = sums
 
-    def bundles(self, namespace: str, lowers: Ints, uppers: Ints) -> Floats:
-        """float64[n, 8] in the order of BUNDLE_COLUMNS for n ranges of one namespace.
+    def locate(self, namespace: str, lowers: Ints, uppers: Ints) -> Ints:
+        """int64[n, 2]: where n ranges of one namespace stand, the same in every field of a model.
 
         A range is [lower, upper), closed where upper is 0xffffffff. An unknown namespace carries
-        nothing. Exact: disjoint ranges add up to their union. O(n log topics).
+        nothing. O(n log topics).
         """
-        if namespace not in self._sums:
-            return np.zeros((len(lowers), 8))
-        hashes, sums = self._hashes[namespace], self._sums[namespace]
-        ends = np.where(uppers == FULL_UPPER, HASH_SPACE, uppers)
-        found: Floats = sums[np.searchsorted(hashes, ends)] - sums[np.searchsorted(hashes, lowers)]
+        return self._layout.locate(namespace, lowers, uppers)
+
+    def located(self, rows: Ints) -> Floats:
+        """float64[n, 8] in the order of BUNDLE_COLUMNS for what `locate` found.
+
+        Exact: disjoint ranges add up to their union. O(n).
+        """
+        found: Floats = self._sums[rows[:, 1]] - self._sums[rows[:, 0]]
         return found
+
+    def bundles(self, namespace: str, lowers: Ints, uppers: Ints) -> Floats:
+        """float64[n, 8] for n ranges of one namespace: `locate` and `located`."""
+        return self.located(self.locate(namespace, lowers, uppers))
 
     def topics(self, namespace: str, lower: int, upper: int) -> Floats:
         """float64[topics, 8]: each topic of one range by itself, in the order of hashes."""
-        first, last = np.searchsorted(self._hashes[namespace], (lower, _end(upper)))
-        return np.diff(self._sums[namespace][first : last + 1], axis=0)
+        first, last = self.locate(namespace, np.array([lower]), np.array([upper]))[0]
+        return np.diff(self._sums[first : last + 1], axis=0)
 
 
-def _end(upper: int) -> int:
-    return HASH_SPACE if upper == FULL_UPPER else upper
+def _prefix_sums(topics: dict[str, _Topics], rates: dict[str, Floats]) -> Floats:
+    """The sums of a LoadField. rates: msg/s into each topic, by namespace, in hash order."""
+    rows = [_stats(topics[name], rates[name]) for name in topics]
+    count = sum(map(len, rows))
+    sums = np.zeros((count + 1, 8))
+    np.cumsum(np.concatenate(rows), axis=0, out=sums[1:])
+    return sums
 
 
-def _prefix_sums(topics: _Topics, rates: Floats) -> Floats:
-    """float64[topics + 1, 8]: row i is the sum over the first i topics."""
+def _stats(topics: _Topics, rates: Floats) -> Floats:
+    """float64[topics, 8] in the order of BUNDLE_COLUMNS."""
     rate_in = np.rint(rates * _GRAIN) / _GRAIN
     rate_out = np.rint(rates * topics.fanout * _GRAIN) / _GRAIN
     bytes_in = np.rint(rate_in * topics.message_bytes)
     bytes_out = np.rint(rate_out * topics.message_bytes)
-    ones = np.ones(len(rates))
     columns = (
         rate_in,
         rate_out,
         bytes_in,
         bytes_out,
-        ones,
+        np.ones(len(rates)),
         topics.consumers,
         topics.producers,
         bytes_in,  # a cache of one second's messages
     )
-    sums = np.zeros((len(rates) + 1, len(columns)))
-    np.cumsum(np.stack(columns, axis=1), axis=0, out=sums[1:])
-    return sums
+    return np.stack(columns, axis=1)
 
 
 class LoadModel:
@@ -163,6 +191,7 @@ class LoadModel:
         self._topics = {
             namespace.name: _topics_of(namespace, profile) for namespace in self.namespaces
         }
+        self._layout = _Layout(self._topics)
         self._base = _base_rates(self._topics, profile)
         self._field_at = lru_cache(maxsize=2)(self._field)
 
@@ -185,7 +214,8 @@ class LoadModel:
     def topics_in(self, namespace: str, lower: int, upper: int) -> tuple[str, ...]:
         """Names of the topics in [lower, upper) (closed at 0xffffffff), in the order of hashes."""
         column = self._topics[namespace]
-        first, last = np.searchsorted(column.hashes, (lower, _end(upper)))
+        end = HASH_SPACE if upper == FULL_UPPER else upper
+        first, last = np.searchsorted(column.hashes, (lower, end))
         return tuple(topic_name(namespace, int(number)) for number in column.order[first:last])
 
     def topics_of(self, bundle: str, virtual_ms: int) -> tuple[tuple[str, ...], Floats]:
@@ -206,11 +236,12 @@ class LoadModel:
         return 0
 
     def _field(self, step: int) -> LoadField:
+        rates = self._base
         if self.profile.shape is LoadShape.DAILY_WAVE:
-            return LoadField(self._topics, self._waved(step))
-        if self.profile.shape is LoadShape.MOVING_HOTSPOT:
-            return LoadField(self._topics, self._heated(step))
-        return LoadField(self._topics, self._base)
+            rates = self._waved(step)
+        elif self.profile.shape is LoadShape.MOVING_HOTSPOT:
+            rates = self._heated(step)
+        return LoadField(self._layout, _prefix_sums(self._topics, rates))
 
     def _waved(self, step: int) -> dict[str, Floats]:
         rates = {}

@@ -31,22 +31,13 @@ class Change:
     closed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """The served bundles of one namespace, ascending."""
-
-    namespace: str
-    lowers: Ints
-    uppers: Ints
-
-
 class ServedBundles:
     """The bundles that one broker serves, each under its fencing token."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, int] = {}
         self._names: tuple[str, ...] = ()
-        self._groups: list[_Group] | None = []
+        self._rows: Ints | None = None
 
     @property
     def tokens(self) -> Mapping[str, int]:
@@ -64,7 +55,7 @@ class ServedBundles:
         elif call.callback is Callback.SPLIT:
             opened = dict.fromkeys(call.children, call.version_id)
         self._tokens.update(opened)
-        self._groups = None
+        self._rows = None
         return Change(
             opened=opened, closed=tuple(name for name in overlapped if name not in opened)
         )
@@ -86,10 +77,14 @@ class ServedBundles:
         )
 
     def stats_at(self, field: LoadField) -> Floats:
-        """float64[bundles, 8] in the order of BUNDLE_COLUMNS, the bundles in name order."""
-        groups = self._laid_out()
-        rows = [field.bundles(group.namespace, group.lowers, group.uppers) for group in groups]
-        return np.concatenate(rows) if rows else np.zeros((0, 8))
+        """float64[bundles, 8] in the order of BUNDLE_COLUMNS, the bundles in name order.
+
+        All fields must be of one model: where bundles stand in it is looked up once.
+        """
+        if self._rows is None:
+            self._names = tuple(sorted(self._tokens))
+            self._rows = _locate(field, self._names)
+        return field.located(self._rows)
 
     def _overlapped(self, bundle: str) -> list[str]:
         """The served bundles that share a hash with this one, itself included; sorted."""
@@ -102,20 +97,15 @@ class ServedBundles:
             if _overlaps(parse_bundle_once(name), (namespace, lower, upper))
         )
 
-    def _laid_out(self) -> Sequence[_Group]:
-        if self._groups is None:
-            self._names = tuple(sorted(self._tokens))
-            parsed = map(parse_bundle_once, self._names)
-            self._groups = [
-                _group(namespace, [(lower, upper) for _, lower, upper in bundles])
-                for namespace, bundles in groupby(parsed, key=lambda bundle: bundle[0])
-            ]
-        return self._groups
 
-
-def _group(namespace: str, ranges: Sequence[tuple[int, int]]) -> _Group:
-    lowers, uppers = np.array(ranges, dtype=np.int64).T
-    return _Group(namespace=namespace, lowers=lowers, uppers=uppers)
+def _locate(field: LoadField, names: Sequence[str]) -> Ints:
+    """Where bundles in name order stand in the field: namespace by namespace."""
+    rows = [np.zeros((0, 2), dtype=np.int64)]
+    parsed = map(parse_bundle_once, names)
+    for namespace, bundles in groupby(parsed, key=lambda bundle: bundle[0]):
+        lowers, uppers = np.array([ends for _, *ends in bundles], dtype=np.int64).T
+        rows.append(field.locate(namespace, lowers, uppers))
+    return np.concatenate(rows)
 
 
 def _overlaps(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
