@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from kafka.errors import KafkaError
 
@@ -42,12 +43,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The loop hands a message to the producer's thread a thousand times a second: with the usual
     # 5 ms each of them may wait that long for the interpreter.
     sys.setswitchinterval(0.000_5)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     try:
         run(args)
+    except _StopRequestedError:
+        return 0
     except CommandError as error:
         complain(error, as_json=False)
         return int(error.exit_code)
-    return 0
+
+
+class _StopRequestedError(BaseException):
+    """Raised wherever the main thread is: a power cut waits for nothing either."""
+
+
+def _stop(_number: int, _frame: object) -> NoReturn:
+    raise _StopRequestedError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -103,7 +115,7 @@ def _add_broker_arguments(made: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> NoReturn:
     """Connect, catch up with ownership, start the brokers, and work until stopped."""
     address = KafkaAddress(bootstrap=args.bootstrap, topic_prefix=args.topic_prefix)
     clock = ForwardClock()
@@ -120,12 +132,9 @@ def run(args: argparse.Namespace) -> None:
             origin_ms=_origin_ms(args.state_dir, clock.now_ms()),
         )
         loop = FleetLoop(Fleet(surroundings), clock, timetable.next_ms)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: loop.stop())
         follower = threading.Thread(target=_follow, args=(tail, loop, args), daemon=True)
         follower.start()
         loop.run()
-    sender.close(timeout_ms=1_000)
 
 
 def _follow(tail: Tail, loop: FleetLoop, args: argparse.Namespace) -> None:
@@ -250,4 +259,7 @@ def _say(event: str, **more: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)  # without waiting for what Kafka's clients still want to send

@@ -8,7 +8,7 @@ import queue
 from collections.abc import Callable
 from concurrent.futures import Future
 from time import sleep
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from jobs.adapters.clocks import ForwardClock
 from jobs.fleet.fleet import Fleet
@@ -20,7 +20,7 @@ _CALL_TIMEOUT_S = 30.0
 
 
 class FleetLoop:
-    """Runs a fleet until it is stopped."""
+    """Runs a fleet."""
 
     def __init__(
         self, fleet: Fleet, clock: ForwardClock, next_due: Callable[[], int | None]
@@ -30,7 +30,6 @@ class FleetLoop:
         self._clock = clock
         self._next_due = next_due
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._is_stopping = False
         self.latest_ms = 0
 
     def call(self, work: Callable[[Fleet, int], T]) -> T:
@@ -54,13 +53,9 @@ class FleetLoop:
 
         self._inbox.put(raise_it)
 
-    def stop(self) -> None:
-        """End `run` soon; may be called by a signal handler."""
-        self._is_stopping = True
-
-    def run(self) -> None:
-        """Work until stopped, at most 50 rounds a second: what is due together is done at once."""
-        while not self._is_stopping:
+    def run(self) -> NoReturn:
+        """Work for ever, at most 50 rounds a second: what is due together is done at once."""
+        while True:
             self._wait()
             now_ms = self._clock.now_ms()
             due_ms = self._next_due()
