@@ -135,10 +135,6 @@ class FleetClient:
             bundle: [(broker, token) for broker, token in found] for bundle, found in served.items()
         }
 
-    def sample(self) -> LoadSample:
-        """The true load now, for `lbcore.sim.summary`: load over capacity of what serves."""
-        return sample_of(self.brokers())
-
     def _ask(self, method: str, path: str) -> dict[str, Any]:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=self._timeout_s)
         try:
