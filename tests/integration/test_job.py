@@ -69,8 +69,9 @@ def test_poison_of_every_kind_is_kept_with_its_reason_and_stops_nothing(stack: S
         "key_mismatch": b"{" + envelope.replace(b"broker-1", b"broker-2") + b"}",
     }
     send_raw(stack, Topic.BROKER_LOAD, b"local/broker-1", list(poison.values()))
-    send_raw(stack, Topic.BROKER_LOAD, b"nowhere/b", [b"{}"])
-    send_raw(stack, Topic.BUNDLE_LOAD, None, [None, b""])
+    elsewhere = b"{" + envelope.replace(b'"local"', b'"nowhere"') + b"}"
+    send_raw(stack, Topic.BROKER_LOAD, b"nowhere/broker-1", [elsewhere])
+    send_raw(stack, Topic.BUNDLE_LOAD, None, [b"", b"{}"])
     wanted = {*poison, "unknown_cluster"}
     wait_for(
         "every refused message in its table",
@@ -147,8 +148,10 @@ def test_tables_equal_a_replay_of_the_recorded_batches(stack: Stack) -> None:
     for number, table, rows in replay(batches, read_log(stack.kafka.bootstrap), stack.config):
         if table in expected:
             expected[table] += [{**row, "batch_id": number} for row in rows]
+    last = batches[-1].number  # one that was begun and not ended is repeated, and not compared
     for table in COMPARED:
-        assert _comparable(stack.rows(table)) == _comparable(expected[table]), table
+        written = [row for row in stack.rows(table) if row["batch_id"] <= last]
+        assert _comparable(written) == _comparable(expected[table]), table
     newest = {str(row["bundle"]): row["version_id"] for row in expected[OWNERSHIP_EVENTS.name]}
     current = stack.rows(BUNDLE_OWNERSHIP.name)
     assert {row["bundle"]: row["version_id"] for row in current} == newest
