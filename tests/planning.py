@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.config.filters import FilterConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
@@ -27,6 +28,7 @@ class Sections:
     signals: SignalsConfig = field(default_factory=SignalsConfig)
     shedding: SheddingConfig = field(default_factory=SheddingConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
+    filters: FilterConfig = field(default_factory=FilterConfig)
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     splitting: Splitting = field(default_factory=lambda: Splitting(enabled=False))
 

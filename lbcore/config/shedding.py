@@ -239,3 +239,17 @@ class SheddingConfig:
         minimum=-1,
         dynamic=True,
     )
+    max_drains_per_cycle: int = setting(
+        100,
+        doc="bundles moved away from draining brokers at most in a cycle",
+        unit="bundles",
+        minimum=1,
+        dynamic=True,
+    )
+    keep_destination: bool = setting(
+        default=True,
+        pulsar_default=False,
+        doc="avg: the destination it chose is kept unless a policy forbids it; otherwise even "
+        "distribution may take it away",
+        dynamic=True,
+    )

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from lbcore.config.filters import FilterConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
@@ -16,6 +17,7 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.pending import Move, Unseen
+from lbcore.plan.place.request import PlacementState
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
@@ -63,6 +65,11 @@ class PlanConfig(Protocol):
         ...
 
     @property
+    def filters(self) -> FilterConfig:
+        """Which brokers may take a bundle."""
+        ...
+
+    @property
     def splitting(self) -> Splitting:
         """When bundles are split."""
         ...
@@ -70,12 +77,13 @@ class PlanConfig(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which phases this cycle runs; the others are passed over.
+    """Which work this cycle does; the rest is passed over.
 
-    is_traced: also record every candidate that lost.
+    drains: also moves bundles to their pins. is_traced: also record every candidate that lost.
     """
 
     sheds: bool = True
+    drains: bool = True
     splits: bool = True
     assigns: bool = True
     is_traced: bool = False
@@ -126,17 +134,19 @@ class Skip:
 class PlanState:
     """What planning remembers from cycle to cycle; plain data, empty at the start.
 
-    strategy: the one that `shed` and `transfer` belong to. judged: broker → (time of the report
-    that was judged last, when that was). moves: bundle → its move under way. unseen: broker → load
-    that was decided and that its reports don't show. unloaded_ms: bundle → when it was last shed,
-    within the grace period.
+    strategy: the one that `shed` and `transfer` belong to. judged, split_judged: broker → (time of
+    the report that was judged last, when that was), for shedding and for splits. moves: bundle →
+    its move under way. unseen: broker → load that was decided and that its reports don't show.
+    unloaded_ms: bundle → when it was last shed, within the grace period.
     """
 
     strategy: str = ""
     shed: ShedState = field(default_factory=ShedState)
     transfer: TransferState = field(default_factory=TransferState)
     split: SplitState = EMPTY_STATE
+    placement: PlacementState = field(default_factory=PlacementState)
     judged: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    split_judged: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     moves: Mapping[str, Move] = field(default_factory=dict)
     unseen: Mapping[str, Unseen] = field(default_factory=dict)
     unloaded_ms: Mapping[str, int] = field(default_factory=dict)
@@ -149,7 +159,9 @@ class PlanState:
             "shed": {name: _sorted(value) for name, value in asdict(self.shed).items()},
             "transfer": self.transfer.to_json(),
             "split": {name: _sorted(value) for name, value in self.split.to_row().items()},
-            "judged": {name: list(self.judged[name]) for name in sorted(self.judged)},
+            "placement": self.placement.to_json(),
+            "judged": _pairs_to_row(self.judged),
+            "split_judged": _pairs_to_row(self.split_judged),
             "moves": {name: self.moves[name].to_row() for name in sorted(self.moves)},
             "unseen": {name: self.unseen[name].to_row() for name in sorted(self.unseen)},
             "unloaded_ms": _sorted(self.unloaded_ms),
@@ -165,7 +177,9 @@ class PlanState:
             shed=ShedState(**row["shed"]),
             transfer=TransferState.from_json(row["transfer"]),
             split=SplitState.from_row(row["split"]),
-            judged={name: (report, at) for name, (report, at) in row["judged"].items()},
+            placement=PlacementState.from_json(row["placement"]),
+            judged=_pairs_from_row(row["judged"]),
+            split_judged=_pairs_from_row(row["split_judged"]),
             moves={name: Move.from_row(plain) for name, plain in row["moves"].items()},
             unseen={name: Unseen.from_row(plain) for name, plain in row["unseen"].items()},
             unloaded_ms=dict(row["unloaded_ms"]),
@@ -174,3 +188,11 @@ class PlanState:
 
 def _sorted(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in sorted(values)}
+
+
+def _pairs_to_row(pairs: Mapping[str, tuple[int, int]]) -> dict[str, list[int]]:
+    return {name: list(pairs[name]) for name in sorted(pairs)}
+
+
+def _pairs_from_row(row: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    return {name: (first, second) for name, (first, second) in row.items()}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lbcore.plan.decision import PlanConfig, PlanState, Scope
+from lbcore.plan.filter.index import CandidateIndex
 from lbcore.plan.shed.common import Selection
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 from lbcore.plan.split.decision import SplitDecision
@@ -22,7 +23,7 @@ class Moves:
     """Bundles that are to change hands, k rows in the order of their importance.
 
     bundle: rows of the bundle table. source, destination: broker indices, -1 = none (yet). origin:
-    index into the draft's selections, -1 = the bundle has no owner.
+    index into the draft's selections, -1 = from no selection.
     """
 
     bundle: Ints
@@ -51,11 +52,12 @@ class Draft:
     """The cycle so far.
 
     reported: what came in. snapshot: the same with moves counted that reports don't show yet.
-    usage: float64[n], weighted usage of `snapshot`'s brokers. is_due: bool[n], whose hits and
-    averages may advance. is_eligible: bool[m], which bundles may be shed. may_take: bool[n], which
-    brokers may get bundles. rows: the rows of the bundles that the state names. selections: who
-    shall give what; sheddings: their moves. assignments: bundles without an owner. skipped: phase →
-    why it decided nothing.
+    strategy: the shedding strategy's short name. usage: float64[n], weighted usage of `snapshot`'s
+    brokers. is_due: bool[n], whose hits and averages may advance. rows: the rows of the bundles
+    that the state names. index: what the filters say of brokers and policies. selections: who
+    shall give what; sheddings: their moves. forced: what operators want moved (drains, pins).
+    assignments: bundles without an owner. children: child → broker, of splits whose children are
+    placed at once. skipped: phase → why it decided nothing.
     """
 
     reported: Snapshot
@@ -64,18 +66,27 @@ class Draft:
     config: PlanConfig
     now_ms: int
     scope: Scope
+    strategy: str
+    rows: Mapping[str, int]
     usage: Floats
     is_due: Bools
-    is_eligible: Bools
-    may_take: Bools
-    rows: Mapping[str, int]
+    index: CandidateIndex | None = None
     selections: tuple[Selection, ...] = ()
     sheddings: Moves = field(default_factory=no_moves)
+    forced: Moves = field(default_factory=no_moves)
     assignments: Moves = field(default_factory=no_moves)
     splits: tuple[SplitDecision, ...] = ()
+    children: Mapping[str, str] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
+
+    @property
+    def candidates(self) -> CandidateIndex:
+        """The filters' index; the eligible phase makes it, later ones read it."""
+        if self.index is None:
+            raise ValueError("index must be made by the eligible phase first, got None")
+        return self.index
 
     def skip(self, phase: str, reason: str) -> "Draft":
         """The draft after a phase that decided nothing."""
@@ -88,7 +99,9 @@ class Draft:
 
     def show(self, *parts: Part) -> "Draft":
         """The draft with more of the trace; nothing is kept unless it is traced."""
-        return replace(self, parts=(*self.parts, *parts)) if self.scope.is_traced else self
+        if not self.scope.is_traced:
+            return self
+        return replace(self, parts=(*self.parts, *parts))
 
     def show_brokers(self, phase: str, columns: Mapping[str, Floats]) -> "Draft":
         """The draft with a number a broker, by name."""

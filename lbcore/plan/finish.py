@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.placement import LEAST_LONG_TERM_MESSAGE_RATE
+from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.plan.decision import (
     Decision,
     Kind,
@@ -19,17 +19,18 @@ from lbcore.plan.decision import (
     Scope,
     Skip,
 )
-from lbcore.plan.draft import Draft
+from lbcore.plan.draft import Draft, Moves
 from lbcore.plan.pending import (
-    RESOURCES,
-    TRAFFIC,
+    COLUMNS,
     EmaShifts,
     move_of,
     placed_load,
     unseen_rows,
 )
 from lbcore.plan.phases.adjust import shift_averages
+from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.shed.common import ShedState
+from lbcore.plan.shed.registry import TRANSFER
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.snapshot import Floats, Snapshot
 from lbcore.plan.trace import Trace
@@ -39,19 +40,19 @@ def opened(
     snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, scope: Scope
 ) -> Draft:
     """The draft before the first phase."""
-    brokers, bundles = len(snapshot.brokers.names), len(snapshot.bundles.names)
+    brokers = len(snapshot.brokers.names)
+    strategy = short_name(config.shedding.strategy, SHEDDING)
     return Draft(
         reported=snapshot,
         snapshot=snapshot,
-        state=_started(state, config.shedding.strategy),
+        state=_started(state, strategy),
         config=config,
         now_ms=now_ms,
         scope=scope,
+        strategy=strategy,
+        rows=_rows(snapshot, state),
         usage=np.zeros(brokers),
         is_due=np.zeros(brokers, dtype=np.bool_),
-        is_eligible=np.zeros(bundles, dtype=np.bool_),
-        may_take=np.ones(brokers, dtype=np.bool_),
-        rows=_rows(snapshot, state),
     )
 
 
@@ -74,12 +75,11 @@ def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
     """The plan's answer and the state after it."""
     state = _remember(draft)
     trace = Trace(brokers=draft.snapshot.brokers.names, numbers=draft.numbers, parts=draft.parts)
-    decisions = (*_assignments(draft), *_sheddings(draft), *_splits(draft))
+    decisions = (*_assignments(draft), *_forced(draft), *_sheddings(draft), *_splits(draft))
     if decisions:
         return Plan(decisions=decisions, skipped=draft.skipped, trace=trace), state
-    strategy = draft.config.shedding.strategy
     reason = draft.skipped.get("shed", "NoBundles")
-    return Skip(reason=reason, strategy=strategy, skipped=draft.skipped, trace=trace), state
+    return Skip(reason=reason, strategy=draft.strategy, skipped=draft.skipped, trace=trace), state
 
 
 def _remember(draft: Draft) -> PlanState:
@@ -90,10 +90,7 @@ def _remember(draft: Draft) -> PlanState:
     given = draft.assignments
     load = _unseen_before(draft) + placed_load(draft.snapshot, given.bundle, given.destination)
     shifts: EmaShifts = {}
-    steps = zip(
-        moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist(), strict=True
-    )
-    for step in steps:
+    for step in _steps(draft.forced) + _steps(moves):
         bundle, source, destination = step
         move = move_of(draft.snapshot, draft.usage, step, now_ms)
         planned[names[bundle]], unloaded[names[bundle]] = move, now_ms
@@ -103,7 +100,9 @@ def _remember(draft: Draft) -> PlanState:
         shifts[move.source] = shifts.get(move.source, 0.0) - move.ema_points
         taken = move.ema_points * move.destination_scale
         shifts[move.destination] = shifts.get(move.destination, 0.0) + taken
-    touched = {*moves.source.tolist(), *moves.destination.tolist(), *given.destination.tolist()}
+    touched = {*given.destination.tolist()}
+    for some in (draft.forced, moves):
+        touched.update(some.source.tolist(), some.destination.tolist())
     state = replace(
         draft.state,
         moves=planned,
@@ -116,18 +115,24 @@ def _remember(draft: Draft) -> PlanState:
     return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state
 
 
+def _steps(moves: Moves) -> list[tuple[int, int, int]]:
+    """(bundle, source, destination) of each move."""
+    columns = (moves.bundle.tolist(), moves.source.tolist(), moves.destination.tolist())
+    return list(zip(*columns, strict=True))
+
+
 def _unseen_before(draft: Draft) -> Floats:
-    """What was unseen when the plan began, float64[n, 9]."""
+    """What was unseen when the plan began, float64[n, 11]."""
     names = draft.reported.brokers.names
-    nothing = np.zeros(RESOURCES + TRAFFIC)
+    nothing = np.zeros(COLUMNS)
     known = draft.state.unseen
     lines = [known[name].load if name in known else nothing for name in names]
-    return np.array(lines, dtype=np.float64).reshape(len(names), RESOURCES + TRAFFIC)
+    return np.array(lines, dtype=np.float64).reshape(len(names), COLUMNS)
 
 
 def _assignments(draft: Draft) -> list[Decision]:
     moves, bundles = draft.assignments, draft.snapshot.bundles.names
-    brokers, strategy = draft.snapshot.brokers.names, LEAST_LONG_TERM_MESSAGE_RATE
+    brokers, strategy = draft.snapshot.brokers.names, placement_strategy(draft.config)
     columns = (moves.bundle.tolist(), moves.destination.tolist())
     return [
         Decision(
@@ -141,19 +146,39 @@ def _assignments(draft: Draft) -> list[Decision]:
     ]
 
 
+def _forced(draft: Draft) -> list[Decision]:
+    """Moves that operators want: to the bundle's pin, or away from a draining broker."""
+    bundles, brokers = draft.snapshot.bundles.names, draft.snapshot.brokers
+    decisions = []
+    for bundle, source, destination in _steps(draft.forced):
+        is_drain = bool(brokers.is_draining[source])
+        decisions.append(
+            Decision(
+                kind=Kind.DRAIN if is_drain else Kind.TRANSFER,
+                strategy=placement_strategy(draft.config),
+                reason="Draining" if is_drain else "Pinned",
+                bundle=bundles[bundle],
+                source=brokers.names[source],
+                destination=brokers.names[destination],
+            )
+        )
+    return decisions
+
+
 def _sheddings(draft: Draft) -> list[Decision]:
     moves, bundles = draft.sheddings, draft.snapshot.bundles.names
-    brokers, strategy = draft.snapshot.brokers.names, draft.config.shedding.strategy
+    brokers, strategy = draft.snapshot.brokers.names, draft.strategy
     inputs = [_inputs(draft, origin) for origin in range(len(draft.selections))]
     columns = (moves.bundle, moves.source, moves.destination, moves.origin)
+    is_plain = draft.strategy == TRANSFER and not draft.config.transfer.is_destination_planned
     return [
         Decision(
-            kind=Kind.TRANSFER,
+            kind=Kind.UNLOAD if is_plain else Kind.TRANSFER,
             strategy=strategy,
             reason=draft.selections[origin].reason,
             bundle=bundles[bundle],
             source=brokers[source],
-            destination=brokers[destination],
+            destination="" if is_plain else brokers[destination],
             inputs=inputs[origin],
         )
         for bundle, source, destination, origin in zip(
@@ -182,7 +207,7 @@ def _splits(draft: Draft) -> list[Decision]:
             source=found.broker,
             inputs={"hits": found.hits, "excess": found.excess},
             split=found,
-            children=dict.fromkeys(found.children, ""),
+            children={child: draft.children.get(child, "") for child in found.children},
         )
         for found in draft.splits
     ]

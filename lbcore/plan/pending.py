@@ -11,7 +11,7 @@ is forgotten. Worked: 90 points, 40 decided to leave: unseen −40, adjusted 50.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -33,17 +33,20 @@ Line: TypeAlias = tuple[float, ...]
 EmaShifts: TypeAlias = dict[str, float]
 
 RESOURCES = 5
-TRAFFIC = 4
+SCALED = 6
+COLUMNS = 11
+SCORE, THROUGHPUT_EMA = 5, 10
 FORGOTTEN = 1e-6
+"""A line of load: five resources in points, the smoothed score (1.0 = 100 %), msg/s in and out,
+bytes/s in and out, the smoothed throughput. The first six depend on the broker's capacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """One bundle on its way.
 
-    load: the points of each resource on the source's scale, five, and the bundle's traffic, four.
-    destination_scale: × points = on the destination's scale. ema_points: what the move took from
-    the source's smoothed usage (1.0 = 100 %).
+    load: its line, on the source's scale. destination_scale: × the scaled part = on the
+    destination's. ema_points: what the move took from the source's average usage (1.0 = 100 %).
     """
 
     source: str
@@ -64,13 +67,13 @@ class Move:
 
     def at_destination(self) -> Line:
         """The load on the destination's scale."""
-        points = (value * self.destination_scale for value in self.load[:RESOURCES])
-        return (*points, *self.load[RESOURCES:])
+        scaled = (value * self.destination_scale for value in self.load[:SCALED])
+        return (*scaled, *self.load[SCALED:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """One broker's unseen load, five points and four traffics.
+    """One broker's unseen load.
 
     report_ms, shown: the newest report that was taken into account, and its load. busy_ms: when a
     move of the broker was last decided, under way, or seen to have arrived.
@@ -115,19 +118,33 @@ def fate_of(snapshot: Snapshot, row: int | None, move: Move) -> Fate:
 
 
 def reported_load(brokers: BrokerTable) -> Floats:
-    """Points and traffic of each broker side by side, float64[n, 9]."""
-    return np.concatenate([brokers.percent, brokers.traffic], axis=1)
+    """The line of each broker, float64[n, 11]."""
+    score, volume = brokers.weighted_max_ema[:, np.newaxis], brokers.throughput_ema[:, np.newaxis]
+    return np.concatenate([brokers.percent, score, brokers.traffic, volume], axis=1)
+
+
+def with_load(brokers: BrokerTable, added: Floats) -> BrokerTable:
+    """The brokers with float64[n, 11] added to their lines; a load never gets negative."""
+    lines = np.maximum(reported_load(brokers) + added, 0.0)
+    return replace(
+        brokers,
+        percent=lines[:, :RESOURCES],
+        weighted_max_ema=lines[:, SCORE],
+        traffic=lines[:, SCALED:THROUGHPUT_EMA],
+        throughput_ema=lines[:, THROUGHPUT_EMA],
+    )
 
 
 def unseen_arrays(
     unseen: Mapping[str, Unseen], brokers: BrokerTable, is_busy: Bools, keep: float
 ) -> Floats:
-    """Each broker's unseen load after its newest report, float64[n, 9].
+    """Each broker's unseen load after its newest report, float64[n, 11].
 
     is_busy: bool[n], a move of the broker is under way or has just arrived. keep: what is left of
-    the rest after a report that came when the broker was no longer busy.
+    the rest after a report that came when the broker was no longer busy; smoothed columns, which
+    show a change step by step, keep all of it.
     """
-    result = np.zeros((len(brokers.names), RESOURCES + TRAFFIC))
+    result = np.zeros((len(brokers.names), COLUMNS))
     rows = [index for index, name in enumerate(brokers.names) if name in unseen]
     if not rows:
         return result
@@ -140,7 +157,9 @@ def unseen_arrays(
         np.maximum(load - np.maximum(change, 0.0), 0.0),
     )
     is_quiet = (updated_ms > np.array([one.busy_ms for one in known])) & ~is_busy[rows]
-    left = np.where(is_quiet[:, np.newaxis], left * keep, left)
+    kept = np.full(COLUMNS, keep)
+    kept[[SCORE, THROUGHPUT_EMA]] = 1.0
+    left = np.where(is_quiet[:, np.newaxis], left * kept, left)
     left[np.abs(left) < FORGOTTEN] = 0.0
     is_newer = updated_ms > np.array([one.report_ms for one in known])
     result[rows] = np.where(is_newer[:, np.newaxis], left, load)
@@ -152,7 +171,7 @@ def unseen_rows(
 ) -> dict[str, Unseen]:
     """The unseen load as it is remembered: brokers without any are left out.
 
-    load: float64[n, 9]. touched: brokers that are busy now, index → time.
+    load: float64[n, 11]. touched: brokers that are busy now, index → time.
     """
     shown, updated = reported_load(brokers), brokers.updated_at_ms
     rows: dict[str, Unseen] = {}
@@ -179,11 +198,13 @@ def move_of(snapshot: Snapshot, usage: Floats, step: tuple[int, int, int], now_m
     volume = snapshot.bundles.short[bundle].tolist()
     share = _share(volume, brokers.traffic[source].tolist())
     points = (value * share for value in brokers.percent[source].tolist())
+    score = float(brokers.weighted_max_ema[source]) * share
+    smoothed_volume = float(brokers.throughput_ema[source]) * share
     return Move(
         source=brokers.names[source],
         destination=brokers.names[destination],
         decided_ms=now_ms,
-        load=(*points, *volume),
+        load=(*points, score, *volume, smoothed_volume),
         destination_scale=float(brokers.capacity[source] / brokers.capacity[destination]),
         ema_points=float(usage[source]) * share,
     )
@@ -198,21 +219,30 @@ def _share(bundle: list[float], broker: list[float]) -> float:
 
 
 def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
-    """What bundles without an owner add to the brokers that get them, float64[n, 9].
+    """What bundles without an owner add to the brokers that get them, float64[n, 11].
 
     Their points follow from their bytes by the cluster's ratio of points to bytes, because no
     broker shows yet what they cost.
     """
     brokers = snapshot.brokers
     count = len(brokers.names)
-    everyone = np.zeros(count, dtype=np.int64)
+    if not len(bundles):
+        return np.zeros((count, COLUMNS))
     traffic = _sums(destination, snapshot.bundles.short[bundles], count)
-    points = _sums(everyone, brokers.percent * brokers.capacity[:, np.newaxis], 1)[0]
+    size = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    scaled = (size / brokers.capacity)[:, np.newaxis] * _load_per_byte(brokers)
+    return np.concatenate([scaled, traffic, size[:, np.newaxis]], axis=1)
+
+
+def _load_per_byte(brokers: BrokerTable) -> Floats:
+    """The cluster's points (and score) for a byte/s, float64[6]; 0 where no bytes flow."""
+    everyone = np.zeros(len(brokers.names), dtype=np.int64)
+    lines = reported_load(brokers)
+    points = _sums(everyone, lines[:, :SCALED] * brokers.capacity[:, np.newaxis], 1)[0]
     total = _sums(everyone, brokers.traffic, 1)[0]
-    bytes_in_all = float(total[THROUGHPUT_IN] + total[THROUGHPUT_OUT])
-    ratio = points / bytes_in_all if bytes_in_all > 0 else points * 0.0
-    size = (traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]) / brokers.capacity
-    return np.concatenate([size[:, np.newaxis] * ratio, traffic], axis=1)
+    volume = float(total[THROUGHPUT_IN] + total[THROUGHPUT_OUT])
+    ratio: Floats = points / volume if volume > 0 else points * 0.0
+    return ratio
 
 
 def _sums(index: Ints, values: Floats, length: int) -> Floats:

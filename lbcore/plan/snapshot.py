@@ -6,12 +6,13 @@ index in `BundleTable`; -1 is "none". Source: ours.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lbcore.plan.filter.policies import Policies
 from lbcore.plan.split.algorithms import TopicLoads
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -32,8 +33,9 @@ class BrokerTable:
     traffic: float64[n, 4], broker totals (msg/s in, msg/s out, bytes/s in, bytes/s out).
     bundle_count: all bundles the broker reports, filtered or not.
     weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible rules.
-    is_fresh: may be judged in this cycle; the plan itself keeps whose report is newer than the one
-    judged last (a hit is a fresh observation).
+    is_fresh: has a report newer than the one judged last (a hit is a fresh observation); the plan
+    finds it out itself, what comes in is not read. is_flapping: started too often of late; None =
+    nobody.
     """
 
     names: tuple[str, ...]
@@ -50,6 +52,7 @@ class BrokerTable:
     load_manager_classes: tuple[str, ...]
     failure_domains: tuple[str, ...]
     capacity: Floats
+    is_flapping: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +61,10 @@ class BundleTable:
 
     namespace: index into `namespaces`. owner: broker index, -1 = unowned.
     short, long: float64[m, 4], short- and long-term averages in the order of RATE_IN...
-    topics, sessions: last reported counts. can_move: Owned, at rest, and not held: False while in
-    flight, pinned, or in a system namespace; recently unloaded and excluded ones the plan finds
-    itself. needs_owner: to be assigned now; None = every bundle without an owner.
+    topics, sessions: last reported counts. can_move: Owned and at rest (what else holds a bundle,
+    the plan finds itself). needs_owner: to be assigned now; None = every bundle without an owner.
+    pin: broker that an operator pinned it to, -1 = none; None = none at all. is_non_persistent:
+    holds such topics; None = none does.
     versions: the ownership record's version id (placement's deterministic choice uses it).
     """
 
@@ -75,6 +79,8 @@ class BundleTable:
     can_move: Bools
     versions: Ints
     needs_owner: Bools | None = None
+    pin: Ints | None = None
+    is_non_persistent: Bools | None = None
 
 
 def nothing_known(bundle: str) -> TopicLoads | None:
@@ -87,10 +93,12 @@ def nothing_known(bundle: str) -> TopicLoads | None:
 class Snapshot:
     """Everything a plan is made from, besides its own state and the configuration.
 
-    topics_of: what is known of a bundle's topics, by its full name; None = nothing.
+    topics_of: what is known of a bundle's topics, by its full name; None = nothing. policies: where
+    namespaces may live.
     """
 
     cluster: str
     brokers: BrokerTable
     bundles: BundleTable
     topics_of: TopicsOf = nothing_known
+    policies: Policies = field(default_factory=Policies)

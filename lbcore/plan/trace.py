@@ -10,24 +10,18 @@ from enum import Enum
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lbcore.plan.snapshot import Floats, Ints
 
 
 class Verdict(str, Enum):
-    """Why a candidate was taken or not; the value is also the metric's label."""
+    """Why a candidate was taken or not, beside the filters' and the split phase's own verdicts."""
 
     TAKEN = "taken"
-    ELIGIBLE = "eligible"
-    UNOWNED = "unowned"
-    SOURCE_NOT_SHEDDING = "source_not_shedding"
-    AT_WORK = "at_work"
-    RECENTLY_UNLOADED = "recently_unloaded"
-    EXCLUDED_NAMESPACE = "excluded_namespace"
-    MOVE_IN_FLIGHT = "move_in_flight"
+    RUNNER_UP = "runner_up"
     NOT_NEEDED = "not_needed"
     OVER_BUDGET = "over_budget"
-    NO_DESTINATION = "no_destination"
     CYCLE_LIMIT = "cycle_limit"
     BROKER_LIMIT = "broker_limit"
     NAMESPACE_LIMIT = "namespace_limit"
@@ -78,7 +72,47 @@ class BrokerNumbers:
     values: Floats
 
 
-Part: TypeAlias = Columns | BrokerNumbers
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementRows:
+    """Why each of k bundles went where it went.
+
+    subject: int64[k], index into `subjects`. chosen, runner_up: int64[k], broker index, -1 = none;
+    number, runner_up_number: float64[k], what decided. verdicts: int8[k, n], each broker's, index
+    into `labels`; 0 = it stood to choose.
+    """
+
+    phase: str
+    subjects: Sequence[str]
+    subject: Ints
+    chosen: Ints
+    number: Floats
+    runner_up: Ints
+    runner_up_number: Floats
+    verdicts: NDArray[np.int8]
+    labels: Sequence[str]
+
+    def rows(self, brokers: Sequence[str]) -> Iterator["Candidate"]:
+        """The chosen broker, the runner-up, and every broker that a filter took away."""
+        columns = (self.subject, self.chosen, self.number, self.runner_up, self.runner_up_number)
+        for at, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+            subject, chosen, number, second, second_number = row
+            name = self.subjects[subject]
+            if chosen >= 0:
+                yield self._row(name, brokers[chosen], Verdict.TAKEN.value, number)
+            if second >= 0:
+                yield self._row(name, brokers[second], Verdict.RUNNER_UP.value, second_number)
+            for broker in np.flatnonzero(self.verdicts[at]).tolist():
+                if broker != chosen:
+                    label = self.labels[self.verdicts[at, broker]]
+                    yield self._row(name, brokers[broker], label, np.nan)
+
+    def _row(self, subject: str, broker: str, verdict: str, number: float) -> "Candidate":
+        return Candidate(
+            phase=self.phase, subject=subject, broker=broker, verdict=verdict, number=number
+        )
+
+
+Part: TypeAlias = Columns | BrokerNumbers | PlacementRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +128,8 @@ class Trace:
         for part in self.parts:
             if isinstance(part, BrokerNumbers):
                 yield from self._broker_rows(part)
+            elif isinstance(part, PlacementRows):
+                yield from part.rows(self.brokers)
             else:
                 yield from self._column_rows(part)
 
@@ -115,10 +151,10 @@ class Trace:
             )
 
     def counts(self) -> dict[str, int]:
-        """How many candidates got each verdict, by "phase.verdict"; none are left out."""
+        """How many bundles got each verdict, by "phase.verdict"; placements are not counted."""
         found: dict[str, int] = {}
         for part in self.parts:
-            if isinstance(part, BrokerNumbers):
+            if not isinstance(part, Columns):
                 continue
             sums = np.bincount(part.verdict, minlength=len(part.verdicts)).tolist()
             for verdict, count in zip(part.verdicts, sums, strict=True):

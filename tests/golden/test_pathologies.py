@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.setting import section_from_pulsar
+from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
-from lbcore.config.transfer import TransferConfig
+from lbcore.plan.decision import PlanConfig
 from lbcore.plan.shed.avg import shed_avg
 from lbcore.plan.shed.common import ShedState, shed_view
 from lbcore.signals.ema import ema_step
@@ -20,14 +20,11 @@ from tests.conftest import Golden
 from tests.planning import Sections, cluster_of
 
 
-def pulsar(strategy: str, **keys: Any) -> Sections:
+def pulsar(strategy: str, **keys: Any) -> PlanConfig:
     """Pulsar 4.0.8's behaviour: every cycle counts, moves under way are not counted."""
-    return Sections(
-        shedding=section_from_pulsar(
-            SheddingConfig, {"loadBalancerLoadSheddingStrategy": strategy, **keys}
-        ),
-        transfer=section_from_pulsar(TransferConfig, keys),
-    )
+    given = {"loadBalancerLoadSheddingStrategy": strategy, **keys}
+    config, _ = from_pulsar_keys(given)
+    return config
 
 
 def ours(strategy: str, **changes: Any) -> Sections:
@@ -41,7 +38,7 @@ def spread(loop: Loop) -> float:
     return max(points) - min(points)
 
 
-def two_brokers(config: Sections) -> Loop:
+def two_brokers(config: PlanConfig) -> Loop:
     """True load 90 and 10, in bundles of one point."""
     return loop_of(config, {"hot": [1.0] * 90, "cold": [1.0] * 10})
 
@@ -72,7 +69,7 @@ def test_adjusted_load_stops_at_the_balance(golden: Golden, strategy: str) -> No
     assert spread(loop) <= 20
 
 
-def storm(config: Sections) -> Loop:
+def storm(config: PlanConfig) -> Loop:
     """Decide at 60 s; the report of 65 s still shows the load before; decide at 120 s."""
     loop = two_brokers(config)
     before = loop.true_points()
@@ -131,7 +128,7 @@ def test_alternating_hottest_fires_on_the_third_hit_of_the_coldest(
     assert fired == [[], [], [f"b{hottest[2] + 1}"]]
 
 
-def all_at_ninety(config: Sections) -> Loop:
+def all_at_ninety(config: PlanConfig) -> Loop:
     """Four brokers, all at 90."""
     return loop_of(config, {f"b{at}": [3.0] * 30 for at in range(4)})
 

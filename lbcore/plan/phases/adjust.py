@@ -6,6 +6,7 @@ ours; it answers the over-unload of smoothed scores (true 90/10 goes on unloadin
 reached) and the plan that is made before the last one's effect is reported.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,13 +14,13 @@ import numpy as np
 from lbcore.plan.decision import PlanState
 from lbcore.plan.draft import Draft
 from lbcore.plan.pending import (
-    RESOURCES,
     EmaShifts,
     Fate,
     Move,
     fate_of,
     unseen_arrays,
     unseen_rows,
+    with_load,
 )
 from lbcore.plan.snapshot import Bools, Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
@@ -147,30 +148,35 @@ def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
                 owner[draft.rows[name]] = at[move.destination]
     return replace(
         draft.reported,
-        brokers=replace(
-            brokers,
-            percent=np.maximum(brokers.percent + load[:, :RESOURCES], 0.0),
-            traffic=np.maximum(brokers.traffic + load[:, RESOURCES:], 0.0),
-        ),
+        brokers=with_load(brokers, load),
         bundles=replace(bundles, owner=owner),
     )
 
 
 def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
-    """Whose observations count: a report newer than the one judged last, once a hit period."""
-    brokers, now_ms = draft.reported.brokers, draft.now_ms
+    """Whose observations count for shedding, and what was judged until now."""
     if not draft.config.shedding.fresh_hits:
-        return np.ones(len(brokers.names), dtype=np.bool_), draft.state
+        return np.ones(len(draft.reported.brokers.names), dtype=np.bool_), draft.state
     if not draft.scope.sheds:
-        return np.zeros(len(brokers.names), dtype=np.bool_), draft.state
-    period_ms, judged = draft.config.pipeline.hit_period_ms, draft.state.judged
-    reports, may_be = brokers.updated_at_ms.tolist(), brokers.is_fresh.tolist()
+        return np.zeros(len(draft.reported.brokers.names), dtype=np.bool_), draft.state
+    is_due, judged = observed(draft, draft.state.judged)
+    return is_due, replace(draft.state, judged=judged)
+
+
+def observed(
+    draft: Draft, judged: Mapping[str, tuple[int, int]]
+) -> tuple[Bools, dict[str, tuple[int, int]]]:
+    """Whose report is newer than the one judged last, once a hit period; and what is judged now.
+
+    judged: broker → (time of the report judged last, when that was).
+    """
+    brokers, now_ms = draft.reported.brokers, draft.now_ms
+    period_ms = draft.config.pipeline.hit_period_ms
     never = (0, now_ms - period_ms)
     due: list[bool] = []
     kept: dict[str, tuple[int, int]] = {}
-    for index, name in enumerate(brokers.names):
-        report_ms, at_ms = judged.get(name, never)
-        is_newer = may_be[index] and reports[index] > report_ms
-        due.append(is_newer and now_ms - at_ms >= period_ms)
-        kept[name] = (reports[index], now_ms) if due[-1] else (report_ms, at_ms)
-    return np.array(due, dtype=np.bool_), replace(draft.state, judged=kept)
+    for name, report_ms in zip(brokers.names, brokers.updated_at_ms.tolist(), strict=True):
+        last_ms, at_ms = judged.get(name, never)
+        due.append(report_ms > last_ms and now_ms - at_ms >= period_ms)
+        kept[name] = (report_ms, now_ms) if due[-1] else (last_ms, at_ms)
+    return np.array(due, dtype=np.bool_), kept

@@ -1,71 +1,201 @@
 """Phase 5: a destination for every bundle that has no owner or leaves one without a destination.
 
-Decides where, by the placement strategy, counting what the same plan has placed. `machines` calls
-it alone for failover. Source: Pulsar 4.0.8 ModularLoadManagerImpl.selectBroker; counting planned
-placements is ours.
+Decides where, by the placement strategy behind the filters, counting what the same plan has
+placed. In this order: bundles that the shed phase takes, those that operators move, then bundles
+without an owner and children of splits. `machines` calls `place_rows` alone for failover. Source:
+Pulsar 4.0.8 ModularLoadManagerImpl.selectBroker; counting planned placements is ours.
 """
 
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lbcore.config.placement import AVG
+from lbcore.config.strategies import PLACEMENT, short_name
+from lbcore.plan.decision import PlanConfig
 from lbcore.plan.draft import NOBODY, Draft, Moves
-from lbcore.plan.place.assign import AssignRequest, Candidates, assign_bundles
-from lbcore.plan.snapshot import Ints, Snapshot
+from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.phases.children import Family, placed_children, with_children
+from lbcore.plan.phases.eligible import LABELS, pins
+from lbcore.plan.place.place import place_bundles
+from lbcore.plan.place.request import (
+    Placement,
+    PlaceRequest,
+    PlaceSettings,
+    place_request,
+)
+from lbcore.plan.shed.registry import TRANSFER
+from lbcore.plan.snapshot import Bools, Ints, Snapshot
+from lbcore.plan.trace import PlacementRows
 
 PHASE = "assign"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Bundles to place, k rows of the snapshot. excluded, planned: as in PlaceRequest.
+
+    is_unload: bool[k]. keeps_plan: even distribution does not apply.
+    """
+
+    rows: Ints
+    excluded: Ints
+    planned: Ints
+    is_unload: Bools
+    keeps_plan: bool = False
+
+
 def assign(draft: Draft) -> Draft:
     """The draft with destinations; a bundle that nobody may take stays where it is."""
-    draft = _destinations_of_shed(draft)
+    draft = _place_shed(draft)
+    draft = _place_forced(draft)
     if not draft.scope.assigns:
         return draft.skip(PHASE, "NotThisCycle")
-    bundles = draft.snapshot.bundles
-    needs = bundles.needs_owner if bundles.needs_owner is not None else bundles.owner < 0
-    rows = np.flatnonzero(needs)
-    if not len(rows):
-        return draft.skip(PHASE, "NoUnownedBundle")
-    nobody = np.full(len(rows), NOBODY, dtype=np.int64)
-    found = _place(draft, rows, nobody)
-    kept = np.flatnonzero(found >= 0)
-    moves = Moves(bundle=rows, source=nobody, destination=found, origin=nobody).at(kept)
-    draft = replace(draft, assignments=moves)
-    return draft if len(kept) else draft.skip(PHASE, "NoBrokers")
+    return _place_unowned(draft)
 
 
-def _destinations_of_shed(draft: Draft) -> Draft:
-    """Shed bundles without a destination get one that is not their source, or stay."""
+def _place_shed(draft: Draft) -> Draft:
+    """Shed bundles get a destination that is not their source, or stay."""
     moves = draft.sheddings
-    open_rows = np.flatnonzero(moves.destination < 0)
-    if not len(open_rows):
+    is_decided = draft.strategy == TRANSFER and draft.config.transfer.is_destination_planned
+    if not len(moves.bundle) or is_decided:
         return draft
-    destination = moves.destination.copy()
-    destination[open_rows] = _place(draft, moves.bundle[open_rows], moves.source[open_rows])
-    moves = replace(moves, destination=destination)
-    kept = moves.at(np.flatnonzero(destination >= 0))
+    wanted = Wanted(
+        rows=moves.bundle,
+        excluded=moves.source,
+        planned=moves.destination,
+        is_unload=np.ones(len(moves.bundle), dtype=np.bool_),
+        keeps_plan=draft.strategy == AVG and draft.config.shedding.keep_destination,
+    )
+    draft, found = _placed(draft, wanted)
+    kept = replace(moves, destination=found).at(np.flatnonzero(found >= 0))
     draft = replace(draft, sheddings=kept)
     return draft if len(kept.bundle) else draft.skip("shed", "NoDestination")
 
 
-def _place(draft: Draft, rows: Ints, excluded: Ints) -> Ints:
-    everywhere = Candidates.everywhere(draft.may_take, len(rows))
-    request = AssignRequest(
-        snapshot=_planned(draft),
-        bundles=rows,
-        candidates=replace(everywhere, excluded=excluded),
-        usage=draft.usage,
+def _place_forced(draft: Draft) -> Draft:
+    """Bundles of draining brokers get a destination; those that go to their pin have one."""
+    moves = draft.forced
+    open_rows = np.flatnonzero(moves.destination < 0)
+    if not len(open_rows):
+        return draft
+    wanted = Wanted(
+        rows=moves.bundle[open_rows],
+        excluded=moves.source[open_rows],
+        planned=moves.destination[open_rows],
+        is_unload=np.zeros(len(open_rows), dtype=np.bool_),
     )
-    return assign_bundles(request, draft.config.placement, cluster_seed(draft.snapshot.cluster))
+    draft, found = _placed(draft, wanted)
+    destination = moves.destination.copy()
+    destination[open_rows] = found
+    kept = replace(moves, destination=destination).at(np.flatnonzero(destination >= 0))
+    return replace(draft, forced=kept)
+
+
+def _place_unowned(draft: Draft) -> Draft:
+    """Bundles without an owner, and the children of this plan's splits, get one."""
+    bundles = draft.snapshot.bundles
+    needs = bundles.needs_owner if bundles.needs_owner is not None else bundles.owner < 0
+    rows = np.flatnonzero(needs)
+    family = with_children(_planned(draft), draft.candidates, draft.splits)
+    everyone = np.concatenate([rows, family.rows])
+    if not len(everyone):
+        return draft.skip(PHASE, "NoUnownedBundle")
+    nobody = np.full(len(everyone), NOBODY, dtype=np.int64)
+    wanted = Wanted(
+        rows=everyone,
+        excluded=nobody,
+        planned=nobody,
+        is_unload=np.zeros(len(everyone), dtype=np.bool_),
+    )
+    draft, found = _placed(draft, wanted, family)
+    own = found[: len(rows)]
+    kept = np.flatnonzero(own >= 0)
+    nobody = nobody[: len(rows)]
+    moves = Moves(bundle=rows, source=nobody, destination=own, origin=nobody).at(kept)
+    names = draft.snapshot.brokers.names
+    children = placed_children(family, draft.splits, found[len(rows) :], names)
+    draft = replace(draft, assignments=moves, children=children)
+    return draft if len(kept) or children else draft.skip(PHASE, "NoBrokers")
+
+
+def _placed(draft: Draft, wanted: Wanted, family: Family | None = None) -> tuple[Draft, Ints]:
+    """The draft with placement's next state, and each bundle's destination, -1 = none."""
+    snapshot = _planned(draft) if family is None else family.snapshot
+    request = _request(
+        draft, snapshot, wanted, draft.candidates if family is None else family.index
+    )
+    settings = place_settings(draft.config)
+    if wanted.keeps_plan:
+        settings = replace(settings, filters=replace(settings.filters, distribute_evenly=False))
+    seed = cluster_seed(draft.snapshot.cluster)
+    answer = place_bundles(request, draft.state.placement, settings, seed)
+    draft = replace(draft, state=replace(draft.state, placement=answer.state))
+    return _show(draft, request, answer), answer.brokers
+
+
+def _request(
+    draft: Draft, snapshot: Snapshot, wanted: Wanted, index: CandidateIndex
+) -> PlaceRequest:
+    pinned = pins(draft)
+    added = len(snapshot.bundles.names) - len(pinned)
+    pinned = np.append(pinned, np.full(added, NOBODY, dtype=np.int64))
+    return replace(
+        place_request(snapshot, wanted.rows, index, draft.usage),
+        excluded=wanted.excluded,
+        pins=pinned[wanted.rows],
+        planned=wanted.planned,
+        is_unload=wanted.is_unload,
+        with_trace=draft.scope.is_traced,
+    )
 
 
 def _planned(draft: Draft) -> Snapshot:
-    """The snapshot as it will be when the plan's moves with a destination are done."""
-    moves, bundles = draft.sheddings, draft.snapshot.bundles
+    """The snapshot as it will be when the moves with a destination are done, fresh where due."""
+    bundles, brokers = draft.snapshot.bundles, draft.snapshot.brokers
     owner = bundles.owner.copy()
-    owner[moves.bundle] = moves.destination
-    return replace(draft.snapshot, bundles=replace(bundles, owner=owner))
+    for moves in (draft.sheddings, draft.forced):
+        is_known = moves.destination >= 0
+        owner[moves.bundle[is_known]] = moves.destination[is_known]
+    return replace(
+        draft.snapshot,
+        brokers=replace(brokers, is_fresh=draft.is_due),
+        bundles=replace(bundles, owner=owner),
+    )
+
+
+def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
+    if answer.trace is None:
+        return draft
+    return draft.show(
+        PlacementRows(
+            phase=PHASE,
+            subjects=request.snapshot.bundles.names,
+            subject=request.bundles,
+            chosen=answer.brokers,
+            number=answer.trace.number,
+            runner_up=answer.trace.runner_up,
+            runner_up_number=answer.trace.runner_up_number,
+            verdicts=answer.trace.verdicts,
+            labels=LABELS,
+        )
+    )
+
+
+def place_settings(config: PlanConfig) -> PlaceSettings:
+    """What placement reads of the configuration."""
+    return PlaceSettings(
+        placement=config.placement,
+        filters=config.filters,
+        history_weight=config.signals.history_weight,
+        excluded_namespaces=frozenset(config.shedding.excluded_namespaces),
+    )
+
+
+def placement_strategy(config: PlanConfig) -> str:
+    """The short name of the placement strategy."""
+    return short_name(config.placement.strategy, PLACEMENT)
 
 
 def cluster_seed(cluster: str) -> int:

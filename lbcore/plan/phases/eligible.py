@@ -1,8 +1,8 @@
-"""Phase 2: which bundles may be shed and which brokers may take some, before anything is decided.
+"""Phase 2: which bundles may be shed, and which brokers are open, before anything is decided.
 
-Decides that alone; whether a single bundle may go to a single broker is the filters' work in the
-assign phase. Source: Pulsar 4.0.8 LoadData's shedding view, the grace period of
-ModularLoadManagerImpl; draining and moves in flight are ours.
+Decides that alone; whether one bundle may go to one broker is answered in the assign phase. Source:
+Pulsar 4.0.8 LoadData's shedding view and the grace period of ModularLoadManagerImpl; draining,
+flapping, pins and moves in flight are ours.
 """
 
 from collections.abc import Collection
@@ -10,64 +10,81 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.plan.draft import Draft
-from lbcore.plan.snapshot import Bools, Ints
-from lbcore.plan.trace import CODE, VERDICTS, Columns, Verdict
+from lbcore.config.filters import FilterConfig
+from lbcore.plan.draft import NOBODY, Draft
+from lbcore.plan.filter.index import CandidateIndex, FilterInput, index_candidates
+from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
+from lbcore.plan.filter.verdict import Verdict, Verdicts
+from lbcore.plan.shed.common import throughput
+from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
+from lbcore.plan.trace import Columns
 
 PHASE = "eligible"
+LABELS = tuple(verdict.label for verdict in Verdict)
 
 
 def eligible(draft: Draft) -> Draft:
     """The draft with the bundles that may be shed, and without graces that are over."""
-    bundles, brokers = draft.snapshot.bundles, draft.snapshot.brokers
-    draft = _forget_old(draft)
-    verdict = np.full(len(bundles.names), CODE[Verdict.ELIGIBLE], dtype=np.int64)
-    verdict[_named(draft, draft.state.unloaded_ms)] = CODE[Verdict.RECENTLY_UNLOADED]
-    verdict[_in_excluded(draft)] = CODE[Verdict.EXCLUDED_NAMESPACE]
-    verdict[_named(draft, draft.state.moves)] = CODE[Verdict.MOVE_IN_FLIGHT]
-    verdict[~bundles.can_move] = CODE[Verdict.AT_WORK]
-    verdict[bundles.owner < 0] = CODE[Verdict.UNOWNED]
-    is_eligible = verdict == CODE[Verdict.ELIGIBLE]
-    draft = replace(
-        draft,
-        is_eligible=is_eligible,
-        may_take=~brokers.is_draining,
-        snapshot=replace(draft.snapshot, bundles=replace(bundles, can_move=is_eligible)),
+    bundles = draft.snapshot.bundles
+    draft = _without_old_graces(draft)
+    index = candidate_index(draft.snapshot, draft.usage, draft.config.filters)
+    draft = replace(draft, index=index)
+    verdicts = bundle_verdicts(
+        draft.snapshot,
+        BundleFacts(
+            is_recently_unloaded=_named(draft, draft.state.unloaded_ms),
+            is_in_flight=~bundles.can_move | _named(draft, draft.state.moves),
+            pin=pins(draft),
+        ),
+        draft.config.shedding.excluded_namespaces,
     )
-    return _show(draft, verdict) if draft.scope.is_traced else draft
+    can_move = (verdicts == Verdict.OK) & (bundles.owner >= 0)
+    snapshot = replace(draft.snapshot, bundles=replace(bundles, can_move=can_move))
+    draft = replace(draft, snapshot=snapshot)
+    return _show(draft, verdicts) if draft.scope.is_traced else draft
 
 
-def _forget_old(draft: Draft) -> Draft:
+def pins(draft: Draft) -> Ints:
+    """The broker that each bundle is pinned to, int64[m], -1 = none."""
+    bundles = draft.snapshot.bundles
+    if bundles.pin is not None:
+        return bundles.pin
+    return np.full(len(bundles.names), NOBODY, dtype=np.int64)
+
+
+def candidate_index(snapshot: Snapshot, usage: Floats, config: FilterConfig) -> CandidateIndex:
+    """What the filters say of brokers and policies before any bundle is looked at."""
+    inputs = FilterInput.plain(snapshot, usage, snapshot.policies)
+    if snapshot.brokers.is_flapping is not None:
+        inputs = replace(inputs, is_flapping=snapshot.brokers.is_flapping)
+    if snapshot.bundles.is_non_persistent is not None:
+        inputs = replace(inputs, is_non_persistent=snapshot.bundles.is_non_persistent)
+    return index_candidates(snapshot, inputs, config)
+
+
+def _without_old_graces(draft: Draft) -> Draft:
     since_ms = draft.now_ms - draft.config.shedding.grace_period_ms
     kept = {name: at for name, at in draft.state.unloaded_ms.items() if at >= since_ms}
     return replace(draft, state=replace(draft.state, unloaded_ms=kept))
 
 
-def _named(draft: Draft, names: Collection[str]) -> Ints:
-    """The rows of bundles by name; those that are gone are left out."""
-    found = [draft.rows[name] for name in names if name in draft.rows]
-    return np.array(found, dtype=np.int64)
+def _named(draft: Draft, names: Collection[str]) -> Bools:
+    """Which bundles these are; names that are gone are passed over."""
+    is_named = np.zeros(len(draft.snapshot.bundles.names), dtype=np.bool_)
+    is_named[[draft.rows[name] for name in names if name in draft.rows]] = True
+    return is_named
 
 
-def _in_excluded(draft: Draft) -> Bools:
-    bundles, excluded = draft.snapshot.bundles, draft.config.shedding.excluded_namespaces
-    if not excluded:
-        return np.zeros(len(bundles.names), dtype=np.bool_)
-    chosen = np.array([name in excluded for name in bundles.namespaces], dtype=np.bool_)
-    found: Bools = chosen[bundles.namespace]
-    return found
-
-
-def _show(draft: Draft, verdict: Ints) -> Draft:
+def _show(draft: Draft, verdicts: Verdicts) -> Draft:
     bundles = draft.snapshot.bundles
     return draft.show(
         Columns(
             phase=PHASE,
             subjects=bundles.names,
-            verdicts=[found.value for found in VERDICTS],
+            verdicts=LABELS,
             subject=np.arange(len(bundles.names)),
             broker=bundles.owner,
-            verdict=verdict,
-            number=bundles.short.sum(axis=1),
+            verdict=verdicts.astype(np.int64),
+            number=throughput(bundles.short),
         )
     )

@@ -1,8 +1,9 @@
 """Phase 3: the strategy says which bundles leave which brokers.
 
 Decides who gives what, and with avg and transfer also to whom; the assign phase finds the other
-destinations. Brokers that drain take no part: their load is on its way out anyway. Source: Pulsar
-4.0.8's strategies behind `shed.registry`.
+destinations. First come the moves that operators want. Brokers that drain take no part in
+balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies behind `shed.registry`,
+ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
 """
 
 from dataclasses import replace
@@ -10,28 +11,38 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.plan.draft import NOBODY, Draft, Moves
+from lbcore.plan.filter.unload import unload_verdicts
+from lbcore.plan.filter.verdict import Verdict as FilterVerdict
+from lbcore.plan.forced import forced_moves
+from lbcore.plan.phases.eligible import LABELS, candidate_index
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
-from lbcore.plan.shed.registry import forget_brokers, modular_shedder
+from lbcore.plan.shed.registry import TRANSFER, forget_brokers, modular_shedder
+from lbcore.plan.shed.subset import Subset, without_brokers
+from lbcore.plan.shed.transfer_phase import shed_by_transfer, without_departed
+from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
+from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, Columns, Verdict
 
 PHASE = "shed"
 
 
 def shed(draft: Draft) -> Draft:
-    """The draft with selections and their moves, or the reason for none."""
+    """The draft with forced moves, selections and their moves, or the reason for none."""
+    if draft.scope.drains:
+        draft = replace(draft, forced=forced_moves(draft))
     refusal = _refusal(draft)
     if refusal:
         return draft.skip(PHASE, refusal)
-    name = draft.config.shedding.strategy
-    state = forget_brokers(name, draft.state.shed, draft.snapshot.brokers.names)
-    answer = modular_shedder(name)(_view(draft), state, draft.config.shedding, draft.config.signals)
-    draft = replace(
-        draft,
-        state=replace(draft.state, shed=answer.state),
-        selections=answer.selections,
-        sheddings=_moves(answer.selections),
-    )
-    return _show(draft if answer.selections else draft.skip(PHASE, answer.reason), answer)
+    subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
+    draft, answer = _answered(draft, subset)
+    selections = tuple(_translated(one, subset) for one in answer.selections)
+    moves = _moves(selections)
+    kept, verdicts = _able_to_leave(draft, moves)
+    draft = replace(draft, selections=selections, sheddings=moves.at(kept))
+    draft = _show(draft, answer, subset, (moves, verdicts))
+    if not selections:
+        return draft.skip(PHASE, answer.reason)
+    return draft if len(kept) else draft.skip(PHASE, "NoDestination")
 
 
 def _refusal(draft: Draft) -> str:
@@ -40,17 +51,51 @@ def _refusal(draft: Draft) -> str:
         return "NotThisCycle"
     if not (config.is_balancing and config.is_shedding):
         return "Disabled"
-    return "NoBrokers" if len(draft.snapshot.brokers.names) <= 1 else ""
+    open_brokers = len(draft.snapshot.brokers.names) - int(draft.snapshot.brokers.is_draining.sum())
+    return "NoBrokers" if open_brokers <= 1 else ""
 
 
-def _view(draft: Draft) -> ShedView:
-    return ShedView(
-        snapshot=draft.snapshot,
-        usage=draft.usage,
-        is_due=draft.is_due,
-        owned=owner_index(draft.snapshot),
-        keys=draft.snapshot.bundles.names,
+def _answered(draft: Draft, subset: Subset) -> tuple[Draft, Shed]:
+    """The strategy's answer about the brokers that take part, and the draft with its state."""
+    view = _view(draft, subset)
+    names = subset.snapshot.brokers.names
+    if draft.strategy == TRANSFER:
+        return _transferred(draft, view)
+    state = forget_brokers(draft.strategy, draft.state.shed, names)
+    run = modular_shedder(draft.strategy)
+    answer = run(view, state, draft.config.shedding, draft.config.signals)
+    return replace(draft, state=replace(draft.state, shed=answer.state)), answer
+
+
+def _transferred(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
+    config, brokers = draft.config.transfer, draft.snapshot.brokers
+    filters = draft.config.filters
+    index = candidate_index(view.snapshot, view.usage, filters)
+    pipeline = transfer_pipeline(view.snapshot, index, filters)
+    lists = TopLists(
+        limit=draft.config.signals.top_bundles, with_policies=config.shed_bundles_with_policies
     )
+    store = transfer_view(view.snapshot, view.owned, pipeline, lists)
+    state = without_departed(draft.state.transfer, brokers.names)
+    answer = shed_by_transfer(view, store, state, config, draft.now_ms)
+    return replace(draft, state=replace(draft.state, transfer=answer.state)), answer.shed
+
+
+def _view(draft: Draft, subset: Subset) -> ShedView:
+    return ShedView(
+        snapshot=subset.snapshot,
+        usage=draft.usage[subset.original],
+        is_due=draft.is_due[subset.original],
+        owned=owner_index(subset.snapshot),
+        keys=subset.snapshot.bundles.names,
+    )
+
+
+def _translated(selection: Selection, subset: Subset) -> Selection:
+    """The selection with the indices of the whole snapshot."""
+    pair = np.array([selection.source, selection.destination], dtype=np.int64)
+    source, destination = subset.back(pair).tolist()
+    return replace(selection, source=source, destination=destination)
 
 
 def _moves(selections: tuple[Selection, ...]) -> Moves:
@@ -69,26 +114,51 @@ def _moves(selections: tuple[Selection, ...]) -> Moves:
     )
 
 
-def _show(draft: Draft, answer: Shed) -> Draft:
+def _able_to_leave(draft: Draft, moves: Moves) -> tuple[Ints, Ints]:
+    """Which moves have somewhere else to go, and each one's verdict."""
+    verdicts = unload_verdicts(draft.snapshot, draft.candidates, moves.bundle)
+    verdicts[np.isin(moves.bundle, draft.forced.bundle)] = FilterVerdict.IN_FLIGHT
+    return np.flatnonzero(verdicts == FilterVerdict.OK), verdicts.astype(np.int64)
+
+
+def _show(draft: Draft, answer: Shed, subset: Subset, judged: tuple[Moves, Ints]) -> Draft:
     draft = draft.note(PHASE, answer.numbers)
     if not draft.scope.is_traced:
         return draft
-    names = draft.snapshot.brokers.names
-    verdicts = sorted(set(answer.verdicts.values()))
-    brokers = sorted(answer.verdicts)
-    sources = Columns(
+    columns = {}
+    for name, values in answer.columns.items():
+        columns[name] = np.full(len(draft.usage), np.nan)
+        columns[name][subset.original] = values
+    taken = [_selection_columns(draft, selection) for selection in draft.selections]
+    moves, verdicts = judged
+    stuck = np.flatnonzero(verdicts)
+    left_out = Columns(
         phase=PHASE,
-        subjects=names,
-        verdicts=verdicts,
-        subject=np.array(brokers, dtype=np.int64),
-        broker=np.array(brokers, dtype=np.int64),
-        verdict=np.array(
-            [verdicts.index(answer.verdicts[broker]) for broker in brokers], dtype=np.int64
-        ),
-        number=draft.usage[brokers] if brokers else np.zeros(0),
+        subjects=draft.snapshot.bundles.names,
+        verdicts=LABELS,
+        subject=moves.bundle[stuck],
+        broker=moves.source[stuck],
+        verdict=verdicts[stuck],
+        number=np.full(len(stuck), np.nan),
     )
-    taken = [_selection_columns(draft, selection) for selection in answer.selections]
-    return draft.show_brokers(PHASE, answer.columns).show(sources, *taken)
+    sources = _source_columns(draft, answer, subset)
+    return draft.show_brokers(PHASE, columns).show(sources, *taken, left_out)
+
+
+def _source_columns(draft: Draft, answer: Shed, subset: Subset) -> Columns:
+    """The brokers that the strategy looked at and that give nothing, each with its usage."""
+    texts = sorted(set(answer.verdicts.values()))
+    chosen = sorted(answer.verdicts)
+    brokers = subset.back(np.array(chosen, dtype=np.int64))
+    return Columns(
+        phase=PHASE,
+        subjects=draft.snapshot.brokers.names,
+        verdicts=texts,
+        subject=brokers,
+        broker=brokers,
+        verdict=np.array([texts.index(answer.verdicts[one]) for one in chosen], dtype=np.int64),
+        number=draft.usage[brokers],
+    )
 
 
 def _selection_columns(draft: Draft, selection: Selection) -> Columns:

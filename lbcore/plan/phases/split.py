@@ -1,7 +1,7 @@
 """Phase 4: which bundles are split.
 
-Decides through `plan.split.decide`; what it adds is who is blocked: a bundle that moves in this
-plan, or is at work, is not split. Source: ours.
+Decides through `plan.split.decide`; what it adds is who is blocked (a bundle that moves in this
+plan, or is at work, is not split) and whose hits may advance. Source: ours.
 """
 
 from dataclasses import replace
@@ -9,11 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.plan.draft import Draft
+from lbcore.plan.phases.adjust import observed
+from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.decide import decide_splits
-from lbcore.plan.split.decision import VERDICTS
+from lbcore.plan.split.decision import VERDICTS, SplitTrace
 from lbcore.plan.trace import Columns
 
 PHASE = "split"
+LABELS = tuple(verdict.value for verdict in VERDICTS)
 
 
 def split(draft: Draft) -> Draft:
@@ -22,28 +25,43 @@ def split(draft: Draft) -> Draft:
         return draft.skip(PHASE, "NotThisCycle")
     if not draft.config.splitting.enabled:
         return draft.skip(PHASE, "Disabled")
-    bundles = draft.reported.bundles
-    blocked = ~bundles.can_move
+    draft, snapshot = _observed(draft)
+    blocked = ~draft.reported.bundles.can_move
     blocked[draft.sheddings.bundle] = True
+    blocked[draft.forced.bundle] = True
     decisions, state, seen = decide_splits(
-        replace(draft.reported, bundles=bundles),
+        snapshot,
         draft.state.split,
         draft.config.splitting,
         draft.reported.topics_of,
         blocked,
     )
     draft = replace(draft, splits=decisions, state=replace(draft.state, split=state))
-    draft = draft.show(
-        Columns(
-            phase=PHASE,
-            subjects=bundles.names,
-            verdicts=[verdict.value for verdict in VERDICTS],
-            subject=seen.bundle,
-            broker=bundles.owner[seen.bundle],
-            verdict=seen.verdict,
-            number=seen.excess,
-        )
-    )
+    draft = draft.show(_columns(draft, seen)) if draft.scope.is_traced else draft
     if decisions:
         return draft
-    return draft.skip(PHASE, "NoBundles" if not np.any(seen.hits) else "HitCount")
+    return draft.skip(PHASE, "HitCount" if np.any(seen.hits) else "NoBundles")
+
+
+def _observed(draft: Draft) -> tuple[Draft, Snapshot]:
+    """The reported snapshot, fresh where the owner reported since splits were judged last."""
+    brokers = draft.reported.brokers
+    if draft.config.shedding.fresh_hits:
+        is_due, judged = observed(draft, draft.state.split_judged)
+        draft = replace(draft, state=replace(draft.state, split_judged=judged))
+    else:
+        is_due = np.ones(len(brokers.names), dtype=np.bool_)
+    return draft, replace(draft.reported, brokers=replace(brokers, is_fresh=is_due))
+
+
+def _columns(draft: Draft, seen: SplitTrace) -> Columns:
+    bundles = draft.reported.bundles
+    return Columns(
+        phase=PHASE,
+        subjects=bundles.names,
+        verdicts=LABELS,
+        subject=seen.bundle,
+        broker=bundles.owner[seen.bundle],
+        verdict=seen.verdict,
+        number=seen.excess,
+    )

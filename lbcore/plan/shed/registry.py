@@ -16,6 +16,8 @@ from lbcore.plan.shed.overload import shed_overload
 from lbcore.plan.shed.threshold import shed_threshold
 from lbcore.plan.shed.uniform import shed_uniform
 
+TRANSFER = "transfer"
+
 Shedder: TypeAlias = Callable[[ShedView, ShedState, SheddingConfig, SignalsConfig], Shed]
 
 

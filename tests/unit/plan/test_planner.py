@@ -103,4 +103,4 @@ def test_plan_trace_has_a_verdict_for_every_bundle_of_the_source() -> None:
     shown = [row for row in answer.trace.rows() if row.phase == "shed" and row.broker == "hot"]
     assert [row.verdict for row in shown if row.subject.startswith("t/")].count("taken") == 40
     assert answer.trace.counts()["shed.over_budget"] == 50
-    assert answer.trace.counts()["eligible.eligible"] == 100
+    assert answer.trace.counts()["eligible.ok"] == 100
