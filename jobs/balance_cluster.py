@@ -33,6 +33,7 @@ from jobs.adapters.checkpoint import (
 from jobs.adapters.jars import jar_paths
 from jobs.adapters.java import find_java
 from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.ownership_publisher import OwnershipPublisher
 from jobs.adapters.settings import load_settings
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
@@ -81,7 +82,7 @@ def _run(args: argparse.Namespace, config: Config, passed: Callable[[str], None]
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    address = KafkaAddress(bootstrap=args.bootstrap, topic_prefix=config.pipeline.topic_prefix)
+    address = kafka_address(config, args.bootstrap)
     writer = TableWriter(args.tables)
     present = Manifest(
         code_version=code_version(),
@@ -132,7 +133,7 @@ def _session(args: argparse.Namespace) -> SparkSession:
 def _beginning(
     args: argparse.Namespace, config: Config, writer: TableWriter, resumption: Resumption
 ) -> Beginning:
-    address = KafkaAddress(bootstrap=args.bootstrap, topic_prefix=config.pipeline.topic_prefix)
+    address = kafka_address(config, args.bootstrap)
     return Beginning(
         kafka={"kafka.bootstrap.servers": args.bootstrap},
         checkpoint=resumption.checkpoint,
