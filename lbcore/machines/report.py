@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lbcore.machines.book import TEXTS, BrokerEntry
 from lbcore.machines.effects import to_json
@@ -123,9 +124,7 @@ def _rows_by_broker(work: Work) -> dict[str, list[int]]:
     return found
 
 
-def _history_row(
-    work: Work, name: str, start_ms: int, rows: "np.ndarray[Any, np.dtype[np.int64]]"
-) -> dict[str, Any]:
+def _history_row(work: Work, name: str, start_ms: int, rows: NDArray[np.int64]) -> dict[str, Any]:
     entry, ledger = work.brokers[name], work.ledger
     short = ledger.short[rows]
     return {

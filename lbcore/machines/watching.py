@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lbcore.machines.group_update import TICK, GroupUpdate
 from lbcore.machines.work import Work
@@ -33,7 +34,7 @@ def watch_brokers(work: Work, updates: Sequence[GroupUpdate]) -> None:
 
 def _rows(updates: Sequence[GroupUpdate]) -> Rows:
     names: list[str] = []
-    columns: list[list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = [[], [], [], []]
+    columns: list[list[NDArray[np.int64]]] = [[], [], [], []]
     for update in updates:
         arrivals = update.arrivals
         shift = np.where(arrivals.broker == TICK, 0, len(names))
