@@ -9,19 +9,21 @@ import json
 import random
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from lbcore.config.tree import Config
+from lbcore.machine import Step
 from lbcore.machines.agent import Agent
 from lbcore.machines.agent_reporting import Identity, LoadRead
 from lbcore.machines.agent_state import AgentState, ReadLoad, RecordRead, Send
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import Effect
-from lbcore.machines.group_update import pack_update, unpack_update
-from lbcore.machines.rebuild import record_from_row
+from lbcore.machines.group_update import GroupUpdate, pack_update, unpack_update
+from lbcore.machines.rebuild import TableRows, rebuild_state, record_from_row
 from lbcore.machines.scorer import RawMessage
 from lbcore.machines.scoring import make_scorer
 from lbcore.machines.work import BalancerState
@@ -43,17 +45,27 @@ class Broker:
     agent: Agent | None = None
     state: AgentState | None = None
     is_paused: bool = False
+    is_cut_off: bool = False
     inbox: list[OwnershipRecord] = field(default_factory=list)
     calls: list[tuple[int, Call]] = field(default_factory=list)
+    unsent: list[Message] = field(default_factory=list)
 
 
 @dataclass
 class Faults:
-    """How bad the messenger is: chances of losing and repeating a message, most delay."""
+    """How bad the messenger is: chances of losing and repeating a message, most delay.
+
+    read: the least part of what is new that a batch reads of each partition; 1 = all of it.
+    failing: the chance that a callback of the service fails. unread: that a broker never gets a
+    record.
+    """
 
     lost: float = 0.0
     repeated: float = 0.0
     delay_ms: int = 0
+    read: float = 1.0
+    failing: float = 0.0
+    unread: float = 0.0
 
 
 class World:
@@ -100,7 +112,8 @@ class World:
         broker.agent = Agent(identity, self.config.agent, self.config.signals)
         broker.state = None
         broker.calls = []
-        broker.is_paused = False
+        broker.unsent = []
+        broker.is_paused = broker.is_cut_off = False
         broker.inbox = [record_from_row(row) for row in self.newest()]
 
     def kill(self, name: str) -> None:
@@ -111,6 +124,15 @@ class World:
     def pause(self, name: str, *, is_paused: bool) -> None:
         """Stop the broker's process, or let it go on."""
         self.brokers[name].is_paused = is_paused
+
+    def cut_off(self, name: str, *, is_cut_off: bool) -> None:
+        """Take the broker's network to the log away, or give it back: what it said comes late."""
+        broker = self.brokers[name]
+        broker.is_cut_off = is_cut_off
+        if not is_cut_off:
+            unsent, broker.unsent = broker.unsent, []
+            for message in unsent:
+                self._append(message)
 
     def command(self, kind: str, **arguments: object) -> str:
         """Send a command; returns its id."""
@@ -146,33 +168,64 @@ class World:
             if self.now_ms >= self.next_batch_ms and not self.is_job_away:
                 self.next_batch_ms = self.now_ms + self.config.pipeline.trigger_ms
                 self.step_job()
+            self.look()
+
+    def look(self) -> None:
+        """Called after each moment; a checked world looks whether all is well."""
 
     def step_job(self) -> None:
         """One micro-batch of the job, with its driver's ticks before it."""
         if not self.are_ticks_away:
             for partition in range(PARTITIONS):
                 self._append(Tick(cluster=CLUSTER, number=0), partition)
+        updates = []
+        for group, messages in sorted(self._read_log().items()):
+            step = self.step_scorer(group, messages)
+            self.scored[group] = step.state
+            updates += [unpack_update(pack_update(update)) for update in step.effects]
+        if updates:
+            step = self.step_balancer(updates)
+            self.state = step.state
+            self._take_effects(step.effects)
+
+    def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
+        """The first operator's part of a batch."""
+        return self.scorers[group].step(self.scored.get(group), messages, self.now_ms)
+
+    def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
+        """The second operator's part of a batch."""
+        return self.balancer.step(self.state, updates, self.now_ms)
+
+    def _read_log(self) -> dict[int, list[RawMessage]]:
         groups: dict[int, list[RawMessage]] = defaultdict(list)
         for place in sorted(self.log):
             fresh = self.log[place][self.read[place] :]
+            if self.faults.read < 1:
+                fresh = fresh[: round(len(fresh) * self.random.uniform(self.faults.read, 1))]
             self.read[place] += len(fresh)
             for message in fresh:
                 groups[zlib.crc32(message.key or b"") % len(self.scorers)].append(message)
-        updates = []
-        for group in sorted(groups):
-            step = self.scorers[group].step(self.scored.get(group), groups[group], self.now_ms)
-            self.scored[group] = step.state
-            updates += [unpack_update(pack_update(update)) for update in step.effects]
-        step = self.balancer.step(self.state, updates, self.now_ms)
-        self.state = step.state
-        self._take_effects(step.effects)
+        return groups
 
     def restart_job(self) -> None:
         """The job comes back from its checkpoint."""
-        self.state = self.balancer.unpack(self.balancer.pack(self.state))
+        if self.state is not None:
+            self.state = self.balancer.unpack(self.balancer.pack(self.state))
         for group, scorer in self.scorers.items():
             if group in self.scored:
                 self.scored[group] = scorer.unpack(scorer.pack(self.scored[group]))
+
+    def rebuild_job(self) -> None:
+        """The job comes back without a checkpoint: from the tables, reading where it stopped."""
+        newest: dict[str, dict[object, Mapping[str, object]]] = defaultdict(dict)
+        keys = {"brokers": "broker", "namespaces": "namespace", "commands": "command_id"}
+        for table, key in keys.items():
+            for row in self.other_rows[table]:
+                newest[table][row[key]] = row
+        tables = {table: newest[table].values() for table in keys}
+        rows = TableRows(bundle_ownership=self.newest(), **tables)
+        self.state = rebuild_state(self.balancer, CLUSTER, rows)
+        self.scored = {}
 
     def _take_effects(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -192,7 +245,7 @@ class World:
 
     def _announce(self, record: OwnershipRecord) -> None:
         for broker in self.brokers.values():
-            if broker.agent is not None:
+            if broker.agent is not None and self.random.random() >= self.faults.unread:
                 broker.inbox.append(record)
 
     def _deliver(self) -> None:
@@ -201,8 +254,11 @@ class World:
         for _, message in due:
             self._append(message)
 
-    def _send(self, message: Message) -> None:
+    def _send(self, broker: Broker, message: Message) -> None:
         """Hand a broker's message to the messenger."""
+        if broker.is_cut_off:
+            broker.unsent.append(message)
+            return
         if self.random.random() < self.faults.lost:
             return
         copies = 2 if self.random.random() < self.faults.repeated else 1
@@ -229,12 +285,18 @@ class World:
     def _step_broker(self, broker: Broker) -> None:
         if broker.agent is None or broker.is_paused:
             return
-        events: list[object] = [RecordRead(record=record) for record in broker.inbox]
-        broker.inbox = []
+        records = [] if broker.is_cut_off else broker.inbox
+        events: list[object] = [RecordRead(record=record) for record in records]
+        broker.inbox = broker.inbox[len(records) :]
         done = [call for at_ms, call in broker.calls if at_ms <= self.now_ms]
         broker.calls = [(at_ms, call) for at_ms, call in broker.calls if at_ms > self.now_ms]
         events += [
-            CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
+            CallDone(
+                callback=call.callback,
+                bundle=call.bundle,
+                version_id=call.version_id,
+                failure="out of order" if self.random.random() < self.faults.failing else "",
+            )
             for call in done
         ]
         self._advance(broker, events)
@@ -246,7 +308,7 @@ class World:
         answers: list[object] = []
         for effect in step.effects:
             if isinstance(effect, Send):
-                self._send(effect.message)
+                self._send(broker, effect.message)
             elif isinstance(effect, Call):
                 broker.calls.append((self.now_ms + self.random.choice((0, 100, 700)), effect))
             elif isinstance(effect, ReadLoad):

@@ -7,6 +7,7 @@ Source: ours; the protocol is Pulsar 4.0.8's extensible load manager with one wr
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from lbcore import packing
 from lbcore.config.load import digest
@@ -22,8 +23,8 @@ from lbcore.machines.ledger import Ledger
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.replies import take_acks, take_audit
 from lbcore.machines.report import make_report, write_brokers, write_history
-from lbcore.machines.watching import watch_brokers
-from lbcore.machines.work import BalancerState, Work
+from lbcore.machines.watching import judge_brokers, watch_clocks
+from lbcore.machines.work import BalancerState, Times, Work
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 from lbcore.wire.messages import Acks, AuditEntry, Command
@@ -47,13 +48,14 @@ class ClusterBalancer:
         work = Work.on(before, self._config, self._config_version, now_ms)
         updates = sorted(events, key=lambda update: update.group)
         placed = sorted((p for update in updates for p in update.placed), key=_order)
+        watch_clocks(work, updates)
         for item in placed:
             if isinstance(item.message, Command):
                 take_command(work, item.message)
         take_acks(work, [item.message for item in placed if isinstance(item.message, Acks)])
         take_updates(work, updates)
         take_audit(work, [item.message for item in placed if isinstance(item.message, AuditEntry)])
-        watch_brokers(work, updates)
+        judge_brokers(work)
         repair_ownership(work)
         run_cycle(work)
         write_brokers(work, before.brokers)
@@ -67,14 +69,7 @@ class ClusterBalancer:
 
     def pack(self, state: BalancerState) -> Mapping[str, bytes]:
         """Chunks by how often they change."""
-        plain = {
-            "schema": STATE_SCHEMA,
-            "cycle": state.cycle,
-            "cycle_ms": state.cycle_ms,
-            "history_ms": state.history_ms,
-            "newcomer_clock_ms": state.newcomer_clock_ms,
-            "tick_ms": state.tick_ms,
-        }
+        plain = {"schema": STATE_SCHEMA, **asdict(state.times)}
         book = {
             "brokers": {name: to_plain(entry) for name, entry in state.brokers.items()},
             "namespaces": {name: to_plain(entry) for name, entry in state.namespaces.items()},
@@ -91,8 +86,9 @@ class ClusterBalancer:
     def unpack(self, chunks: Mapping[str, bytes]) -> BalancerState:
         """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
         plain, _ = packing.unpack(chunks["clock"])
-        if plain.pop("schema") != STATE_SCHEMA:
-            raise UnknownStateSchemaError.of("ClusterBalancer", "another", STATE_SCHEMA)
+        schema = plain.pop("schema")
+        if schema != STATE_SCHEMA:
+            raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
         book, _ = packing.unpack(chunks["book"])
         return BalancerState(
             ledger=Ledger.unpack(chunks),
@@ -101,7 +97,7 @@ class ClusterBalancer:
             brokers={name: broker_from_plain(p) for name, p in book["brokers"].items()},
             namespaces={name: namespace_from_plain(p) for name, p in book["namespaces"].items()},
             commands=dict(book["commands"]),
-            **plain,
+            times=Times(**plain),
         )
 
 

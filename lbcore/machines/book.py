@@ -66,6 +66,15 @@ class BrokerEntry:
             listeners=dict(load.advertised_listeners),
         )
 
+    def restarted(self, incarnation: str) -> "BrokerEntry":
+        """The entry at the first sign of a new start: its load unknown, its addresses the last."""
+        return BrokerEntry(
+            incarnation=incarnation,
+            capacity=self.capacity,
+            texts=self.texts,
+            listeners=self.listeners,
+        )
+
     @property
     def state(self) -> str:
         """The state that the `brokers` table shows."""

@@ -29,7 +29,7 @@ DONE = "done"
 ACCEPTED = "accepted"
 REFUSED = "refused"
 
-_REMEMBERED = 2_000
+REMEMBERED_COMMANDS = 2_000
 _MAX_BUNDLES = 1 << 20
 
 
@@ -50,7 +50,7 @@ def take_command(work: Work, command: Command) -> None:
     handler = HANDLERS.get(command.kind)
     outcome = _unknown(command) if handler is None else handler(work, command)
     work.commands[command.command_id] = outcome.status
-    while len(work.commands) > _REMEMBERED:
+    while len(work.commands) > REMEMBERED_COMMANDS:
         del work.commands[next(iter(work.commands))]
     work.counts[f"command:{command.kind if handler else 'unknown'}:{outcome.status}"] += 1
     work.add_row(

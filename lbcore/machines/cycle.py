@@ -26,10 +26,9 @@ def run_cycle(work: Work) -> None:
     """Place what is free; plan when a plan is due."""
     if work.config.ownership.assign == EAGER:
         assign_free(work)
-    if work.now_ms - work.cycle_ms < work.config.pipeline.decision_interval_ms:
+    if work.now_ms - work.times.cycle_ms < work.config.pipeline.decision_interval_ms:
         return
-    work.cycle_ms = work.now_ms
-    work.cycle += 1
+    work.note(cycle=work.times.cycle + 1, cycle_ms=work.now_ms)
     reason = _reason_not_to_plan(work)
     if reason:
         work.write_decision(work.next_decision(), "skip", reason, {"behind_ms": _behind_ms(work)})
@@ -60,14 +59,13 @@ def assign_free(work: Work) -> None:
 
 def _is_settled(work: Work, row: int) -> bool:
     settle_ms = work.config.pipeline.settle_ms
-    clock_ms = work.liveness.elapsed_ms
-    waited_ms = clock_ms - int(work.ledger.clock_ms[row])
-    quiet_ms = clock_ms - work.newcomer_clock_ms
+    waited_ms = work.clock_ms - int(work.ledger.clock_ms[row])
+    quiet_ms = work.clock_ms - work.times.newcomer_clock_ms
     return quiet_ms >= settle_ms or waited_ms >= _SETTLING_ROUNDS * settle_ms
 
 
 def _behind_ms(work: Work) -> int:
-    return work.now_ms - work.tick_ms
+    return work.now_ms - work.times.tick_ms
 
 
 def _reason_not_to_plan(work: Work) -> str:

@@ -58,16 +58,16 @@ def _advance_ends(known: dict[int, int], seen: Mapping[int, int]) -> None:
 
 
 def _follow(work: Work, broker: str, incarnation: str) -> None:
-    """Notice a broker's first report, or the first of a new incarnation."""
+    """Notice a broker's first report, or the first of a new incarnation.
+
+    Which incarnation is the latest is the scorer's to say: it sees the log's order.
+    """
     known = work.brokers.get(broker)
     if known is not None and known.incarnation == incarnation:
         return
-    if known is not None and work.ledger.instances.knows(broker, incarnation):
-        work.counts["superseded"] += 1
-        return
-    work.ledger.instances.id_of(broker, incarnation)
-    work.brokers[broker] = BrokerEntry(incarnation=incarnation)
-    work.newcomer_clock_ms = work.liveness.elapsed_ms
+    fresh = BrokerEntry(incarnation=incarnation)
+    work.brokers[broker] = known.restarted(incarnation) if known else fresh
+    work.note(newcomer_clock_ms=work.clock_ms)
     work.counts["restarted" if known else "joined"] += 1
 
 

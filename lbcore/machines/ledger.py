@@ -53,10 +53,6 @@ class Instances:
             self.rows.append(instance)
         return self.ids[instance]
 
-    def knows(self, broker: str, incarnation: str) -> bool:
-        """Whether this start was seen before."""
-        return Instance(broker=broker, incarnation=incarnation) in self.ids
-
     def of(self, instance_id: int) -> tuple[str, str]:
         """Broker and incarnation; two empty texts for NOBODY."""
         if instance_id == NOBODY:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.book import TEXTS, BrokerEntry, NamespaceEntry
+from lbcore.machines.commands import REMEMBERED_COMMANDS
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.work import BalancerState
 from lbcore.ownership.liveness import Liveness
@@ -33,8 +34,9 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
     """The state that goes on from the tables. O(rows log rows)."""
     empty = balancer.empty()
     brokers = {row["broker"]: broker_from_row(row) for row in _by(rows.brokers, "broker")}
+    latest = _by(rows.commands, "at_ms", "command_id")[-REMEMBERED_COMMANDS:]
     return BalancerState(
-        ledger=_ledger(cluster, rows.bundle_ownership, brokers),
+        ledger=_ledger(cluster, rows.bundle_ownership),
         liveness=Liveness().expect(sorted(brokers)),
         plan=empty.plan,
         brokers=brokers,
@@ -47,7 +49,7 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
             )
             for row in _by(rows.namespaces, "namespace")
         },
-        commands={row["command_id"]: row["status"] for row in _by(rows.commands, "at_ms")},
+        commands={row["command_id"]: row["status"] for row in latest},
     )
 
 
@@ -84,10 +86,8 @@ def record_from_row(row: Row, writer_epoch: int = 0) -> OwnershipRecord:
     )
 
 
-def _ledger(cluster: str, rows: Iterable[Row], brokers: Mapping[str, BrokerEntry]) -> Ledger:
+def _ledger(cluster: str, rows: Iterable[Row]) -> Ledger:
     ledger = Ledger(cluster)
-    for name in sorted(brokers):
-        ledger.instances.id_of(name, brokers[name].incarnation)
     records = [record_from_row(row) for row in _by(rows, "bundle")]
     ledger.add(record.bundle for record in records)
     for record in records:

@@ -10,7 +10,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.machines.ledger import NOBODY
+from lbcore.machines.ledger import NOBODY, STATE_CODE
 from lbcore.machines.placing import place
 from lbcore.machines.work import Work
 from lbcore.ownership.changes import NOBODY as NO_INSTANCE
@@ -93,29 +93,47 @@ def _suspects(work: Work, presence: list[Presence]) -> NDArray[np.int64]:
 def _watch(work: Work, row: int, presence: list[Presence]) -> Watch:
     ledger = work.ledger
     source, destination = int(ledger.source[row]), int(ledger.destination[row])
-    clock_ms = work.liveness.elapsed_ms
     return Watch(
         source=Presence.ALIVE if source == NOBODY else presence[source],
         destination=Presence.ALIVE if destination == NOBODY else presence[destination],
-        waiting_ms=clock_ms - int(ledger.clock_ms[row]),
-        silent_ms=clock_ms - int(ledger.closing_clock_ms[row]),
+        waiting_ms=work.clock_ms - int(ledger.clock_ms[row]),
+        silent_ms=work.clock_ms - int(ledger.closing_clock_ms[row]),
     )
 
 
 def _destinations(work: Work, intents: list[tuple[int, Intent]]) -> dict[int, str]:
     """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
     chosen: dict[int, str] = {}
-    open_rows = []
+    open_rows: list[int] = []
+    avoided: dict[int, str] = {}
     for row, intent in intents:
-        entry = work.brokers.get(intent.destination)
         if intent.action is Action.CANCEL:
             continue
-        if entry is not None and not entry.is_silent and not entry.is_draining:
+        if _may_take(work, intent.destination):
             chosen[row] = intent.destination
         else:
             open_rows.append(row)
-    avoided = {row: _lost_by(work, row) for row in open_rows}
-    return {**chosen, **place(work, open_rows, avoided)}
+            avoided[row] = _lost_by(work, row)
+    chosen |= place(work, open_rows, avoided)
+    for row, intent in intents:
+        if row in avoided and row not in chosen and _may_ask_again(work, row, intent):
+            chosen[row] = avoided[row]
+    return chosen
+
+
+def _may_take(work: Work, broker: str) -> bool:
+    entry = work.brokers.get(broker)
+    return entry is not None and not entry.is_silent and not entry.is_draining
+
+
+def _may_ask_again(work: Work, row: int, intent: Intent) -> bool:
+    """Whether the broker that lost the bundle is asked again, because nobody else can have it.
+
+    One that has just failed to open it isn't, until the wait for it is over.
+    """
+    is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
+    has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
+    return not has_just_failed and _may_take(work, _lost_by(work, row))
 
 
 def _lost_by(work: Work, row: int) -> str:

@@ -11,7 +11,7 @@ from lbcore.machines.work import Work
 from lbcore.model.tables import AUDIT
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import Action, Instance, Intent, Refused, Surroundings, Transition
-from lbcore.ownership.records import Cause, OwnershipRecord
+from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.messages import Ack, Acks, AuditEntry
 
 _AUDITED = ("cluster", "principal", "address", "action", "is_allowed", "reason", "command_id")
@@ -22,16 +22,18 @@ def take_acks(work: Work, messages: Sequence[Acks]) -> None:
     incarnations = {
         name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_silent
     }
-    intents: list[tuple[str, Intent]] = []
+    intents: dict[str, tuple[int, Intent]] = {}
     for message in messages:
         envelope = message.envelope
         sender = Instance(broker=envelope.broker, incarnation=envelope.incarnation)
         for ack in message.acks:
             intent = _take(work, ack, sender, incarnations)
             if intent is not None:
-                intents.append((ack.bundle, intent))
-    if intents:
-        carry_out_all(work, [(work.ledger.index[name], intent) for name, intent in intents])
+                intents[ack.bundle] = (ack.version_id, intent)
+    rows = [(work.ledger.index[name], *intents[name]) for name in sorted(intents)]
+    wanted = [(row, intent) for row, version, intent in rows if version == work.ledger.version[row]]
+    if wanted:
+        carry_out_all(work, wanted)
 
 
 def take_audit(work: Work, entries: Sequence[AuditEntry]) -> None:
@@ -53,11 +55,22 @@ def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) 
         work.counts[f"ack_refused:{answer.reason.value}"] += 1
     elif answer.action is Action.WAIT:
         row = work.ledger.index[ack.bundle]
-        work.ledger.closing_clock_ms[row] = work.liveness.elapsed_ms
+        work.ledger.closing_clock_ms[row] = work.clock_ms
         work.counts[f"ack:{ack.outcome.value}"] += 1
+    elif _is_second_failure(record):
+        work.counts["failed_again"] += 1
     else:
         return answer
     return None
+
+
+def _is_second_failure(record: OwnershipRecord | None) -> bool:
+    """Whether the bundle was given to this broker by a repair: then the next one waits.
+
+    A bundle that no broker can open would else go round once a batch.
+    """
+    is_assigning = record is not None and record.state is State.ASSIGNING
+    return is_assigning and record is not None and record.cause is Cause.REPAIR
 
 
 def _surroundings(

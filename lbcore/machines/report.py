@@ -47,9 +47,9 @@ def write_history(work: Work) -> None:
     """A row of `load_history` a broker and interval, of the newest load and averages."""
     interval_ms = work.config.pipeline.load_history_interval_ms
     start_ms = work.now_ms - work.now_ms % interval_ms
-    if start_ms <= work.history_ms:
+    if start_ms <= work.times.history_ms:
         return
-    work.history_ms = start_ms
+    work.note(history_ms=start_ms)
     by_broker = _rows_by_broker(work)
     for name in sorted(work.brokers):
         entry = work.brokers[name]
@@ -69,7 +69,7 @@ def make_report(work: Work) -> dict[str, Any]:
     return {
         "cluster": work.cluster,
         "now_ms": work.now_ms,
-        "cycle": work.cycle,
+        "cycle": work.times.cycle,
         "counts": dict(sorted((k, v) for k, v in work.counts.items() if v)),
         "bundles": by_state,
         "in_flight": sum(by_state.get(state.value, 0) for state in _IN_FLIGHT),

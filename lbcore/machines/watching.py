@@ -1,7 +1,12 @@
-"""Watching: the cluster's clock and who is dead, from a batch's arrivals.
+"""Watching: the cluster's clocks, and who is dead, from a batch's arrivals.
 
-Decides nothing by itself: `ownership.liveness` judges. Runs in `balancer` after the reports are
-in. Source: ours.
+Decides nothing by itself: `ownership.liveness` judges. The clocks are advanced before anything else
+in `balancer`, so that what a batch writes is as old as the batch; brokers are judged after its
+reports are in. Source: ours.
+
+The waiting clock measures how long brokers have been kept waiting for, or have kept us waiting: the
+time that Kafka's clock and the batches' times agree on, and at most BATCH_MAX_MS a batch. An answer
+to a record can't come before the batch after it, however much time the log of an absence shows.
 """
 
 from collections.abc import Sequence
@@ -14,16 +19,25 @@ from lbcore.machines.group_update import TICK, GroupUpdate
 from lbcore.machines.work import Work
 from lbcore.ownership.liveness import Rows
 
+BATCH_MAX_MS = 5_000
 
-def watch_brokers(work: Work, updates: Sequence[GroupUpdate]) -> None:
-    """Advance the clocks, judge, and note in the book who is silent."""
+
+def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
+    """Advance the clocks by the batch's arrivals."""
     rows = _rows(updates)
-    if len(rows.partition):
-        ownership = work.config.ownership
-        watched = work.liveness.observe(rows, ownership.clock_step_max_ms)
-        work.liveness = watched.judge(ownership.broker_timeout_ms)
-        ticks = rows.timestamp_ms[rows.broker == TICK]
-        work.tick_ms = max([work.tick_ms, *ticks.tolist()])
+    before_ms = work.liveness.elapsed_ms
+    work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
+    log_ms = work.liveness.elapsed_ms - before_ms
+    batch_ms = work.now_ms - work.times.stepped_ms
+    waited_ms = max(0, min(log_ms, batch_ms, BATCH_MAX_MS))
+    ticks = rows.timestamp_ms[rows.broker == TICK]
+    tick_ms = max([work.times.tick_ms, *ticks.tolist()])
+    work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
+
+
+def judge_brokers(work: Work) -> None:
+    """Judge who is dead, and note in the book who is silent."""
+    work.liveness = work.liveness.judge(work.config.ownership.broker_timeout_ms)
     dead = work.liveness.dead
     for name in sorted(work.brokers):
         entry = work.brokers[name]

@@ -6,7 +6,7 @@ Source: ours.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lbcore.config.tree import Config
@@ -21,13 +21,26 @@ from lbcore.plan.decision import PlanState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BalancerState:
-    """Everything that the balancer remembers of one cluster.
+class Times:
+    """When the balancer did what.
 
-    commands: status of the latest commands by id. shown: what the `brokers` table shows.
-    newcomer_clock_ms: the cluster's clock when a broker was last seen for the first time.
-    behind_ms: how far the newest tick lay behind the batch's time.
+    clock_ms: the waiting clock, see `watching`; stepped_ms: time of the last batch; tick_ms: the
+    newest tick's, Kafka's time. cycle: number of the last cycle, begun at cycle_ms; history_ms: of
+    the last rows of history. newcomer_clock_ms: clock_ms when a broker's start was first seen.
     """
+
+    clock_ms: int = 0
+    stepped_ms: int = 0
+    tick_ms: int = 0
+    cycle: int = 0
+    cycle_ms: int = 0
+    history_ms: int = 0
+    newcomer_clock_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancerState:
+    """Everything that the balancer remembers of one cluster. commands: id → status, the latest."""
 
     ledger: Ledger
     liveness: Liveness
@@ -35,11 +48,7 @@ class BalancerState:
     brokers: Mapping[str, BrokerEntry] = field(default_factory=dict)
     namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
-    cycle: int = 0
-    cycle_ms: int = 0
-    history_ms: int = 0
-    newcomer_clock_ms: int = 0
-    tick_ms: int = 0
+    times: Times = field(default_factory=Times)
 
 
 @dataclass(slots=True)
@@ -55,11 +64,7 @@ class Work:
     brokers: dict[str, BrokerEntry]
     namespaces: dict[str, NamespaceEntry]
     commands: dict[str, str]
-    cycle: int
-    cycle_ms: int
-    history_ms: int
-    newcomer_clock_ms: int
-    tick_ms: int
+    times: Times
     counts: Counter[str] = field(default_factory=Counter)
     transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -79,11 +84,7 @@ class Work:
             brokers=dict(state.brokers),
             namespaces=dict(state.namespaces),
             commands=dict(state.commands),
-            cycle=state.cycle,
-            cycle_ms=state.cycle_ms,
-            history_ms=state.history_ms,
-            newcomer_clock_ms=state.newcomer_clock_ms,
-            tick_ms=state.tick_ms,
+            times=state.times,
         )
 
     def close(self) -> BalancerState:
@@ -95,12 +96,17 @@ class Work:
             brokers=self.brokers,
             namespaces=self.namespaces,
             commands=self.commands,
-            cycle=self.cycle,
-            cycle_ms=self.cycle_ms,
-            history_ms=self.history_ms,
-            newcomer_clock_ms=self.newcomer_clock_ms,
-            tick_ms=self.tick_ms,
+            times=replace(self.times, stepped_ms=self.now_ms),
         )
+
+    def note(self, **times: int) -> None:
+        """Keep when something was done; see `Times`."""
+        self.times = replace(self.times, **times)
+
+    @property
+    def clock_ms(self) -> int:
+        """The waiting clock."""
+        return self.times.clock_ms
 
     @property
     def cluster(self) -> str:
@@ -117,7 +123,7 @@ class Work:
         """Make a transition's records the present ones."""
         self.ledger.add(change.after.bundle for change in transition.changes)
         for change in transition.changes:
-            self.ledger.put(change.after, self.liveness.elapsed_ms)
+            self.ledger.put(change.after, self.clock_ms)
             self.transitions.append((change.before, change.after))
             self.counts[f"transition:{change.after.cause.value}"] += 1
 
@@ -141,7 +147,7 @@ class Work:
             {
                 **row,
                 "decision_id": decision_id,
-                "cycle": self.cycle,
+                "cycle": self.times.cycle,
                 "kind": kind,
                 "reason": reason,
                 "inputs": to_json(inputs),
