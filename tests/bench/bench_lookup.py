@@ -142,8 +142,11 @@ def measure_http(root: Path, writer: TablesWriter, rows: list[Row], arguments: A
         process = psutil.Process(service.process.pid)
         found["memory after the load (MB)"] = round(process.memory_info().rss / 1e6)
         _load(service.port, paths, 2)
+        before_s = sum(process.cpu_times()[:2])
         quiet = _load(service.port, paths, arguments.seconds)
         found |= _http_figures("quiet tables", quiet)
+        cpu_s = sum(process.cpu_times()[:2]) - before_s
+        found["HTTP, CPU of the service a request (us)"] = round(cpu_s * 1e6 / quiet["requests"], 1)
         changer = threading.Thread(target=_change, args=(writer, rows, arguments.seconds + 1))
         changer.start()
         changing = _load(service.port, paths, arguments.seconds)

@@ -1,0 +1,129 @@
+"""The lookup application called directly: any path is answered, and waiting is bounded."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.adapters.delta_follower import DeltaFollower, View, boot_ms
+from jobs.adapters.lookup_http import LookupApp
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
+from lbcore.ownership.records import State
+from lbcore.route.addresses import BrokerAddress
+from lbcore.route.bundles import BundleRoute
+from lbcore.route.snapshot import Snapshot
+
+LONG_WAIT_MS = 3_600_000
+
+
+def snapshot() -> Snapshot:
+    """t/owned has an owner, t/free none."""
+    routes = [
+        BundleRoute(
+            bundle=format_bundle(name, FULL_LOWER, FULL_UPPER),
+            namespace=name,
+            lower=FULL_LOWER,
+            upper=FULL_UPPER,
+            state=state,
+            version_id=1,
+            destination=broker,
+        )
+        for name, state, broker in (("t/owned", State.OWNED, "b1"), ("t/free", State.FREE, ""))
+    ]
+    return (
+        Snapshot(cluster="c")
+        .with_namespaces({"t/owned": HashFunction.CRC32, "t/free": HashFunction.MURMUR3_32})
+        .with_routes(routes)
+        .with_brokers([BrokerAddress(broker="b1", web_service_url="http://b1:8080")])
+    )
+
+
+def application(**options: Any) -> LookupApp:
+    """An application over a snapshot that nobody follows."""
+    follower = DeltaFollower(Path("nowhere"), "c")
+    follower.view = View(snapshot=snapshot(), confirmed_ms=boot_ms(), writer=None)
+    return LookupApp(follower, **options)
+
+
+def ask(app: LookupApp, path: bytes, method: str = "GET", query: bytes = b"") -> tuple[int, bytes]:
+    """Status and body of one request."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    scope = {
+        "type": "http",
+        "raw_path": path,
+        "method": method,
+        "query_string": query,
+        "headers": [(b"x-other", b"\xff")],
+    }
+    asyncio.run(app(scope, receive, send))
+    length = dict(sent[0]["headers"])[b"content-length"]
+    assert length == str(len(sent[1]["body"])).encode()
+    return sent[0]["status"], sent[1]["body"]
+
+
+segments = st.one_of(
+    st.sampled_from([b"persistent", b"non-persistent", b"t", b"owned", b"free", b"x", b"bundle"]),
+    st.binary(max_size=8),
+)
+prefixes = st.sampled_from([b"/lookup/v2/topic/", b"/lookup/v2/destination/", b"/", b""])
+
+
+@given(prefixes, st.lists(segments, max_size=8), st.sampled_from(["GET", "POST"]), st.binary())
+def test_any_path_gets_a_listed_status_and_a_reason(
+    prefix: bytes, parts: list[bytes], method: str, query: bytes
+) -> None:
+    app = application(wait_ms=0)
+    status, body = ask(app, prefix + b"/".join(parts), method, query)
+    assert status in {200, 404, 405, 412, 503}
+    if status != 200:
+        assert json.loads(body)["reason"]
+
+
+def test_lookup_beyond_the_number_that_may_wait_is_answered_at_once() -> None:
+    app = application(wait_ms=LONG_WAIT_MS, waiting_max=0)
+    assert ask(app, b"/lookup/v2/topic/persistent/t/free/x")[0] == 503
+
+
+def test_lookup_of_an_owned_bundle_never_waits_for_anything() -> None:
+    app = application(wait_ms=LONG_WAIT_MS)
+    assert ask(app, b"/lookup/v2/topic/persistent/t/owned/x")[0] == 200
+    assert ask(app, b"/lookup/v2/topic/persistent/t/free/x/bundle")[0] == 200
+
+
+def test_other_paths_go_to_the_other_application() -> None:
+    asked: list[bytes] = []
+
+    async def others(scope: Any, _receive: Any, send: Any) -> None:
+        asked.append(scope["raw_path"])
+        head = {"type": "http.response.start", "status": 204}
+        await send({**head, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    app = application(others=others)
+    assert ask(app, b"/admin/v2/clusters", "PUT") == (204, b"")
+    assert ask(app, b"/health")[0] == 200
+    assert asked == [b"/admin/v2/clusters"]
+
+
+def test_what_is_no_request_is_closed() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {}
+
+    asyncio.run(application()({"type": "websocket"}, receive, send))
+    assert sent == [{"type": "websocket.close", "code": 1000}]
