@@ -16,8 +16,10 @@ from lbcore.config.strategies import PLACEMENT, short_name
 from lbcore.plan.decision import PlanConfig
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.verdict import Verdict as FilterVerdict
 from lbcore.plan.phases.children import Family, placed_children, with_children
 from lbcore.plan.phases.eligible import LABELS, pins
+from lbcore.plan.phases.limit import TAKEN, limit_verdicts, show_limits
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import (
     Placement,
@@ -56,22 +58,66 @@ def assign(draft: Draft) -> Draft:
 
 
 def _place_shed(draft: Draft) -> Draft:
-    """Shed bundles get a destination that is not their source, or stay."""
-    moves = draft.sheddings
-    is_decided = draft.strategy == TRANSFER and draft.config.transfer.is_destination_planned
-    if not len(moves.bundle) or is_decided:
+    """Shed bundles get a destination that is not their source, or stay.
+
+    Only those are asked for that the limits leave room for, and whose destination isn't settled.
+    """
+    if not len(draft.sheddings.bundle) or _is_settled(draft):
         return draft
-    wanted = Wanted(
-        rows=moves.bundle,
-        excluded=moves.source,
-        planned=moves.destination,
-        is_unload=np.ones(len(moves.bundle), dtype=np.bool_),
-        keeps_plan=draft.strategy == AVG and draft.config.shedding.keep_destination,
-    )
-    draft, found = _placed(draft, wanted)
-    kept = replace(moves, destination=found).at(np.flatnonzero(found >= 0))
+    draft = _within_limits(draft)
+    moves = draft.sheddings
+    keeps_plan = draft.strategy == AVG and draft.config.shedding.keep_destination
+    is_open = ~_may_keep(draft, moves) if keeps_plan else np.ones(len(moves.bundle), dtype=np.bool_)
+    open_rows = np.flatnonzero(is_open)
+    destination = moves.destination.copy()
+    if len(open_rows):
+        asked = moves.at(open_rows)
+        wanted = Wanted(
+            rows=asked.bundle,
+            excluded=asked.source,
+            planned=asked.destination,
+            is_unload=np.ones(len(open_rows), dtype=np.bool_),
+            keeps_plan=keeps_plan,
+        )
+        draft, destination[open_rows] = _placed(draft, wanted)
+    kept = replace(moves, destination=destination).at(np.flatnonzero(destination >= 0))
     draft = replace(draft, sheddings=kept)
     return draft if len(kept.bundle) else draft.skip("shed", "NoDestination")
+
+
+def _is_settled(draft: Draft) -> bool:
+    """The transfer shedder has asked the filters about its destinations itself."""
+    return draft.strategy == TRANSFER and draft.config.transfer.is_destination_planned
+
+
+def _within_limits(draft: Draft) -> Draft:
+    """The draft without the moves that the limits stop whatever their destination."""
+    moves = draft.sheddings
+    open_ended = replace(moves, destination=np.full(len(moves.bundle), NOBODY, dtype=np.int64))
+    verdicts = limit_verdicts(draft, open_ended)
+    is_stopped = verdicts != TAKEN
+    if not is_stopped.any():
+        return draft
+    stopped = np.flatnonzero(is_stopped)
+    draft = show_limits(draft, open_ended.at(stopped), verdicts[stopped])
+    return replace(draft, sheddings=moves.at(np.flatnonzero(~is_stopped)))
+
+
+def _may_keep(draft: Draft, moves: Moves) -> Bools:
+    """Which planned destinations no filter could take away, so that nothing needs to be asked.
+
+    Policies and closed brokers stand in the index; the filters that count (topics, anti-affinity)
+    or compare brokers (class, version) must have nothing to say.
+    """
+    index, filters, snapshot = draft.candidates, draft.config.filters, draft.snapshot
+    brokers, bundles = snapshot.brokers, snapshot.bundles
+    if filters.load_manager_class or filters.prefer_later_versions:
+        return np.zeros(len(moves.bundle), dtype=np.bool_)
+    topics = int(brokers.topic_count.max(initial=0)) + int(bundles.topics[moves.bundle].sum())
+    is_open = index.verdicts[index.row[moves.bundle], moves.destination] == FilterVerdict.OK
+    is_free = (index.group[bundles.namespace[moves.bundle]] < 0) & (pins(draft)[moves.bundle] < 0)
+    may: Bools = is_open & is_free & (moves.destination >= 0)
+    return may & (topics < filters.max_topics_per_broker)
 
 
 def _place_forced(draft: Draft) -> Draft:

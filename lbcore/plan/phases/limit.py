@@ -2,7 +2,8 @@
 
 Decides which moves of the shed phase wait for another cycle: caps on a cycle, on a broker (as
 source or destination), on a namespace, and on what is in flight. Bundles without an owner are
-never held back. Source: ours (Pulsar's own caps are part of its strategies).
+never held back; drains have a bound of their own. Source: ours (Pulsar's own caps are part of its
+strategies).
 """
 
 from collections import Counter
@@ -11,40 +12,54 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lbcore.config.shedding import SheddingConfig
-from lbcore.plan.draft import Draft
+from lbcore.plan.draft import NOBODY, Draft, Moves
+from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, Columns, Verdict
 
 PHASE = "limit"
+NO_CAP = -1
+TAKEN = CODE[Verdict.TAKEN]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Room:
-    """What is still allowed while the moves are gone through in order."""
+    """What is still allowed while the moves are gone through in order; an endless cap is inf."""
 
-    config: SheddingConfig
-    in_flight: int
-    taken: int = 0
+    cycle: float
+    broker: float
+    namespace: float
+    is_flight_full_first: bool
     brokers: Counter[int] = field(default_factory=Counter)
     namespaces: Counter[int] = field(default_factory=Counter)
 
-    def verdict(self, source: int, destination: int, namespace: int) -> Verdict:
+    @staticmethod
+    def of(config: SheddingConfig, in_flight: int) -> "_Room":
+        """The room at the start of a cycle. in_flight: moves that are under way."""
+        flight = _cap(config.max_moves_in_flight) - in_flight
+        cycle = _cap(config.max_moves_per_cycle)
+        return _Room(
+            cycle=min(cycle, flight),
+            broker=_cap(config.max_moves_per_broker),
+            namespace=_cap(config.max_moves_per_namespace),
+            is_flight_full_first=flight < cycle,
+        )
+
+    def verdict(self, source: int, destination: int, namespace: int) -> int:
         """Take the move if there is room for it; otherwise say what is full."""
-        config = self.config
-        if _is_full(self.taken, config.max_moves_per_cycle):
-            return Verdict.CYCLE_LIMIT
-        if _is_full(self.in_flight + self.taken, config.max_moves_in_flight):
-            return Verdict.IN_FLIGHT_LIMIT
-        if any(
-            _is_full(self.brokers[broker], config.max_moves_per_broker)
-            for broker in (source, destination)
-        ):
-            return Verdict.BROKER_LIMIT
-        if _is_full(self.namespaces[namespace], config.max_moves_per_namespace):
-            return Verdict.NAMESPACE_LIMIT
-        self.taken += 1
-        self.brokers.update((source, destination))
-        self.namespaces[namespace] += 1
-        return Verdict.TAKEN
+        if self.cycle <= 0:
+            is_flight = self.is_flight_full_first
+            return CODE[Verdict.IN_FLIGHT_LIMIT if is_flight else Verdict.CYCLE_LIMIT]
+        brokers, namespaces = self.brokers, self.namespaces
+        if brokers[source] >= self.broker or brokers[destination] >= self.broker:
+            return CODE[Verdict.BROKER_LIMIT]
+        if namespaces[namespace] >= self.namespace:
+            return CODE[Verdict.NAMESPACE_LIMIT]
+        self.cycle -= 1
+        brokers[source] += 1
+        if destination != NOBODY:
+            brokers[destination] += 1
+        namespaces[namespace] += 1
+        return TAKEN
 
 
 def limit(draft: Draft) -> Draft:
@@ -52,26 +67,35 @@ def limit(draft: Draft) -> Draft:
     moves = draft.sheddings
     if not len(moves.bundle):
         return draft
-    room = _Room(config=draft.config.shedding, in_flight=len(draft.state.moves))
+    verdicts = limit_verdicts(draft, moves)
+    kept = moves.at(np.flatnonzero(verdicts == TAKEN))
+    draft = show_limits(replace(draft, sheddings=kept), moves, verdicts)
+    return draft if len(kept.bundle) else draft.skip("shed", "Limit")
+
+
+def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
+    """Each move's verdict, int64[k], index into VERDICTS; a destination of -1 has no cap."""
+    room = _Room.of(draft.config.shedding, len(draft.state.moves) + len(draft.forced.bundle))
     namespace = draft.snapshot.bundles.namespace[moves.bundle]
     columns = (moves.source.tolist(), moves.destination.tolist(), namespace.tolist())
-    verdict = np.array(
-        [CODE[room.verdict(*move)] for move in zip(*columns, strict=True)], dtype=np.int64
-    )
-    kept = moves.at(np.flatnonzero(verdict == CODE[Verdict.TAKEN]))
-    draft = replace(draft, sheddings=kept).show(
+    found = [room.verdict(*move) for move in zip(*columns, strict=True)]
+    return np.array(found, dtype=np.int64)
+
+
+def show_limits(draft: Draft, moves: Moves, verdicts: Ints) -> Draft:
+    """The draft's trace with what the limits said of the moves."""
+    return draft.show(
         Columns(
             phase=PHASE,
             subjects=draft.snapshot.bundles.names,
             verdicts=[found.value for found in VERDICTS],
             subject=moves.bundle,
             broker=moves.destination,
-            verdict=verdict,
-            number=np.arange(len(verdict), dtype=np.float64),
+            verdict=verdicts,
+            number=np.arange(len(verdicts), dtype=np.float64),
         )
     )
-    return draft if len(kept.bundle) else draft.skip("shed", "Limit")
 
 
-def _is_full(count: int, cap: int) -> bool:
-    return 0 <= cap <= count
+def _cap(configured: int) -> float:
+    return float("inf") if configured == NO_CAP else configured
