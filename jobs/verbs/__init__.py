@@ -30,6 +30,9 @@ VERBS = {
     "run-local": Verb(
         module="jobs.run_local", summary="run everything on this machine and watch it"
     ),
+    "strategies": Verb(
+        module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
+    ),
     "topics": Verb(module="jobs.verbs.topics", summary="make or check the topics of the wire"),
     "version": Verb(
         module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"

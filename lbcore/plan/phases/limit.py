@@ -44,11 +44,13 @@ class _Room:
             is_flight_full_first=flight < cycle,
         )
 
+    def when_full(self) -> int:
+        """The verdict of every move once the cycle has no room left."""
+        is_flight = self.is_flight_full_first
+        return CODE[Verdict.IN_FLIGHT_LIMIT if is_flight else Verdict.CYCLE_LIMIT]
+
     def verdict(self, source: int, destination: int, namespace: int) -> int:
         """Take the move if there is room for it; otherwise say what is full."""
-        if self.cycle <= 0:
-            is_flight = self.is_flight_full_first
-            return CODE[Verdict.IN_FLIGHT_LIMIT if is_flight else Verdict.CYCLE_LIMIT]
         brokers, namespaces = self.brokers, self.namespaces
         if brokers[source] >= self.broker or brokers[destination] >= self.broker:
             return CODE[Verdict.BROKER_LIMIT]
@@ -78,8 +80,12 @@ def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
     room = _Room.of(draft.config.shedding, len(draft.state.moves) + len(draft.forced.bundle))
     namespace = draft.snapshot.bundles.namespace[moves.bundle]
     columns = (moves.source.tolist(), moves.destination.tolist(), namespace.tolist())
-    found = [room.verdict(*move) for move in zip(*columns, strict=True)]
-    return np.array(found, dtype=np.int64)
+    found = np.full(len(namespace), room.when_full(), dtype=np.int64)
+    for at, move in enumerate(zip(*columns, strict=True)):
+        if room.cycle <= 0:
+            break
+        found[at] = room.verdict(*move)
+    return found
 
 
 def show_limits(draft: Draft, moves: Moves, verdicts: Ints) -> Draft:

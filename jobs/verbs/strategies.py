@@ -1,0 +1,105 @@
+"""List the strategies: each one's rule, when to use it, and its settings with their defaults."""
+
+import argparse
+import textwrap
+from typing import Any
+
+from jobs.console import Exit, MisuseError, answer
+from lbcore.config.catalogue import Entry
+from lbcore.plan.registry import PLACE, SHED, STRATEGIES, Strategy
+from lbcore.plan.split.registry import ALGORITHM_SUMMARIES, RULES
+
+SPLIT = "split"
+WIDTH = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One kind, or one name of ours or Pulsar's; without either all of them."""
+    parser.add_argument("--kind", choices=(SHED, PLACE, SPLIT), help="only these")
+    parser.add_argument("name", nargs="?", help="e.g. avg, or AvgShedder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the list."""
+    found = [one for one in STRATEGIES if _is_asked_for(one, args)]
+    rules = _split_rules() if _has_splits(args) else []
+    if not (found or rules):
+        known = ", ".join(sorted({one.name for one in STRATEGIES}))
+        raise MisuseError(
+            f"there is no strategy {args.name!r}",
+            why="it is neither a short name nor the name of a Pulsar class",
+            next_step=f"take one of {known}",
+        )
+    value = [*(_to_row(one) for one in found), *rules]
+    text = "\n\n".join([*(_to_text(one) for one in found), *(_rule_text(one) for one in rules)])
+    answer(args, value, text)
+    return Exit.DONE
+
+
+def _is_asked_for(one: Strategy, args: argparse.Namespace) -> bool:
+    if args.kind not in (None, one.kind):
+        return False
+    name = (args.name or "").rpartition(".")[2]
+    return not name or name in (one.name, one.pulsar_class)
+
+
+def _has_splits(args: argparse.Namespace) -> bool:
+    return args.name is None and args.kind in (None, SPLIT)
+
+
+def _split_rules() -> list[dict[str, Any]]:
+    rules = [
+        {
+            "kind": SPLIT,
+            "name": rule.name,
+            "pulsar_class": rule.pulsar_class,
+            "rule": rule.summary,
+        }
+        for rule in RULES
+    ]
+    algorithms = [
+        {
+            "kind": "split algorithm",
+            "name": algorithm.value,
+            "pulsar_class": algorithm.value,
+            "rule": summary,
+        }
+        for algorithm, summary in ALGORITHM_SUMMARIES.items()
+    ]
+    return [*rules, *algorithms]
+
+
+def _to_row(one: Strategy) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "pulsar_class": one.pulsar_class,
+        "rule": one.rule,
+        "use_when": one.use_when,
+        "settings": [
+            {"key": entry.key, "default": entry.default, "pulsar": list(entry.about.pulsar)}
+            for entry in one.entries()
+        ],
+    }
+
+
+def _to_text(one: Strategy) -> str:
+    lines = [f"{one.kind}  {one.name}  ({one.pulsar_class})"]
+    lines += _wrapped(one.rule)
+    lines += _wrapped(f"When: {one.use_when}")
+    lines += [f"    {_setting(entry)}" for entry in one.entries()]
+    return "\n".join(lines)
+
+
+def _setting(entry: Entry) -> str:
+    pulsar = f"  ({entry.about.pulsar[0]})" if entry.about.pulsar else ""
+    return f"{entry.key} = {entry.default}{pulsar}"
+
+
+def _rule_text(rule: dict[str, Any]) -> str:
+    names = f"{rule['name']}  ({rule['pulsar_class']})" if rule["pulsar_class"] else rule["name"]
+    return "\n".join([f"{rule['kind']}  {names}", *_wrapped(rule["rule"])])
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
