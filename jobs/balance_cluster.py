@@ -117,7 +117,7 @@ def _run(args: argparse.Namespace, config: Config, passed: Callable[[str], None]
         ticker = _ticker(config, address)
         cleanup.callback(ticker.stop)
         ticker.start()
-        return _wait(query, stop)
+        return _wait(query, stop, log)
 
 
 def _session(args: argparse.Namespace) -> SparkSession:
@@ -153,14 +153,33 @@ def _named_once(sink: BatchSink, resumption: Resumption) -> Callable[[Any, int],
     return write
 
 
-def _wait(query: Any, stop: threading.Event) -> int:
+def _wait(query: Any, stop: threading.Event, log: Callable[[Mapping[str, Any]], None]) -> int:
+    last = -1
     while not stop.wait(_POLL_S):
         if not query.isActive:
             error = query.exception()
             note(_explain(str(error)))
             return Exit.FAILED
+        progress = query.lastProgress
+        if progress is not None and progress.batchId > last:
+            last = progress.batchId
+            log(_progress_line(progress))
     query.stop()
     return Exit.DONE
+
+
+def _progress_line(progress: Any) -> dict[str, Any]:
+    """What Spark says of a batch: where its time went, in ms."""
+    return {
+        "event": "progress",
+        "spark_batch": progress.batchId,
+        "messages": progress.numInputRows,
+        "spark_ms": dict(progress.durationMs),
+        "operators": [
+            {"updates_ms": state.allUpdatesTimeMs, "commit_ms": state.commitTimeMs}
+            for state in progress.stateOperators
+        ],
+    }
 
 
 def _explain(error: str) -> str:

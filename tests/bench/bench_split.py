@@ -5,6 +5,7 @@ of 100, and a growth curve from 1,000 to 500,000 bundles. What differs is how ma
 a limit, and how much is known of their topics.
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,7 +138,10 @@ def report(rows: list[Measured]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measures, prints a table and then one line of JSON."""
+    """Measures, prints a table and then one line of JSON; --output writes that to a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, help="file for the figures as JSON")
+    args = parser.parse_args()
     rows = measure_all()
     line = "{:<36}{:>9}{:>10}{:>10}{:>10}{:>11}{:>10}\n"
     write = sys.stdout.write
@@ -146,7 +151,10 @@ def main() -> None:
     for row in rows:
         times = (row.median_ms, row.fastest_ms, row.slowest_ms)
         write(line.format(row.name, row.bundles, *times, row.overloaded, row.decisions))
-    write(json.dumps(report(rows)) + "\n")
+    figures = json.dumps(report(rows))
+    write(figures + "\n")
+    if args.output:
+        args.output.write_text(figures)
 
 
 if __name__ == "__main__":

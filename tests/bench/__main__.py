@@ -1,0 +1,39 @@
+"""`make bench`: every measurement of this machine, one after the other, each with its JSON.
+
+Usage: python -m tests.bench [NAME ...] [--output-dir var/bench]
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def main() -> int:
+    """Run the named benches, or all; 1 when one of them failed."""
+    names = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
+    parser.add_argument("--output-dir", type=Path, default=ROOT / "var" / "bench")
+    args = parser.parse_args()
+    unknown = sorted(set(args.names) - set(names))
+    if unknown:
+        parser.error(f"there is no bench {', '.join(unknown)}; there are {', '.join(names)}")
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for name in args.names or names:
+        print(f"== {name}", flush=True)  # noqa: T201 (this is what it is for)
+        output = args.output_dir / f"{name}.json"
+        command = [sys.executable, "-m", f"tests.bench.bench_{name}", "--output", str(output)]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}")  # noqa: T201
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
