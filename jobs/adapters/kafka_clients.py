@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from time import monotonic, sleep
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -18,6 +19,10 @@ from jobs.console import CommandError
 from lbcore.wire.messages import Topic
 
 logging.getLogger("kafka").setLevel(logging.ERROR)  # a broker that is away is retried, not news
+
+
+_NEW_TOPIC_S = 5.0  # a topic that was made just now is not known everywhere at once
+_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +215,10 @@ class Tail:
 
     def _assign(self) -> tuple[TopicPartition, ...]:
         found = self._consumer.partitions_for_topic(self._topic)
+        deadline_s = monotonic() + _NEW_TOPIC_S
+        while not found and monotonic() < deadline_s:
+            sleep(_AGAIN_S)
+            found = self._consumer.partitions_for_topic(self._topic)
         if not found:
             self._consumer.close()
             raise CommandError(

@@ -3,101 +3,46 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 import pytest
-from kafka import KafkaProducer
 
 from jobs.adapters.fleet_control import FleetClient
-from jobs.adapters.kafka_clients import KafkaAddress, Tail
+from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.console import CommandError
 from jobs.fleet.event_log import read_events, read_opened
-from lbcore.config.wire import Wire
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_UPPER, format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.wire_record import format_record
 from lbcore.sim.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
-from lbcore.wire.messages import (
-    Ack,
-    AckOutcome,
-    Acks,
-    BrokerLoad,
-    BundleLoad,
-    Heartbeat,
-    Message,
-    Rejected,
-    Topic,
-    TopicLoad,
-)
-from lbcore.wire.parse import parse
-from lbcore.wire.rules import Rules
+from lbcore.wire.messages import Ack, AckOutcome, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
+from tests.agent_talk import AgentTalk, assigning, owned, releasing, until
 from tests.kafka_cluster import running_kafka
 
 NS = "public/default"
 QUARTERS = [format_bundle(NS, low << 30, min((low + 1) << 30, FULL_UPPER)) for low in range(4)]
-RULES = Rules(clusters=frozenset({"c"}), limits=Wire())
-REPORTS = (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD, Topic.TOPIC_LOAD, Topic.ACKS)
-TIMEOUT_S = 60.0
 
 
-class Cluster:
-    """Kafka and a fleet of six on it; what the fleet says, parsed; and a pen for records."""
+class Cluster(AgentTalk):
+    """Kafka and a fleet of six on it."""
 
     def __init__(self, address: KafkaAddress, client: FleetClient, state_dir: Path) -> None:
-        self.address = address
+        super().__init__(address)
         self.client = client
         self.state_dir = state_dir
-        self._tails = {topic: Tail(address, topic, f"test-{topic.value}") for topic in REPORTS}
-        self._said: list[Message] = []
-        self._producer = KafkaProducer(
-            bootstrap_servers=address.bootstrap, transactional_id="test-balancer"
-        )
-        self._producer.init_transactions()
-        self._topic = address.topic_name(Topic.OWNERSHIP)
-
-    def write(self, *records: OwnershipRecord) -> None:
-        """Records in one transaction, as the job writes them."""
-        self._producer.begin_transaction()
-        for record in records:
-            key, value = format_record(record)
-            self._producer.send(self._topic, value, key)
-        self._producer.flush()
-        self._producer.commit_transaction()
-
-    def said(self, broker: str) -> list[Any]:
-        """All that the broker has said up to now, of every topic."""
-        for topic, tail in self._tails.items():
-            for message in tail.poll(50):
-                parsed = parse(topic, message.key.encode(), message.value, RULES)
-                assert not isinstance(parsed, Rejected), parsed
-                self._said.append(parsed)
-        return [message for message in self._said if message.envelope.broker == broker]
-
-    def acks(self, broker: str) -> set[Ack]:
-        """The different things that it has acknowledged."""
-        return {
-            ack
-            for message in self.said(broker)
-            if isinstance(message, Acks)
-            for ack in message.acks
-        }
 
     def row(self, broker: str) -> dict[str, Any]:
         """What the control server says of the broker, its bundles included."""
         rows = self.client.brokers(with_bundles=True)["brokers"]
         return next(row for row in rows if row["broker"] == broker)
 
-    def close(self) -> None:
-        """Disconnect."""
-        self._producer.close()
-        for tail in self._tails.values():
-            tail.close()
+    def assigning(self, bundle: str, broker: str, version: int = 1) -> OwnershipRecord:
+        """The bundle shall be the broker's, as it lives now."""
+        return assigning(bundle, broker, self.row(broker)["incarnation"], version)
 
 
 def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
@@ -107,13 +52,6 @@ def command(address: KafkaAddress, state_dir: Path, *more: str) -> list[str]:
     words += ["--namespace", f"{NS}:crc32:4", "--load", "zipf", "--capacity", "broker-6=2.0"]
     words += ["--heartbeat-interval-ms", "300", "--report-interval-ms", "1000"]
     return [*words, "--callback-ms", "20-60", *more]
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = monotonic() + TIMEOUT_S
-    while not is_so():
-        assert monotonic() < deadline
-        sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -131,36 +69,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         assert process.wait(30) == 0
 
 
-def assigning(cluster: Cluster, bundle: str, broker: str, version: int = 1) -> OwnershipRecord:
-    return OwnershipRecord(
-        cluster="c",
-        bundle=bundle,
-        state=State.ASSIGNING,
-        version_id=version,
-        destination=broker,
-        destination_incarnation=cluster.row(broker)["incarnation"],
-    )
-
-
-def owned(record: OwnershipRecord) -> OwnershipRecord:
-    return replace(record, state=State.OWNED, version_id=record.version_id + 1)
-
-
-def releasing(record: OwnershipRecord, destination: str = "") -> OwnershipRecord:
-    return replace(
-        record,
-        state=State.RELEASING,
-        version_id=record.version_id + 1,
-        source=record.destination,
-        source_incarnation=record.destination_incarnation,
-        destination=destination,
-        destination_incarnation="",
-    )
-
-
 def opened(cluster: Cluster, bundle: str, broker: str, version: int = 1) -> OwnershipRecord:
     """Have the bundle opened there, acknowledged, and Owned."""
-    record = assigning(cluster, bundle, broker, version)
+    record = cluster.assigning(bundle, broker, version)
     cluster.write(record)
     until(lambda: cluster.row(broker)["bundles"].get(bundle) == version)
     ack = Ack(bundle=bundle, version_id=version, outcome=AckOutcome.OPENED)
@@ -171,11 +82,12 @@ def opened(cluster: Cluster, bundle: str, broker: str, version: int = 1) -> Owne
 
 def silent(cluster: Cluster, broker: str) -> int:
     """Wait until the broker says nothing while another says ten things; how much it has said."""
-    while True:
+    for _ in range(20):
         before, others = len(cluster.said(broker)), len(cluster.said("broker-1"))
         until(lambda others=others: len(cluster.said("broker-1")) > others + 10)
         if len(cluster.said(broker)) == before:
             return before
+    raise AssertionError(f"{broker} goes on talking")
 
 
 def test_fleet_registers_each_broker_with_heartbeats_and_load(cluster: Cluster) -> None:
@@ -246,9 +158,9 @@ def test_fleet_splits_as_a_record_says(cluster: Cluster) -> None:
 
 
 def test_fleet_ignores_records_for_another_incarnation(cluster: Cluster) -> None:
-    stale = replace(assigning(cluster, QUARTERS[3], "broker-5"), destination_incarnation="older")
+    stale = replace(cluster.assigning(QUARTERS[3], "broker-5"), destination_incarnation="older")
     cluster.write(stale)
-    fresh = assigning(cluster, QUARTERS[3], "broker-5", version=2)
+    fresh = cluster.assigning(QUARTERS[3], "broker-5", version=2)
     cluster.write(fresh)
     until(lambda: cluster.row("broker-5")["bundles"] == {QUARTERS[3]: 2})
     assert {ack.version_id for ack in cluster.acks("broker-5")} <= {2}
@@ -278,7 +190,7 @@ def test_paused_broker_says_nothing_and_goes_on_as_itself(cluster: Cluster) -> N
     cluster.client.act("pause", "broker-4")
     count = silent(cluster, "broker-4")
     bundle = f"{NS}/0x00000010_0x00000020"
-    cluster.write(assigning(cluster, bundle, "broker-4"))
+    cluster.write(cluster.assigning(bundle, "broker-4"))
     assert silent(cluster, "broker-4") == count
     cluster.client.act("resume", "broker-4")
     until(lambda: cluster.row("broker-4")["bundles"] == {bundle: 1})

@@ -1,0 +1,250 @@
+"""The agent as a library: what a sharded service in Python runs beside itself to be balanced.
+
+Decides nothing; it is the shell of `lbcore.machines.agent`: it reads the ownership topic, runs the
+service's callbacks, sends reports and acknowledgements. `docs/agent.md` shows a whole service.
+Other languages implement the same Machine over the same topics. Source: ours.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from kafka.errors import KafkaError
+
+from jobs.adapters.clocks import ForwardClock
+from jobs.adapters.kafka_clients import KafkaAddress, Received, Sender, Tail
+from jobs.adapters.ownership_feed import OwnershipFeed
+from lbcore.config.ownership import AgentConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.machines.agent import Agent as Machine
+from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
+from lbcore.machines.agent_state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
+from lbcore.ownership.holding import Call, Callback, CallDone
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import Topic
+
+logger = logging.getLogger(__name__)
+
+_POLL_MS = 200
+_IDLE_WAIT_S = 0.5
+_LAST_WORDS_MS = 5_000
+
+
+def _no_topics() -> Sequence[TopicsRead]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callbacks:
+    """What the service does when its agent asks. A callback fails by raising anything.
+
+    open(bundle, token): serve the range as one bundle, whatever of it was open before; token is the
+    fencing token: it grows with each owner, so a store can refuse an older one. close(bundle,
+    token): serve nothing of the range. split(bundle, children, token): serve the range as these
+    bundles. Each may be called again for what is done already. They run in threads, one at a time
+    for a bundle, `Options.threads` at once. load(): what the service carries now; topics(): of the
+    bundles whose topics have changed, the topics. Both must be quick.
+    """
+
+    load: Callable[[], LoadRead]
+    open: Callable[[str, int], None]
+    close: Callable[[str, int], None]
+    split: Callable[[str, Sequence[str], int], None]
+    topics: Callable[[], Sequence[TopicsRead]] = _no_topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How the agent behaves; the same settings as the job's sections `agent` and `signals`."""
+
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    signals: SignalsConfig = field(default_factory=SignalsConfig)
+    threads: int = 8
+
+
+class Agent:
+    """One start of one broker. `start` it, then `stop` it in order, or just end the process.
+
+    The identity's incarnation must be new with each start. Uses a thread for itself, one that
+    reads ownership, and the callbacks' threads.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        address: KafkaAddress,
+        callbacks: Callbacks,
+        options: Options | None = None,
+    ) -> None:
+        """Connects to Kafka; raises CommandError when it or the topic ownership isn't there."""
+        chosen = options or Options()
+        self._machine = Machine(identity, chosen.agent, chosen.signals)
+        self._callbacks = callbacks
+        self._broker = identity.broker
+        self._clock = ForwardClock()
+        self._state: AgentState | None = None
+        self._wake_at_ms: int | None = None
+        self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._feed = OwnershipFeed(identity.cluster)
+        client_id = f"agent-{identity.cluster}-{identity.broker}"
+        self._tail = Tail(address, Topic.OWNERSHIP, client_id)
+        self._sender = Sender(address, client_id)
+        self._workers = ThreadPoolExecutor(chosen.threads, thread_name_prefix="callback")
+        self._reader_of_load = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._is_reading_load = threading.Semaphore(1)
+        self._is_ending = threading.Event()
+        self._is_stopped = threading.Event()
+        self._failure: BaseException | None = None
+        self._tokens: dict[str, int] = {}
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), daemon=True, name=name)
+            for name, work in (("agent", self._work), ("ownership", self._follow))
+        ]
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Bundle → fencing token of what is open here; a new dict with each change."""
+        return self._tokens
+
+    def start(self) -> None:
+        """Report, follow records, open what is assigned."""
+        for thread in self._threads:
+            thread.start()
+
+    def ask_to_stop(self) -> None:
+        """Begin to stop: ask for the bundles to be moved away. Safe in a signal handler."""
+        self._inbox.put(Stop())
+
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Wait for the end that `ask_to_stop` began; False = not yet.
+
+        Raises what ended the agent, if it did not end in order.
+        """
+        ended = self._is_stopped.wait(None if timeout_ms is None else timeout_ms / 1000.0)
+        if self._failure is not None:
+            raise self._failure
+        return ended
+
+    def stop(self, timeout_ms: int | None = None) -> bool:
+        """Stop in order, then disconnect; False = the time was over before all was handed on.
+
+        Without a timeout_ms it takes at most the settings' shutdown_timeout_ms + stop_grace_ms.
+        """
+        self.ask_to_stop()
+        try:
+            return self.wait(timeout_ms)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Disconnect at once. What is open stays open until the service's process ends."""
+        self._is_ending.set()
+        self._inbox.put(None)
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(_LAST_WORDS_MS / 1000.0)
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._reader_of_load.shutdown(wait=False, cancel_futures=True)
+        self._sender.flush(_LAST_WORDS_MS)
+        self._sender.close(_LAST_WORDS_MS)
+        self._tail.close()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            logger.exception("the agent of %s has ended", self._broker)
+            self._failure = error
+            self._is_ending.set()
+            self._inbox.put(None)
+            self._is_stopped.set()
+
+    def _follow(self) -> None:
+        while not self._is_ending.is_set():
+            try:
+                messages = self._tail.poll(_POLL_MS)
+            except KafkaError as error:
+                logger.warning("ownership can't be read now: %s", error)
+                self._is_ending.wait(_IDLE_WAIT_S)
+                continue
+            self._take(messages)
+
+    def _take(self, messages: Sequence[Received]) -> None:
+        for news in self._feed.take(messages):
+            if self._broker in news.brokers:
+                self._inbox.put(news.event)
+
+    def _work(self) -> None:
+        events: Sequence[Event] = ()
+        while not self._is_ending.is_set():
+            step = self._machine.step(self._state, events, self._clock.now_ms())
+            self._state, self._wake_at_ms = step.state, step.wake_at_ms
+            for effect in step.effects:
+                self._carry_out(effect)
+            if step.state is not None:
+                self._tokens = self._machine.served(step.state)
+            events = self._next_events()
+
+    def _next_events(self) -> Sequence[Event]:
+        """What has come, waiting for it until the Machine wants to be woken."""
+        wait_s = _IDLE_WAIT_S
+        if self._wake_at_ms is not None:
+            wait_s = max(0.0, (self._wake_at_ms - self._clock.now_ms()) / 1000.0)
+        found: list[Event] = []
+        try:
+            event = self._inbox.get(timeout=wait_s) if wait_s > 0.0 else self._inbox.get_nowait()
+            while event is not None:
+                found.append(event)
+                event = self._inbox.get_nowait()
+        except queue.Empty:
+            pass
+        return found
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            topic, key, value = format_message(effect.message)
+            self._sender.send(topic, key.decode(), value)
+        elif isinstance(effect, Call):
+            self._workers.submit(self._call, effect)
+        elif isinstance(effect, ReadLoad):
+            if self._is_reading_load.acquire(blocking=False):  # else the last one isn't over
+                self._reader_of_load.submit(self._read_load)
+        elif isinstance(effect, Stopped):
+            self._sender.flush(_LAST_WORDS_MS)
+            self._is_stopped.set()
+
+    def _call(self, call: Call) -> None:
+        """In a thread of the callbacks: run one, and say how it went."""
+        done = partial(
+            CallDone, callback=call.callback, bundle=call.bundle, version_id=call.version_id
+        )
+        try:
+            if call.callback is Callback.OPEN:
+                self._callbacks.open(call.bundle, call.version_id)
+            elif call.callback is Callback.CLOSE:
+                self._callbacks.close(call.bundle, call.version_id)
+            else:
+                self._callbacks.split(call.bundle, call.children, call.version_id)
+        except Exception as error:
+            logger.exception("%s of %s failed", call.callback.value, call.bundle)
+            self._inbox.put(done(failure=f"{type(error).__name__}: {error}"))
+        else:
+            self._inbox.put(done())
+
+    def _read_load(self) -> None:
+        """In the load's own thread, so that slow reading holds up no heartbeat."""
+        try:
+            self._inbox.put(self._callbacks.load())
+            for topics in self._callbacks.topics():
+                self._inbox.put(topics)
+        except Exception:
+            logger.exception("load of %s can't be read", self._broker)
+        finally:
+            self._is_reading_load.release()
+
+
+__all__ = ("Agent", "Callbacks", "Identity", "LoadRead", "Options", "TopicsRead")
