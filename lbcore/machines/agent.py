@@ -48,13 +48,12 @@ from lbcore.ownership.holding import (
     follow,
     give_up,
     inherited,
-    is_split_over,
     retry,
     say,
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
-from lbcore.wire.messages import Ack, AckOutcome, Acks, Topic
+from lbcore.wire.messages import Ack, Acks, Topic
 
 STOPPING = "the broker is stopping"
 
@@ -94,7 +93,7 @@ class Agent:
         return {
             name: holding.token
             for name, holding in sorted(state.holdings.items())
-            if holding.token != NO_TOKEN and not holding.is_split
+            if holding.token != NO_TOKEN and not holding.split_into
         }
 
     def pack(self, state: AgentState) -> Mapping[str, bytes]:
@@ -127,8 +126,6 @@ class Agent:
             return
         work.remember_version(record.bundle, record.version_id)
         before = work.holdings.get(record.bundle)
-        if before is not None and before.is_split and not is_split_over(before, record):
-            work.disinherit(before)
         after = follow(before, record, self._me, now_ms)
         is_new_here = after.is_closed and not after.is_owned
         if work.stopping_at_ms is not None and is_new_here:
@@ -206,6 +203,7 @@ def _take_result(work: Work, done: CallDone) -> None:
     if before is None:
         return
     after = finish(before, done)
-    if after.outcome is AckOutcome.SPLIT and before.outcome is not AckOutcome.SPLIT:
+    if after.split_into != before.split_into:
+        work.disinherit(before)
         work.inherit(inherited(after))
     work.advance(after)

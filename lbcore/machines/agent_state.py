@@ -152,11 +152,12 @@ class Work:
             holdings.setdefault(child.bundle, child)
 
     def disinherit(self, parent: Holding) -> None:
-        """A split done here came to nothing: its children never get records."""
+        """The bundle is served as its children no more: those without records go."""
         holdings = self._own_holdings()
-        for child in parent.children:
+        for child in parent.split_into:
             if child in holdings and holdings[child].version_id == 0:
                 del holdings[child]
+                self._pending.discard(child)
 
     def ask_load(self, now_ms: int) -> None:
         """Have the service's load read."""
@@ -201,6 +202,7 @@ def _holding(fields: dict[str, Any]) -> Holding:
             **fields,
             "goal": Goal(fields["goal"]),
             "children": tuple(fields["children"]),
+            "split_into": tuple(fields["split_into"]),
             "running": _call(fields["running"]),
             "outcome": outcome,
         }

@@ -66,9 +66,9 @@ class Holding:
 
     version_id: of the newest record; 0 for a child of a split whose record is not read yet.
     is_owned: that record is Owned. token: the version it is open under; NO_TOKEN = not open.
-    is_split: it is served as its children. is_settled: the goal is reached or has failed. outcome:
-    what is to be said of this version, and again until a newer record comes; said: how many times
-    it was. since_ms: when it was said last, or when the wait for it began.
+    split_into: the children that it is served as, if it is. is_settled: the goal is reached or has
+    failed. outcome: what is to be said of this version, and again until a newer record comes; said:
+    how many times it was. since_ms: when it was said last, or when the wait for it began.
     """
 
     bundle: str
@@ -77,7 +77,7 @@ class Holding:
     is_owned: bool = False
     children: tuple[str, ...] = ()
     token: int = NO_TOKEN
-    is_split: bool = False
+    split_into: tuple[str, ...] = ()
     is_settled: bool = False
     running: Call | None = None
     outcome: AckOutcome | None = None
@@ -134,7 +134,7 @@ def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_m
     its children have records of their own.
     """
     before = holding or Holding(bundle=record.bundle, version_id=0, goal=Goal.DROP)
-    is_over = is_split_over(before, record)
+    is_over = bool(before.split_into) and record.state is State.DELETED and not record.is_forced
     return replace(
         before,
         version_id=record.version_id,
@@ -142,7 +142,7 @@ def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_m
         is_owned=record.state is State.OWNED,
         children=tuple(sorted(record.children)),
         token=NO_TOKEN if is_over else before.token,
-        is_split=before.is_split and not is_over,
+        split_into=() if is_over else before.split_into,
         is_settled=False,
         outcome=None,
         reason="",
@@ -151,16 +151,16 @@ def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_m
     )
 
 
-def is_split_over(holding: Holding, record: OwnershipRecord) -> bool:
-    """Whether the record is the end of the split that was done here: the children live on."""
-    return holding.is_split and record.state is State.DELETED and not record.is_forced
-
-
 def forget(holding: Holding, now_ms: int) -> Holding:
     """The holding when its bundle's key was deleted (after the tombstone delay)."""
-    token = NO_TOKEN if holding.is_split else holding.token
     return replace(
-        holding, goal=Goal.DROP, token=token, is_settled=False, outcome=None, since_ms=now_ms
+        holding,
+        goal=Goal.DROP,
+        token=NO_TOKEN if holding.split_into else holding.token,
+        split_into=(),
+        is_settled=False,
+        outcome=None,
+        since_ms=now_ms,
     )
 
 
@@ -198,14 +198,14 @@ def finish(holding: Holding, done: CallDone) -> Holding:
         return _opened(free, call, done.failure, is_current=is_current)
     if call.callback is Callback.CLOSE:
         return _closed(free, done.failure, is_current=is_current)
-    return _split(free, done.failure, is_current=is_current)
+    return _split(free, call, done.failure, is_current=is_current)
 
 
 def inherited(parent: Holding) -> tuple[Holding, ...]:
-    """The children of a bundle that was just split here: served, their records not read yet."""
+    """The children of a bundle that was split here: served under its token, without records yet."""
     return tuple(
         Holding(bundle=child, version_id=0, goal=Goal.SERVE, token=parent.token, is_settled=True)
-        for child in parent.children
+        for child in parent.split_into
     )
 
 
@@ -265,7 +265,7 @@ def _is_served(holding: Holding) -> bool:
 
     After any other record the token may be stale: somebody else can have had the bundle between.
     """
-    if holding.is_split or holding.token == NO_TOKEN:
+    if holding.split_into or holding.token == NO_TOKEN:
         return False
     confirmed = holding.token + 1 if holding.is_owned else holding.token
     return holding.version_id in (holding.token, confirmed)
@@ -290,7 +290,7 @@ def _give_up(holding: Holding) -> Holding:
 
 def _opened(holding: Holding, call: Call, failure: str, *, is_current: bool) -> Holding:
     token = NO_TOKEN if failure else call.version_id
-    opened = replace(holding, token=token, is_split=False)
+    opened = replace(holding, token=token, split_into=())
     if holding.goal is not Goal.SERVE or not is_current:
         return opened
     if failure:
@@ -305,14 +305,14 @@ def _closed(holding: Holding, failure: str, *, is_current: bool) -> Holding:
         return _settle(holding, AckOutcome.FAILED, failure)
     if failure:
         return replace(holding, is_settled=holding.goal is Goal.DROP)
-    closed = replace(holding, token=NO_TOKEN, is_split=False)
+    closed = replace(holding, token=NO_TOKEN, split_into=())
     if holding.goal is Goal.RELEASE:
         return _settle(closed, AckOutcome.CLOSED)
     return closed
 
 
-def _split(holding: Holding, failure: str, *, is_current: bool) -> Holding:
-    split = holding if failure else replace(holding, is_split=True)
+def _split(holding: Holding, call: Call, failure: str, *, is_current: bool) -> Holding:
+    split = holding if failure else replace(holding, split_into=call.children)
     if holding.goal is not Goal.SPLIT or not is_current:
         return split
     return _settle(split, AckOutcome.FAILED if failure else AckOutcome.SPLIT, failure)
