@@ -30,6 +30,7 @@ from lbcore.ownership.changes import (
     Answer,
     Instance,
     Intent,
+    IntentReason,
     Origin,
     Surroundings,
     Transition,
@@ -88,6 +89,14 @@ SCENARIOS = {
         crashes=1,
         deaths=1,
         failures=1,
+    ),
+    "storm": Scenario(
+        requests=frozenset({"assign", "transfer", "unload", "split"}),
+        has_timeouts=True,
+        crashes=4,
+        deaths=4,
+        failures=4,
+        version_max=60,
     ),
 }
 
@@ -308,6 +317,8 @@ def _round(world: World) -> World:
 
 
 def _long_wait(world: World) -> World:
+    for name in BROKERS:
+        world = _tick(world, name)
     for bundle, record in sorted(world.records.items()):
         if record.state is State.FREE:
             world = _request(world, "assign", bundle, BROKERS[0])
@@ -428,8 +439,11 @@ def _carry_out(world: World, bundle: str, intent: Intent, name: str) -> World:
     if intent.action is Action.REASSIGN:
         holder = holder_of(record)
         process = world.processes[holder.broker]
-        has_closed = ("failed" in intent.reason.value) or intent.reason.value == "cannot_serve"
-        if process.incarnation == holder.incarnation and not has_closed:
+        is_alive = process.incarnation == holder.incarnation
+        is_source = record.state in (State.RELEASING, State.SPLITTING)
+        if is_alive and is_source and holder.broker not in world.dead:
+            raise BrokenWorldError(f"{bundle} is taken from a live source (path {world.path})")
+        if is_alive and intent.reason is not IntentReason.CANNOT_SERVE:
             world = replace(world, is_unsafe=True)
     return _write(world, protocol.carry_out(record, intent, destination, ORIGIN))
 
@@ -500,10 +514,23 @@ def _write(world: World, answer: Answer) -> World:
     )
 
 
-def _step(world: World, name: str, event: Any) -> World:
+def _tick(world: World, name: str) -> World:
+    """A long time passes for an agent; its state is then dated back, for worlds stay comparable."""
+    before = world.processes[name].state
+    world = _step(world, name, now_ms=FOR_EVER_MS)
+    process = world.processes[name]
+    holdings = {
+        bundle: replace(holding, since_ms=NOW_MS, said=min(holding.said, 1))
+        for bundle, holding in process.state.holdings.items()
+    }
+    state = replace(process.state, holdings=holdings, reporting=before.reporting)
+    return replace(world, processes={**world.processes, name: replace(process, state=state)})
+
+
+def _step(world: World, name: str, *events_of_agent: Any, now_ms: int = NOW_MS) -> World:
     process = world.processes[name]
     me = Instance(broker=name, incarnation=process.incarnation)
-    step = _agent(name, process.incarnation).step(process.state, [event], NOW_MS)
+    step = _agent(name, process.incarnation).step(process.state, events_of_agent, now_ms)
     assert step.state is not None
     said = {
         (me, replace(ack, reason=""))

@@ -17,6 +17,7 @@ from dataclasses import replace
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machine import Step
+from lbcore.machines.agent_packing import pack_agent, unpack_agent
 from lbcore.machines.agent_reporting import (
     Identity,
     LoadRead,
@@ -36,8 +37,6 @@ from lbcore.machines.agent_state import (
     Send,
     Stopped,
     Work,
-    pack_agent,
-    unpack_agent,
 )
 from lbcore.ownership.changes import Instance
 from lbcore.ownership.holding import (
@@ -47,7 +46,6 @@ from lbcore.ownership.holding import (
     finish,
     follow,
     give_up,
-    inherited,
     retry,
     say,
 )
@@ -203,7 +201,5 @@ def _take_result(work: Work, done: CallDone) -> None:
     if before is None:
         return
     after = finish(before, done)
-    if after.split_into != before.split_into:
-        work.disinherit(before)
-        work.inherit(inherited(after))
-    work.advance(after)
+    if after is not before:
+        work.finish_call(before, after)

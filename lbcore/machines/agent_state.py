@@ -3,25 +3,23 @@
 Decides nothing; `agent` does. Source: ours.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from lbcore.machine import UnknownStateSchemaError
-from lbcore.machines.agent_reporting import LoadRead, Reporting, TopicsRead, TopicsReported
+from lbcore.machines.agent_reporting import LoadRead, Reporting, TopicsRead
+from lbcore.ownership.busy_ranges import Busy, BusyRanges
 from lbcore.ownership.holding import (
+    NO_TOKEN,
     Call,
-    Callback,
     CallDone,
-    Goal,
     Holding,
     forget,
+    inherited,
     next_call,
 )
 from lbcore.ownership.records import OwnershipRecord
-from lbcore.signals.report_trigger import ReportedLoad
-from lbcore.wire.messages import AckOutcome, Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
+from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 STATE_SCHEMA = 1
 
@@ -71,12 +69,16 @@ class AgentState:
     """What an agent knows.
 
     versions: the newest version read of each bundle. holdings: the bundles it has to do with;
-    pending: those of them that something may be due for. stopping_at_ms: when it was told to stop.
+    pending: those of them that something may be due for. busy: where callbacks run; blocked: the
+    bundles whose callback waits for one of an overlapping bundle. stopping_at_ms: when it was told
+    to stop.
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
     holdings: Mapping[str, Holding] = field(default_factory=dict)
     pending: frozenset[str] = frozenset()
+    busy: Busy = field(default_factory=dict)
+    blocked: frozenset[str] = frozenset()
     reporting: Reporting = field(default_factory=Reporting)
     stopping_at_ms: int | None = None
     is_stopped: bool = False
@@ -94,6 +96,8 @@ class Work:
         self.effects: list[Effect] = []
         self._before = state
         self._pending = set(state.pending)
+        self._busy = BusyRanges(state.busy)
+        self._blocked = set(state.blocked)
 
     def freeze(self) -> AgentState:
         """The state as it is now."""
@@ -101,6 +105,8 @@ class Work:
             versions=self.versions,
             holdings=self.holdings,
             pending=frozenset(self._pending),
+            busy=self._busy.freeze(),
+            blocked=frozenset(self._blocked),
             reporting=self.reporting,
             stopping_at_ms=self.stopping_at_ms,
             is_stopped=self.is_stopped,
@@ -111,10 +117,17 @@ class Work:
         return sorted(self._pending)
 
     def advance(self, holding: Holding) -> None:
-        """Keep a holding, after starting the callback that it needs; forget it when it is idle."""
+        """Keep a holding, after starting the callback that it needs; forget it when it is idle.
+
+        The callback waits while one runs for another bundle that overlaps.
+        """
         kept, call = next_call(holding)
-        if call is not None:
+        self._blocked.discard(kept.bundle)
+        if call is not None and self._busy.take(call.bundle):
             self.effects.append(call)
+        elif call is not None:
+            self._blocked.add(call.bundle)
+            kept = holding
         if kept is self.holdings.get(kept.bundle):
             return
         holdings = self._own_holdings()
@@ -126,6 +139,16 @@ class Work:
             self._pending.add(kept.bundle)
         else:
             self._pending.discard(kept.bundle)
+
+    def finish_call(self, before: Holding, after: Holding) -> None:
+        """A callback has run: follow what it did to children, start what it kept waiting."""
+        self._busy.release(before.bundle)
+        if after.split_into != before.split_into:
+            self._disinherit(before)
+            self._inherit(after)
+        self.advance(after)
+        for bundle in sorted(self._blocked):
+            self.advance(self.holdings[bundle])
 
     def remember_version(self, bundle: str, version_id: int | None) -> None:
         """Note the newest version read of a bundle; None = its key is deleted."""
@@ -142,27 +165,33 @@ class Work:
         """The bundle's key is deleted: whatever is left of it here is closed."""
         self.remember_version(bundle, None)
         holding = self.holdings.get(bundle)
-        if holding is not None:
-            self.advance(forget(holding, now_ms))
-
-    def inherit(self, children: tuple[Holding, ...]) -> None:
-        """Keep the children of a split until their records come."""
-        holdings = self._own_holdings()
-        for child in children:
-            holdings.setdefault(child.bundle, child)
-
-    def disinherit(self, parent: Holding) -> None:
-        """The bundle is served as its children no more: those without records go."""
-        holdings = self._own_holdings()
-        for child in parent.split_into:
-            if child in holdings and holdings[child].version_id == 0:
-                del holdings[child]
-                self._pending.discard(child)
+        if holding is None:
+            return
+        children = [self.holdings.get(name) for name in holding.split_into]
+        is_waiting = any(child is not None and child.version_id == 0 for child in children)
+        is_over = bool(children) and not is_waiting
+        self.advance(forget(holding, now_ms, is_split_over=is_over))
 
     def ask_load(self, now_ms: int) -> None:
         """Have the service's load read."""
         self.reporting = replace(self.reporting, asked_at_ms=now_ms)
         self.effects.append(ReadLoad())
+
+    def _inherit(self, parent: Holding) -> None:
+        holdings = self._own_holdings()
+        for child in inherited(parent):
+            holdings.setdefault(child.bundle, child)
+
+    def _disinherit(self, parent: Holding) -> None:
+        """The bundle is served as its children no more: those without records go."""
+        holdings = self._own_holdings()
+        for name in parent.split_into:
+            child = holdings.get(name)
+            if child is not None and child.version_id == 0:
+                del holdings[name]
+                self._pending.discard(name)
+            elif child is not None:
+                self.advance(replace(child, token=NO_TOKEN, is_settled=False))
 
     def _own_holdings(self) -> dict[str, Holding]:
         if self.holdings is self._before.holdings:
@@ -170,60 +199,3 @@ class Work:
         holdings = self.holdings
         assert isinstance(holdings, dict)  # noqa: S101 copied above
         return holdings
-
-
-def pack_agent(state: AgentState) -> bytes:
-    """The state as canonical JSON; the same bytes for equal states."""
-    plain = {"schema": STATE_SCHEMA, **asdict(state)}
-    del plain["pending"]
-    return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
-
-
-def unpack_agent(blob: bytes) -> AgentState:
-    """The inverse of `pack_agent`. Raises UnknownStateSchemaError."""
-    plain = json.loads(blob)
-    if plain["schema"] != STATE_SCHEMA:
-        raise UnknownStateSchemaError.of("Agent", plain["schema"], STATE_SCHEMA)
-    holdings = {name: _holding(fields) for name, fields in plain["holdings"].items()}
-    return AgentState(
-        versions=plain["versions"],
-        holdings=holdings,
-        pending=frozenset(name for name, holding in holdings.items() if holding.is_pending),
-        reporting=_reporting(plain["reporting"]),
-        stopping_at_ms=plain["stopping_at_ms"],
-        is_stopped=plain["is_stopped"],
-    )
-
-
-def _holding(fields: dict[str, Any]) -> Holding:
-    outcome = None if fields["outcome"] is None else AckOutcome(fields["outcome"])
-    return Holding(
-        **{
-            **fields,
-            "goal": Goal(fields["goal"]),
-            "children": tuple(fields["children"]),
-            "split_into": tuple(fields["split_into"]),
-            "running": _call(fields["running"]),
-            "outcome": outcome,
-        }
-    )
-
-
-def _call(fields: dict[str, Any] | None) -> Call | None:
-    if fields is None:
-        return None
-    callback, children = Callback(fields["callback"]), tuple(fields["children"])
-    return Call(**{**fields, "callback": callback, "children": children})
-
-
-def _reporting(fields: dict[str, Any]) -> Reporting:
-    topics = {
-        name: TopicsReported(
-            topics=tuple(reported["topics"]),
-            load=ReportedLoad(**reported["load"]),
-            reported_at_ms=reported["reported_at_ms"],
-        )
-        for name, reported in fields["topics"].items()
-    }
-    load = None if fields["load"] is None else ReportedLoad(**fields["load"])
-    return Reporting(**{**fields, "topics": topics, "load": load})

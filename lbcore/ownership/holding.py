@@ -130,11 +130,12 @@ def goal_of(record: OwnershipRecord, me: Instance) -> Goal:
 def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_ms: int) -> Holding:
     """The holding under a newer record; None = the bundle was of no concern so far.
 
-    A parent that was split goes without a call when its record is Deleted by that split (unforced):
-    its children have records of their own.
+    A parent that was split here goes without a call when its record is Deleted by that very split
+    (unforced, from here): its children have records of their own.
     """
     before = holding or Holding(bundle=record.bundle, version_id=0, goal=Goal.DROP)
-    is_over = bool(before.split_into) and record.state is State.DELETED and not record.is_forced
+    is_end = record.state is State.DELETED and not record.is_forced and source_of(record) == me
+    is_over = is_end and bool(before.split_into)
     return replace(
         before,
         version_id=record.version_id,
@@ -151,13 +152,16 @@ def follow(holding: Holding | None, record: OwnershipRecord, me: Instance, now_m
     )
 
 
-def forget(holding: Holding, now_ms: int) -> Holding:
-    """The holding when its bundle's key was deleted (after the tombstone delay)."""
+def forget(holding: Holding, now_ms: int, *, is_split_over: bool) -> Holding:
+    """The holding when its bundle's key was deleted (after the tombstone delay).
+
+    is_split_over: it was split here and its children have had records; nothing is left to close.
+    """
     return replace(
         holding,
         goal=Goal.DROP,
-        token=NO_TOKEN if holding.split_into else holding.token,
-        split_into=(),
+        token=NO_TOKEN if is_split_over else holding.token,
+        split_into=() if is_split_over else holding.split_into,
         is_settled=False,
         outcome=None,
         since_ms=now_ms,

@@ -1,0 +1,60 @@
+"""The hash ranges for which a callback runs in an agent's service: no two of them overlap.
+
+Decides whether a callback may start now. A bundle overlaps others only around splits and where a
+namespace was made again; then a parent that is still closing must not take with it what a child
+has just opened. Source: ours.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from lbcore.model.names import FULL_UPPER, parse_bundle
+
+Range: TypeAlias = tuple[int, int]
+"""First and last hash, both included."""
+
+Busy: TypeAlias = Mapping[str, tuple[Range, ...]]
+"""Namespace → its busy ranges, ascending."""
+
+
+class BusyRanges:
+    """Busy ranges while one step changes them; a namespace is copied when it is changed."""
+
+    def __init__(self, busy: Busy) -> None:
+        self._before = busy
+        self._changed: dict[str, list[Range]] = {}
+
+    def freeze(self) -> Busy:
+        """The ranges as they are now; the same object when nothing has changed."""
+        if not self._changed:
+            return self._before
+        merged = {**self._before, **{n: tuple(ranges) for n, ranges in self._changed.items()}}
+        return {namespace: ranges for namespace, ranges in merged.items() if ranges}
+
+    def take(self, bundle: str) -> bool:
+        """Make a bundle's range busy; False, and nothing, when it overlaps a busy one. O(log n)."""
+        namespace, taken = _parse(bundle)
+        ranges = self._ranges(namespace)
+        at = bisect_left(ranges, taken)
+        is_hit_below = at > 0 and ranges[at - 1][1] >= taken[0]
+        is_hit_above = at < len(ranges) and ranges[at][0] <= taken[1]
+        if is_hit_below or is_hit_above:
+            return False
+        ranges.insert(at, taken)
+        return True
+
+    def release(self, bundle: str) -> None:
+        """Make a bundle's range free again; raises ValueError when it was not busy."""
+        namespace, taken = _parse(bundle)
+        self._ranges(namespace).remove(taken)
+
+    def _ranges(self, namespace: str) -> list[Range]:
+        if namespace not in self._changed:
+            self._changed[namespace] = list(self._before.get(namespace, ()))
+        return self._changed[namespace]
+
+
+def _parse(bundle: str) -> tuple[str, Range]:
+    namespace, lower, upper = parse_bundle(bundle)
+    return namespace, (lower, upper if upper == FULL_UPPER else upper - 1)
