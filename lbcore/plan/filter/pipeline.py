@@ -147,6 +147,9 @@ class Pipeline:
             brokers = kept
         if question.pin < 0 or not (brokers == question.pin).any():
             return brokers
+        row = int(self.index.row[question.bundle])
+        if self.index.verdicts[row, question.pin] != Verdict.OK:
+            return brokers
         pinned: Ints = brokers[brokers == question.pin]
         _note(verdicts, brokers, pinned, Verdict.PINNED_ELSEWHERE)
         return pinned
