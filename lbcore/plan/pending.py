@@ -160,7 +160,6 @@ def unseen_arrays(
     kept = np.full(COLUMNS, keep)
     kept[[SCORE, THROUGHPUT_EMA]] = 1.0
     left = np.where(is_quiet[:, np.newaxis], left * kept, left)
-    left[np.abs(left) < FORGOTTEN] = 0.0
     is_newer = updated_ms > np.array([one.report_ms for one in known])
     result[rows] = np.where(is_newer[:, np.newaxis], left, load)
     return result
@@ -174,6 +173,7 @@ def unseen_rows(
     load: float64[n, 11]. touched: brokers that are busy now, index → time.
     """
     shown, updated = reported_load(brokers), brokers.updated_at_ms
+    load = np.where(np.abs(load) < FORGOTTEN, 0.0, load)
     rows: dict[str, Unseen] = {}
     for index in np.flatnonzero(load.any(axis=1)).tolist():
         name = brokers.names[index]
@@ -195,8 +195,8 @@ def move_of(snapshot: Snapshot, usage: Floats, step: tuple[int, int, int], now_m
     """
     bundle, source, destination = step
     brokers = snapshot.brokers
-    volume = snapshot.bundles.short[bundle].tolist()
-    share = _share(volume, brokers.traffic[source].tolist())
+    volume = snapshot.bundles.short[bundle]
+    share = load_share(volume, brokers.traffic[source])
     points = (value * share for value in brokers.percent[source].tolist())
     score = float(brokers.weighted_max_ema[source]) * share
     smoothed_volume = float(brokers.throughput_ema[source]) * share
@@ -204,17 +204,22 @@ def move_of(snapshot: Snapshot, usage: Floats, step: tuple[int, int, int], now_m
         source=brokers.names[source],
         destination=brokers.names[destination],
         decided_ms=now_ms,
-        load=(*points, score, *volume, smoothed_volume),
+        load=(*points, score, *volume.tolist(), smoothed_volume),
         destination_scale=float(brokers.capacity[source] / brokers.capacity[destination]),
         ema_points=float(usage[source]) * share,
     )
 
 
-def _share(bundle: list[float], broker: list[float]) -> float:
+def load_share(bundle: Floats, broker: Floats) -> float:
+    """A bundle's part of its broker's load, 0..1: of its bytes, or else of its messages.
+
+    bundle, broker: float64[4], traffic.
+    """
+    mine, all_of_it = bundle.tolist(), broker.tolist()
     for first, second in ((THROUGHPUT_IN, THROUGHPUT_OUT), (RATE_IN, RATE_OUT)):
-        total = broker[first] + broker[second]
+        total = all_of_it[first] + all_of_it[second]
         if total > 0:
-            return min(1.0, (bundle[first] + bundle[second]) / total)
+            return float(min(1.0, (mine[first] + mine[second]) / total))
     return 0.0
 
 

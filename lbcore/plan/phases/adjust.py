@@ -59,7 +59,7 @@ def _looked(draft: Draft) -> Draft:
     brokers = draft.reported.brokers
     at = {name: index for index, name in enumerate(brokers.names)}
     config = draft.config.shedding
-    is_busy = _busy(at, [*moves.values(), *arrived])
+    is_busy = _busy(at, [*moves.values(), *arrived, *given_up])
     load = unseen_arrays(state.unseen, brokers, is_busy, config.adjust_keep)
     load[_outdated(draft)] = 0.0
     for move in given_up:

@@ -66,6 +66,8 @@ def _place_shed(draft: Draft) -> Draft:
         return draft
     draft = _within_limits(draft)
     moves = draft.sheddings
+    if not len(moves.bundle):
+        return draft.skip("shed", "Limit")
     keeps_plan = draft.strategy == AVG and draft.config.shedding.keep_destination
     is_open = ~_may_keep(draft, moves) if keeps_plan else np.ones(len(moves.bundle), dtype=np.bool_)
     open_rows = np.flatnonzero(is_open)
@@ -144,7 +146,7 @@ def _place_unowned(draft: Draft) -> Draft:
     bundles = draft.snapshot.bundles
     needs = bundles.needs_owner if bundles.needs_owner is not None else bundles.owner < 0
     rows = np.flatnonzero(needs)
-    family = with_children(_planned(draft), draft.candidates, draft.splits)
+    family = with_children(_planned(draft), draft.candidates, draft.usage, draft.splits)
     everyone = np.concatenate([rows, family.rows])
     if not len(everyone):
         return draft.skip(PHASE, "NoUnownedBundle")
@@ -168,10 +170,11 @@ def _place_unowned(draft: Draft) -> Draft:
 
 def _placed(draft: Draft, wanted: Wanted, family: Family | None = None) -> tuple[Draft, Ints]:
     """The draft with placement's next state, and each bundle's destination, -1 = none."""
-    snapshot = _planned(draft) if family is None else family.snapshot
-    request = _request(
-        draft, snapshot, wanted, draft.candidates if family is None else family.index
-    )
+    if family is None:
+        request = _request(draft, _planned(draft), wanted, draft.candidates)
+    else:
+        request = _request(draft, family.snapshot, wanted, family.index)
+        request = replace(request, usage=family.usage)
     settings = place_settings(draft.config)
     if wanted.keeps_plan:
         settings = replace(settings, filters=replace(settings.filters, distribute_evenly=False))

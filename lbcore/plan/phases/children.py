@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.pending import load_share
 from lbcore.plan.snapshot import BundleTable, Floats, Ints, Snapshot
 from lbcore.plan.split.decision import SplitDecision
 
@@ -19,21 +20,24 @@ from lbcore.plan.split.decision import SplitDecision
 class Family:
     """The snapshot with the children to be placed as its last rows, and the index to it.
 
-    The parents have no owner in it: their load is the children's now. rows: int64[children].
+    The parents have no owner in it and don't count in their brokers' usage: their load is the
+    children's now. usage: float64[n]. rows: int64[children].
     """
 
     snapshot: Snapshot
     index: CandidateIndex
+    usage: Floats
     rows: Ints
 
 
 def with_children(
-    snapshot: Snapshot, index: CandidateIndex, splits: Sequence[SplitDecision]
+    snapshot: Snapshot, index: CandidateIndex, usage: Floats, splits: Sequence[SplitDecision]
 ) -> Family:
     """The snapshot with the children of those splits whose children are placed at once."""
     placed = [split for split in splits if split.place_children]
     if not placed:
-        return Family(snapshot=snapshot, index=index, rows=np.zeros(0, dtype=np.int64))
+        nothing = np.zeros(0, dtype=np.int64)
+        return Family(snapshot=snapshot, index=index, usage=usage, rows=nothing)
     parents = np.repeat(
         np.array([split.bundle for split in placed], dtype=np.int64),
         [len(split.children) for split in placed],
@@ -45,8 +49,21 @@ def with_children(
     return Family(
         snapshot=replace(snapshot, bundles=bundles),
         index=replace(index, row=np.concatenate([index.row, index.row[parents]])),
+        usage=_without_parents(snapshot, usage, placed),
         rows=np.arange(before, before + len(names)),
     )
+
+
+def _without_parents(snapshot: Snapshot, usage: Floats, splits: Sequence[SplitDecision]) -> Floats:
+    left: Floats = usage.copy()
+    for split in splits:
+        owner = int(snapshot.bundles.owner[split.bundle])
+        if owner >= 0:
+            share = load_share(
+                snapshot.bundles.short[split.bundle], snapshot.brokers.traffic[owner]
+            )
+            left[owner] = max(0.0, float(left[owner] - usage[owner] * share))
+    return left
 
 
 def child_shares(snapshot: Snapshot, split: SplitDecision) -> Floats:

@@ -1,0 +1,310 @@
+"""What single phases of the plan add: drains, pins, limits, policies, transfer, children."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lbcore.config.pulsar_keys import from_pulsar_keys
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.splitting import Splitting
+from lbcore.config.transfer import TransferConfig
+from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
+from lbcore.plan.filter.policies import IsolationPolicy, Policies
+from lbcore.plan.planner import plan
+from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.split.algorithms import TopicLoads
+from tests.planning import Sections, cluster_of
+
+NOW_MS = 10_000
+AT_ONCE = Sections(shedding=SheddingConfig(strategy="avg", avg_high_hits=1))
+HOT_AND_COLD = {"cold": [1_000.0] * 10, "hot": [1_000.0] * 90}
+
+
+def decisions(answer: Plan | Skip) -> tuple[Decision, ...]:
+    """The decisions; none of a skip."""
+    return answer.decisions if isinstance(answer, Plan) else ()
+
+
+def with_brokers(cluster: Snapshot, **columns: object) -> Snapshot:
+    """The cluster with other columns of its broker table."""
+    return replace(cluster, brokers=replace(cluster.brokers, **columns))
+
+
+def with_bundles(cluster: Snapshot, **columns: object) -> Snapshot:
+    """The cluster with other columns of its bundle table."""
+    return replace(cluster, bundles=replace(cluster.bundles, **columns))
+
+
+def test_drain_moves_at_most_its_bound_and_nothing_to_the_draining_broker() -> None:
+    config = Sections(shedding=SheddingConfig(strategy="avg", max_drains_per_cycle=7))
+    cluster = cluster_of({"a": [1_000.0] * 20, "b": [1_000.0] * 20, "c": [1_000.0] * 20})
+    cluster = with_brokers(cluster, is_draining=np.array([True, False, False]))
+    answer, state = plan(cluster, PlanState(), config, NOW_MS)
+    found = decisions(answer)
+    assert [one.kind for one in found] == [Kind.DRAIN] * 7
+    assert {one.source for one in found} == {"a"}
+    assert {one.destination for one in found} == {"b", "c"}
+    assert len(state.moves) == 7
+
+
+def test_drain_is_off_when_the_scope_says_so() -> None:
+    cluster = with_brokers(
+        cluster_of({"a": [1.0] * 5, "b": []}), is_draining=np.array([True, False])
+    )
+    answer, _ = plan(cluster, PlanState(), AT_ONCE, NOW_MS, Scope(drains=False))
+    assert isinstance(answer, Skip)
+
+
+def test_draining_broker_takes_no_part_in_balancing() -> None:
+    cluster = cluster_of({**HOT_AND_COLD, "leaving": []})
+    cluster = with_brokers(cluster, is_draining=np.array([False, False, True]))
+    answer, _ = plan(cluster, PlanState(), AT_ONCE, NOW_MS)
+    assert {(one.source, one.destination) for one in decisions(answer)} == {("hot", "cold")}
+
+
+def test_bundle_away_from_its_pin_is_moved_there() -> None:
+    cluster = cluster_of({"a": [1.0, 1.0], "b": []})
+    cluster = with_bundles(cluster, pin=np.array([1, -1]))
+    answer, _ = plan(cluster, PlanState(), AT_ONCE, NOW_MS)
+    (found,) = decisions(answer)
+    assert (found.bundle, found.destination, found.reason) == (
+        cluster.bundles.names[0],
+        "b",
+        "Pinned",
+    )
+
+
+def test_pinned_bundle_is_not_shed() -> None:
+    cluster = cluster_of(HOT_AND_COLD)
+    pin = np.where(np.arange(100) >= 10, 1, -1)
+    answer, _ = plan(with_bundles(cluster, pin=pin), PlanState(), AT_ONCE, NOW_MS)
+    assert isinstance(answer, Skip)
+    assert answer.reason == "NoBundles"
+
+
+def test_excluded_namespace_is_not_shed() -> None:
+    shedding = replace(AT_ONCE.shedding, excluded_namespaces=tuple(f"t/n{at}" for at in range(6)))
+    answer, _ = plan(
+        cluster_of(HOT_AND_COLD), PlanState(), replace(AT_ONCE, shedding=shedding), NOW_MS
+    )
+    moved = {one.bundle.rsplit("/", 1)[0] for one in decisions(answer)}
+    assert moved == {"t/n6"}
+
+
+def test_isolated_namespace_stays_on_its_brokers() -> None:
+    policies = Policies(
+        isolation=(IsolationPolicy(name="p", namespaces=("t/n[0-5]",), primary=("hot",)),)
+    )
+    answer, _ = plan(
+        replace(cluster_of(HOT_AND_COLD), policies=policies), PlanState(), AT_ONCE, NOW_MS
+    )
+    moved = {one.bundle.rsplit("/", 1)[0] for one in decisions(answer)}
+    assert moved == {"t/n6"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"max_moves_per_cycle": 5}, 5),
+        ({"max_moves_per_broker": 3}, 3),
+        ({"max_moves_per_namespace": 1}, 7),
+        ({"max_moves_in_flight": 4}, 4),
+        ({"max_moves_per_cycle": 0}, 0),
+    ],
+)
+def test_limit_holds_back_what_is_above_it(limits: dict[str, int], expected: int) -> None:
+    config = replace(AT_ONCE, shedding=replace(AT_ONCE.shedding, **limits))
+    answer, _ = plan(cluster_of(HOT_AND_COLD), PlanState(), config, NOW_MS)
+    assert len(decisions(answer)) == expected
+    if not expected:
+        assert isinstance(answer, Skip)
+
+
+def test_limit_in_flight_counts_moves_under_way() -> None:
+    config = replace(AT_ONCE, shedding=replace(AT_ONCE.shedding, max_moves_in_flight=4))
+    cluster = cluster_of(HOT_AND_COLD)
+    answer, state = plan(cluster, PlanState(), config, NOW_MS)
+    moving = {one.bundle for one in decisions(answer)}
+    can_move = np.array([name not in moving for name in cluster.bundles.names])
+    later = with_bundles(cluster, can_move=can_move)
+    later = with_brokers(later, updated_at_ms=np.full(2, NOW_MS * 2))
+    answer, state = plan(later, state, config, NOW_MS * 3)
+    assert isinstance(answer, Skip)
+    assert answer.reason == "Limit"
+    assert len(state.moves) == 4
+
+
+def test_move_that_is_given_up_is_no_longer_counted() -> None:
+    cluster = cluster_of(HOT_AND_COLD)
+    _, state = plan(cluster, PlanState(), AT_ONCE, NOW_MS)
+    assert state.moves
+    assert state.unseen
+    later = with_brokers(cluster, updated_at_ms=np.full(2, NOW_MS * 2))
+    answer, state = plan(later, state, AT_ONCE, NOW_MS * 3, Scope(sheds=False))
+    assert isinstance(answer, Skip)
+    assert not state.moves
+    assert not state.unseen
+
+
+def test_bundle_that_was_shed_rests_for_the_grace_period() -> None:
+    grace_ms = 60_000
+    config = replace(AT_ONCE, shedding=replace(AT_ONCE.shedding, grace_period_ms=grace_ms))
+    cluster = cluster_of(HOT_AND_COLD)
+    first, state = plan(cluster, PlanState(), config, NOW_MS)
+    moved = {one.bundle for one in decisions(first)}
+    again, _ = plan(
+        with_brokers(cluster, updated_at_ms=np.full(2, 20_000)), state, config, NOW_MS + 20_000
+    )
+    assert not moved & {one.bundle for one in decisions(again)}
+    _, later = plan(cluster, state, config, NOW_MS + grace_ms + 1, Scope(sheds=False))
+    assert not later.unloaded_ms
+
+
+def test_strategy_change_starts_with_an_empty_state() -> None:
+    cluster = cluster_of(HOT_AND_COLD)
+    _, state = plan(cluster, PlanState(), Sections(), NOW_MS)
+    assert state.shed.hits_high
+    threshold = Sections(shedding=SheddingConfig(strategy="threshold"))
+    _, state = plan(cluster, state, threshold, NOW_MS * 2)
+    assert state.strategy == "threshold"
+    assert not state.shed.hits_high
+    assert state.shed.ema
+
+
+def scored(cluster: Snapshot) -> Snapshot:
+    """The cluster with smoothed scores equal to its usage."""
+    rows = cluster.brokers
+    return with_brokers(
+        cluster,
+        weighted_max_ema=rows.percent[:, 0] / 100,
+        throughput_ema=rows.traffic[:, 2] + rows.traffic[:, 3],
+    )
+
+
+def test_transfer_moves_and_swaps_between_the_hottest_and_the_coldest() -> None:
+    config = Sections(
+        shedding=SheddingConfig(strategy="TransferShedder"),
+        transfer=TransferConfig(hit_count_threshold=0),
+    )
+    cluster = scored(cluster_of({"a": [5_000.0] * 18, "b": [5_000.0] * 2, "c": [5_000.0] * 10}))
+    answer, state = plan(cluster, PlanState(), config, NOW_MS)
+    found = decisions(answer)
+    pairs = [(one.source, one.destination) for one in found]
+    assert set(pairs) == {("a", "b"), ("b", "a")}
+    assert pairs.count(("a", "b")) - pairs.count(("b", "a")) in range(1, 9)
+    assert state.transfer.unloaded_brokers == {"a": NOW_MS, "b": NOW_MS}
+
+
+def test_transfer_hits_need_a_fresh_report_of_the_hottest_or_the_coldest() -> None:
+    config = Sections(
+        shedding=SheddingConfig(strategy="transfer"),
+        transfer=TransferConfig(hit_count_threshold=9),
+    )
+    cluster = scored(cluster_of({"a": [5_000.0] * 18, "b": [5_000.0] * 2, "c": [5_000.0] * 10}))
+    state = PlanState()
+    for cycle in range(1, 4):
+        _, state = plan(cluster, state, config, NOW_MS * cycle)
+    assert state.transfer.hits == 1
+    only_c = with_brokers(cluster, updated_at_ms=np.array([1_000, 1_000, 35_000]))
+    _, state = plan(only_c, state, config, NOW_MS * 4)
+    assert state.transfer.hits == 1
+
+
+def test_transfer_without_destinations_only_unloads() -> None:
+    config = Sections(
+        shedding=SheddingConfig(strategy="transfer"),
+        transfer=TransferConfig(hit_count_threshold=0, is_destination_planned=False),
+    )
+    cluster = scored(cluster_of({"a": [5_000.0] * 18, "b": [5_000.0] * 2, "c": [5_000.0] * 10}))
+    answer, _ = plan(cluster, PlanState(), config, NOW_MS)
+    assert {(one.kind, one.destination) for one in decisions(answer)} == {(Kind.UNLOAD, "")}
+
+
+def split_cluster() -> tuple[Snapshot, Sections]:
+    """Two brokers; the only bundle of one has 90,000 msg/s in four topics."""
+    base = cluster_of({"a": [90_000.0], "b": [1_000.0]})
+    bundles = replace(
+        base.bundles,
+        names=("t/n0/0x00000000_0x80000000", "t/n1/0x00000000_0xffffffff"),
+        topics=np.array([4, 2]),
+    )
+    loads = TopicLoads(
+        hashes=np.array([0x10000000, 0x30000000, 0x50000000, 0x70000000]),
+        msg_rate=np.array([20_000.0, 25_000.0, 25_000.0, 20_000.0]),
+        throughput=np.array([2e7, 2.5e7, 2.5e7, 2e7]),
+    )
+    cluster = replace(
+        base,
+        bundles=bundles,
+        topics_of=lambda name: loads if name.startswith("t/n0") else None,
+    )
+    splitting = Splitting(hit_count_threshold=0)
+    return cluster, Sections(splitting=splitting)
+
+
+def test_split_places_its_children_at_once() -> None:
+    cluster, config = split_cluster()
+    answer, _ = plan(cluster, PlanState(), config, NOW_MS)
+    (found,) = [one for one in decisions(answer) if one.kind is Kind.SPLIT]
+    assert found.split is not None
+    assert tuple(found.children) == found.split.children
+    assert set(found.children.values()) == {"", "b"}
+
+
+def test_split_without_auto_unload_keeps_its_children() -> None:
+    cluster, config = split_cluster()
+    splitting = replace(config.splitting, auto_unload_split_bundles=False)
+    answer, _ = plan(cluster, PlanState(), replace(config, splitting=splitting), NOW_MS)
+    (found,) = [one for one in decisions(answer) if one.kind is Kind.SPLIT]
+    assert set(found.children.values()) == {""}
+
+
+def test_split_hits_count_fresh_reports_only() -> None:
+    cluster, config = split_cluster()
+    config = replace(config, splitting=replace(config.splitting, hit_count_threshold=2))
+    state = PlanState()
+    for cycle in range(1, 6):
+        answer, state = plan(cluster, state, config, NOW_MS * cycle)
+        assert not [one for one in decisions(answer) if one.kind is Kind.SPLIT]
+    assert dict(state.split.hits) == {"t/n0/0x00000000_0x80000000": 1}
+
+
+def test_pulsar_preset_judges_every_cycle_and_counts_nothing_under_way() -> None:
+    config, _ = from_pulsar_keys(
+        {
+            "loadBalancerLoadSheddingStrategy": "AvgShedder",
+            "loadBalancerLoadPlacementStrategy": "AvgShedder",
+            "maxUnloadPercentage": 0.5,
+        }
+    )
+    cluster, state = cluster_of(HOT_AND_COLD), PlanState()
+    _, state = plan(cluster, state, config, NOW_MS)
+    answer, state = plan(cluster, state, config, NOW_MS * 2)
+    assert len(decisions(answer)) == 40
+    _, state = plan(cluster, state, config, NOW_MS * 3)
+    answer, state = plan(cluster, state, config, NOW_MS * 4)
+    assert len(decisions(answer)) == 40
+
+
+def test_plan_of_equal_arguments_is_equal() -> None:
+    cluster = cluster_of({**HOT_AND_COLD, "empty": []})
+    first = plan(cluster, PlanState(), AT_ONCE, NOW_MS, Scope(is_traced=True))
+    second = plan(cluster, PlanState(), AT_ONCE, NOW_MS, Scope(is_traced=True))
+    assert decisions(first[0]) == decisions(second[0])
+    assert first[1] == second[1]
+    assert [*map(repr, first[0].trace.rows())] == [*map(repr, second[0].trace.rows())]
+
+
+def test_plan_of_an_empty_cluster_skips() -> None:
+    for config in (Sections(), Sections(shedding=SheddingConfig(strategy="threshold"))):
+        answer, state = plan(cluster_of({}), PlanState(), config, NOW_MS)
+        assert isinstance(answer, Skip)
+        assert answer.reason == "NoBrokers"
+        assert PlanState.from_row(state.to_row()) == state
+
+
+def test_plan_state_of_another_schema_is_refused() -> None:
+    row = {**PlanState().to_row(), "schema": 99}
+    with pytest.raises(ValueError, match="schema"):
+        PlanState.from_row(row)

@@ -1,0 +1,132 @@
+"""Exponential averages, bundle averages and sums."""
+
+import numpy as np
+import pytest
+
+from lbcore.config.signals import SignalsConfig
+from lbcore.signals.averages import (
+    DEFAULT_TRAFFIC,
+    broker_sums,
+    default_averages,
+    inherited_averages,
+    observe_bundles,
+    quota_averages,
+)
+from lbcore.signals.broker_score import (
+    BrokerReports,
+    clear_scores,
+    cleared_scores,
+    observe_reports,
+)
+from lbcore.signals.ema import decay_table, ema_step, time_weight
+
+PERIOD_MS = 60_000
+
+
+def stats(*rows: float) -> np.ndarray:  # type: ignore[type-arg]
+    """Bundle stats whose every column is the given number."""
+    return np.array([[value] * 8 for value in rows])
+
+
+def test_ema_step_weighs_history_and_sample() -> None:
+    assert ema_step(np.array([0.9]), np.array([0.5]), 0.9).tolist() == [0.9 * 0.9 + (1 - 0.9) * 0.5]
+
+
+def test_decay_table_is_exact_at_whole_periods() -> None:
+    table = decay_table(0.9)
+    assert table[0] == 1.0
+    assert table[16] == 0.9
+    assert table[32] == 0.9 * 0.9
+    assert np.all(np.diff(table) < 0)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 0.9, 1.0])
+def test_two_half_periods_fade_like_one(weight: float) -> None:
+    half = time_weight(np.array([PERIOD_MS // 2]), weight, PERIOD_MS)[0]
+    whole = time_weight(np.array([PERIOD_MS]), weight, PERIOD_MS)[0]
+    assert half * half == pytest.approx(whole, rel=1e-12)
+    assert whole == weight
+
+
+@pytest.mark.parametrize(("elapsed_ms", "steps"), [(-5, 0), (0, 0), (3_750, 1), (10**9, 1_024)])
+def test_time_weight_is_taken_at_the_nearest_sixteenth(elapsed_ms: int, steps: int) -> None:
+    found = time_weight(np.array([elapsed_ms]), 0.9, PERIOD_MS)
+    assert found.tolist() == [decay_table(0.9)[steps]]
+
+
+def test_time_aware_history_does_not_depend_on_the_number_of_reports() -> None:
+    def after(times_ms: list[int], config: SignalsConfig) -> float:
+        scores = cleared_scores(1)
+        for number, at_ms in enumerate(times_ms):
+            usage = 90.0 if number == 0 else 50.0
+            reports = BrokerReports(
+                rows=np.array([0]),
+                percent=np.array([[usage, 0, 0, 0, 0]]),
+                traffic=np.zeros((1, 4)),
+                at_ms=np.array([at_ms]),
+            )
+            scores = observe_reports(scores, reports, config)
+        return float(scores.weighted_max_ema[0])
+
+    seldom = [1, PERIOD_MS + 1, 2 * PERIOD_MS + 1]
+    often = [1, *range(7_501, 2 * PERIOD_MS + 2, 7_500)]
+    aware = SignalsConfig(is_time_aware=True)
+    assert after(often, aware) == pytest.approx(after(seldom, aware), rel=1e-12)
+    assert after(often, SignalsConfig()) < after(seldom, SignalsConfig()) - 0.1
+
+
+def test_first_report_replaces_the_cleared_score() -> None:
+    reports = BrokerReports(
+        rows=np.array([1]),
+        percent=np.array([[40.0, 0, 0, 0, 0]]),
+        traffic=np.array([[1.0, 2.0, 30.0, 40.0]]),
+        at_ms=np.array([5]),
+    )
+    scores = observe_reports(cleared_scores(2), reports, SignalsConfig())
+    assert scores.weighted_max_ema.tolist() == [1.0, 0.4]
+    assert scores.throughput_ema.tolist() == [0.0, 70.0]
+    cleared = clear_scores(scores, np.array([1]))
+    assert cleared.weighted_max_ema.tolist() == [1.0, 1.0]
+    assert cleared.updated_at_ms.tolist() == [0, 0]
+
+
+def test_bundle_average_is_a_mean_and_then_exponential() -> None:
+    averages = default_averages(1)
+    rows = np.array([0])
+    for sample in range(1, 13):
+        averages = observe_bundles(averages, rows, stats(float(sample)))
+    assert averages.short_count.tolist() == [10]
+    assert averages.long_count.tolist() == [12]
+    assert averages.long[0, 0] == pytest.approx(6.5)
+    tenth = 5.5
+    expected = (9 * ((9 * tenth + 11) / 10) + 12) / 10
+    assert averages.short[0, 0] == pytest.approx(expected)
+    assert averages.topics.tolist() == [12]
+
+
+def test_bundle_averages_of_other_rows_stay() -> None:
+    before = default_averages(3)
+    after = observe_bundles(before, np.array([1]), stats(7.0))
+    assert after.short[1].tolist() == [7.0] * 4
+    assert after.short[[0, 2]].tolist() == before.short[[0, 2]].tolist()
+    assert before.short_count.tolist() == [0, 0, 0]
+
+
+def test_quota_counts_as_ample_history() -> None:
+    averages = observe_bundles(quota_averages(stats(100.0)[:, :4]), np.array([0]), stats(200.0))
+    assert averages.short[0, 0] == (9 * 100.0 + 200.0) / 10
+    assert averages.long[0, 0] == (999 * 100.0 + 200.0) / 1000
+
+
+def test_children_inherit_their_share_and_their_parents_history() -> None:
+    parents = quota_averages(stats(10.0, 40.0)[:, :4])
+    children = inherited_averages(parents, np.array([1, 1, 0]), np.array([0.25, 0.75, 1.0]))
+    assert children.short[:, 0].tolist() == [10.0, 30.0, 10.0]
+    assert children.long_count.tolist() == [1000, 1000, 1000]
+
+
+def test_broker_sums_add_in_row_order_and_leave_unowned_out() -> None:
+    values = np.array([[0.1] * 4, [0.2] * 4, [0.3] * 4, [DEFAULT_TRAFFIC[0]] * 4])
+    sums = broker_sums(values, np.array([0, 0, 0, -1]), 2)
+    assert sums[0].tolist() == [0.1 + 0.2 + 0.3] * 4
+    assert sums[1].tolist() == [0.0] * 4
