@@ -1,7 +1,8 @@
 """Check, show or import settings.
 
 check    says what doesn't suit: errors, and warnings that something can't work as it is meant
-show     writes every setting with its meaning (--base: the defaults, --changed: what differs)
+show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
+         --markdown: the reference in docs/configuration.md)
 import   reads a Pulsar broker.conf and writes an overlay that behaves as it says
 """
 
@@ -20,7 +21,7 @@ from lbcore.config.pulsar_keys import (
     is_about_balancing,
     parse_properties,
 )
-from lbcore.config.render import render_config, render_differences
+from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", action="store_true", help="show: the defaults (conf/base.toml)")
     parser.add_argument(
         "--pulsar", action="store_true", help="show: Pulsar 4.0.8's (conf/pulsar-4.0.8.toml)"
+    )
+    parser.add_argument(
+        "--markdown", action="store_true", help="show: the reference (docs/configuration.md)"
     )
     parser.add_argument("--changed", action="store_true", help="show: only what differs")
     parser.add_argument("--output", type=Path, metavar="FILE", help="import: write it there")
@@ -101,7 +105,9 @@ def _show(args: argparse.Namespace) -> int:
     base = Config() if args.base or args.pulsar else read_base()
     changed = {f"{item.cluster}/{item.key}": item.value for item in differences(config, base)}
     value = {"config_version": digest(config), "changed": sorted(changed), **canonical(config)}
-    if args.pulsar:
+    if args.markdown:
+        text = render_page().rstrip("\n")
+    elif args.pulsar:
         text = render_differences(differences(config), _PRESET_HEAD).rstrip("\n")
     elif args.changed:
         text = "\n".join(describe_differences(config, base)) or "nothing differs from the base"

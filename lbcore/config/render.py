@@ -1,7 +1,8 @@
-"""A configuration as TOML: the whole with every reason, or only what differs.
+"""A configuration as TOML: the whole with every reason, or only what differs; and the reference.
 
-Decides the written form of conf/*.toml. conf/base.toml is this text of the defaults, and a test
-holds them equal; `ballast config show` and `import` write through here. Source: ours.
+Decides the written form of conf/*.toml and of docs/configuration.md. conf/base.toml and the page
+are these texts of the defaults, and tests hold them equal; `ballast config show` and `import` write
+through here. Source: ours.
 """
 
 import json
@@ -20,6 +21,15 @@ _BASE_HEAD = """\
 # Every setting of Ballast with its default, written by `ballast config show --base`.
 # Change nothing here: an overlay names what differs (conf/README.md says how)."""
 
+_PAGE_HEAD = """\
+# Settings
+
+Every setting, written from its declaration in `lbcore/config/` by `ballast config show --markdown`;
+a test holds this page equal to it. How overlays work says [conf/README.md](../conf/README.md). The
+last column names Pulsar's key that the setting mirrors, and Pulsar 4.0.8's value (in our unit) where
+ours differs. *Live* settings may change while the job runs; the others are read at its start."""
+_PAGE_COLUMNS = ("setting", "default", "unit and range", "live", "meaning", "Pulsar")
+
 
 def render_config(config: Config, head: str = _BASE_HEAD) -> str:
     """Every section and setting with its meaning, unit, range and Pulsar's key, as TOML."""
@@ -32,6 +42,18 @@ def render_config(config: Config, head: str = _BASE_HEAD) -> str:
             for entry in SETTINGS.values()
             if entry.section == section
         ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def render_page() -> str:
+    """The reference of all settings as Markdown, a table a section."""
+    blocks = [_PAGE_HEAD]
+    for section, declaring in SECTIONS.items():
+        about = (getdoc(declaring) or "").splitlines()[0]
+        members = (entry for entry in SETTINGS.values() if entry.section == section)
+        rows = [_PAGE_COLUMNS, ("---",) * len(_PAGE_COLUMNS), *map(_cells, members)]
+        lines = ("| " + " | ".join(row) + " |" for row in rows)
+        blocks.append(f"## {section}\n\n{about}\n\n" + "\n".join(lines))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -67,6 +89,30 @@ def _text(value: str) -> str:
 
 def _about(entry: Entry) -> str:
     return "\n".join([_comment(_sentence(entry.about.doc)), *map(_comment, _facts(entry))])
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    about = entry.about
+    cells = (
+        f"`{entry.name}`",
+        f"`{render_value(entry, entry.default)}`",
+        "; ".join(fact for fact in (about.unit, entry.range) if fact),
+        "yes" if about.dynamic else "",
+        _sentence(about.doc),
+        "; ".join(_pulsar_facts(entry)),
+    )
+    return tuple(cell.replace("|", "\\|") for cell in cells)
+
+
+def _pulsar_facts(entry: Entry) -> Iterator[str]:
+    about = entry.about
+    if about.pulsar:
+        factor = about.pulsar_factor
+        yield " or ".join(f"`{key}`" for key in about.pulsar) + (
+            "" if factor is None else f" × {factor:g}"
+        )
+    if about.pulsar_default is not UNSET:
+        yield f"4.0.8: `{render_value(entry, about.pulsar_default)}`"
 
 
 def _facts(entry: Entry) -> Iterator[str]:
