@@ -24,10 +24,11 @@ _BASE_HEAD = """\
 _PAGE_HEAD = """\
 # Settings
 
-Every setting, written from its declaration in `lbcore/config/` by `ballast config show --markdown`;
-a test holds this page equal to it. How overlays work says [conf/README.md](../conf/README.md). The
-last column names Pulsar's key that the setting mirrors, and Pulsar 4.0.8's value (in our unit) where
-ours differs. *Live* settings may change while the job runs; the others are read at its start."""
+Every setting, written from its declaration in `lbcore/config/` by
+`ballast config show --markdown`; a test holds this page equal to it.
+[conf/README.md](../conf/README.md) says how overlays work. The last column names Pulsar's key that
+the setting mirrors, and Pulsar 4.0.8's value (in our unit) where ours differs. *Live* settings may
+change while the job runs; the others are read at its start."""
 _PAGE_COLUMNS = ("setting", "default", "unit and range", "live", "meaning", "Pulsar")
 
 

@@ -1,0 +1,135 @@
+"""What the documents say is there: files, commands, options, settings, messages, strategies."""
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from jobs import run_local
+from jobs.adapters import lookup_http
+from jobs.verbs import VERBS
+from lbcore.config.render import render_page
+from lbcore.config.tree import SECTIONS, SETTINGS
+from lbcore.plan.registry import STRATEGIES
+from tests.conformance.runner import FAMILY_OF
+from tests.tables_page import PAGE, draw_page
+from tests.tidy.source_files import ROOT, name_of, python_files
+
+README = ROOT / "README.md"
+_DOCUMENTS = [
+    README,
+    ROOT / "CHANGELOG.md",
+    ROOT / "lbcore" / "DESIGN.md",
+    ROOT / "conf" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+_QUOTED_MIN = 6
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def rows_of(path: Path, heading: str) -> list[list[str]]:
+    """The cells of the table whose head begins so, without its two head lines."""
+    lines = text_of(path).split(f"| {heading} |", 1)[1].splitlines()[2:]
+    end = next(at for at, line in enumerate([*lines, ""]) if not line.startswith("|"))
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[:end]]
+
+
+@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+def test_link_of_a_document_leads_to_a_file(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text_of(path))
+    absent = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    assert absent == []
+
+
+@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+def test_path_that_a_document_names_exists(path: Path) -> None:
+    named = re.findall(r"`((?:jobs|lbcore|tests|conf|docs)/[\w./-]+)`", text_of(path))
+    assert [one for one in named if not (ROOT / one).exists()] == []
+
+
+@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+def test_command_that_a_document_names_exists(path: Path) -> None:
+    text = text_of(path)
+    verbs = set(re.findall(r"(?:^|[`/ ])ballast ([a-z][a-z-]+)(?=[`\s])", text, re.MULTILINE))
+    verbs = {verb for verb in verbs if f"`ballast {verb}" in text or f"bin/ballast {verb}" in text}
+    assert verbs - VERBS.keys() == set()
+    targets = set(re.findall(r"^([a-z-]+):(?!=)", text_of(ROOT / "Makefile"), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)) - targets == set()
+    modules = re.findall(r"python -m ((?:jobs|tests)(?:\.\w+)*)", text)
+    paths = [ROOT / module.replace(".", "/") for module in modules]
+    assert [one for one in paths if not (one.with_suffix(".py").exists() or one.is_dir())] == []
+
+
+@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+def test_setting_that_a_document_names_exists(path: Path) -> None:
+    sections = "|".join(SECTIONS)
+    named = re.findall(rf"(?:`|--set )((?:{sections})\.\w+)", text_of(path))
+    files = {f"{section}.py" for section in SECTIONS}
+    assert [key for key in named if key not in SETTINGS and key not in files] == []
+
+
+def _strategies(kind: str) -> list[list[str]]:
+    return rows_of(README, f"{kind} | Pulsar's class")
+
+
+@pytest.mark.parametrize("kind", ["shedding", "placement"])
+def test_strategies_table_of_the_readme_is_the_registry(kind: str) -> None:
+    told = [(name.strip("`"), cls, when) for name, cls, when, *_ in _strategies(kind)]
+    wanted = [(one.name, one.pulsar_class, one.use_when) for one in STRATEGIES if one.kind == kind]
+    assert told == wanted
+
+
+def test_pathology_of_each_shedder_is_shown_by_a_file() -> None:
+    assert [row[0] for row in _strategies("shedding") if "](tests/" not in row[-1]] == []
+
+
+def test_verbs_table_of_the_readme_has_every_verb() -> None:
+    assert [row[0].strip("`") for row in rows_of(README, "verb")] == sorted(VERBS)
+
+
+def test_options_table_of_the_readme_has_every_option_of_a_run() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    run_local.add_arguments(parser)
+    options = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 argparse shows them nowhere else
+    told = re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows_of(README, "option")))
+    assert set(told) == options
+
+
+def test_message_that_the_readme_explains_is_in_the_code() -> None:
+    code = "".join(text_of(path) for path in python_files("jobs", "lbcore"))
+    code = re.sub(r'"\s+f?"', "", code)  # strings that go on in the next line
+    quoted = [
+        words
+        for row in rows_of(README, "what you see")
+        for message in re.findall(r"`([^`]+)`", row[0])
+        for words in re.split(r"\.\.\.|\bN\b|[:;]", message)
+        if len(words.strip()) >= _QUOTED_MIN
+    ]
+    quoted = [words.strip() for words in quoted if not words.startswith("X-Ballast")]
+    assert len(quoted) > 5
+    assert [words for words in quoted if words not in code] == []
+
+
+def test_header_that_the_readme_names_is_sent() -> None:
+    named = set(re.findall(r"X-Ballast-[A-Za-z-]+", text_of(README)))
+    sent = text_of(Path(str(lookup_http.__file__)))
+    assert named
+    assert [header for header in named if f'b"{header.lower()}"' not in sent] == []
+
+
+def test_functions_table_of_the_conformance_page_is_the_runners() -> None:
+    rows = rows_of(ROOT / "docs" / "conformance.md", "fn")
+    assert sorted(fn for row in rows for fn in re.findall(r"`(\w+)`", row[0])) == sorted(FAMILY_OF)
+
+
+def test_tables_page_is_the_declarations() -> None:
+    assert text_of(PAGE) == draw_page(), "run `python -m tests.tables_page`"
+
+
+def test_settings_page_is_the_declarations() -> None:
+    page = text_of(ROOT / "docs" / "configuration.md")
+    assert page == render_page(), "run `ballast config show --markdown > docs/configuration.md`"
