@@ -4,13 +4,14 @@ Decides nothing; it asks the fleet's control server once a second and reads its 
 that does not answer is left out of that second. Source: ours.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from jobs.adapters.fleet_control import FleetClient, sample_of
+from jobs.adapters.fleet_control import FleetClient, crash_of, sample_of
 from jobs.console import CommandError
+from jobs.local.layout import Layout
 from jobs.local.line_tail import LineTail
 from lbcore.sim.summary import Crash, LoadSample, Opened
 
@@ -27,16 +28,22 @@ class FleetBroker:
     bundles: int
 
 
-@dataclass(slots=True)
 class FleetWatch:
-    """Everything that the fleet said since the run began."""
+    """Everything that the fleet said since the run began.
 
-    port_file: Path
-    events: LineTail
-    samples: list[LoadSample] = field(default_factory=list)
-    opened: list[Opened] = field(default_factory=list)
-    crashes: list[Crash] = field(default_factory=list)
-    brokers: tuple[FleetBroker, ...] = ()
+    samples: one a second; opened, crashes: in the order in which they happened; brokers: as they
+    were at the last sample.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        """Begins now: what earlier runs left in the folder is skipped."""
+        self.layout = layout
+        self.samples: list[LoadSample] = []
+        self.opened: list[Opened] = []
+        self.crashes: list[Crash] = []
+        self.brokers: tuple[FleetBroker, ...] = ()
+        self._events = LineTail(layout.fleet_events, from_end=True)
+        self._crashes = LineTail(layout.crashes, from_end=True)
 
     def is_ready(self) -> bool:
         """Whether the control server answers."""
@@ -47,7 +54,8 @@ class FleetWatch:
 
     def look(self) -> LoadSample | None:
         """Take a sample; None when the fleet does not answer."""
-        self.opened += [opened_of(line) for line in self.events.read() if is_opened(line)]
+        self.opened += [opened_of(line) for line in self._events.read() if is_opened(line)]
+        self.crashes += [crash_of(line) for line in self._crashes.read()]
         try:
             body = self._client().brokers()
         except CommandError:
@@ -57,24 +65,29 @@ class FleetWatch:
         self.samples.append(sample)
         return sample
 
-    def kill(self, broker: str) -> Crash:
-        """Crash a broker; raises CommandError when there is no such broker or no fleet."""
-        crash = self._client().kill(broker)
-        self.crashes.append(crash)
-        return crash
-
     def _client(self) -> FleetClient:
-        return fleet_client(self.port_file)
+        return fleet_client(self.layout)
 
 
-def fleet_client(port_file: Path) -> FleetClient:
-    """A client of the fleet that wrote this file; CommandError when none did."""
+def crash_broker(layout: Layout, broker: str) -> Crash:
+    """Crash a broker and note it in the run's folder, where the run finds it for its summary.
+
+    Raises CommandError when there is no such broker or no fleet.
+    """
+    crash = fleet_client(layout).kill(broker)
+    with layout.crashes.open("a") as file:
+        file.write(json.dumps(asdict(crash)) + "\n")
+    return crash
+
+
+def fleet_client(layout: Layout) -> FleetClient:
+    """A client of the fleet that runs in this folder; CommandError when none does."""
     try:
-        return FleetClient(int(port_file.read_text()), timeout_ms=_ANSWER_TIMEOUT_MS)
+        return FleetClient(int(layout.fleet_port.read_text()), timeout_ms=_ANSWER_TIMEOUT_MS)
     except (OSError, ValueError):
         raise CommandError(
             "no simulated fleet is running",
-            why=f"{port_file} is not there",
+            why=f"{layout.fleet_port} is not there",
             next_step="start one with `make run`, or name its folder with --state-dir",
         ) from None
 

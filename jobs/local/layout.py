@@ -74,6 +74,11 @@ class Layout:
         return self.fleet / "fleet-events.jsonl"
 
     @property
+    def crashes(self) -> Path:
+        """A line for each simulated broker that was crashed on purpose, and what it served."""
+        return self.fleet / "crashes.jsonl"
+
+    @property
     def fleet_port(self) -> Path:
         """Where the fleet's control server listens; there only while it runs."""
         return self.fleet / "control-port"

@@ -22,7 +22,7 @@ from jobs.console import CommandError, note
 from jobs.local import stack
 from jobs.local.commands import create_commands, namespaces_of, send_commands
 from jobs.local.display import Display, hints, make_display
-from jobs.local.fleet_watch import FleetWatch
+from jobs.local.fleet_watch import FleetWatch, crash_broker
 from jobs.local.job_log import JobLog
 from jobs.local.layout import Layout, Size
 from jobs.local.line_tail import LineTail
@@ -61,8 +61,7 @@ class LocalRun:
         self._tables = RunTables(layout.tables)
         self._job = JobLog()
         self._job_lines = LineTail(layout.batches, from_end=True)
-        events = LineTail(layout.fleet_events, from_end=True)
-        self._fleet = FleetWatch(port_file=layout.fleet_port, events=events)
+        self._fleet = FleetWatch(layout)
         self._prober: Prober | None = None
         self._events: list[str] = []
         self._kills = list(options.kills)
@@ -194,7 +193,7 @@ class LocalRun:
         if self._elapsed_ms() >= self._kills[0].after_ms:
             broker = self._kills.pop(0).broker
             try:
-                crash = self._fleet.kill(broker)
+                crash = crash_broker(self._layout, broker)
             except CommandError as error:
                 self._say(f"{broker} was not killed: {error.why}")
             else:

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from jobs.console import Exit, answer
-from jobs.local.fleet_watch import fleet_client
+from jobs.local.fleet_watch import crash_broker, fleet_client
 from jobs.local.layout import Layout
 
 
@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it; raises CommandError when there is no such run or broker."""
-    client = fleet_client(Layout(root=args.state_dir.absolute()).fleet_port)
+    layout = Layout(root=args.state_dir.absolute())
     if args.start:
-        client.act("start", args.broker)
+        fleet_client(layout).act("start", args.broker)
         answer(args, {"broker": args.broker}, f"started {args.broker}")
         return Exit.DONE
-    crash = client.kill(args.broker)
+    crash = crash_broker(layout, args.broker)
     value = {"broker": crash.broker, "bundles": len(crash.bundles)}
     answer(args, value, f"killed {crash.broker}, which served {len(crash.bundles)} bundles")
     return Exit.DONE

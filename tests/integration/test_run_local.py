@@ -1,0 +1,185 @@
+"""`ballast run-local` whole: crashes on the way, an end by time, by Ctrl-C and by force, twice."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+ROOT = Path(__file__).resolve().parents[2]
+_START_S = 400.0
+_STOP_S = 10.0
+_SIZE = ("--brokers", "4", "--bundles", "24")
+
+
+class _Run:
+    """One run in a process of its own; its status lines as they come."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.folder = folder
+        self.out = folder.with_name(f"{folder.name}-{time.monotonic_ns()}.jsonl")
+        command = [sys.executable, "-m", "jobs.cli", "run-local", "--headless", "--conf", "test"]
+        with self.out.open("w") as out, self.out.with_suffix(".err").open("w") as err:
+            self.process = subprocess.Popen(
+                [*command, "--state-dir", str(folder), *words], cwd=ROOT, stdout=out, stderr=err
+            )
+
+    def lines(self) -> list[Mapping[str, Any]]:
+        whole = self.out.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def wait_for(self, what: str, condition: Callable[[Mapping[str, Any]], bool]) -> None:
+        deadline_s = time.monotonic() + _START_S
+        while not any(condition(line) for line in self.lines()[-1:]):
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline_s, f"{what} never came true; {self.said()}"
+            time.sleep(0.2)
+
+    def said(self) -> str:
+        last = self.lines()[-1:]
+        return self.out.with_suffix(".err").read_text()[-2000:] + f"\nlast line: {last}"
+
+    def events(self) -> list[str]:
+        return [event for line in self.lines() for event in line["events"]]
+
+    def processes(self) -> dict[int, str]:
+        """Every process that names the run's folder, but for the run itself."""
+        listed = subprocess.run(
+            [shutil.which("ps") or "ps", "-axww", "-o", "pid=,command="],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rows = (line.strip().partition(" ") for line in listed.stdout.splitlines())
+        mine = {int(pid): command for pid, _, command in rows if str(self.folder) in command}
+        return {pid: command for pid, command in mine.items() if pid != self.process.pid}
+
+    def pid_of(self, words: str) -> int:
+        found = [pid for pid, command in self.processes().items() if words in command]
+        return max(found)  # the tether has the words too, and is older
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., _Run]]:
+    runs: list[_Run] = []
+
+    def make(*words: str) -> _Run:
+        runs.append(_Run(tmp_path / "state", *words))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.terminate()
+            run.process.wait(60)
+
+
+def _is_open(line: Mapping[str, Any]) -> bool:
+    return bool(line["bundles_open"] == line["bundles"] > 0 and line["phase"] == "running")
+
+
+def _gone(run: _Run) -> bool:
+    deadline_s = time.monotonic() + _STOP_S
+    while run.processes() and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    return not run.processes()
+
+
+def _is_rescued(line: Mapping[str, Any]) -> bool:
+    """All bundles are open, though a broker is dead."""
+    states = {row["name"]: row["state"] for row in line["brokers"]}
+    return states.get("broker-2") == "killed" and _is_open(line)
+
+
+def test_run_local_survives_crashes_and_goes_on_with_its_state(
+    start: Callable[..., _Run], tmp_path: Path
+) -> None:
+    summary_path = tmp_path / "summary.json"
+    first = start(*_SIZE, "--summary", str(summary_path))
+    first.wait_for("all bundles open", _is_open)
+    batches = first.lines()[-1]["batches"]
+    os.kill(first.pid_of("jobs.balance_cluster"), signal.SIGKILL)
+    first.wait_for("the job works again", lambda line: line["batches"] > batches + 2)
+    _ballast("kill-broker", "broker-2", "--state-dir", str(first.folder))
+    first.wait_for("broker-2's bundles are open elsewhere", _is_rescued)
+    _end(first)
+    _check_summary(json.loads(summary_path.read_text()))
+    assert any(event.endswith("balance_cluster was started again") for event in first.events())
+
+    second = start("--for", "20")
+    assert second.process.wait(300) == 0, second.said()
+    assert _gone(second)
+    assert second.lines()[-1]["bundles"] == 24
+    events = DeltaTable(str(first.folder / "tables" / "ownership_events")).to_pyarrow_table()
+    versions = list(
+        zip(*(events[name].to_pylist() for name in ("bundle", "version_id")), strict=True)
+    )
+    assert len(set(versions)) == len(versions), "the second run forgot what the first decided"
+
+
+def _ballast(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "jobs.cli", *words], cwd=ROOT, check=True)
+
+
+def _end(run: _Run) -> None:
+    """Ctrl-C: all of it ends within 10 s and leaves no process."""
+    began_s = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(60) == 0, run.said()
+    assert time.monotonic() - began_s < _STOP_S
+    assert run.processes() == {}
+
+
+def _check_summary(summary: Mapping[str, Any]) -> None:
+    lookups = summary["lookups"]
+    assert (lookups["wrong"], lookups["pending"]) == (0, 0)
+    assert lookups["right"] > 100
+    (crash,) = summary["crashes"]
+    assert (crash["broker"], crash["unserved"]) == ("broker-2", [])
+    assert crash["bundles"] > 0
+    assert crash["all_served_again_ms"] >= crash["first_served_again_ms"] > 0
+    assert summary["restarts"]["balance_cluster"] == 1
+    assert summary["batches"] > 5
+    assert summary["reports"]["accepted"] > 0
+    assert summary["reports"]["rejected"] == 0
+    assert summary["imbalance"]["first_30_s"]["max_over_mean"] >= 1.0
+    assert summary["decision_to_lookup_ms"]["count"] > 0
+
+
+def test_run_local_killed_while_starting_leaves_no_process(start: Callable[..., _Run]) -> None:
+    run = start(*_SIZE)
+    deadline_s = time.monotonic() + _START_S
+    while not any("jobs.run_fleet" in command for command in run.processes().values()):
+        assert time.monotonic() < deadline_s, run.said()
+        time.sleep(0.1)
+    run.process.kill()
+    run.process.wait(10)
+    assert _gone(run), run.processes()
+
+
+def test_run_local_second_run_in_the_same_folder_is_refused(start: Callable[..., _Run]) -> None:
+    first = start(*_SIZE)
+    deadline_s = time.monotonic() + _START_S
+    while not first.processes():
+        assert time.monotonic() < deadline_s, first.said()
+        time.sleep(0.1)
+    second = start(*_SIZE)
+    assert second.process.wait(60) == 1
+    assert "another run is using" in second.said()
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait(60) in (0, 130), first.said()
+    assert _gone(first)
+
+
+def test_run_local_with_impossible_numbers_is_misuse(start: Callable[..., _Run]) -> None:
+    run = start("--brokers", "2", "--bundles", "1")
+    assert run.process.wait(60) == 2
+    assert "bundles must be at least one a namespace" in run.said()
