@@ -1,0 +1,132 @@
+"""The writer of the tables on real Delta tables: once a batch, and only by the newest job."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from jobs.adapters.batch_sink import BatchSink, ForkedError, Identity
+from jobs.adapters.table_writer import FencedError, TableWriter
+from lbcore.machines.effects import REPORT, Effect, event_row, pack_effect, record_row
+from lbcore.ownership.records import OwnershipRecord, State
+
+QUERY = "query-1"
+
+
+class Frame:
+    """What foreachBatch hands over, as far as the sink uses it."""
+
+    def __init__(self, effects: Sequence[Effect]) -> None:
+        self._effects = effects
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 Spark's name
+        return pa.table(
+            {
+                "cluster": ["local"] * len(self._effects),
+                "kind": [effect.kind for effect in self._effects],
+                "blob": [pack_effect(effect) for effect in self._effects],
+            }
+        )
+
+
+class Sent:
+    """A publisher that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.records: list[OwnershipRecord] = []
+
+    def publish(self, records: Sequence[OwnershipRecord]) -> None:
+        self.records += records
+
+
+def record(bundle: str, version: int) -> OwnershipRecord:
+    return OwnershipRecord(
+        cluster="local", bundle=bundle, state=State.FREE, version_id=version, timestamp_ms=5
+    )
+
+
+def batch(*records: OwnershipRecord, now_ms: int = 1_000) -> Frame:
+    report = {"cluster": "local", "now_ms": now_ms, "ends": {"acks": {"0": 7}}}
+    effects = [Effect(kind=REPORT, rows=[report])]
+    if records:
+        rows = [event_row(None, r, i) for i, r in enumerate(records)]
+        effects.append(Effect(kind="ownership_events", rows=rows))
+        rows = [record_row(r, i) for i, r in enumerate(records)]
+        effects.append(Effect(kind="bundle_ownership", rows=rows))
+    return Frame(effects)
+
+
+def sink_on(root: Path, sent: Sent | None = None) -> BatchSink:
+    lines: list[Mapping[str, Any]] = []
+    sink = BatchSink(
+        writer=TableWriter(root),
+        publisher=sent or Sent(),
+        identity=Identity(query_id="", code_version="c", config_version="f"),
+        heartbeat_ms=10_000,
+        log=lines.append,
+    )
+    sink.use_query(QUERY)
+    return sink
+
+
+def rows(root: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pa.table(
+        DeltaTable(str(root / table)).scan().read_all()
+    ).to_pylist()
+    return found
+
+
+def test_batch_repeated_writes_nothing_twice_and_sends_again(tmp_path: Path) -> None:
+    sent = Sent()
+    sink_on(tmp_path, sent)(batch(record("t/n/a", 1), record("t/n/b", 1)), 0)
+    sink_on(tmp_path, sent)(batch(record("t/n/a", 1), record("t/n/b", 1)), 0)
+    assert len(rows(tmp_path, "ownership_events")) == 2
+    assert len(rows(tmp_path, "bundle_ownership")) == 2
+    assert len(sent.records) == 4
+
+
+def test_batch_repeated_with_other_effects_stops_the_job(tmp_path: Path) -> None:
+    sink_on(tmp_path)(batch(record("t/n/a", 1)), 0)
+    with pytest.raises(ForkedError, match="ballast state rebuild"):
+        sink_on(tmp_path)(batch(record("t/n/b", 1)), 0)
+
+
+def test_older_job_is_fenced_at_its_next_commit(tmp_path: Path) -> None:
+    older = sink_on(tmp_path)
+    older(batch(record("t/n/a", 1)), 0)
+    newer = sink_on(tmp_path)
+    with pytest.raises(FencedError, match="took over"):
+        older(batch(record("t/n/a", 2)), 1)
+    newer(batch(record("t/n/a", 2)), 1)
+    assert [row["version_id"] for row in rows(tmp_path, "bundle_ownership")] == [2]
+    assert len(rows(tmp_path, "ownership_events")) == 2
+
+
+def test_newest_record_of_a_bundle_wins_in_the_current_table(tmp_path: Path) -> None:
+    sink = sink_on(tmp_path)
+    sink(batch(record("t/n/a", 3)), 0)
+    sink(batch(record("t/n/a", 2)), 1)
+    assert [row["version_id"] for row in rows(tmp_path, "bundle_ownership")] == [3]
+
+
+def test_quiet_batches_commit_only_when_a_heartbeat_is_due(tmp_path: Path) -> None:
+    sink = sink_on(tmp_path)
+    table = DeltaTable(str(tmp_path / "ownership_events"))
+    begun = table.version()
+    for number, now_ms in enumerate((20_000, 25_000, 29_999, 30_000)):
+        sink(batch(now_ms=now_ms), number)
+    table.update_incremental()
+    assert table.version() == begun + 2
+
+
+def test_commit_says_what_was_read_when_and_by_whom(tmp_path: Path) -> None:
+    sink = sink_on(tmp_path)
+    sink(batch(record("t/n/a", 1)), 0)
+    about = TableWriter(tmp_path).last_commit()
+    assert about is not None
+    assert about["offsets"] == {"acks": {"0": 7}}
+    assert (about["query_id"], about["batch_id"], about["now_ms"]) == (QUERY, 0, 1_000)
+    assert (about["code_version"], about["config_version"]) == ("c", "f")
