@@ -14,7 +14,7 @@ from lbcore.machine import Step
 from lbcore.machines.effects import Effect, pack_effect
 from lbcore.machines.group_update import GroupUpdate, pack_update
 from lbcore.machines.rebuild import record_from_row
-from lbcore.machines.scorer import RawMessage
+from lbcore.machines.tracks import RawMessage
 from lbcore.machines.work import BalancerState
 from lbcore.ownership.invariants import violations
 from lbcore.ownership.records import OwnershipRecord

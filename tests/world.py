@@ -24,8 +24,8 @@ from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import Effect
 from lbcore.machines.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.machines.rebuild import TableRows, rebuild_state, record_from_row
-from lbcore.machines.scorer import RawMessage
 from lbcore.machines.scoring import make_scorer
+from lbcore.machines.tracks import RawMessage
 from lbcore.machines.work import BalancerState
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State

@@ -14,8 +14,9 @@ from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import REPORT, Effect, pack_effect
 from lbcore.machines.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.machines.scorer import BrokerScorer, RawMessage
+from lbcore.machines.scorer import BrokerScorer
 from lbcore.machines.scoring import make_scorer
+from lbcore.machines.tracks import RawMessage
 from lbcore.wire.messages import Position
 
 INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lbcore import packing
-from lbcore.machine import Step, UnknownStateSchemaError
+from lbcore.machine import Step
 from lbcore.machines.group_update import (
     TICK,
     Arrivals,
@@ -24,16 +23,26 @@ from lbcore.machines.group_update import (
     Placed,
     RejectedMessage,
 )
+from lbcore.machines.tracks import (
+    BrokerTrack,
+    PendingParts,
+    RawMessage,
+    ScorerState,
+    Smoothed,
+    Start,
+    follow_start,
+    pack_tracks,
+    start_of,
+    unpack_tracks,
+)
 from lbcore.wire.messages import (
     Acks,
     AuditEntry,
     BrokerLoad,
     BundleLoad,
     Command,
-    Envelope,
     Heartbeat,
     Message,
-    Position,
     Rejected,
     RejectReason,
     Tick,
@@ -41,52 +50,8 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 
-STATE_SCHEMA = 1
-_SUPERSEDED_KEPT = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawMessage:
-    """A message as Kafka gave it."""
-
-    position: Position
-    key: bytes | None
-    value: bytes | None
-
-
 Parse: TypeAlias = Callable[[RawMessage], Message | Rejected]
-Smooth: TypeAlias = Callable[["Smoothed | None", BrokerLoad, int], "Smoothed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Smoothed:
-    """A broker's smoothed load: weighted_max_ema 1.0 = 100 %, throughput_ema in bytes/s."""
-
-    weighted_max_ema: float
-    throughput_ema: float
-    updated_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingParts:
-    """The parts so far of one bundle report: part → message."""
-
-    seq: int
-    parts: Mapping[int, RawMessage] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerTrack:
-    """What is remembered of one broker: its start, where each topic stands, its smoothed load."""
-
-    incarnation: str
-    superseded: tuple[str, ...] = ()
-    seqs: Mapping[str, int] = field(default_factory=dict)
-    smoothed: Smoothed | None = None
-    pending: PendingParts | None = None
-
-
-ScorerState: TypeAlias = Mapping[str, BrokerTrack]
+Smooth: TypeAlias = Callable[[Smoothed | None, BrokerLoad, int], Smoothed]
 
 
 @dataclass(slots=True)
@@ -135,11 +100,11 @@ class BrokerScorer:
 
     def pack(self, state: ScorerState) -> Mapping[str, bytes]:
         """One chunk; see `packing`."""
-        return {"brokers": _pack_tracks(state)}
+        return {"brokers": pack_tracks(state)}
 
     def unpack(self, chunks: Mapping[str, bytes]) -> ScorerState:
         """The inverse of `pack`. Raises UnknownStateSchemaError."""
-        return _unpack_tracks(chunks["brokers"])
+        return unpack_tracks(chunks["brokers"])
 
     def _take(self, batch: _Batch, event: RawMessage) -> None:
         at = event.position
@@ -162,13 +127,18 @@ class BrokerScorer:
         event: RawMessage,
         message: Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks,
     ) -> None:
-        track = _follow_incarnation(batch.tracks, message.envelope)
-        if track is None:
-            batch.counts["late"] += 1
-            return
-        at = event.position
+        at, broker = event.position, message.envelope.broker
+        track = batch.tracks.get(broker)
         if isinstance(message, Heartbeat | BrokerLoad):
-            broker = message.envelope.broker
+            track = follow_start(track, message.envelope, at.timestamp_ms)
+            start = Start.LATE if track is None else Start.PRESENT
+        else:
+            start = start_of(track, message.envelope)
+        if track is None or start is not Start.PRESENT:
+            batch.counts[start.value] += 1
+            return
+        self._keep_start(batch, broker, track)
+        if isinstance(message, Heartbeat | BrokerLoad):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, broker))
         if isinstance(message, BundleLoad):
             self._take_part(batch, track, event, message)
@@ -177,11 +147,18 @@ class BrokerScorer:
         batch.counts[verdict] += 1
         if verdict != "accepted":
             return
-        batch.tracks[message.envelope.broker] = _advance(track, message)
+        batch.tracks[broker] = _advance(track, message)
         if isinstance(message, BrokerLoad):
             self._take_load(batch, event, message)
         elif isinstance(message, TopicLoad | Acks):
             batch.placed.append(Placed(position=at, message=message))
+
+    def _keep_start(self, batch: _Batch, broker: str, track: BrokerTrack) -> None:
+        """Keep the track; parts of a start that is over wait in vain for the others."""
+        before = batch.tracks.get(broker)
+        if before is not None and before.incarnation != track.incarnation and before.pending:
+            self._reject_incomplete(batch, before.pending)
+        batch.tracks[broker] = track
 
     def _take_load(self, batch: _Batch, event: RawMessage, load: BrokerLoad) -> None:
         broker = load.envelope.broker
@@ -243,7 +220,7 @@ class BrokerScorer:
             event = pending.parts[part]
             detail = (
                 f"part {part} of report {pending.seq} waited for {_missing(pending, self._parse)} "
-                "when a newer report began; send every part of a report before the next one"
+                "when a newer report or start began; send all parts of a report before the next one"
             )
             rejected = Rejected(
                 reason=RejectReason.MISSING_PART,
@@ -284,29 +261,17 @@ class BrokerScorer:
         )
 
 
-def _order(event: RawMessage) -> tuple[str, int, int]:
+def _order(event: RawMessage) -> tuple[bool, str, int, int]:
+    """The order of the log, broker-load first: it says which start of a broker counts."""
     at = event.position
-    return (at.topic, at.partition, at.offset)
+    is_first = at.topic.endswith(Topic.BROKER_LOAD.value)
+    return (not is_first, at.topic, at.partition, at.offset)
 
 
 def _missing(pending: PendingParts, parse: Parse) -> str:
     message = parse(next(iter(pending.parts.values())))
     total = message.parts if isinstance(message, BundleLoad) else len(pending.parts)
     return f"{total - len(pending.parts)} of {total} parts"
-
-
-def _follow_incarnation(tracks: dict[str, BrokerTrack], envelope: Envelope) -> BrokerTrack | None:
-    """The broker's track under this incarnation, or None when the incarnation is superseded."""
-    track = tracks.get(envelope.broker)
-    if track is None:
-        track = BrokerTrack(incarnation=envelope.incarnation)
-    elif envelope.incarnation in track.superseded:
-        return None
-    elif envelope.incarnation != track.incarnation:
-        superseded = (*track.superseded, track.incarnation)[-_SUPERSEDED_KEPT:]
-        track = BrokerTrack(incarnation=envelope.incarnation, superseded=superseded)
-    tracks[envelope.broker] = track
-    return track
 
 
 def _topic_of(message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> str:
@@ -326,67 +291,3 @@ def _advance(track: BrokerTrack, message: Heartbeat | BrokerLoad | TopicLoad | A
     if isinstance(message, TopicLoad):
         return track  # ordered by the balancer, per bundle: no state a bundle here
     return replace(track, seqs={**track.seqs, _topic_of(message): message.envelope.seq})
-
-
-def _pack_tracks(state: ScorerState) -> bytes:
-    raws: list[bytes] = []
-    plain = {name: _plain_track(state[name], raws) for name in sorted(state)}
-    raw = np.frombuffer(b"".join(raws), dtype=np.uint8)
-    return packing.pack({"schema": STATE_SCHEMA, "brokers": plain}, {"raw": raw})
-
-
-def _plain_track(track: BrokerTrack, raws: list[bytes]) -> list[Any]:
-    smoothed = track.smoothed
-    emas = None
-    if smoothed:
-        emas = [smoothed.weighted_max_ema, smoothed.throughput_ema, smoothed.updated_ms]
-    pending = None
-    if track.pending:
-        parts = []
-        for part, event in sorted(track.pending.parts.items()):
-            key, value = event.key or b"", event.value or b""
-            at = event.position
-            place = [at.topic, at.partition, at.offset, at.timestamp_ms]
-            parts.append([part, place, len(key), len(value)])
-            raws += [key, value]
-        pending = [track.pending.seq, parts]
-    return [track.incarnation, track.superseded, dict(track.seqs), emas, pending]
-
-
-def _unpack_tracks(blob: bytes) -> ScorerState:
-    plain, arrays = packing.unpack(blob)
-    if plain["schema"] != STATE_SCHEMA:
-        raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)
-    raw = memoryview(arrays["raw"].tobytes())
-    tracks = {}
-    for name, (incarnation, superseded, seqs, emas, pending) in plain["brokers"].items():
-        smoothed = None
-        if emas:
-            smoothed = Smoothed(
-                weighted_max_ema=emas[0], throughput_ema=emas[1], updated_ms=emas[2]
-            )
-        kept, raw = _unpack_pending(pending, raw)
-        tracks[name] = BrokerTrack(
-            incarnation=incarnation,
-            superseded=tuple(superseded),
-            seqs=seqs,
-            smoothed=smoothed,
-            pending=kept,
-        )
-    return tracks
-
-
-def _unpack_pending(
-    pending: Sequence[Any] | None, raw: memoryview
-) -> tuple[PendingParts | None, memoryview]:
-    if pending is None:
-        return None, raw
-    parts = {}
-    for part, (topic, partition, offset, timestamp_ms), key_size, value_size in pending[1]:
-        position = Position(
-            topic=topic, partition=partition, offset=offset, timestamp_ms=timestamp_ms
-        )
-        key, value = bytes(raw[:key_size]), bytes(raw[key_size : key_size + value_size])
-        parts[part] = RawMessage(position=position, key=key, value=value)
-        raw = raw[key_size + value_size :]
-    return PendingParts(seq=pending[0], parts=parts), raw

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.tree import Config
-from lbcore.machines.scorer import BrokerScorer, RawMessage, Smoothed
+from lbcore.machines.scorer import BrokerScorer
+from lbcore.machines.tracks import RawMessage, Smoothed
 from lbcore.signals.broker_score import BrokerReports, BrokerScores, cleared_scores, observe_reports
 from lbcore.signals.usage import resource_percent
 from lbcore.wire.messages import BrokerLoad, Message, Rejected, Topic

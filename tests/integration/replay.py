@@ -19,8 +19,8 @@ from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import pack_effect, unpack_columns
 from lbcore.machines.group_update import pack_update, unpack_update
-from lbcore.machines.scorer import RawMessage
 from lbcore.machines.scoring import make_scorer
+from lbcore.machines.tracks import RawMessage
 from lbcore.wire.messages import Position
 
 Log = dict[tuple[str, int], list[RawMessage]]

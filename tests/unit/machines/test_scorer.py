@@ -8,10 +8,11 @@ import numpy as np
 
 from lbcore.config.tree import Config
 from lbcore.machines.group_update import TICK, GroupUpdate
-from lbcore.machines.scorer import RawMessage, ScorerState
 from lbcore.machines.scoring import make_scorer
+from lbcore.machines.tracks import REINSTATED_AFTER_MS, RawMessage, ScorerState
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import (
+    Acks,
     BrokerLoad,
     BundleLoad,
     Envelope,
@@ -47,6 +48,10 @@ def part(seq: int, number: int, parts: int) -> BundleLoad:
     return BundleLoad(
         envelope=envelope(seq), part=number, parts=parts, names=(BUNDLES[number],), stats=stats
     )
+
+
+def hello(seq: int = 1, incarnation: str = "one") -> Heartbeat:
+    return Heartbeat(envelope=envelope(seq, incarnation))
 
 
 def raw(message: Message, offset: int) -> RawMessage:
@@ -108,23 +113,23 @@ def test_events_in_another_order_give_the_same_update() -> None:
 
 
 def test_bundle_report_counts_when_all_its_parts_are_in() -> None:
-    state, first = take([part(1, 0, 2)])
+    state, first = take([hello(), part(1, 0, 2)])
     assert first.bundles == ()
-    _, second = take([part(1, 1, 2)], state, first=1)
+    _, second = take([part(1, 1, 2)], state, first=2)
     assert list(second.bundles[0].names) == list(BUNDLES)
     assert second.bundles[0].stats[:, 0].tolist() == [0.0, 1.0]
 
 
 def test_parts_that_wait_survive_packing() -> None:
-    state, _ = take([part(1, 0, 2)])
+    state, _ = take([hello(), part(1, 0, 2)])
     assert state is not None
-    _, update = take([part(1, 1, 2)], SCORER.unpack(SCORER.pack(state)), first=1)
+    _, update = take([part(1, 1, 2)], SCORER.unpack(SCORER.pack(state)), first=2)
     assert len(update.bundles[0].names) == 2
 
 
 def test_part_whose_fellow_never_comes_is_rejected_with_its_bytes() -> None:
     messages = [part(1, 0, 2), part(2, 0, 2), part(2, 1, 2)]
-    _, update = take(messages)
+    _, update = take([*messages, hello()])
     (rejected,) = update.rejected
     assert rejected.rejected.reason is RejectReason.MISSING_PART
     assert rejected.rejected.raw == raw(messages[0], 0).value
@@ -133,9 +138,44 @@ def test_part_whose_fellow_never_comes_is_rejected_with_its_bytes() -> None:
 
 
 def test_part_that_comes_twice_is_a_duplicate() -> None:
-    _, update = take([part(1, 0, 2), part(1, 0, 2), part(1, 1, 2), part(1, 1, 2)])
+    state, _ = take([hello()])
+    parts = [part(1, 0, 2), part(1, 0, 2), part(1, 1, 2), part(1, 1, 2)]
+    _, update = take(parts, state, first=1)
     assert update.counts == {"accepted": 2, "duplicate": 2}
     assert len(update.bundles) == 1
+
+
+def test_part_of_a_start_that_is_over_is_rejected() -> None:
+    state, _ = take([hello(), part(1, 0, 2)])
+    _, update = take([hello(1, "two")], state, first=2)
+    assert [one.rejected.reason for one in update.rejected] == [RejectReason.MISSING_PART]
+
+
+def acks(seq: int, incarnation: str) -> Acks:
+    return Acks(envelope=envelope(seq, incarnation), acks=())
+
+
+def test_start_heard_of_on_another_topic_first_is_early_and_takes_nothing_over() -> None:
+    """Else a start between the known one and this one, read later, would supersede this one."""
+    state, first = take([hello(1, "one")])
+    state, early = take([acks(1, "three")], state, first=1)
+    assert early.counts == {"early": 1}
+    _, last = take([hello(1, "two"), hello(1, "three"), acks(2, "three")], state, first=2)
+    assert (first.incarnations, last.incarnations) == (("one",), ("three",))
+    assert last.counts == {"accepted": 3}
+
+
+def test_answers_of_a_start_read_with_its_first_heartbeat_count() -> None:
+    _, update = take([acks(1, "one"), hello(1, "one")])
+    assert [type(placed.message) for placed in update.placed] == [Acks]
+
+
+def test_echo_of_an_older_start_wins_only_until_the_living_one_has_outlived_it() -> None:
+    state, _ = take([hello(1, "new")], first=1)
+    state, echo = take([hello(1, "old")], state, first=2)
+    state, refused = take([hello(2, "new")], state, first=3)
+    _, reinstated = take([hello(3, "new")], state, first=3 + REINSTATED_AFTER_MS)
+    assert [u.incarnations for u in (echo, refused, reinstated)] == [("old",), (), ("new",)]
 
 
 def test_bytes_that_are_no_message_are_rejected_where_they_stand() -> None:
