@@ -1,6 +1,8 @@
 """What the documents say is there: files, commands, options, settings, messages, strategies."""
 
 import argparse
+import ast
+import json
 import re
 from pathlib import Path
 
@@ -9,12 +11,16 @@ import pytest
 from jobs import run_local
 from jobs.adapters import lookup_http
 from jobs.verbs import VERBS
-from lbcore.config.render import render_page
 from lbcore.config.tree import SECTIONS, SETTINGS
+from lbcore.machines.commands import HANDLERS
 from lbcore.plan.registry import STRATEGIES
+from lbcore.wire.commands import Refused, parse_arguments
+from lbcore.wire.messages import Command, Topic
+from lbcore.wire.parse import parse
 from tests.conformance.runner import FAMILY_OF
-from tests.tables_page import PAGE, draw_page
+from tests.drawn_pages import DOCS, PAGES
 from tests.tidy.source_files import ROOT, name_of, python_files
+from tests.wire_messages import RULES
 
 README = ROOT / "README.md"
 _DOCUMENTS = [
@@ -126,10 +132,21 @@ def test_functions_table_of_the_conformance_page_is_the_runners() -> None:
     assert sorted(fn for row in rows for fn in re.findall(r"`(\w+)`", row[0])) == sorted(FAMILY_OF)
 
 
-def test_tables_page_is_the_declarations() -> None:
-    assert text_of(PAGE) == draw_page(), "run `python -m tests.tables_page`"
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_drawn_page_is_its_declarations(name: str) -> None:
+    assert text_of(DOCS / name) == PAGES[name](), "run `python -m tests.drawn_pages`"
 
 
-def test_settings_page_is_the_declarations() -> None:
-    page = text_of(ROOT / "docs" / "configuration.md")
-    assert page == render_page(), "run `ballast config show --markdown > docs/configuration.md`"
+def test_command_that_the_readme_sends_is_carried_out() -> None:
+    (text,) = re.findall(r"^command = (\{.*?^\})", text_of(README), re.MULTILINE | re.DOTALL)
+    value = json.dumps(ast.literal_eval(text)).encode()
+    found = parse(Topic.COMMANDS, b"local", value, RULES)
+    assert isinstance(found, Command)
+    assert found.kind in HANDLERS
+    assert not isinstance(parse_arguments(found.kind, found.arguments), Refused)
+
+
+def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:
+    text = text_of(ROOT / "CHANGELOG.md")
+    (sentence,) = re.findall(r"\*\*Commands\*\* on the topic(.*?)\. ", text, re.DOTALL)
+    assert set(re.findall(r"`([a-z]+_[a-z_]+)`", sentence)) == HANDLERS.keys()

@@ -1,0 +1,82 @@
+"""Writes the pages that are made of declarations: `python -m tests.drawn_pages`.
+
+docs/tables.md from the tables, docs/metrics.md from the lookup service's metrics, and
+docs/configuration.md from the settings. A test holds each equal to what is drawn here.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from jobs.adapters.delta_follower import ReloadReason
+from jobs.adapters.lookup_metrics import METRICS
+from lbcore.config.render import render_page
+from lbcore.model.tables import TABLES, Column, Table
+from lbcore.route.bundles import Unsound
+from lbcore.route.snapshot import Outcome
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+_TABLES_HEAD = """\
+# Tables
+
+Every Delta table that the streaming job writes, from the declarations in `lbcore/model/tables.py`
+(`python -m tests.drawn_pages` writes this page, a test holds it equal). Only that job writes them;
+anybody may read them, with Spark, delta-rs or any other engine that reads Delta. `ownership_events`
+is the truth: the other tables of ownership can be made from it. Instants are milliseconds since
+1970, UTC. No column is null unless it says so."""
+
+_METRICS_HEAD = """\
+# Metrics
+
+What the lookup service says at `/metrics` for Prometheus, from the declarations in
+`jobs/adapters/lookup_metrics.py` (`python -m tests.drawn_pages` writes this page, a test holds it
+equal). Counters end in `_total` there. Beside these it has Prometheus's own `process_*` and
+`python_gc_*`. The streaming job has no metrics endpoint; its JSON lines are in the log that `--log`
+names."""
+
+
+def draw_metrics() -> str:
+    """The page of the metrics."""
+    rows = ["| metric | meaning |", "|---|---|"]
+    rows += [f"| `{name}` | {doc} |" for name, doc in METRICS.items()]
+    results = [*(one.value for one in Outcome), "bundle", "invalid_name", "not_ready"]
+    labels = [
+        ("ballast_lookup_requests", "result", results),
+        ("ballast_snapshot_refused", "reason", [one.value for one in Unsound]),
+        ("ballast_tables_reloads", "reason", [one.value for one in ReloadReason]),
+    ]
+    lines = ["| metric | label | values |", "|---|---|---|"]
+    lines += [f"| `{name}` | {label} | {', '.join(values)} |" for name, label, values in labels]
+    return "\n\n".join([_METRICS_HEAD, "\n".join(rows), "\n".join(lines)]) + "\n"
+
+
+def draw_tables() -> str:
+    """The page of the tables."""
+    contents = "\n".join(f"- [{table.name}](#{table.name}): {table.doc}" for table in TABLES)
+    return "\n\n".join([_TABLES_HEAD, contents, *map(_draw_table, TABLES)]) + "\n"
+
+
+def _draw_table(table: Table) -> str:
+    columns = ["| column | type | meaning |", "|---|---|---|", *map(_draw_column, table.columns)]
+    blocks = [f"## {table.name}\n\n{table.doc}", "\n".join(columns)]
+    if table.constraints:
+        rules = [f"- `{name}`: `{condition}`" for name, condition in table.constraints]
+        blocks.append("Both engines refuse a row that breaks one of these:\n\n" + "\n".join(rules))
+    return "\n\n".join(blocks)
+
+
+def _draw_column(column: Column) -> str:
+    type_ = column.type + (", may be null" if column.is_nullable else "")
+    return f"| `{column.name}` | {type_} | {column.doc} |"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "tables.md": draw_tables,
+    "metrics.md": draw_metrics,
+    "configuration.md": render_page,
+}
+
+
+if __name__ == "__main__":
+    for name, draw in PAGES.items():
+        (DOCS / name).write_text(draw(), encoding="utf-8")
