@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
@@ -81,12 +82,12 @@ def running(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Running]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    talk = AgentTalk(address)
-    yield Running(talk=talk, process=process, folder=tmp_path / "words")
-    talk.close()
-    if process.poll() is None:
+    try:
+        with closing(AgentTalk(address)) as talk:
+            yield Running(talk=talk, process=process, folder=tmp_path / "words")
+    finally:
         process.kill()
-    process.communicate(timeout=30)
+        process.communicate(timeout=30)
 
 
 def ack(bundle: str, version: int, outcome: AckOutcome, reason: str = "") -> Ack:

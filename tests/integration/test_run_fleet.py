@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,12 +62,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         address = KafkaAddress(bootstrap=kafka.bootstrap)
         port_file = folder / "port"
         process = subprocess.Popen(command(address, folder, "--port-file", str(port_file)))
-        until(port_file.exists)
-        made = Cluster(address, FleetClient(int(port_file.read_text())), folder)
-        yield made
-        made.close()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        try:
+            until(port_file.exists)
+            client = FleetClient(int(port_file.read_text()))
+            with closing(Cluster(address, client, folder)) as made:
+                yield made
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait(30)
 
 
 def opened(cluster: Cluster, bundle: str, broker: str, version: int = 1) -> OwnershipRecord:
@@ -229,10 +234,13 @@ def test_fleet_started_again_keeps_virtual_time_and_serves_nothing(
     port_file = tmp_path / "port"
     words = command(cluster.address, tmp_path, "--cluster", "d", "--port-file", str(port_file))
     again = subprocess.Popen(words)
-    until(port_file.exists)
-    found = FleetClient(int(port_file.read_text())).brokers()
-    again.send_signal(signal.SIGTERM)
-    assert again.wait(30) == 0
+    try:
+        until(port_file.exists)
+        found = FleetClient(int(port_file.read_text())).brokers()
+        again.send_signal(signal.SIGTERM)
+        assert again.wait(30) == 0
+    finally:
+        again.kill()
     assert found["virtual_ms"] == found["at_ms"] - 1000
     assert found["bundles_open"] == 0
 
