@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from jobs.adapters.jars import FOLDERS, LOCK_PATH, parse_lock
-from tests.tidy.source_files import ROOT
+from tests.tidy.source_files import ROOT, imported_modules, python_files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -74,3 +74,24 @@ def test_ci_script_calls_make_test() -> None:
     text = (ROOT / ".ci" / "run").read_text()
     assert "set -eu" in text
     assert re.search(r"^make test$", text, re.MULTILINE)
+
+
+_DISTRIBUTIONS = {"kafka": "kafka-python", "delta": "delta-spark", "google": "protobuf"}
+
+
+def _third_party(*folders: str) -> set[str]:
+    own = {*sys.stdlib_module_names, "lbcore", "jobs", "tests", "__future__"}
+    tops = {
+        name.split(".")[0] for path in python_files(*folders) for _, name in imported_modules(path)
+    }
+    return {_DISTRIBUTIONS.get(top, _canonical(top)) for top in tops - own}
+
+
+def test_import_of_the_product_is_declared_as_a_dependency() -> None:
+    declared = {_canonical(requirement) for requirement in _LOCKS["requirements.lock"]}
+    assert _third_party("lbcore", "jobs") - declared == set()
+
+
+def test_import_of_the_tests_is_declared_for_development() -> None:
+    declared = {_canonical(requirement) for requirement in _LOCKS["requirements-dev.lock"]}
+    assert _third_party("tests") - declared == set()
