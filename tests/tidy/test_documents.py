@@ -19,7 +19,7 @@ from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
 from tests.conformance.runner import FAMILY_OF
 from tests.drawn_pages import DOCS, PAGES
-from tests.tidy.source_files import ROOT, name_of, python_files
+from tests.tidy.source_files import ROOT, name_of, parsed, python_files
 from tests.wire_messages import RULES
 
 README = ROOT / "README.md"
@@ -149,4 +149,22 @@ def test_command_that_the_readme_sends_is_carried_out() -> None:
 def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:
     text = text_of(ROOT / "CHANGELOG.md")
     (sentence,) = re.findall(r"\*\*Commands\*\* on the topic(.*?)\. ", text, re.DOTALL)
-    assert set(re.findall(r"`([a-z]+_[a-z_]+)`", sentence)) == HANDLERS.keys()
+    assert set(re.findall(r"`([a-z]+_[a-z_]+)`", sentence)) == HANDLERS.keys(), (
+        "say in CHANGELOG.md and README.md which commands the job carries out"
+    )
+
+
+def test_setting_that_nothing_reads_is_a_limit_that_the_readme_tells() -> None:
+    read = {
+        node.attr
+        for path in python_files("jobs", "lbcore")
+        if path != ROOT / "lbcore" / "config" / "check.py"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute)
+    }
+    unread = {key for key, entry in SETTINGS.items() if entry.name not in read}
+    told = text_of(README).split("read by nothing yet:")[1].split("\n\n")[0]
+    listed = set(re.findall(r"`(\w+\.\w+)`", told))
+    assert {key for key in unread ^ listed if not key.startswith("lookup.")} == set(), (
+        "bring the list in README.md, 'Limits of this version', up to date"
+    )
