@@ -50,9 +50,10 @@ def average_step(
     average, sample: float64[k, 4]. count: int64[k], samples before.
     """
     new_count = np.minimum(count + 1, max_samples)
-    result = average * (new_count - 1).astype(np.float64)[:, np.newaxis]
+    divisor = new_count.astype(np.float64)[:, np.newaxis]
+    result: Floats = average * (divisor - 1.0)
     result += sample
-    result /= new_count.astype(np.float64)[:, np.newaxis]
+    result /= divisor
     return result, new_count
 
 
@@ -86,18 +87,31 @@ def observe_bundles(averages: BundleAverages, rows: Ints, stats: Floats) -> Bund
     100,000 bundles.
     """
     sample = stats[:, :TRAFFIC_COLUMNS]
-    short, short_count = average_step(
-        averages.short[rows], averages.short_count[rows], sample, SHORT_SAMPLES
+    topics = stats[:, TOPICS_COLUMN].astype(np.int64)
+    if len(rows) == len(averages.topics) and np.array_equal(rows, np.arange(len(rows))):
+        return _observed(averages, sample, topics)
+    chosen = BundleAverages(
+        short=averages.short[rows],
+        short_count=averages.short_count[rows],
+        long=averages.long[rows],
+        long_count=averages.long_count[rows],
+        topics=averages.topics[rows],
     )
-    long, long_count = average_step(
-        averages.long[rows], averages.long_count[rows], sample, LONG_SAMPLES
-    )
+    new = _observed(chosen, sample, topics)
     return BundleAverages(
-        short=with_rows(averages.short, rows, short),
-        short_count=with_rows(averages.short_count, rows, short_count),
-        long=with_rows(averages.long, rows, long),
-        long_count=with_rows(averages.long_count, rows, long_count),
-        topics=with_rows(averages.topics, rows, stats[:, TOPICS_COLUMN].astype(np.int64)),
+        short=with_rows(averages.short, rows, new.short),
+        short_count=with_rows(averages.short_count, rows, new.short_count),
+        long=with_rows(averages.long, rows, new.long),
+        long_count=with_rows(averages.long_count, rows, new.long_count),
+        topics=with_rows(averages.topics, rows, new.topics),
+    )
+
+
+def _observed(averages: BundleAverages, sample: Floats, topics: Ints) -> BundleAverages:
+    short, short_count = average_step(averages.short, averages.short_count, sample, SHORT_SAMPLES)
+    long, long_count = average_step(averages.long, averages.long_count, sample, LONG_SAMPLES)
+    return BundleAverages(
+        short=short, short_count=short_count, long=long, long_count=long_count, topics=topics
     )
 
 
