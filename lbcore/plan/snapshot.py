@@ -63,6 +63,7 @@ class BundleTable:
     short, long: float64[m, 4], short- and long-term averages in the order of RATE_IN...
     topics, sessions: last reported counts. can_move: Owned and at rest (what else holds a bundle,
     the plan finds itself). needs_owner: to be assigned now; None = every bundle without an owner.
+    avoid: broker that must not get it now, -1 = none; None = none at all.
     pin: broker that an operator pinned it to, -1 = none; None = none at all. is_non_persistent:
     holds such topics; None = none does.
     versions: the ownership record's version id (placement's deterministic choice uses it).
@@ -79,6 +80,7 @@ class BundleTable:
     can_move: Bools
     versions: Ints
     needs_owner: Bools | None = None
+    avoid: Ints | None = None
     pin: Ints | None = None
     is_non_persistent: Bools | None = None
 

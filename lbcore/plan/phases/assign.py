@@ -2,8 +2,9 @@
 
 Decides where, by the placement strategy behind the filters, counting what the same plan has
 placed. In this order: bundles that the shed phase takes, those that operators move, then bundles
-without an owner and children of splits. `machines` calls `place_rows` alone for failover. Source:
-Pulsar 4.0.8 ModularLoadManagerImpl.selectBroker; counting planned placements is ours.
+without an owner and children of splits. For failover alone a plan runs with a scope of nothing
+else, `needs_owner` saying which bundles and `avoid` where not. Source: Pulsar 4.0.8
+ModularLoadManagerImpl.selectBroker; counting planned placements is ours.
 """
 
 import zlib
@@ -151,9 +152,12 @@ def _place_unowned(draft: Draft) -> Draft:
     if not len(everyone):
         return draft.skip(PHASE, "NoUnownedBundle")
     nobody = np.full(len(everyone), NOBODY, dtype=np.int64)
+    avoided = nobody.copy()
+    if bundles.avoid is not None:
+        avoided[: len(rows)] = bundles.avoid[rows]
     wanted = Wanted(
         rows=everyone,
-        excluded=nobody,
+        excluded=avoided,
         planned=nobody,
         is_unload=np.zeros(len(everyone), dtype=np.bool_),
     )

@@ -102,6 +102,7 @@ def _with_rows(
         can_move=np.concatenate([table.can_move, np.zeros(len(names), dtype=np.bool_)]),
         versions=np.concatenate([table.versions, np.zeros(len(names), dtype=np.int64)]),
         needs_owner=None,
+        avoid=None,
         pin=None,
         is_non_persistent=None,
     )

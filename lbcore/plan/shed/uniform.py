@@ -4,6 +4,7 @@ Decides which bundles leave that one broker, not where they go. One of the strat
 shed phase. Source: Pulsar 4.0.8 UniformLoadShedder with its 32-bit budget; `multi_hit` is ours.
 """
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
@@ -131,8 +132,8 @@ def _take(traffic: Floats, budget: int, cap: int) -> Bools:
 
 
 def _int32(value: float) -> int:
-    """Java's (int) of a double: towards zero, saturating."""
-    return int(max(-INT_MAX - 1, min(INT_MAX, value)))
+    """Java's (int) of a double: towards zero, saturating, 0 for NaN."""
+    return 0 if math.isnan(value) else int(max(-INT_MAX - 1, min(INT_MAX, value)))
 
 
 def _wrapped(value: int) -> int:
