@@ -1,0 +1,178 @@
+"""When an agent reports what: heartbeats, load by the trigger, parts, topics, draining."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lbcore.config.ownership import AgentConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.machines.agent import Agent
+from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
+from lbcore.machines.agent_state import ReadLoad, Send, Stop
+from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, TopicLoad
+
+CONFIG = AgentConfig()
+SIGNALS = SignalsConfig()
+IDENTITY = Identity(
+    cluster="local", broker="broker-a", incarnation="a1", web_service_url="http://a:80"
+)
+
+
+def load(cpu: float = 50.0, rate: float = 100.0, bundles: int = 1) -> LoadRead:
+    return LoadRead(
+        usage=np.array([cpu, 99.0, 0.0, 0.0, 0.0]),
+        limit=np.array([100.0, 100.0, 100.0, -1.0, -1.0]),
+        traffic=np.array([rate, 0.0, 0.0, 0.0]),
+        bundles=tuple(f"t/n{i}/0x00000000_0xffffffff" for i in range(bundles)),
+        stats=np.arange(bundles * 8, dtype=np.float64).reshape(bundles, 8),
+        topic_count=7,
+    )
+
+
+class Driver:
+    """An agent, its state and its clock."""
+
+    def __init__(self, config: AgentConfig = CONFIG) -> None:
+        self.agent = Agent(IDENTITY, config, SIGNALS)
+        self.state = None
+        self.now_ms = 0
+
+    def give(self, *events: object, at_ms: int) -> list[object]:
+        """The effects of a step, messages without their wrapping."""
+        self.now_ms = at_ms
+        step = self.agent.step(self.state, events, at_ms)
+        self.state, self.wake_at_ms = step.state, step.wake_at_ms
+        return [effect.message if isinstance(effect, Send) else effect for effect in step.effects]
+
+
+def of_kind(found: list[object], kind: type) -> list:
+    return [message for message in found if isinstance(message, kind)]
+
+
+def test_first_step_beats_and_asks_for_the_load() -> None:
+    driver = Driver()
+    found = driver.give(at_ms=1_000)
+    assert of_kind(found, ReadLoad) == [ReadLoad()]
+    (beat,) = of_kind(found, Heartbeat)
+    assert (beat.envelope.broker, beat.envelope.incarnation) == ("broker-a", "a1")
+    assert (beat.envelope.seq, beat.envelope.reported_at_ms) == (1, 1_000)
+
+
+def test_heartbeats_come_at_their_interval_and_no_earlier() -> None:
+    driver = Driver()
+    driver.give(at_ms=0)
+    assert driver.wake_at_ms == CONFIG.heartbeat_interval_ms
+    assert of_kind(driver.give(at_ms=CONFIG.heartbeat_interval_ms - 1), Heartbeat) == []
+    assert len(of_kind(driver.give(at_ms=CONFIG.heartbeat_interval_ms), Heartbeat)) == 1
+
+
+def test_load_report_counts_as_a_heartbeat() -> None:
+    driver = Driver()
+    driver.give(at_ms=0)
+    driver.give(load(), at_ms=2_000)
+    assert of_kind(driver.give(at_ms=CONFIG.heartbeat_interval_ms), Heartbeat) == []
+
+
+def test_first_load_is_reported_at_once_with_identity_and_bundles() -> None:
+    driver = Driver()
+    driver.give(at_ms=0)
+    found = driver.give(load(bundles=2), at_ms=10)
+    (broker,), (bundles,) = of_kind(found, BrokerLoad), of_kind(found, BundleLoad)
+    assert (broker.web_service_url, broker.bundle_count, broker.topic_count) == (
+        "http://a:80",
+        2,
+        7,
+    )
+    assert (bundles.part, bundles.parts, len(bundles.names)) == (0, 1, 2)
+    assert broker.envelope.seq == 2
+    assert bundles.envelope.seq == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "after_ms", "is_reported"),
+    [
+        (load(), 5_000, False),
+        (load(), SIGNALS.report_max_interval_ms, False),
+        (load(), SIGNALS.report_max_interval_ms + 1, True),
+        (load(cpu=59.0), 5_000, False),
+        (load(cpu=61.0), 5_000, True),
+        (load(rate=110.0), 5_000, False),
+        (load(rate=111.0), 5_000, True),
+        (load(rate=0.0), 5_000, True),
+        (load(bundles=2), 5_000, True),
+    ],
+)
+def test_next_load_is_reported_when_changed_or_after_the_longest_interval(
+    second: LoadRead, after_ms: int, *, is_reported: bool
+) -> None:
+    driver = Driver()
+    driver.give(load(), at_ms=0)
+    found = driver.give(second, at_ms=after_ms)
+    assert bool(of_kind(found, BrokerLoad)) is is_reported
+
+
+def test_load_is_asked_for_at_the_check_interval() -> None:
+    driver = Driver()
+    driver.give(at_ms=0)
+    assert of_kind(driver.give(at_ms=SIGNALS.report_check_ms - 1), ReadLoad) == []
+    assert of_kind(driver.give(at_ms=SIGNALS.report_check_ms), ReadLoad) == [ReadLoad()]
+
+
+def test_many_bundles_travel_in_parts_of_one_seq() -> None:
+    driver = Driver(replace(CONFIG, bundles_per_part=2))
+    parts = of_kind(driver.give(load(bundles=5), at_ms=0), BundleLoad)
+    assert [(part.part, part.parts, len(part.names)) for part in parts] == [
+        (0, 3, 2),
+        (1, 3, 2),
+        (2, 3, 1),
+    ]
+    assert {part.envelope.seq for part in parts} == {1}
+    assert np.array_equal(np.concatenate([p.stats for p in parts]), load(bundles=5).stats)
+
+
+def test_no_bundles_are_reported_as_one_empty_part() -> None:
+    (part,) = of_kind(Driver().give(load(bundles=0), at_ms=0), BundleLoad)
+    assert (part.part, part.parts, part.names, part.stats.shape) == (0, 1, (), (0, 8))
+
+
+def test_stop_has_the_load_reported_at_once_as_draining() -> None:
+    driver = Driver()
+    (before,) = of_kind(driver.give(load(), at_ms=0), BrokerLoad)
+    assert not before.is_draining
+    assert of_kind(driver.give(Stop(), at_ms=10), ReadLoad) == [ReadLoad()]
+    (after,) = of_kind(driver.give(load(), at_ms=20), BrokerLoad)
+    assert after.is_draining
+
+
+def topics(*names: str, rate: float = 10.0) -> TopicsRead:
+    traffic = np.full((len(names), 4), rate)
+    return TopicsRead(bundle="t/n/0x00000000_0xffffffff", topics=names, traffic=traffic)
+
+
+@pytest.mark.parametrize(
+    ("second", "is_reported"),
+    [
+        (topics("a", "b"), False),
+        (topics("a", "c"), True),
+        (topics("a"), True),
+        (topics("a", "b", rate=10.9), False),
+        (topics("a", "b", rate=11.2), True),
+    ],
+)
+def test_topics_are_reported_when_they_are_others_or_their_load_changed(
+    second: TopicsRead, *, is_reported: bool
+) -> None:
+    driver = Driver()
+    (first,) = of_kind(driver.give(topics("a", "b"), at_ms=0), TopicLoad)
+    assert (first.topics, first.traffic.shape, first.envelope.seq) == (("a", "b"), (2, 4), 1)
+    assert bool(of_kind(driver.give(second, at_ms=1_000), TopicLoad)) is is_reported
+
+
+def test_reports_of_the_same_events_are_equal() -> None:
+    def run() -> list[object]:
+        driver = Driver()
+        steps = [driver.give(at_ms=0), driver.give(topics("a"), at_ms=5), driver.give(at_ms=9_000)]
+        return [str(message) for step in steps for message in step]
+
+    assert run() == run()
