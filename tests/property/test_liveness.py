@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lbcore.ownership.liveness import TICK, Liveness, Rows
@@ -108,6 +108,7 @@ def with_offsets(written: Sequence[Written]) -> list[tuple[int, Written]]:
     return numbered
 
 
+@settings(deadline=None)
 @given(world=worlds(), batch_ms=st.integers(500, 120_000))
 def test_gap_in_everything_of_any_length_kills_nobody(world: World, batch_ms: int) -> None:
     liveness = Liveness()
@@ -123,6 +124,7 @@ def test_gap_in_everything_of_any_length_kills_nobody(world: World, batch_ms: in
     assert liveness.dead == frozenset()
 
 
+@settings(deadline=None)
 @given(world=worlds(has_silent=True))
 def test_silent_broker_is_found_within_the_timeout_and_three_seconds(world: World) -> None:
     liveness = Liveness()
@@ -140,6 +142,7 @@ def test_silent_broker_is_found_within_the_timeout_and_three_seconds(world: Worl
     assert ticks_since * TICK_MS <= TIMEOUT_MS + 3_000
 
 
+@settings(deadline=None)
 @given(world=worlds(has_silent=True), data=st.data())
 def test_state_does_not_depend_on_how_rows_are_cut(world: World, data: st.DataObject) -> None:
     numbered = with_offsets(world.written())

@@ -4,13 +4,18 @@ Two brokers, one or two bundles; see tests/small_world.py for what can happen an
 A failure's message ends with the path that replays it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 
+from lbcore.machines import agent_state
+from lbcore.ownership import acknowledge, holding, repair
+from lbcore.ownership.changes import ProtocolError
 from tests.small_world import (
     SCENARIOS,
+    BrokenWorldError,
     Scenario,
     World,
     apply,
@@ -19,7 +24,8 @@ from tests.small_world import (
     start,
 )
 
-SETTLED_ONE_IN = 4
+SETTLED_ONE_IN = 8
+USERS = (agent_state,)
 DEPTHS = {
     "moves": 40,
     "timeouts": 10,
@@ -49,8 +55,37 @@ def _next_worlds(before: World, scenario: Scenario, seen: set) -> Iterator[World
             yield after
 
 
-@pytest.mark.parametrize("name", DEPTHS)
-def test_small_world_in_every_order_of_events_keeps_its_invariants_and_settles(name: str) -> None:
-    for number, world in enumerate(explore(SCENARIOS[name], DEPTHS[name])):
+def explore_and_settle(name: str, depth: int) -> None:
+    """Explores a scenario and plays some of its worlds to a fair end."""
+    for number, world in enumerate(explore(SCENARIOS[name], depth)):
         if number % SETTLED_ONE_IN == 0:
             settle(world)
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_small_world_in_every_order_of_events_keeps_its_invariants_and_settles(name: str) -> None:
+    explore_and_settle(name, DEPTHS[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "function", "broken"),
+    [
+        ("timeouts", holding, "_is_served", lambda _: True),
+        ("moves", acknowledge, "_refuse_old", lambda *_: None),
+        ("crashes", holding, "goal_of", lambda *_: holding.Goal.SERVE),
+        ("splits", holding, "inherited", lambda _: ()),
+        ("crashes", repair, "_repair_destination", lambda *_: None),
+    ],
+)
+def test_small_world_with_a_broken_part_is_caught(
+    name: str,
+    module: ModuleType,
+    function: str,
+    broken: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = getattr(module, function)
+    for user in [module, *(m for m in USERS if getattr(m, function, None) is original)]:
+        monkeypatch.setattr(user, function, broken)
+    with pytest.raises((BrokenWorldError, ProtocolError)):
+        explore_and_settle(name, DEPTHS[name])
