@@ -1,7 +1,8 @@
 """How an answer is compared with the expected one: exactly, and where it first differs.
 
-Numbers compare as doubles (1 equals 1.0, NaN equals NaN). Only averages of several brokers' EMAs,
-which Pulsar sums in the order of a concurrent map, may differ by 1e-12 relative.
+Numbers compare as doubles: 1 equals 1.0, NaN equals NaN, also when the file has it as Java's text.
+Only averages of several brokers' EMAs, which Pulsar sums in the order of a concurrent map, may
+differ by 1e-12 relative.
 """
 
 import math
@@ -9,6 +10,7 @@ from typing import Any
 
 AVERAGES = frozenset({"loadAvg", "loadStd"})
 RELATIVE_TOLERANCE = 1e-12
+NOT_FINITE = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
 
 
 def first_difference(expected: Any, answer: Any, path: str = "") -> str | None:
@@ -49,6 +51,8 @@ def _sequence_difference(expected: Any, answer: Any, path: str) -> str | None:
 
 
 def _is_same(expected: Any, answer: Any, *, is_average: bool) -> bool:
+    if isinstance(expected, str) and _is_number(answer):
+        expected = NOT_FINITE.get(expected, expected)
     if not (_is_number(expected) and _is_number(answer)):
         return type(expected) is type(answer) and bool(expected == answer)
     if math.isnan(expected) or math.isnan(answer):

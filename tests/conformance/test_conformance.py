@@ -58,6 +58,8 @@ def test_comparison_of_different_answers_names_the_place(
     [
         (1, 1.0),
         (float("nan"), float("nan")),
+        ("NaN", float("nan")),
+        ("-Infinity", float("-inf")),
         ({"loadAvg": 1.0}, {"loadAvg": 1.0 + 1e-14}),
         ([1, [2]], (1, (2,))),
         (None, None),

@@ -87,7 +87,9 @@ def java_hash_order(names: Iterable[str]) -> list[str]:
     """The iteration order of a java.util.HashMap into which the names were put in this order.
 
     The table doubles when more than 3/4 full; a name's bucket is its hash xor the hash's upper
-    half, modulo the table; within a bucket the order of insertion stays.
+    half, modulo the table; within a bucket the order of insertion stays. A bucket of more than
+    eight names in a table of 64 or more becomes a tree and may put another one first; names that
+    collide like that are not known to occur.
     """
     unique = list(dict.fromkeys(names))
     table = MIN_TABLE

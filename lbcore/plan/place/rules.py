@@ -133,7 +133,8 @@ class MessageRateRule:
 class UsageRule:
     """Least resource usage with weight, modular or extensible.
 
-    smoothed: float64[n], NaN = none yet. planned: float64[n], usage promised in this plan.
+    smoothed: float64[n], NaN = none yet. planned: float64[n], usage promised in this plan. usage:
+    float64[n], both together.
     per_call: the candidates' averages advance with every call. is_remembered: they are kept in the
     state (modular). is_forgotten: bool[n], history doesn't count. unit_usage: usage a byte/s.
     """
@@ -144,6 +145,7 @@ class UsageRule:
     draw: Draw
     smoothed: Floats
     planned: Floats
+    usage: Floats
     per_call: bool
     is_remembered: bool
     is_forgotten: Bools
@@ -185,6 +187,7 @@ class UsageRule:
             draw=draw,
             smoothed=smoothed,
             planned=np.zeros(len(brokers.names)),
+            usage=smoothed.copy(),
             per_call=False,
             is_remembered=False,
             is_forgotten=(brokers.bundle_count == 0) | (rate == 0),
@@ -199,15 +202,14 @@ class UsageRule:
 
     def best(self, candidates: Ints, _position: int) -> Ints:
         """See `Rule`; counting what is planned, "all are equal" becomes the least usage."""
-        usage = self.smoothed + self.planned
-        best = below_average(candidates, usage, self.config.usage_difference_percent)
+        best = below_average(candidates, self.usage, self.config.usage_difference_percent)
         if not self.config.count_planned or len(best) < len(candidates):
             return best
-        return of_least_usage(candidates, usage)
+        return of_least_usage(candidates, self.usage)
 
     def numbers(self, candidates: Ints) -> Floats:
         """Smoothed plus planned usage, 1.0 = 100 %."""
-        return (self.smoothed + self.planned)[candidates]
+        return self.usage[candidates]
 
     def placed(self, broker: int, position: int) -> None:
         """Count the usage that the bundle's throughput makes on an average broker."""
@@ -217,6 +219,7 @@ class UsageRule:
         short = bundles.short[self.request.bundles[position]]
         throughput = float(short[THROUGHPUT_IN] + short[THROUGHPUT_OUT])
         self.planned[broker] += throughput * self.unit_usage / float(brokers.capacity[broker])
+        self.usage[broker] = self.smoothed[broker] + self.planned[broker]
 
     def remembered(self, state: PlacementState) -> PlacementState:
         """The averages of the brokers looked at; the others' stay."""
@@ -235,6 +238,7 @@ class UsageRule:
             self.is_forgotten[brokers],
             self.history_weight,
         )
+        self.usage[brokers] = self.smoothed[brokers] + self.planned[brokers]
 
 
 @dataclass(slots=True, kw_only=True)
