@@ -31,7 +31,7 @@ def main() -> int:
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             failed.append(name)
     if failed:
-        print(f"failed: {', '.join(failed)}")  # noqa: T201
+        print(f"failed: {', '.join(failed)}")  # noqa: T201 (as above)
     return 1 if failed else 0
 
 
