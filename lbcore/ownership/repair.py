@@ -45,7 +45,8 @@ def repair(record: OwnershipRecord, watch: Watch, config: OwnershipConfig) -> In
     Owned, Assigning: a destination that is dead or has restarted has the bundle open nowhere; one
     that doesn't open it within in_flight_timeout_ms loses it. Releasing, Splitting: a source that
     is dead or has restarted loses it to the destination, if there is one; a live one never does:
-    when it is silent for in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps it.
+    when it is silent for in_flight_timeout_ms, or closing for unload_timeout_ms, it keeps it, also
+    where nobody else is left to be its destination.
     A broker that restarted is suggested for what it had; the caller may choose another.
     """
     if record.state in (State.OWNED, State.ASSIGNING):
@@ -77,13 +78,13 @@ def _repair_destination(
 def _repair_source(record: OwnershipRecord, watch: Watch, config: OwnershipConfig) -> Intent | None:
     if watch.source is not Presence.ALIVE:
         return _replace_source(record, watch)
-    if watch.destination is Presence.DEAD:
-        return Intent(action=Action.REDIRECT, reason=IntentReason.DESTINATION_DEAD)
     is_silent = watch.silent_ms > config.in_flight_timeout_ms
     if is_silent or watch.waiting_ms > config.unload_timeout_ms:
         is_split = record.state is State.SPLITTING
         reason = IntentReason.NEVER_SPLIT if is_split else IntentReason.NEVER_CLOSED
         return Intent(action=Action.CANCEL, reason=reason)
+    if watch.destination is Presence.DEAD:
+        return Intent(action=Action.REDIRECT, reason=IntentReason.DESTINATION_DEAD)
     return None
 
 

@@ -88,6 +88,11 @@ def intent(action: Action, reason: IntentReason, destination: str = "") -> Inten
             Watch(destination=DEAD),
             intent(Action.REDIRECT, IntentReason.DESTINATION_DEAD),
         ),
+        (
+            releasing(A, B),
+            Watch(destination=DEAD, silent_ms=IN_FLIGHT + 1),
+            intent(Action.CANCEL, IntentReason.NEVER_CLOSED),
+        ),
         (releasing(A, B), Watch(destination=RESTARTED), None),
         (releasing(A), Watch(source=DEAD), intent(Action.REASSIGN, IntentReason.SOURCE_DEAD)),
         (releasing(A), Watch(source=RESTARTED), intent(Action.REASSIGN, IntentReason.RESTARTED)),
