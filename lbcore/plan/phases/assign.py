@@ -183,7 +183,8 @@ def _placed(draft: Draft, wanted: Wanted, family: Family | None = None) -> tuple
     if wanted.keeps_plan:
         settings = replace(settings, filters=replace(settings.filters, distribute_evenly=False))
     seed = cluster_seed(draft.snapshot.cluster)
-    answer = place_bundles(request, draft.state.placement, settings, seed)
+    remembered = draft.state.placement.without_brokers(frozenset(request.snapshot.brokers.names))
+    answer = place_bundles(request, remembered, settings, seed)
     draft = replace(draft, state=replace(draft.state, placement=answer.state))
     return _show(draft, request, answer), answer.brokers
 

@@ -17,6 +17,8 @@ from lbcore.config.placement import (
     PlacementConfig,
 )
 from lbcore.config.setting import section_from_pulsar
+from lbcore.config.shedding import SheddingConfig
+from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import Policies
 from lbcore.plan.filter.verdict import Verdict
@@ -31,8 +33,10 @@ from lbcore.plan.place.request import (
 )
 from lbcore.plan.place.resource_usage import below_average, of_least_usage
 from lbcore.plan.place.round_robin import COUNT_MAX, RoundRobinState, next_in_turn
+from lbcore.plan.planner import plan
 from lbcore.plan.snapshot import Snapshot
 from tests.clusters import broker_table, bundle_table, snapshot
+from tests.planning import Sections
 
 ANYWHERE = FilterConfig(distribute_evenly=False)
 PULSAR = section_from_pulsar(PlacementConfig, {})
@@ -306,3 +310,16 @@ def test_unknown_strategy_is_refused_by_name() -> None:
     request = asked(small_pool(), [4], HOT, settings)
     with pytest.raises(ValueError, match=r"must be one of .*round_robin.*, got 'nearest'"):
         place_bundles(request, PlacementState(), settings, 1)
+
+
+def test_plan_forgets_the_averages_of_departed_brokers() -> None:
+    snap = small_pool()
+    unowned = np.where(np.arange(14) < 4, snap.bundles.owner, -1)
+    sections = Sections(
+        placement=PlacementConfig(strategy=LEAST_RESOURCE_USAGE_WITH_WEIGHT),
+        shedding=SheddingConfig(strategy="threshold"),
+    )
+    state = PlanState(placement=PlacementState(smoothed_usage={"b1": 0.5, "gone": 0.5}))
+    snap = replace(snap, bundles=replace(snap.bundles, owner=unowned))
+    _, state = plan(snap, state, sections, 10_000)
+    assert sorted(state.placement.smoothed_usage) == ["b1", "b2", "b3", "b4"]
