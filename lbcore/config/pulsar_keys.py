@@ -89,6 +89,13 @@ def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return changes
 
 
+def named_by(key: str) -> tuple[str, ...]:
+    """The settings that a key of ours or of Pulsar's means, as "section.name"; none = unknown."""
+    if key in SETTINGS:
+        return (key,)
+    return tuple(name for name, entry in SETTINGS.items() if key in entry.about.pulsar)
+
+
 def is_about_balancing(pulsar_key: str) -> bool:
     """Whether an unknown key looks as if it should have had an effect."""
     return _BALANCING.search(pulsar_key) is not None and pulsar_key not in WITHOUT_EFFECT

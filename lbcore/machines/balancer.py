@@ -14,6 +14,7 @@ from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machine import Step, UnknownStateSchemaError
 from lbcore.machines.book import broker_from_plain, namespace_from_plain, to_plain
+from lbcore.machines.checking import check_transitions
 from lbcore.machines.commands import take_command
 from lbcore.machines.cycle import run_cycle
 from lbcore.machines.effects import REPORT, Effect
@@ -58,6 +59,7 @@ class ClusterBalancer:
         judge_brokers(work)
         repair_ownership(work)
         run_cycle(work)
+        check_transitions(work)
         write_brokers(work, before.brokers)
         write_history(work)
         report = Effect(kind=REPORT, rows=[make_report(work)])
@@ -74,6 +76,7 @@ class ClusterBalancer:
             "brokers": {name: to_plain(entry) for name, entry in state.brokers.items()},
             "namespaces": {name: to_plain(entry) for name, entry in state.namespaces.items()},
             "commands": list(state.commands.items()),
+            "settings": dict(state.settings),
         }
         return {
             "clock": packing.pack(plain, {}),
@@ -97,6 +100,7 @@ class ClusterBalancer:
             brokers={name: broker_from_plain(p) for name, p in book["brokers"].items()},
             namespaces={name: namespace_from_plain(p) for name, p in book["namespaces"].items()},
             commands=dict(book["commands"]),
+            settings=book["settings"],
             times=Times(**plain),
         )
 

@@ -8,21 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore.config.pulsar_keys import named_by, resolve_changes
+from lbcore.config.values import ConfigError
 from lbcore.machines.book import NamespaceEntry
 from lbcore.machines.effects import to_json
 from lbcore.machines.work import Work
-from lbcore.model.bundles import (
-    InvalidRangeError,
-    NamespaceBundles,
-    even_boundaries,
-    explicit_boundaries,
-)
-from lbcore.model.hashing import HashFunction
-from lbcore.model.names import InvalidNameError, check_namespace
+from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.model.tables import COMMANDS, NAMESPACES
 from lbcore.ownership.changes import NOBODY, Refused, Transition
 from lbcore.ownership.protocol import create, unload
 from lbcore.ownership.records import Cause
+from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
 DONE = "done"
@@ -30,7 +26,6 @@ ACCEPTED = "accepted"
 REFUSED = "refused"
 
 REMEMBERED_COMMANDS = 2_000
-_MAX_BUNDLES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +42,12 @@ def take_command(work: Work, command: Command) -> None:
     if command.command_id in work.commands:
         work.counts["repeated_command"] += 1
         return
-    handler = HANDLERS.get(command.kind)
-    outcome = _unknown(command) if handler is None else handler(work, command)
+    outcome = _outcome(work, command)
     work.commands[command.command_id] = outcome.status
     while len(work.commands) > REMEMBERED_COMMANDS:
         del work.commands[next(iter(work.commands))]
-    work.counts[f"command:{command.kind if handler else 'unknown'}:{outcome.status}"] += 1
+    kind = command.kind if command.kind in asked.KINDS else "unknown"
+    work.counts[f"command:{kind}:{outcome.status}"] += 1
     work.add_row(
         COMMANDS.name,
         {
@@ -79,22 +74,28 @@ def namespace_row(name: str, entry: NamespaceEntry) -> dict[str, Any]:
     }
 
 
-def _create_namespace(work: Work, command: Command) -> Outcome:
-    arguments = command.arguments
-    try:
-        name = check_namespace(str(arguments.get("namespace", "")))
-        function = HashFunction(arguments.get("hash", HashFunction.CRC32.value))
-        boundaries = _boundaries(arguments)
-    except (InvalidNameError, InvalidRangeError, ValueError) as error:
-        return _refuse(str(error))
+def _outcome(work: Work, command: Command) -> Outcome:
+    arguments = asked.parse_arguments(command.kind, command.arguments)
+    if isinstance(arguments, asked.Refused):
+        return _refuse(arguments.detail)
+    handler = HANDLERS.get(command.kind)
+    if handler is None:
+        known = ", ".join(sorted(HANDLERS))
+        return _refuse(f"this version can't carry out {command.kind} yet, only {known}")
+    return handler(work, command, arguments)
+
+
+def _create_namespace(work: Work, command: Command, arguments: asked.CreateNamespace) -> Outcome:
+    name = arguments.namespace
     known = work.namespaces.get(name)
     if known is not None and not known.is_deleted:
         return _refuse(f"namespace {name} exists already; delete it first, or choose another name")
     floor = known.highest_version if known else 0
-    entry = NamespaceEntry(hash=function.value, highest_version=floor)
+    entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor)
     work.namespaces[name] = entry
     work.add_row(NAMESPACES.name, namespace_row(name, entry))
     origin = work.origin(Cause.CREATE, command_id=command.command_id)
+    boundaries = arguments.boundaries or even_boundaries(arguments.bundles)
     bundles = NamespaceBundles(namespace=name, boundaries=boundaries)
     work.ledger.add(bundles.names())
     for bundle in bundles.names():
@@ -106,22 +107,11 @@ def _create_namespace(work: Work, command: Command) -> Outcome:
     return Outcome(status=DONE, result={"bundles": len(bundles)})
 
 
-def _boundaries(arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    if "boundaries" in arguments:
-        return explicit_boundaries([str(text) for text in arguments["boundaries"]])
-    count = int(arguments.get("bundles", 4))
-    if not 1 <= count <= _MAX_BUNDLES:
-        message = f"bundles must be between 1 and {_MAX_BUNDLES}, got {count}; ask for fewer"
-        raise ValueError(message)
-    return even_boundaries(count)
-
-
-def _unload_bundle(work: Work, command: Command) -> Outcome:
-    bundle = str(command.arguments.get("bundle", ""))
-    destination = str(command.arguments.get("destination", ""))
+def _unload_bundle(work: Work, command: Command, arguments: asked.UnloadBundle) -> Outcome:
+    bundle, destination = arguments.bundle, arguments.destination
     record = work.ledger.record(bundle)
     if record is None:
-        return _refuse(f"there is no bundle {bundle}; `ballast ownership` lists them")
+        return _refuse(f"there is no bundle {bundle}; table bundle_ownership lists them")
     entry = work.brokers.get(destination)
     if destination and (entry is None or entry.is_silent or not entry.reported_ms):
         return _refuse(f"broker {destination} is not active; choose one that is")
@@ -143,16 +133,39 @@ def _unload_bundle(work: Work, command: Command) -> Outcome:
     return Outcome(status=ACCEPTED)
 
 
-def _unknown(command: Command) -> Outcome:
-    known = ", ".join(sorted(HANDLERS))
-    return _refuse(f"there is no command {command.kind!r}; the commands are {known}")
+def _change_config(
+    work: Work, command: Command, arguments: asked.SetConfig | asked.ResetConfig
+) -> Outcome:
+    del command
+    try:
+        work.use_settings(settings_after(work.settings, arguments))
+    except ConfigError as error:
+        return _refuse(str(error))
+    return Outcome(status=DONE, result={"config_version": work.config_version})
+
+
+def settings_after(
+    settings: Mapping[str, Any], arguments: asked.SetConfig | asked.ResetConfig
+) -> Mapping[str, Any]:
+    """The settings that commands have changed, by "section.name", after one command more.
+
+    Raises ConfigError for values that can't be read.
+    """
+    if isinstance(arguments, asked.SetConfig):
+        return {**settings, **resolve_changes(arguments.values)}
+    if not arguments.keys:
+        return {}
+    gone = {name for key in arguments.keys for name in named_by(key)}
+    return {name: value for name, value in settings.items() if name not in gone}
 
 
 def _refuse(reason: str) -> Outcome:
     return Outcome(status=REFUSED, reason=reason)
 
 
-HANDLERS: Mapping[str, Callable[[Work, Command], Outcome]] = {
+HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     "create_namespace": _create_namespace,
     "unload_bundle": _unload_bundle,
+    "set_config": _change_config,
+    "reset_config": _change_config,
 }

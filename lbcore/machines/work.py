@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lbcore.config.load import digest, with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.book import BrokerEntry, NamespaceEntry
 from lbcore.machines.effects import Effect, Row, event_row, record_row, to_json
@@ -40,7 +41,11 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancerState:
-    """Everything that the balancer remembers of one cluster. commands: id → status, the latest."""
+    """Everything that the balancer remembers of one cluster.
+
+    commands: id → status, the latest. settings: those that commands have changed, by
+    "section.name".
+    """
 
     ledger: Ledger
     liveness: Liveness
@@ -48,6 +53,7 @@ class BalancerState:
     brokers: Mapping[str, BrokerEntry] = field(default_factory=dict)
     namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     times: Times = field(default_factory=Times)
 
 
@@ -64,7 +70,9 @@ class Work:
     brokers: dict[str, BrokerEntry]
     namespaces: dict[str, NamespaceEntry]
     commands: dict[str, str]
+    settings: Mapping[str, Any]
     times: Times
+    base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
     transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -74,8 +82,9 @@ class Work:
     @classmethod
     def on(cls, state: BalancerState, config: Config, config_version: str, now_ms: int) -> "Work":
         """Open a state; the state itself stays as it is. O(bundles)."""
-        return cls(
+        work = cls(
             config=config,
+            base_config=config,
             config_version=config_version,
             now_ms=now_ms,
             ledger=state.ledger.copy(),
@@ -84,8 +93,21 @@ class Work:
             brokers=dict(state.brokers),
             namespaces=dict(state.namespaces),
             commands=dict(state.commands),
+            settings={},
             times=state.times,
         )
+        if state.settings:
+            work.use_settings(state.settings)
+        return work
+
+    def use_settings(self, settings: Mapping[str, Any]) -> None:
+        """From now on decide under the files' configuration with these changes.
+
+        settings: by "section.name". Raises ConfigError when they don't suit.
+        """
+        self.config = with_dynamic(self.base_config, settings)
+        self.config_version = digest(self.config)
+        self.settings = settings
 
     def close(self) -> BalancerState:
         """The state after the batch."""
@@ -96,6 +118,7 @@ class Work:
             brokers=self.brokers,
             namespaces=self.namespaces,
             commands=self.commands,
+            settings=self.settings,
             times=replace(self.times, stepped_ms=self.now_ms),
         )
 

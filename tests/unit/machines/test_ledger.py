@@ -1,12 +1,15 @@
 """The ledger: name order, records in and out, packing."""
 
+from typing import Any
+
 from lbcore.machines.ledger import NOBODY, Ledger
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 
 
 def record(bundle: str, version: int = 1, **fields: object) -> OwnershipRecord:
-    values = {"state": State.OWNED, "destination": "b", "destination_incarnation": "i", **fields}
-    return OwnershipRecord(cluster="c", bundle=bundle, version_id=version, **values)  # type: ignore[arg-type]
+    values: dict[str, Any] = {"state": State.OWNED, "destination": "b"}
+    values |= {"destination_incarnation": "i", **fields}
+    return OwnershipRecord(cluster="c", bundle=bundle, version_id=version, **values)
 
 
 def ledger_of(*records: OwnershipRecord) -> Ledger:
