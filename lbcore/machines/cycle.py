@@ -16,10 +16,10 @@ from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import assign, split, transfer, unload
 from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Decision, Kind, Plan, Scope
+from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.planner import plan
 
 _SETTLING_ROUNDS = 5
-PLACEMENT = "LeastLongTermMessageRate"
 
 
 def run_cycle(work: Work) -> None:
@@ -53,7 +53,7 @@ def assign_free(work: Work) -> None:
         kind="assign",
         reason="Unowned",
         inputs={"bundles": len(chosen), "brokers": len(set(chosen.values()))},
-        strategy=PLACEMENT,
+        strategy=placement_strategy(work.config),
     )
 
 
@@ -78,7 +78,10 @@ def _reason_not_to_plan(work: Work) -> str:
 
 def _plan(work: Work) -> None:
     snapshot, _ = make_snapshot(work, usable_brokers(work))
-    scope = Scope(splits=False, assigns=False)
+    is_shedding = work.now_ms - work.times.shed_ms >= work.config.pipeline.shed_interval_ms
+    if is_shedding:
+        work.note(shed_ms=work.now_ms)
+    scope = Scope(sheds=is_shedding, splits=False, assigns=False)
     result, work.plan = plan(snapshot, work.plan, work.config, work.now_ms, scope)
     if not isinstance(result, Plan):
         inputs = {"skipped": dict(result.skipped)}

@@ -5,14 +5,17 @@ assign phase for the rest. Used by repairs, by commands and by the cycle. Source
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from lbcore.machines.ledger import NOBODY, namespaces_of
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
-from lbcore.plan.phases.assign import cluster_seed
-from lbcore.plan.place.assign import AssignRequest, Candidates, assign_bundles
+from lbcore.plan.phases.assign import cluster_seed, place_settings
+from lbcore.plan.phases.eligible import candidate_index
+from lbcore.plan.place.place import place_bundles
+from lbcore.plan.place.request import place_request
 from lbcore.plan.snapshot import BrokerTable, BundleTable, Ints, Snapshot
 from lbcore.signals.usage import weighted_usage
 
@@ -31,7 +34,8 @@ def usable_brokers(work: Work) -> list[str]:
 def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> dict[int, str]:
     """A destination for each row that can have one: row → broker.
 
-    avoided: row → a broker that must not get it. Counts what the same call has placed.
+    avoided: row → a broker that must not get it. By the configured strategy, behind the filters;
+    counts what the same call has placed.
     """
     names = usable_brokers(work)
     if not rows or not names:
@@ -40,22 +44,20 @@ def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> dict[i
     position = {int(row): i for i, row in enumerate(kept_rows)}
     index = {name: i for i, name in enumerate(names)}
     bundles = np.array([position[row] for row in rows], dtype=np.int64)
-    everywhere = Candidates.everywhere(~snapshot.brokers.is_draining, len(rows))
     excluded = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
-    request = AssignRequest(
-        snapshot=snapshot,
-        bundles=bundles,
-        candidates=Candidates(
-            masks=everywhere.masks,
-            row=everywhere.row,
-            excluded=np.array(excluded, dtype=np.int64),
-        ),
-        usage=weighted_usage(snapshot.brokers.percent, work.config.signals),
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    candidates = candidate_index(snapshot, usage, work.config.filters)
+    request = replace(
+        place_request(snapshot, bundles, candidates, usage),
+        excluded=np.array(excluded, dtype=np.int64),
+        is_unload=np.zeros(len(rows), dtype=np.bool_),
     )
-    found = assign_bundles(request, work.config.placement, cluster_seed(work.cluster))
+    seed = cluster_seed(work.cluster)
+    answer = place_bundles(request, work.plan.placement, place_settings(work.config), seed)
+    work.plan = replace(work.plan, placement=answer.state)
     return {
         row: names[broker]
-        for row, broker in zip(rows, found.tolist(), strict=True)
+        for row, broker in zip(rows, answer.brokers.tolist(), strict=True)
         if broker != NOBODY
     }
 

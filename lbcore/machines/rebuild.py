@@ -11,11 +11,12 @@ from typing import Any
 
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.book import TEXTS, BrokerEntry, NamespaceEntry
-from lbcore.machines.commands import REMEMBERED_COMMANDS
+from lbcore.machines.commands import DONE, REMEMBERED_COMMANDS, settings_after
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.work import BalancerState
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.wire.commands import ResetConfig, SetConfig, parse_arguments
 
 Row = Mapping[str, Any]
 
@@ -50,7 +51,18 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
             for row in _by(rows.namespaces, "namespace")
         },
         commands={row["command_id"]: row["status"] for row in latest},
+        settings=_settings(latest),
     )
+
+
+def _settings(commands: Iterable[Row]) -> Mapping[str, Any]:
+    """What commands have changed of the configuration, in the order in which they were done."""
+    settings: Mapping[str, Any] = {}
+    for row in commands:
+        arguments = parse_arguments(row["kind"], json.loads(row["arguments"]))
+        if row["status"] == DONE and isinstance(arguments, SetConfig | ResetConfig):
+            settings = settings_after(settings, arguments)
+    return settings
 
 
 def broker_from_row(row: Row) -> BrokerEntry:
