@@ -5,20 +5,25 @@ in `ownership.holding`), and answers ReadLoad from the load model. Delays and fa
 driver's: the fleet's in real time, the simulator's in virtual time. Source: ours.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 
 from lbcore.machines.agent_reporting import LoadRead
-from lbcore.model.names import parse_bundle
+from lbcore.model.hashing import HASH_SPACE
+from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.holding import Call, Callback
 from lbcore.sim.load import Floats, Ints, LoadField
 from lbcore.sim.load_usage import usage_of
 
 _CONSUMERS, _PRODUCERS, _TOPICS, _TRAFFIC = 5, 6, 4, 4
+
+_Range: TypeAlias = tuple[int, int, str]
 
 parse_bundle_once = lru_cache(maxsize=1 << 20)(parse_bundle)
 
@@ -36,6 +41,7 @@ class ServedBundles:
 
     def __init__(self) -> None:
         self._tokens: dict[str, int] = {}
+        self._ranges: dict[str, list[_Range]] = {}  # by namespace: disjoint, ascending
         self._names: tuple[str, ...] = ()
         self._rows: Ints | None = None
 
@@ -48,13 +54,14 @@ class ServedBundles:
         """Open, close or split, as the contract says; repeatable, never fails."""
         overlapped = self._overlapped(call.bundle)
         for bundle in overlapped:
-            del self._tokens[bundle]
+            self._remove(bundle)
         opened: dict[str, int] = {}
         if call.callback is Callback.OPEN:
             opened = {call.bundle: call.version_id}
         elif call.callback is Callback.SPLIT:
             opened = dict.fromkeys(call.children, call.version_id)
-        self._tokens.update(opened)
+        for bundle, token in opened.items():
+            self._add(bundle, token)
         self._rows = None
         return Change(
             opened=opened, closed=tuple(name for name in overlapped if name not in opened)
@@ -87,15 +94,30 @@ class ServedBundles:
         return field.located(self._rows)
 
     def _overlapped(self, bundle: str) -> list[str]:
-        """The served bundles that share a hash with this one, itself included; sorted."""
-        if bundle in self._tokens:
-            return [bundle]
+        """The served bundles that share a hash with this one, itself included; ascending."""
         namespace, lower, upper = parse_bundle_once(bundle)
-        return sorted(
-            name
-            for name in self._tokens
-            if _overlaps(parse_bundle_once(name), (namespace, lower, upper))
-        )
+        ranges = self._ranges.get(namespace, [])
+        first = bisect_left(ranges, (lower, 0, ""))
+        if first > 0 and ranges[first - 1][1] > lower:
+            first -= 1
+        last = bisect_left(ranges, (_end(upper), 0, ""))
+        return [name for _, _, name in ranges[first:last]]
+
+    def _add(self, bundle: str, token: int) -> None:
+        namespace, lower, upper = parse_bundle_once(bundle)
+        insort(self._ranges.setdefault(namespace, []), (lower, _end(upper), bundle))
+        self._tokens[bundle] = token
+
+    def _remove(self, bundle: str) -> None:
+        namespace, lower, upper = parse_bundle_once(bundle)
+        ranges = self._ranges[namespace]
+        del ranges[bisect_left(ranges, (lower, _end(upper), bundle))]
+        del self._tokens[bundle]
+
+
+def _end(upper: int) -> int:
+    """The hash after the range's last one."""
+    return HASH_SPACE if upper == FULL_UPPER else upper
 
 
 def _locate(field: LoadField, names: Sequence[str]) -> Ints:
@@ -106,10 +128,3 @@ def _locate(field: LoadField, names: Sequence[str]) -> Ints:
         lowers, uppers = np.array([ends for _, *ends in bundles], dtype=np.int64).T
         rows.append(field.locate(namespace, lowers, uppers))
     return np.concatenate(rows)
-
-
-def _overlaps(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
-    if one[0] != other[0]:
-        return False
-    low, high = max(one[1], other[1]), min(one[2], other[2])
-    return low < high or one[1:] == other[1:]

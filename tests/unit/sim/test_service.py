@@ -116,3 +116,29 @@ def test_topics_of_a_bundle_carry_what_the_bundle_does() -> None:
 def test_topics_of_an_unknown_namespace_are_none(bundle: str) -> None:
     topics, traffic = MODEL.topics_of(bundle, 0)
     assert (topics, traffic.shape) == ((), (0, 4))
+
+
+LAST = "t/a/0xffffffff_0xffffffff"
+GRID = [0, 1, 2, 5, 1 << 31, (1 << 32) - 2, (1 << 32) - 1]
+ranges = st.lists(st.sampled_from(GRID), min_size=2, max_size=2, unique=True).map(sorted)
+names = st.one_of(st.just(LAST), ranges.map(lambda ends: format_bundle("t/a", *ends)))
+
+
+def hashes(bundle: str) -> set[int]:
+    """Those hashes of the bundle that tell ranges over the grid apart."""
+    low, high = (int(part, 16) for part in bundle[-21:].split("_"))
+    return {h for h in GRID if low <= h < high or h == high == (1 << 32) - 1}
+
+
+@given(calls=st.lists(st.tuples(st.sampled_from([Callback.OPEN, Callback.CLOSE]), names)))
+def test_any_order_of_calls_serves_what_a_map_of_hashes_would(
+    calls: list[tuple[Callback, str]],
+) -> None:
+    service, served = ServedBundles(), dict[int, str]()
+    for callback, bundle in calls:
+        service.carry_out(call(callback, bundle))
+        gone = {served[h] for h in hashes(bundle) if h in served}
+        served = {h: name for h, name in served.items() if name not in gone}
+        if callback is Callback.OPEN:
+            served.update(dict.fromkeys(hashes(bundle), bundle))
+    assert set(service.tokens) == set(served.values())
