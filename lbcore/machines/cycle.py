@@ -78,10 +78,14 @@ def _reason_not_to_plan(work: Work) -> str:
 
 def _plan(work: Work) -> None:
     snapshot, _ = make_snapshot(work, usable_brokers(work))
-    is_shedding = work.now_ms - work.times.shed_ms >= work.config.pipeline.shed_interval_ms
-    if is_shedding:
-        work.note(shed_ms=work.now_ms)
-    scope = Scope(sheds=is_shedding, splits=False, assigns=False)
+    rhythm, times = work.config.pipeline, work.times
+    is_shedding = work.now_ms - times.shed_ms >= rhythm.shed_interval_ms
+    is_splitting = work.now_ms - times.split_ms >= rhythm.split_interval_ms
+    work.note(
+        shed_ms=work.now_ms if is_shedding else times.shed_ms,
+        split_ms=work.now_ms if is_splitting else times.split_ms,
+    )
+    scope = Scope(sheds=is_shedding, splits=is_splitting, assigns=False)
     result, work.plan = plan(snapshot, work.plan, work.config, work.now_ms, scope)
     if not isinstance(result, Plan):
         inputs = {"skipped": dict(result.skipped)}

@@ -26,9 +26,9 @@ class Times:
     """When the balancer did what.
 
     clock_ms: the waiting clock, see `watching`; stepped_ms: time of the last batch; tick_ms: the
-    newest tick's, Kafka's time. cycle: number of the last cycle, begun at cycle_ms; shed_ms: of the
-    last that shed; history_ms: of the last rows of history. newcomer_clock_ms: clock_ms when a
-    broker's start was first seen.
+    newest tick's, Kafka's time. cycle: number of the last cycle, begun at cycle_ms; shed_ms,
+    split_ms: of the last that shed, and split. history_ms: of the last rows of history.
+    newcomer_clock_ms: clock_ms when a broker's start was first seen.
     """
 
     clock_ms: int = 0
@@ -37,6 +37,7 @@ class Times:
     cycle: int = 0
     cycle_ms: int = 0
     shed_ms: int = 0
+    split_ms: int = 0
     history_ms: int = 0
     newcomer_clock_ms: int = 0
 
