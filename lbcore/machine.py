@@ -22,8 +22,8 @@ class UnknownStateSchemaError(Exception):
         """The error with what happened, why, and what to do next."""
         return cls(
             f"the state of {machine} has schema {found!r}, this code reads schema {known}: it was "
-            "written by another version; run that version, or rebuild the state from the tables "
-            "with `ballast state rebuild`"
+            "written by another version; run that version, or delete the job's state folder, and "
+            "its next start rebuilds the state from the tables"
         )
 
 

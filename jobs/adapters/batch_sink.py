@@ -152,8 +152,8 @@ class BatchSink:
         if last["effects_sha256"] != about["effects_sha256"]:
             message = (
                 f"batch {batch_id} was repeated and came to other effects than {EVENTS} has of it: "
-                "this code is not deterministic or was changed in between; rebuild the state from "
-                "the tables with `ballast state rebuild`"
+                "this code is not deterministic or was changed in between; delete the "
+                "job's state folder, and its next start rebuilds the state from the tables"
             )
             raise ForkedError(message)
 

@@ -90,7 +90,7 @@ def test_batch_repeated_writes_nothing_twice_and_sends_again(tmp_path: Path) -> 
 
 def test_batch_repeated_with_other_effects_stops_the_job(tmp_path: Path) -> None:
     sink_on(tmp_path)(batch(record("t/n/a", 1)), 0)
-    with pytest.raises(ForkedError, match="ballast state rebuild"):
+    with pytest.raises(ForkedError, match="delete the job's state folder"):
         sink_on(tmp_path)(batch(record("t/n/b", 1)), 0)
 
 
