@@ -122,7 +122,7 @@ def _end(upper: int) -> int:
 
 def _locate(field: LoadField, names: Sequence[str]) -> Ints:
     """Where bundles in name order stand in the field: namespace by namespace."""
-    rows = [np.zeros((0, 2), dtype=np.int64)]
+    rows: list[Ints] = [np.zeros((0, 2), dtype=np.int64)]
     parsed = map(parse_bundle_once, names)
     for namespace, bundles in groupby(parsed, key=lambda bundle: bundle[0]):
         lowers, uppers = np.array([ends for _, *ends in bundles], dtype=np.int64).T

@@ -151,7 +151,7 @@ def _place_unowned(draft: Draft) -> Draft:
     everyone = np.concatenate([rows, family.rows])
     if not len(everyone):
         return draft.skip(PHASE, "NoUnownedBundle")
-    nobody = np.full(len(everyone), NOBODY, dtype=np.int64)
+    nobody: Ints = np.full(len(everyone), NOBODY, dtype=np.int64)
     avoided = nobody.copy()
     if bundles.avoid is not None:
         avoided[: len(rows)] = bundles.avoid[rows]
