@@ -82,3 +82,10 @@ class TransferConfig:
         pulsar_default=False,
         dynamic=True,
     )
+    check_swapped_back: bool = setting(
+        default=True,
+        doc="Swap back only bundles that may move: not in flight, resting, pinned or excluded. "
+        "Pulsar does not look.",
+        pulsar_default=False,
+        dynamic=True,
+    )

@@ -136,8 +136,9 @@ class PlanState:
 
     strategy: the one that `shed` and `transfer` belong to. judged, split_judged: broker → (time of
     the report that was judged last, when that was), for shedding and for splits. moves: bundle →
-    its move under way. unseen: broker → load that was decided and that its reports don't show.
-    unloaded_ms: bundle → when it was last shed, within the grace period.
+    its move under way, in name order (their loads are added up in this order). unseen: broker →
+    load that was decided and that its reports don't show. unloaded_ms: bundle → when it was last
+    shed, within the grace period.
     """
 
     strategy: str = ""

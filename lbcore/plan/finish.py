@@ -105,7 +105,7 @@ def _remember(draft: Draft) -> PlanState:
         touched.update(some.source.tolist(), some.destination.tolist())
     state = replace(
         draft.state,
-        moves=planned,
+        moves={name: planned[name] for name in sorted(planned)},
         unseen=unseen_rows(
             load, draft.state.unseen, draft.reported.brokers, dict.fromkeys(touched, now_ms)
         ),

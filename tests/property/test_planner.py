@@ -102,7 +102,7 @@ def check(cluster: Snapshot, decisions: tuple[Decision, ...], config: Sections) 
         if one.kind is Kind.ASSIGN:
             assert bundles.owner[row] == -1
         else:
-            assert bundles.can_move[row]
+            assert bundles.can_move[row], one
             assert brokers.names[bundles.owner[row]] == one.source != one.destination
         if one.reason != "Pinned":
             assert not brokers.is_draining[number[one.destination]]

@@ -7,7 +7,7 @@ cycle runs, nor the limits over all strategies. Runs in the plan's shed phase wh
 The order of the brokers decides ties: the planner gives name order, Pulsar has its hash map's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lbcore.config.transfer import TransferConfig
@@ -17,6 +17,7 @@ from lbcore.plan.shed.transfer_types import (
     Label,
     PairTrace,
     Reason,
+    TopBundle,
     TransferDecision,
     TransferOutcome,
     TransferState,
@@ -167,13 +168,25 @@ class _Cycle:
     def _move(self, pair: Pair) -> PairMove:
         returned = None
         if self.config.is_destination_planned:
-            returned = self.view.lookup.top_bundles(pair.destination)
+            returned = self._returnable(pair.destination)
         return PairMove(
             pair=pair,
             lookup=self.view.lookup,
             config=self.config,
             returnable=None if returned is None else iter(returned),
         )
+
+    def _returnable(self, broker: str) -> Sequence[TopBundle] | None:
+        """What may be swapped back, lightest first; None without a report."""
+        lookup = self.view.lookup
+        reported = lookup.top_bundles(broker)
+        if reported is None or not self.config.check_swapped_back:
+            return reported
+        return [
+            one
+            for one in reported
+            if not (lookup.is_recently_unloaded(one.bundle) or lookup.is_excluded(one.bundle))
+        ]
 
     def _trace(self, pair: Pair, offload: Offload) -> None:
         self.traces.append(

@@ -90,3 +90,12 @@ def test_assignment_counts_until_the_broker_reports_it() -> None:
     )
     _, state = plan(later, state, config, 20_000, Scope(sheds=False))
     assert state.unseen.get(broker, None) is None or state.unseen[broker].load[0] == 0
+
+
+def test_moves_are_remembered_in_name_order() -> None:
+    cluster = cluster_of({"cold": [1_000.0] * 10, "hot": [1_000.0 + at for at in range(90)]})
+    config = Sections(shedding=SheddingConfig(avg_high_hits=1))
+    _, state = plan(cluster, PlanState(), config, 10_000)
+    assert len(state.moves) > 1
+    assert list(state.moves) == sorted(state.moves)
+    assert list(PlanState.from_row(state.to_row()).moves) == list(state.moves)

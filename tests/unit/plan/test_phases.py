@@ -308,3 +308,14 @@ def test_plan_state_of_another_schema_is_refused() -> None:
     row = {**PlanState().to_row(), "schema": 99}
     with pytest.raises(ValueError, match="schema"):
         PlanState.from_row(row)
+
+
+def test_transfer_swaps_back_only_bundles_that_may_move() -> None:
+    cluster = scored(cluster_of({"a": [5_000.0] * 18, "b": [5_000.0] * 2, "c": [5_000.0] * 10}))
+    at_rest = cluster.bundles.owner != cluster.brokers.names.index("b")
+    held = with_bundles(cluster, can_move=at_rest)
+    config = Sections(
+        shedding=SheddingConfig(strategy="transfer"), transfer=TransferConfig(hit_count_threshold=0)
+    )
+    answer, _ = plan(held, PlanState(), config, NOW_MS)
+    assert {one.source for one in decisions(answer)} == {"a"}
