@@ -39,7 +39,7 @@ check: setup-dev ## Check format, lint, types, import contracts and the quick te
 	@$(bin)/ruff check --quiet .
 	@$(bin)/mypy
 	@$(bin)/lint-imports
-	@$(bin)/python -m pytest $(call existing,$(quick_tests)) $(PYTEST_ARGS)
+	@$(bin)/python -m pytest --quick $(call existing,$(quick_tests)) $(PYTEST_ARGS)
 
 format: setup-dev ## Format the code and fix what the linter can fix
 	@$(bin)/ruff check --fix --quiet . || true

@@ -3,11 +3,31 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import is_hypothesis_test, settings
+
+_QUICK_EXAMPLES = 20
+_SETTINGS = "_hypothesis_internal_use_settings"  # where @settings leaves them; nothing public has
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite`: golden files become what the code answers now; review them as a diff."""
     parser.addoption("--rewrite", action="store_true", help="rewrite the golden files")
+    parser.addoption("--quick", action="store_true", help="few examples for each property")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--quick`, for `make check`: at most 20 examples a property; `make test` has them all."""
+    if config.getoption("--quick"):
+        for item in items:
+            _take_fewer_examples(item)
+
+
+def _take_fewer_examples(item: pytest.Item) -> None:
+    test = getattr(item, "obj", None)
+    chosen = getattr(test, _SETTINGS, None)
+    if is_hypothesis_test(test) and isinstance(chosen, settings):
+        fewer = min(chosen.max_examples, _QUICK_EXAMPLES)
+        setattr(getattr(test, "__func__", test), _SETTINGS, settings(chosen, max_examples=fewer))
 
 
 @pytest.fixture

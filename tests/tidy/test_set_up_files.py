@@ -80,7 +80,7 @@ _DISTRIBUTIONS = {"kafka": "kafka-python", "delta": "delta-spark", "google": "pr
 
 
 def _third_party(*folders: str) -> set[str]:
-    own = {*sys.stdlib_module_names, "lbcore", "jobs", "tests", "__future__"}
+    own = {*sys.stdlib_module_names, "lbcore", "jobs", "tests", "tomllib"}
     tops = {
         name.split(".")[0] for path in python_files(*folders) for _, name in imported_modules(path)
     }
