@@ -35,7 +35,8 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
     """The state that goes on from the tables. O(rows log rows)."""
     empty = balancer.empty()
     brokers = {row["broker"]: broker_from_row(row) for row in _by(rows.brokers, "broker")}
-    latest = _by(rows.commands, "at_ms", "command_id")[-REMEMBERED_COMMANDS:]
+    commands = _by(rows.commands, "at_ms", "command_id")
+    latest = commands[-REMEMBERED_COMMANDS:]
     return BalancerState(
         ledger=_ledger(cluster, rows.bundle_ownership),
         liveness=Liveness().expect(sorted(brokers)),
@@ -51,7 +52,7 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
             for row in _by(rows.namespaces, "namespace")
         },
         commands={row["command_id"]: row["status"] for row in latest},
-        settings=_settings(latest),
+        settings=_settings(commands),
     )
 
 
