@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from jobs.adapters.delta_tables import ensure_tables
+from jobs.adapters.delta_tables import ensure_tables, last_transaction
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
 
 EPOCH_APP = "writer_epoch"
@@ -102,9 +102,8 @@ class TableWriter:
 
     def has_batch(self, name: str, batch_id: int) -> bool:
         """Whether the table has the batch, of this checkpoint."""
-        table = self._tables[name]
-        table.update_incremental()
-        return _transaction(table, f"{name}:{self._query_id}") >= batch_id
+        newest = last_transaction(self._tables[name], f"{name}:{self._query_id}")
+        return newest is not None and newest >= batch_id
 
     def last_commit(self) -> Mapping[str, Any] | None:
         """What the newest commit of a batch to ownership_events says of it."""
