@@ -1,9 +1,18 @@
-"""Options of the whole test run."""
+"""Options of the whole test run.
 
+Properties are tried with the same examples in each run, so that a run says something about the
+change and not about luck; `HYPOTHESIS_PROFILE=search make test` draws new ones.
+"""
+
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("search", print_blob=True, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 _QUICK_EXAMPLES = 20
 _SETTINGS = "_hypothesis_internal_use_settings"  # where @settings leaves them; nothing public has

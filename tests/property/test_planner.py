@@ -126,6 +126,7 @@ def test_plan_never_touches_what_it_must_not(cluster: Snapshot, config: Sections
         assert decisions == (again.decisions if isinstance(again, Plan) else ())
         check(cluster, decisions, config)
         list(answer.trace.rows())
-        state = PlanState.from_row(json.loads(json.dumps(later.to_row())))
-        assert state == later
+        row = json.dumps(later.to_row())  # compared as text: a NaN in it equals no other
+        state = PlanState.from_row(json.loads(row))
+        assert json.dumps(state.to_row()) == row
         cluster = after(cluster, decisions, cycle * CYCLE_MS + 5_000)
