@@ -24,13 +24,14 @@ from lbcore.machines.ledger import Ledger
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.replies import take_acks, take_audit
 from lbcore.machines.report import make_report, write_brokers, write_history
+from lbcore.machines.rules import Rules
 from lbcore.machines.watching import judge_brokers, watch_clocks
 from lbcore.machines.work import BalancerState, Times, Work
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 from lbcore.wire.messages import Acks, AuditEntry, Command
 
-STATE_SCHEMA = 1
+STATE_SCHEMA = 2
 
 
 class ClusterBalancer:
@@ -83,6 +84,7 @@ class ClusterBalancer:
             "book": packing.pack(book, {}),
             "liveness": packing.pack(state.liveness.to_plain(), {}),
             "plan": packing.pack(state.plan.to_row(), {}),
+            "rules": packing.pack(state.rules.to_plain(), {}),
             **state.ledger.pack(),
         }
 
@@ -101,6 +103,7 @@ class ClusterBalancer:
             namespaces={name: namespace_from_plain(p) for name, p in book["namespaces"].items()},
             commands=dict(book["commands"]),
             settings=book["settings"],
+            rules=Rules.from_plain(packing.unpack(chunks["rules"])[0]),
             times=Times(**plain),
         )
 

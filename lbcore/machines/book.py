@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbcore.machines.effects import to_json
 from lbcore.machines.group_update import BrokerReport
 
 Floats = NDArray[np.float64]
@@ -111,3 +112,14 @@ def broker_from_plain(plain: Mapping[str, Any]) -> BrokerEntry:
 def namespace_from_plain(plain: Mapping[str, Any]) -> NamespaceEntry:
     """The inverse of `to_plain`."""
     return NamespaceEntry(**plain)
+
+
+def namespace_row(name: str, entry: NamespaceEntry) -> dict[str, Any]:
+    """A namespace as a row of the `namespaces` table."""
+    return {
+        "namespace": name,
+        "hash": entry.hash,
+        "is_deleted": entry.is_deleted,
+        "highest_version": entry.highest_version,
+        "properties": to_json(entry.properties),
+    }

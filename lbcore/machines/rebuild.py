@@ -11,8 +11,10 @@ from typing import Any
 
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.book import TEXTS, BrokerEntry, NamespaceEntry
-from lbcore.machines.commands import DONE, REMEMBERED_COMMANDS, settings_after
+from lbcore.machines.commands import REMEMBERED_COMMANDS
+from lbcore.machines.handlers.settings import settings_after
 from lbcore.machines.ledger import Ledger
+from lbcore.machines.outcome import DONE
 from lbcore.machines.work import BalancerState
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State

@@ -14,6 +14,7 @@ from lbcore.config.tree import Config
 from lbcore.machines.book import BrokerEntry, NamespaceEntry
 from lbcore.machines.effects import Effect, Row, event_row, record_row, to_json
 from lbcore.machines.ledger import Ledger
+from lbcore.machines.rules import Rules
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
 from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
@@ -57,6 +58,7 @@ class BalancerState:
     namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
     times: Times = field(default_factory=Times)
 
 
@@ -74,6 +76,7 @@ class Work:
     namespaces: dict[str, NamespaceEntry]
     commands: dict[str, str]
     settings: Mapping[str, Any]
+    rules: Rules
     times: Times
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
@@ -97,6 +100,7 @@ class Work:
             namespaces=dict(state.namespaces),
             commands=dict(state.commands),
             settings={},
+            rules=state.rules,
             times=state.times,
         )
         if state.settings:
@@ -122,6 +126,7 @@ class Work:
             namespaces=self.namespaces,
             commands=self.commands,
             settings=self.settings,
+            rules=self.rules,
             times=replace(self.times, stepped_ms=self.now_ms),
         )
 
