@@ -12,10 +12,17 @@ PYTEST_ARGS ?=
 
 bin := $(VENV)/bin
 quick_tests := tests/tidy tests/unit tests/property
-all_tests := $(quick_tests) tests/golden tests/conformance tests/sim tests/integration
+pure_tests := $(quick_tests) tests/golden tests/conformance tests/sim
+real_tests := tests/integration
+workers := --numprocesses auto --dist worksteal
 lock_with = $(bin)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --upgrade
 existing = $(wildcard $(1))
+# Tests without a stack share the cores; those with the real one have the machine to themselves.
+both = failed=0; \
+	$(bin)/python -m pytest $(1) $(workers) $(call existing,$(pure_tests)) $(PYTEST_ARGS) || failed=1; \
+	$(bin)/python -m pytest $(1) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
+	exit $$failed
 
 .PHONY: help run test test-long check format bench lock setup setup-dev clean distclean python
 
@@ -29,17 +36,17 @@ run: setup ## Start everything on this machine: Kafka, Spark, lookup service, si
 	@$(bin)/ballast run-local $(ARGS)
 
 test: setup-dev ## Run every test that fits in 20 minutes, the real Kafka, Spark and Delta included
-	@$(bin)/python -m pytest -m "not long" $(call existing,$(all_tests)) $(PYTEST_ARGS)
+	@$(call both,-m "not long")
 
 test-long: setup-dev ## Run every test, also those that take the protocol's full durations
-	@$(bin)/python -m pytest $(call existing,$(all_tests)) $(PYTEST_ARGS)
+	@$(call both,)
 
 check: setup-dev ## Check format, lint, types, import contracts and the quick tests (< 2 minutes)
 	@$(bin)/ruff format --check --quiet .
 	@$(bin)/ruff check --quiet .
 	@$(bin)/mypy
 	@$(bin)/lint-imports
-	@$(bin)/python -m pytest --quick $(call existing,$(quick_tests)) $(PYTEST_ARGS)
+	@$(bin)/python -m pytest --quick $(workers) $(call existing,$(quick_tests)) $(PYTEST_ARGS)
 
 format: setup-dev ## Format the code and fix what the linter can fix
 	@$(bin)/ruff check --fix --quiet . || true
