@@ -8,7 +8,7 @@ has of the same batch stop the job. Source: ours.
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -16,8 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.adapters.delta_tables import arrow_schema
+from jobs.adapters.ownership_publisher import Keyed
 from jobs.adapters.table_writer import TableWriter
-from lbcore.machines.effects import REPORT, RESEND, table_of, unpack_columns, unpack_report
+from lbcore.machines.effects import (
+    REPORT,
+    RESEND,
+    TOMBSTONE,
+    table_of,
+    unpack_columns,
+    unpack_report,
+)
 from lbcore.machines.rebuild import record_from_row
 from lbcore.model.tables import (
     AUDIT,
@@ -30,7 +38,7 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     REJECTED_REPORTS,
 )
-from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.wire_record import format_record, record_key
 
 ORDER = (
     NAMESPACES.name,
@@ -53,9 +61,9 @@ class ForkedError(RuntimeError):
 
 
 class Publisher(Protocol):
-    """Where ownership records are sent."""
+    """Where records and tombstones are sent."""
 
-    def publish(self, records: Sequence[OwnershipRecord]) -> None:
+    def publish(self, messages: Sequence[Keyed]) -> None:
         """Send all of them, in order, or none."""
         ...
 
@@ -102,9 +110,9 @@ class BatchSink:
         self._check_repeated(batch_id, about)
         written = self._write(effects, batch_id, about, now_ms)
         committed = time.monotonic()
-        records = _records(effects, self.writer.epoch)
-        if records:
-            self.publisher.publish(records)
+        messages = _messages(effects, self.writer.epoch)
+        if messages:
+            self.publisher.publish(messages)
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {
@@ -112,7 +120,7 @@ class BatchSink:
             "delta_ms": _ms(committed - computed),
             "kafka_ms": _ms(sent - committed),
         }
-        self._log(batch_id, reports, {"parts": parts, "records": len(records), **written})
+        self._log(batch_id, reports, {"parts": parts, "records": len(messages), **written})
         self.passed("batch_ended")
 
     def use_query(self, query_id: str) -> None:
@@ -221,16 +229,21 @@ def _to_arrow(name: str, blob: bytes, batch_id: int, epoch: int) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _records(effects: Mapping[str, list[tuple[str, bytes]]], epoch: int) -> list[OwnershipRecord]:
-    """The records to send: those of the batch's events, then those to send again."""
-    found = []
-    for kind in (EVENTS, RESEND):
-        for _, blob in effects.get(kind, []):
-            columns = unpack_columns(kind, blob)
-            names = list(columns)
-            rows = zip(*(list(columns[name]) for name in names), strict=True)
-            found += [record_from_row(dict(zip(names, row, strict=True)), epoch) for row in rows]
-    return found
+def _messages(effects: Mapping[str, list[tuple[str, bytes]]], epoch: int) -> list[Keyed]:
+    """What brokers are told: tombstones, then the records of events, then those sent again.
+
+    In this order, so that the record of a bundle made anew is not the one that is forgotten.
+    """
+    gone = [(record_key(row["cluster"], row["bundle"]), None) for row in _rows(effects, TOMBSTONE)]
+    known = (row for kind in (EVENTS, RESEND) for row in _rows(effects, kind))
+    return [*gone, *(format_record(record_from_row(row, epoch)) for row in known)]
+
+
+def _rows(effects: Mapping[str, list[tuple[str, bytes]]], kind: str) -> Iterator[dict[str, Any]]:
+    for _, blob in effects.get(kind, []):
+        columns = unpack_columns(kind, blob)
+        for values in zip(*(list(column) for column in columns.values()), strict=True):
+            yield dict(zip(columns, values, strict=True))
 
 
 def _ms(seconds: float) -> int:

@@ -1,20 +1,21 @@
-"""Sends ownership records to brokers: a batch's records in one Kafka transaction.
+"""Sends what brokers must know: a batch's records and tombstones in one Kafka transaction.
 
 Decides nothing. The transactional id is the writer's place: once a newer job has initialised it,
 an older job's records are refused. Readers use read_committed. Source: ours; Kafka transactions.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, ProducerFencedError
 
 from jobs.adapters.table_writer import FencedError
-from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.wire_record import format_record
 
 _SEND_TIMEOUT_S = 60
+
+Keyed: TypeAlias = "tuple[bytes, bytes | None]"
+"""Key and value of a message; no value is a tombstone."""
 
 
 class OwnershipPublisher:
@@ -27,13 +28,12 @@ class OwnershipPublisher:
         )
         self._producer.init_transactions()
 
-    def publish(self, records: Sequence[OwnershipRecord]) -> None:
-        """Send all records, in order, or none. Raises FencedError, KafkaError."""
+    def publish(self, messages: Sequence[Keyed]) -> None:
+        """Send all messages, in order, or none. Raises FencedError, KafkaError."""
         try:
             self._producer.begin_transaction()
             sent = [
-                self._producer.send(self._topic, key=key, value=value)
-                for key, value in map(format_record, records)
+                self._producer.send(self._topic, key=key, value=value) for key, value in messages
             ]
             self._producer.commit_transaction()
             for future in sent:

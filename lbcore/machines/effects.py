@@ -1,7 +1,7 @@
 """What the balancer wants done with one micro-batch's outcome: rows for tables, records to send.
 
-Decides nothing. Made by `balancer`; the sink makes rows durable, then sends the records of the
-written transitions and of RESEND, and logs REPORT. Source: ours.
+Decides nothing. Made by `balancer`; the sink makes rows durable, then sends tombstones, the records
+of the written transitions and those of RESEND, in this order, and logs REPORT. Source: ours.
 """
 
 import itertools
@@ -18,6 +18,7 @@ from lbcore.model.tables import BUNDLE_OWNERSHIP, TABLES, Column, Table
 from lbcore.ownership.records import OwnershipRecord, State
 
 RESEND = "resend"
+TOMBSTONE = "tombstone"
 REPORT = "report"
 
 Row: TypeAlias = dict[str, Any]
@@ -25,21 +26,31 @@ Row: TypeAlias = dict[str, Any]
 SINK_COLUMNS = frozenset({"batch_id", "writer_epoch"})
 """Columns that only the sink knows: they differ between attempts at the same batch."""
 
-_BY_NAME = {table.name: table for table in TABLES}
+_GONE = Table(
+    name=TOMBSTONE,
+    doc="Bundles that the compacted topic `ownership` may forget; of no table.",
+    columns=tuple(c for c in BUNDLE_OWNERSHIP.columns if c.name in {"cluster", "bundle"}),
+)
+_BY_NAME = {**{table.name: table for table in TABLES}, RESEND: BUNDLE_OWNERSHIP, TOMBSTONE: _GONE}
 _DTYPES = {"long": "<i8", "int": "<i4", "double": "<f8", "boolean": "?"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Rows for one table; or, as kind RESEND, records to send again; or the batch's REPORT."""
+    """Rows for one table; or what is for Kafka or the log alone.
+
+    RESEND: records as `record_row` makes them, sent again as they are. TOMBSTONE: rows with
+    `cluster` and `bundle`, whose records brokers and the topic `ownership` forget; one bundle may
+    have a tombstone and then, of the same batch, a record. REPORT: the batch's line.
+    """
 
     kind: str
     rows: Sequence[Row]
 
 
 def table_of(kind: str) -> Table:
-    """The table whose columns the rows of an effect have."""
-    return BUNDLE_OWNERSHIP if kind == RESEND else _BY_NAME[kind]
+    """The columns that the rows of an effect have, as those of a table."""
+    return _BY_NAME[kind]
 
 
 def columns_of(kind: str) -> tuple[Column, ...]:

@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, TopicPartition
 from jobs.adapters.stream import INPUT_TOPICS
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.effects import pack_effect, unpack_columns
+from lbcore.machines.effects import REPORT, RESEND, TOMBSTONE, pack_effect, unpack_columns
 from lbcore.machines.group_update import pack_update, unpack_update
 from lbcore.machines.scoring import make_scorer
 from lbcore.machines.tracks import RawMessage
@@ -99,7 +99,7 @@ def replay(batches: list[Batch], log: Log, config: Config) -> Iterator[tuple[int
         answer = balancer.step(state, updates, batch.now_ms)
         state = answer.state
         for effect in answer.effects:
-            if effect.kind not in ("report", "resend"):
+            if effect.kind not in (REPORT, RESEND, TOMBSTONE):
                 yield batch.number, effect.kind, _rows(effect.kind, pack_effect(effect))
 
 
