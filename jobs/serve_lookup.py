@@ -22,6 +22,11 @@ import uvicorn
 from jobs.adapters.delta_follower import DeltaFollower
 from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.lookup_http import LookupApp
+from jobs.adapters.settings import load_settings
+from jobs.admin.all_routes import ROUTES
+from jobs.admin.app import AdminApp
+from jobs.admin.context import AdminContext
+from jobs.admin.views import TableViews
 from jobs.console import CommandError, Exit, MisuseError, complain
 
 logger = logging.getLogger(__name__)
@@ -90,10 +95,10 @@ def check_address(host: str, *, is_open: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Following:
-    """The follower in its thread, and the application over it."""
+    """The follower and the views in their threads, and the application over them."""
 
     app: LookupApp
-    thread: threading.Thread
+    threads: tuple[threading.Thread, ...]
     stopped: threading.Event
 
     @classmethod
@@ -103,18 +108,27 @@ class _Following:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         stopped = threading.Event()
         follower = DeltaFollower(args.tables, args.cluster)
-        app = LookupApp(follower, wait_ms=args.wait_ms)
-        follower.on_change(app.notice_change)
-        thread = threading.Thread(
-            target=follower.run, args=(stopped,), kwargs={"poll_ms": args.poll_ms}, daemon=True
+        views = TableViews(args.tables, args.cluster)
+        context = AdminContext(
+            cluster=args.cluster, follower=follower, views=views, config=load_settings()
         )
-        thread.start()
-        return cls(app=app, thread=thread, stopped=stopped)
+        app = LookupApp(follower, wait_ms=args.wait_ms, others=AdminApp(context, ROUTES))
+        follower.on_change(app.notice_change)
+        threads = (
+            threading.Thread(
+                target=follower.run, args=(stopped,), kwargs={"poll_ms": args.poll_ms}, daemon=True
+            ),
+            threading.Thread(target=views.run, args=(stopped,), daemon=True),
+        )
+        for thread in threads:
+            thread.start()
+        return cls(app=app, threads=threads, stopped=stopped)
 
     def stop(self) -> None:
-        """End the thread; what it reads at the moment is finished first."""
+        """End the threads; what they read at the moment is finished first."""
         self.stopped.set()
-        self.thread.join(_STOP_TIMEOUT_S)
+        for thread in self.threads:
+            thread.join(_STOP_TIMEOUT_S)
 
 
 def _server(app: LookupApp) -> uvicorn.Server:

@@ -155,7 +155,7 @@ class LookupApp:
             answer = view.snapshot.answer(request.topic, request.listener)
         except InvalidNameError as error:
             return _Reply(
-                status=412, body=_reason(str(error)), headers=_stamps(view), result=_INVALID_NAME
+                status=412, body=_reason(str(error)), headers=stamps(view), result=_INVALID_NAME
             )
         if request.is_bundle:
             return _bundle_reply(view, answer)
@@ -186,7 +186,7 @@ class LookupApp:
             "bundles": snapshot.bundle_count,
             "brokers": len(snapshot.brokers),
         }
-        return _Reply(status=200, body=_encode(report), headers=_stamps(view))
+        return _Reply(status=200, body=_encode(report), headers=stamps(view))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -238,7 +238,7 @@ def _listener(scope: Message) -> str:
 
 
 def _owner_reply(view: View, answer: Answer, request: _Request) -> _Reply:
-    headers = _stamps(view, answer)
+    headers = stamps(view, answer)
     outcome, address, listener = answer.outcome, answer.address, request.listener
     if address is not None and outcome is Outcome.FOUND:
         body = lookup_body(address, address.listeners[listener] if listener else None)
@@ -260,7 +260,7 @@ def _owner_reply(view: View, answer: Answer, request: _Request) -> _Reply:
 
 def _bundle_reply(view: View, answer: Answer) -> _Reply:
     """The range of the topic's bundle, unquoted as Pulsar writes it, whether it has an owner."""
-    headers = _stamps(view, answer)
+    headers = stamps(view, answer)
     if answer.route is None:
         body = _reason("Namespace not found")
         return _Reply(status=404, body=body, headers=headers, result=answer.outcome.value)
@@ -292,7 +292,7 @@ def _no_listener(listener: str) -> str:
     )
 
 
-def _stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
+def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
     """How old the answer is, and which record it comes from."""
     stamps: tuple[Header, ...] = (
         _JSON,

@@ -1,0 +1,223 @@
+"""The ASGI application for all paths that are not lookups.
+
+Decides the order in which a request is judged: path, caller, right, body, handler; and that each
+admin action, allowed or refused, is recorded. What an answer says is its handler's. Stands behind
+`LookupApp`, which keeps the lookups on its own fast path. Source: ours.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+from urllib.parse import parse_qs, unquote
+
+from jobs.adapters.lookup_http import stamps
+from jobs.admin.access import ANY, Caller, anonymous
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import HttpError, Reply, Request, Stream, error_reply
+from jobs.admin.routes import TENANT, Match, Route, Router
+from jobs.admin.streams import Message, Receive, Send, send_parts
+from lbcore.wire.messages import AuditEntry
+
+logger = logging.getLogger(__name__)
+
+BODY_MAX_BYTES = 1 << 20
+_QUERY_FIELDS_MAX = 1_000
+_TEXT_MAX_CHARS = 500
+
+
+class Gate(Protocol):
+    """Says who asks; raises HttpError 401."""
+
+    def caller(self, scope: Message) -> Caller:
+        """The caller of a request."""
+
+
+class OpenGate:
+    """Everybody may everything: a service on loopback, or one that was told so."""
+
+    def caller(self, scope: Message) -> Caller:
+        """Nobody in particular, from the connection's address."""
+        return anonymous(address_of(scope))
+
+
+class AdminApp:
+    """Serves routes over one context. gate: who asks; body_max_bytes: a longer one is refused."""
+
+    def __init__(
+        self,
+        context: AdminContext,
+        routes: Iterable[Route],
+        *,
+        gate: Gate | None = None,
+        body_max_bytes: int = BODY_MAX_BYTES,
+    ) -> None:
+        self._context = context
+        self._router = Router(routes)
+        self._gate = gate or OpenGate()
+        self._body_max_bytes = body_max_bytes
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        try:
+            reply = await self._reply(scope, receive)
+        except HttpError as error:
+            reply = error_reply(error)
+        except ClientGoneError:
+            return
+        if isinstance(reply, Stream):
+            await self._send_stream(reply, receive, send)
+        else:
+            await self._send(reply, scope["method"], send)
+
+    async def _reply(self, scope: Message, receive: Receive) -> Reply | Stream:
+        match = self._router.match(scope["method"], scope["raw_path"])
+        try:
+            caller = self._gate.caller(scope)
+            self._authorise(match, caller)
+        except HttpError as error:
+            if error.status in (401, 403):
+                self._record_refusal(scope, error)
+            raise
+        request = await self._read(scope, receive, match, caller)
+        try:
+            reply = await match.route.handler(request, self._context)
+        except HttpError as error:
+            self._record(match.route, request, error)
+            raise
+        self._record(match.route, request, None)
+        return reply
+
+    def _authorise(self, match: Match, caller: Caller) -> None:
+        """Raises HttpError 403, with Pulsar's words where only a superuser may."""
+        route = match.route
+        tenant = ANY if route.is_for_superuser else match.params.get(TENANT, ANY)
+        if caller.may(route.role, self._context.cluster, tenant):
+            return
+        if route.is_for_superuser:
+            reason = "This operation requires super-user access"
+        else:
+            where = "the cluster" if tenant == ANY else f"tenant {tenant}"
+            reason = f"{caller.name} is not {route.role.name.lower()} of {where}"
+        raise HttpError(403, reason)
+
+    async def _read(
+        self, scope: Message, receive: Receive, match: Match, caller: Caller
+    ) -> Request:
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        query_text = scope["query_string"].decode("utf-8", "replace")
+        try:
+            query = parse_qs(query_text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX)
+        except ValueError:
+            raise HttpError(400, f"at most {_QUERY_FIELDS_MAX} query parameters") from None
+        return Request(
+            method=scope["method"],
+            path=unquote(scope["raw_path"].decode("utf-8", "replace")),
+            params=match.params,
+            query=query,
+            headers=headers,
+            body=await self._body(receive, headers),
+            caller=caller,
+        )
+
+    async def _body(self, receive: Receive, headers: dict[str, str]) -> bytes:
+        limit = self._body_max_bytes
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > limit:
+            raise HttpError(
+                413, f"the body must be at most {limit} bytes", (b"connection", b"close")
+            )
+        parts, size, more = [], 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise HttpError(
+                    413, f"the body must be at most {limit} bytes", (b"connection", b"close")
+                )
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    # -- the audit
+
+    def _record(self, route: Route, request: Request, error: HttpError | None) -> None:
+        is_refused = error is not None and error.status in (401, 403)
+        if not route.recorded and not is_refused:
+            return
+        self._enter(
+            request.caller,
+            f"{request.method} {request.path}",
+            reason=error.reason if error else "",
+            is_allowed=not is_refused,
+            command_id=request.notes.get("command_id", ""),
+        )
+
+    def _record_refusal(self, scope: Message, error: HttpError) -> None:
+        path = unquote(scope["raw_path"].decode("utf-8", "replace"))
+        caller = Caller(name=getattr(error, "caller", ""), address=address_of(scope))
+        self._enter(caller, f"{scope['method']} {path}", reason=error.reason, is_allowed=False)
+
+    def _enter(
+        self,
+        caller: Caller,
+        action: str,
+        *,
+        reason: str,
+        is_allowed: bool,
+        command_id: str = "",
+    ) -> None:
+        entry = AuditEntry(
+            cluster=self._context.cluster,
+            principal=caller.name[:_TEXT_MAX_CHARS],
+            address=caller.address[:_TEXT_MAX_CHARS],
+            action=action[:_TEXT_MAX_CHARS],
+            is_allowed=is_allowed,
+            reason=reason[:_TEXT_MAX_CHARS],
+            command_id=command_id,
+        )
+        fields = {
+            "principal": entry.principal,
+            "address": entry.address,
+            "action": entry.action,
+            "is_allowed": entry.is_allowed,
+            "reason": entry.reason,
+            "command_id": entry.command_id,
+        }
+        logger.info("audit", extra={"fields": fields})
+        if self._context.commands is not None:
+            self._context.commands.record(entry)
+
+    # -- sending
+
+    async def _send(self, reply: Reply, method: str, send: Send) -> None:
+        length = (b"content-length", b"%d" % len(reply.body))
+        headers = [*reply.headers, *self._stamps()]
+        if reply.status != 204:  # noqa: PLR2004 (no content has no length either)
+            headers.append(length)
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        body = b"" if method == "HEAD" else reply.body
+        await send({"type": "http.response.body", "body": body})
+
+    async def _send_stream(self, reply: Stream, receive: Receive, send: Send) -> None:
+        headers = [*reply.headers, *self._stamps()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send_parts(reply.parts, receive, send)
+
+    def _stamps(self) -> tuple[tuple[bytes, bytes], ...]:
+        view = self._context.follower.view
+        return () if view is None else stamps(view)
+
+
+class ClientGoneError(Exception):
+    """The client has closed the connection before it had asked."""
+
+
+def address_of(scope: Message) -> str:
+    """The address that the connection comes from, "" when the server does not know."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""

@@ -1,0 +1,121 @@
+"""A request as handlers read it, and what they answer with.
+
+Decides the written form of answers and errors: JSON, errors as {"reason": ...} as Pulsar's. Stands
+between `app`, which speaks ASGI, and the handlers, which don't. Source: ours.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from jobs.admin.access import Caller
+
+Header: TypeAlias = tuple[bytes, bytes]
+
+JSON: Header = (b"content-type", b"application/json")
+TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
+RETRY: Header = (b"retry-after", b"1")
+
+
+class HttpError(Exception):
+    """The request ends with this status and {"reason": reason}; headers are added."""
+
+    def __init__(self, status: int, reason: str, *headers: Header) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A whole answer."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: tuple[Header, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """An answer that goes on; `parts` is closed when the client leaves or the service stops."""
+
+    parts: AsyncIterator[bytes]
+    headers: tuple[Header, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, read whole.
+
+    path: as decoded text, for people. params: the path's named parts, decoded. query: each name's
+    values in order. headers: by lower-case name, the last of equal ones.
+    """
+
+    method: str
+    path: str
+    params: Mapping[str, str]
+    query: Mapping[str, list[str]]
+    headers: Mapping[str, str]
+    body: bytes
+    caller: Caller
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def first(self, name: str, default: str = "") -> str:
+        """The first value of a query parameter."""
+        return self.query.get(name, [default])[0]
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A query parameter as Java reads a boolean: "true" in any case, anything else is not."""
+        values = self.query.get(name)
+        return default if not values else values[0].lower() == "true"
+
+    def whole(self, name: str, default: int, *, minimum: int = 0, maximum: int = 1 << 53) -> int:
+        """A query parameter as a whole number; raises HttpError 400 beyond [minimum, maximum]."""
+        text = self.first(name, str(default))
+        digits = text.removeprefix("-")
+        if digits.isascii() and digits.isdigit() and len(digits) < 18:  # noqa: PLR2004 (fits 64 bits)
+            number = int(text)
+            if minimum <= number <= maximum:
+                return number
+        raise HttpError(400, f"{name} must be a whole number from {minimum} to {maximum}")
+
+    def json(self) -> Any:
+        """The body as JSON, None when there is none; raises HttpError 400."""
+        if not self.body.strip():
+            return None
+        try:
+            return json.loads(self.body, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise HttpError(400, f"the body must be JSON: {error}") from None
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+def json_reply(value: Any, status: int = 200, *headers: Header) -> Reply:
+    """A value as JSON without blanks, as Pulsar writes it."""
+    return Reply(status=status, body=encode(value), headers=(JSON, *headers))
+
+
+def text_reply(text: str, status: int = 200) -> Reply:
+    """Plain text. Pulsar sends some under application/json: use Reply for those."""
+    return Reply(status=status, body=text.encode(), headers=(TEXT,))
+
+
+def no_content() -> Reply:
+    """204: it has happened."""
+    return Reply(status=204)
+
+
+def error_reply(error: HttpError) -> Reply:
+    """The error as Pulsar writes one."""
+    return json_reply({"reason": error.reason}, error.status, *error.headers)
+
+
+def encode(value: Any) -> bytes:
+    """JSON without blanks, in the order of the fields."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,56 @@
+"""Sends an answer that goes on for as long as the client listens.
+
+Decides when a client is given up: it has left, or has not taken a part within a bound. Source:
+ours.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+SEND_TIMEOUT_S = 20.0
+
+
+async def send_parts(parts: AsyncIterator[bytes], receive: Receive, send: Send) -> None:
+    """Send each part as it comes, until they end, the client leaves or is too slow."""
+    gone = asyncio.ensure_future(_wait_for_end(receive))
+    try:
+        while (part := await _next(parts, gone)) is not None:
+            message = {"type": "http.response.body", "body": part, "more_body": True}
+            await asyncio.wait_for(send(message), SEND_TIMEOUT_S)
+        if not gone.done():
+            await send({"type": "http.response.body", "body": b""})
+    except asyncio.TimeoutError:
+        return  # the server closes the connection of an answer that was not ended
+    finally:
+        gone.cancel()
+        close = getattr(parts, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _next(parts: AsyncIterator[bytes], gone: "asyncio.Future[None]") -> bytes | None:
+    """The next part, None after the last one or when the client has left."""
+    step = asyncio.ensure_future(_take(parts))
+    try:
+        await asyncio.wait({step, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not step.done():
+            step.cancel()
+            await asyncio.wait({step})
+    return None if step.cancelled() else step.result()
+
+
+async def _take(parts: AsyncIterator[bytes]) -> bytes | None:
+    async for part in parts:
+        return part
+    return None
+
+
+async def _wait_for_end(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,209 @@
+"""The small tables as rows in memory, kept current in the background, without a JVM.
+
+Decides when a table is read again: when its log has a new version. Feeds the handlers, which see
+each table at one moment; the big tables are read when they are asked for (`scan_rows`). Source:
+ours.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from jobs.adapters.delta_log import Commit, has_commit, read_commit
+from jobs.adapters.delta_rows import of_cluster, read_file
+from jobs.adapters.delta_tables import open_table, table_path
+from lbcore.machines.handlers.settings import settings_after
+from lbcore.model.tables import (
+    AUDIT,
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    DECISIONS,
+    LOAD_HISTORY,
+    OWNERSHIP_EVENTS,
+    REJECTED_REPORTS,
+    TABLES,
+    Table,
+)
+from lbcore.wire.commands import KINDS, ResetConfig, SetConfig, parse_arguments
+
+logger = logging.getLogger(__name__)
+
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = tuple[Row, ...]
+
+_BIG = frozenset(
+    table.name
+    for table in (
+        OWNERSHIP_EVENTS,
+        BUNDLE_OWNERSHIP,
+        COMMANDS,
+        AUDIT,
+        DECISIONS,
+        LOAD_HISTORY,
+        REJECTED_REPORTS,
+    )
+)
+SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
+"""The tables that are held whole: those of a row a thing that exists, not a row an event."""
+
+_UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
+_HISTORY_MS = 600_000
+_SETTING_KINDS = tuple(kind for kind, cls in KINDS.items() if cls in (SetConfig, ResetConfig))
+
+
+def scan_rows(
+    root: Path, table: str, condition: str, columns: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a table that meet an SQL condition, now; blocks, so call it in a thread.
+
+    Raises OSError, DeltaError, pa.ArrowException for a table that can't be read.
+    """
+    scanned = open_table(root, table).scan(
+        columns=None if columns is None else list(columns), predicate=condition
+    )
+    return list(pa.table(scanned.read_all()).to_pylist())
+
+
+class TableViews:
+    """The rows of one cluster in the small tables, the newest load, and the changed settings.
+
+    One thread refreshes; any thread reads: each view is swapped whole.
+    """
+
+    def __init__(self, root: str | Path, cluster: str) -> None:
+        self.root = Path(root)
+        self.cluster = cluster
+        self.last_error = ""
+        self._rows: dict[str, Rows] = {}
+        self._load: Mapping[str, Row] = {}
+        self._setting_rows: Rows = ()
+        self._settings: Mapping[str, Any] = {}
+        self._versions: dict[str, int] = {}
+
+    def rows(self, table: str) -> Rows:
+        """The rows of a small table; none while it isn't there."""
+        return self._rows.get(table, ())
+
+    @property
+    def newest_load(self) -> Mapping[str, Row]:
+        """Each broker's newest row of load_history, of the last ten minutes at the start."""
+        return self._load
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What commands have changed of the configuration: "section.name" -> value."""
+        return self._settings
+
+    def run(self, stop: threading.Event, *, poll_ms: int = 500) -> None:
+        """Refresh until `stop` is set; nothing but `stop` ends it."""
+        while not stop.is_set():
+            try:
+                self.refresh()
+            except Exception as error:  # noqa: BLE001 the outermost loop: serve on with what we have
+                self._note(error)
+            stop.wait(poll_ms / 1000)
+
+    def refresh(self) -> None:
+        """Take over what is new; a table that can't be read keeps its rows."""
+        tables = (*SMALL_TABLES, LOAD_HISTORY, COMMANDS)
+        refreshed = [self._try_refresh(table) for table in tables]  # each, also after a failure
+        if all(refreshed):
+            self.last_error = ""
+
+    def _try_refresh(self, table: Table) -> bool:
+        try:
+            self._refresh(table)
+        except _UNREADABLE as error:
+            self._versions.pop(table.name, None)
+            self._note(error)
+            return False
+        return True
+
+    def _refresh(self, table: Table) -> None:
+        path = table_path(self.root, table.name)
+        version = self._versions.get(table.name)
+        if version is None:
+            if (path / "_delta_log").is_dir():
+                self._load_whole(table)
+            return
+        while has_commit(path, version + 1):
+            commit = read_commit(path, version + 1)
+            if (
+                commit is None
+                or commit.needs_reload
+                or table.name
+                not in (
+                    LOAD_HISTORY.name,
+                    COMMANDS.name,
+                )
+            ):
+                self._load_whole(table)
+                return
+            self._add(table, path, commit)
+            version = self._versions[table.name] = commit.version
+
+    def _load_whole(self, table: Table) -> None:
+        handle = open_table(self.root, table.name)
+        condition = of_cluster(self.cluster)
+        if table.name == COMMANDS.name:
+            kinds = ", ".join(f"'{kind}'" for kind in _SETTING_KINDS)
+            condition += f" AND kind IN ({kinds})"
+        elif table.name == LOAD_HISTORY.name:
+            condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"
+        found = pa.table(handle.scan(predicate=condition).read_all()).to_pylist()
+        if table.name == COMMANDS.name:
+            self._setting_rows = ()
+            self._take_settings(found)
+        elif table.name == LOAD_HISTORY.name:
+            self._take_load({}, found)
+        else:
+            self._rows[table.name] = tuple(found)
+        self._versions[table.name] = handle.version()
+
+    def _add(self, table: Table, path: Path, commit: Commit) -> None:
+        columns = [column.name for column in table.columns if column.name != "cluster"]
+        for name in commit.added:
+            found = read_file(path / name, columns, self.cluster).to_pylist()
+            if table.name == COMMANDS.name:
+                self._take_settings([row for row in found if row["kind"] in _SETTING_KINDS])
+            else:
+                self._take_load(self._load, found)
+
+    def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
+        newest = dict(known)
+        for row in found:
+            before = newest.get(row["broker"])
+            if before is None or row["minute_ms"] >= before["minute_ms"]:
+                newest[row["broker"]] = row
+        self._load = newest
+
+    def _take_settings(self, found: Sequence[Row]) -> None:
+        """Fold what commands have set, in the order in which they were done, as the balancer's."""
+        if not found:
+            return
+        rows = (*self._setting_rows, *(row for row in found if row["status"] == "done"))
+        self._setting_rows = tuple(sorted(rows, key=lambda r: (r["at_ms"], r["command_id"])))
+        settings: Mapping[str, Any] = {}
+        for row in self._setting_rows:
+            arguments = parse_arguments(row["kind"], json.loads(row["arguments"]))
+            if isinstance(arguments, SetConfig | ResetConfig):
+                settings = settings_after(settings, arguments)
+        self._settings = settings
+
+    def _note(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        if text != self.last_error:
+            logger.warning("views_not_refreshed", extra={"fields": {"error": text}})
+        self.last_error = text
+
+
+def _newest_minute(handle: Any, condition: str) -> int:
+    scanned = handle.scan(columns=["minute_ms"], predicate=condition)
+    minutes = pa.table(scanned.read_all())["minute_ms"]
+    return max(minutes.to_pylist(), default=0)

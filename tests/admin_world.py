@@ -1,0 +1,67 @@
+"""An admin service in this process over real tables, with a balancer that answers as told."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jobs.adapters.delta_follower import DeltaFollower
+from jobs.admin.app import AdminApp
+from jobs.admin.context import AdminContext, CommandOutcome
+from jobs.admin.routes import Route
+from jobs.admin.views import TableViews
+from lbcore.config.tree import Config
+from lbcore.wire.messages import AuditEntry, Command
+from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
+
+BROKERS = ("broker-1:8080", "broker-2:8080")
+
+
+def done(command: Command) -> CommandOutcome:
+    """The balancer has done it."""
+    return CommandOutcome(command_id=command.command_id, status="done", reason="", result={})
+
+
+@dataclass(slots=True)
+class Balancer:
+    """Takes commands and audit entries; answers with `answer`."""
+
+    answer: Callable[[Command], CommandOutcome | None] = done
+    commands: list[Command] = field(default_factory=list)
+    entries: list[AuditEntry] = field(default_factory=list)
+
+    async def ask(self, command: Command) -> CommandOutcome | None:
+        """Remember and answer."""
+        self.commands.append(command)
+        return self.answer(command)
+
+    def record(self, entry: AuditEntry) -> None:
+        """Remember."""
+        self.entries.append(entry)
+
+
+def write_tables(root: Path) -> TablesWriter:
+    """Two namespaces of four bundles on two brokers, one bundle of nobody."""
+    writer = TablesWriter(root)
+    writer.namespaces({"acme/ns1": "crc32", "acme/ns2": "murmur3_32", "acme/free": "crc32"})
+    writer.brokers(*BROKERS)
+    rows = [row for name in ("acme/ns1", "acme/ns2") for row in owned(name, 4, BROKERS)]
+    free = Row(bundle="acme/free/0x00000000_0xffffffff", version=1, state="Free")
+    writer.batch([*rows, free])
+    return writer
+
+
+def make_context(root: Path, balancer: Balancer | None = None) -> AdminContext:
+    """A context that has read the tables once."""
+    follower = DeltaFollower(root, CLUSTER)
+    follower.poll()
+    views = TableViews(root, CLUSTER)
+    views.refresh()
+    return AdminContext(
+        cluster=CLUSTER, follower=follower, views=views, config=Config(), commands=balancer
+    )
+
+
+def make_app(context: AdminContext, routes: Iterable[Route], **options: Any) -> AdminApp:
+    """The application over these routes."""
+    return AdminApp(context, routes, **options)

@@ -1,0 +1,177 @@
+"""The admin service's frame: routes, rights, bodies, errors, the audit."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from jobs.admin.access import Caller, Grant, Role
+from jobs.admin.all_routes import ROUTES
+from jobs.admin.app import AdminApp
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import HttpError, Reply, Request, json_reply, no_content
+from jobs.admin.routes import Route, Router
+from lbcore.wire.commands import UnloadNamespace
+from tests.admin_world import Balancer, make_context, write_tables
+from tests.asgi_calls import Answer, ask
+
+
+async def echo(request: Request, context: AdminContext) -> Reply:
+    del context
+    return json_reply({**request.params, "body": request.body.decode()})
+
+
+async def other(request: Request, context: AdminContext) -> Reply:
+    del request, context
+    return json_reply("other")
+
+
+async def unload(request: Request, context: AdminContext) -> Reply:
+    name = f"{request.params['tenant']}/{request.params['namespace']}"
+    outcome = await context.command(UnloadNamespace(namespace=name), request)
+    if not outcome.is_done:
+        raise HttpError(409, outcome.reason)
+    return no_content()
+
+
+TEST_ROUTES = (
+    *ROUTES,
+    Route(method="GET", path="/x/{tenant}/{name}", handler=echo, role=Role.VIEWER),
+    Route(method="POST", path="/x/{tenant}/{name}", handler=echo, role=Role.OPERATOR),
+    Route(method="GET", path="/x/{tenant}/literal", handler=other, role=Role.VIEWER),
+    Route(method="PUT", path="/x/{tenant}/{namespace}/unload", handler=unload),
+)
+
+
+class Named:
+    """A gate that lets one caller in."""
+
+    def __init__(self, *grants: Grant) -> None:
+        self.grants = grants
+
+    def caller(self, scope: object) -> Caller:
+        del scope
+        return Caller(name="ada", address="10.0.0.1", grants=self.grants)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("admin") / "tables"
+    write_tables(root)
+    return root
+
+
+@pytest.fixture
+def balancer() -> Balancer:
+    return Balancer()
+
+
+@pytest.fixture
+def app(tables: Path, balancer: Balancer) -> AdminApp:
+    return AdminApp(make_context(tables, balancer), TEST_ROUTES, body_max_bytes=100)
+
+
+def call(app: AdminApp, path: str, **request: object) -> Answer:
+    return asyncio.run(ask(app, path, **request))  # type: ignore[arg-type]
+
+
+def test_path_part_is_decoded_after_the_path_was_split(app: AdminApp) -> None:
+    assert call(app, "/x/acme/a%2Fb%20c").json == {"tenant": "acme", "name": "a/b c", "body": ""}
+    assert call(app, "/x/acme/literal").json == "other"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/x/acme", 404),
+        ("GET", "/x//name", 404),
+        ("GET", "/x/acme/name/more", 404),
+        ("DELETE", "/x/acme/name", 405),
+        ("POST", "/x/acme/literal", 405),
+        ("HEAD", "/x/acme/name", 200),
+    ],
+)
+def test_request_that_no_route_serves_has_a_reason(
+    app: AdminApp, method: str, path: str, status: int
+) -> None:
+    reply = call(app, path, method=method)
+    assert reply.status == status
+    if status >= 400:
+        assert reply.json["reason"]
+
+
+def test_body_beyond_the_limit_is_refused_however_it_comes(app: AdminApp) -> None:
+    parts = [b"x" * 60, b"x" * 60]
+    for headers in ({"content-length": "120"}, {}):
+        reply = call(app, "/x/acme/n", method="POST", body=parts, headers=headers)
+        assert (reply.status, reply.headers["connection"]) == (413, "close")
+    assert call(app, "/x/acme/n", method="POST", body=[b"a", b"b"]).json["body"] == "ab"
+
+
+def test_answer_carries_the_table_version_and_both_ages(app: AdminApp) -> None:
+    headers = call(app, "/v1/status").headers
+    assert headers["x-ballast-table-version"] == "2"
+    assert int(headers["x-ballast-age-ms"]) >= 0
+    assert int(headers["x-ballast-writer-silent-ms"]) > 0
+
+
+def test_status_counts_bundles_and_brokers_by_state(app: AdminApp) -> None:
+    status = call(app, "/v1/status").json
+    assert status["bundles"] == {"Free": 1, "Owned": 8}
+    assert status["brokers"] == {"active": 2}
+    assert status["can_command"] is True
+
+
+def test_command_is_sent_in_the_callers_name_and_recorded(
+    app: AdminApp, balancer: Balancer
+) -> None:
+    app._gate = Named(Grant(role=Role.ADMIN, tenant="acme"))  # noqa: SLF001 (as configured)
+    assert call(app, "/x/acme/ns1/unload", method="PUT").status == 204
+    (command,) = balancer.commands
+    assert (command.kind, command.principal, command.address) == (
+        "unload_namespace",
+        "ada",
+        "10.0.0.1",
+    )
+    (entry,) = balancer.entries
+    assert entry.is_allowed
+    assert entry.action == "PUT /x/acme/ns1/unload"
+    assert entry.command_id == command.command_id
+
+
+@pytest.mark.parametrize(
+    ("grant", "status"),
+    [
+        (Grant(role=Role.ADMIN), 204),
+        (Grant(role=Role.ADMIN, cluster="c1", tenant="acme"), 204),
+        (Grant(role=Role.ADMIN, cluster="c2"), 403),
+        (Grant(role=Role.ADMIN, tenant="other"), 403),
+        (Grant(role=Role.OPERATOR), 403),
+    ],
+)
+def test_right_of_another_cluster_tenant_or_role_is_not_enough(
+    app: AdminApp, balancer: Balancer, grant: Grant, status: int
+) -> None:
+    app._gate = Named(grant)  # noqa: SLF001 (as configured)
+    assert call(app, "/x/acme/ns1/unload", method="PUT").status == status
+    (entry,) = balancer.entries
+    assert entry.is_allowed == (status == 204)
+    assert len(balancer.commands) == entry.is_allowed
+
+
+def test_command_that_nobody_takes_up_is_503_with_its_id(app: AdminApp, balancer: Balancer) -> None:
+    balancer.answer = lambda _: None
+    reply = call(app, "/x/acme/ns1/unload", method="PUT")
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+    assert balancer.commands[0].command_id in reply.json["reason"]
+
+
+def test_command_without_kafka_is_503(tables: Path) -> None:
+    app = AdminApp(make_context(tables), TEST_ROUTES)
+    assert call(app, "/x/acme/ns1/unload", method="PUT").status == 503
+
+
+def test_two_routes_of_one_path_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        Router([TEST_ROUTES[1], TEST_ROUTES[1]])
