@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,6 @@ from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.rebuild import TableRows, rebuild_state
-from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES
 from lbcore.wire.messages import Topic
 
 _POLL_S = 0.2
@@ -192,10 +192,7 @@ def _explain(error: str) -> str:
 
 def _states(config: Config, writer: TableWriter) -> Iterator[tuple[str, str, bytes]]:
     """Each cluster's rebuilt state, a row a chunk."""
-    tables = {
-        name: _rows(writer, name)
-        for name in (BUNDLE_OWNERSHIP.name, BROKERS.name, NAMESPACES.name, COMMANDS.name)
-    }
+    tables = {of.name: _rows(writer, of.name) for of in fields(TableRows)}
     for cluster in config.pipeline.clusters:
         mine = {
             name: [row for row in rows if row["cluster"] == cluster]

@@ -219,6 +219,7 @@ class World:
         """The job comes back without a checkpoint: from the tables, reading where it stopped."""
         newest: dict[str, dict[object, Mapping[str, object]]] = defaultdict(dict)
         keys = {"brokers": "broker", "namespaces": "namespace", "commands": "command_id"}
+        keys |= {"tenants": "tenant", "topics": "topic"}
         for table, key in keys.items():
             for row in self.other_rows[table]:
                 newest[table][row[key]] = row

@@ -37,6 +37,8 @@ from lbcore.model.tables import (
     NAMESPACES,
     OWNERSHIP_EVENTS,
     REJECTED_REPORTS,
+    TENANTS,
+    TOPICS,
 )
 from lbcore.ownership.wire_record import format_record, record_key
 
@@ -45,6 +47,8 @@ ORDER = (
     BROKERS.name,
     OWNERSHIP_EVENTS.name,
     BUNDLE_OWNERSHIP.name,
+    TENANTS.name,
+    TOPICS.name,
     COMMANDS.name,
     AUDIT.name,
     DECISIONS.name,

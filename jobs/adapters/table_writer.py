@@ -15,7 +15,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta_tables import ensure_tables, last_transaction
-from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
+from lbcore.model.tables import (
+    BROKERS,
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    TENANTS,
+    TOPICS,
+)
 
 EPOCH_APP = "writer_epoch"
 METADATA_KEY = "ballast"
@@ -25,6 +33,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     BUNDLE_OWNERSHIP.name: ("cluster", "bundle"),
     BROKERS.name: ("cluster", "broker"),
     NAMESPACES.name: ("cluster", "namespace"),
+    TENANTS.name: ("cluster", "tenant"),
+    TOPICS.name: ("cluster", "topic"),
     COMMANDS.name: ("cluster", "command_id"),
 }
 """Tables with one row a key; the others only grow."""

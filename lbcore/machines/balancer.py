@@ -14,6 +14,7 @@ from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machine import Step, UnknownStateSchemaError
 from lbcore.machines.book import broker_from_plain, namespace_from_plain, to_plain
+from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.checking import check_transitions
 from lbcore.machines.commands import take_command
 from lbcore.machines.cycle import run_cycle
@@ -85,6 +86,7 @@ class ClusterBalancer:
             "liveness": packing.pack(state.liveness.to_plain(), {}),
             "plan": packing.pack(state.plan.to_row(), {}),
             "rules": packing.pack(state.rules.to_plain(), {}),
+            "catalogue": state.catalogue.blob,
             **state.ledger.pack(),
         }
 
@@ -104,6 +106,7 @@ class ClusterBalancer:
             commands=dict(book["commands"]),
             settings=book["settings"],
             rules=Rules.from_plain(packing.unpack(chunks["rules"])[0]),
+            catalogue=Catalogue.unpack(chunks.get("catalogue")),
             times=Times(**plain),
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from lbcore.machines.effects import to_json
 from lbcore.machines.handlers.bundles import BUNDLE_HANDLERS
+from lbcore.machines.handlers.catalogue import CATALOGUE_HANDLERS
 from lbcore.machines.handlers.namespaces import NAMESPACE_HANDLERS
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
 from lbcore.machines.outcome import Outcome, refuse
@@ -24,6 +25,7 @@ HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     **NAMESPACE_HANDLERS,
     **BUNDLE_HANDLERS,
     **SETTINGS_HANDLERS,
+    **CATALOGUE_HANDLERS,
 }
 
 

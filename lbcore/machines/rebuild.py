@@ -11,6 +11,7 @@ from typing import Any
 
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.book import TEXTS, BrokerEntry, NamespaceEntry
+from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.commands import REMEMBERED_COMMANDS
 from lbcore.machines.handlers.settings import settings_after
 from lbcore.machines.ledger import Ledger
@@ -25,12 +26,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """One cluster's rows: the newest of each bundle, broker, namespace and command."""
+    """One cluster's rows: the newest of each bundle, broker, namespace, ..."""
 
     bundle_ownership: Iterable[Row]
     brokers: Iterable[Row]
     namespaces: Iterable[Row]
     commands: Iterable[Row]
+    tenants: Iterable[Row]
+    topics: Iterable[Row]
 
 
 def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> BalancerState:
@@ -55,6 +58,7 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
         },
         commands={row["command_id"]: row["status"] for row in latest},
         settings=_settings(commands),
+        catalogue=Catalogue.from_rows(rows.tenants, rows.topics),
     )
 
 

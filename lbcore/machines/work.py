@@ -12,6 +12,7 @@ from typing import Any
 from lbcore.config.load import digest, with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.book import BrokerEntry, NamespaceEntry
+from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.effects import Effect, Row, event_row, record_row, to_json
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.rules import Rules
@@ -59,6 +60,7 @@ class BalancerState:
     commands: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     rules: Rules = field(default_factory=Rules)
+    catalogue: Catalogue = field(default_factory=Catalogue)
     times: Times = field(default_factory=Times)
 
 
@@ -77,6 +79,7 @@ class Work:
     commands: dict[str, str]
     settings: Mapping[str, Any]
     rules: Rules
+    catalogue: Catalogue
     times: Times
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
@@ -101,6 +104,7 @@ class Work:
             commands=dict(state.commands),
             settings={},
             rules=state.rules,
+            catalogue=state.catalogue,
             times=state.times,
         )
         if state.settings:
@@ -127,6 +131,7 @@ class Work:
             commands=self.commands,
             settings=self.settings,
             rules=self.rules,
+            catalogue=self.catalogue,
             times=replace(self.times, stepped_ms=self.now_ms),
         )
 

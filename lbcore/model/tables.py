@@ -207,11 +207,41 @@ REJECTED_REPORTS = Table(
     ),
 )
 
+TENANTS = Table(
+    name="tenants",
+    doc="Each tenant that was created; others exist as long as they have a namespace.",
+    columns=(
+        _column("cluster", "string", "cluster of the tenant"),
+        _column("tenant", "string", "its name"),
+        _column("admin_roles", "string", "JSON list: who administers it"),
+        _column("allowed_clusters", "string", "JSON list: where it may have namespaces"),
+        _column("is_deleted", "boolean", "deleted since"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+TOPICS = Table(
+    name="topics",
+    doc="Each topic that was created; brokers may serve others, which they report.",
+    columns=(
+        _column("cluster", "string", "cluster of the topic"),
+        _column("namespace", "string", "tenant/namespace"),
+        _column("topic", "string", "full name, of a partitioned topic without -partition-N"),
+        _column("partitions", "int", "number of partitions, 0 = not partitioned"),
+        _column("is_deleted", "boolean", "deleted since"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
 TABLES = (
     OWNERSHIP_EVENTS,
     BUNDLE_OWNERSHIP,
     BROKERS,
     NAMESPACES,
+    TENANTS,
+    TOPICS,
     COMMANDS,
     AUDIT,
     DECISIONS,

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from lbcore.model.hashing import HashFunction
 from lbcore.wire import arguments as read
 from lbcore.wire.arguments import argument, read_arguments, written_arguments
+from lbcore.wire.catalogue_commands import CATALOGUE_KINDS, CatalogueArguments
 from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.messages import RejectReason
 
@@ -264,6 +265,7 @@ CommandArguments: TypeAlias = (
     | DeleteAntiAffinityGroup
     | ExcludeNamespace
     | IncludeNamespace
+    | CatalogueArguments
 )
 
 KINDS: Mapping[str, type[CommandArguments]] = {
@@ -290,6 +292,7 @@ KINDS: Mapping[str, type[CommandArguments]] = {
     "delete_anti_affinity_group": DeleteAntiAffinityGroup,
     "exclude_namespace": ExcludeNamespace,
     "include_namespace": IncludeNamespace,
+    **CATALOGUE_KINDS,
 }
 _KIND_OF = {declaring: kind for kind, declaring in KINDS.items()}
 

@@ -71,6 +71,12 @@ FULL: dict[str, dict[str, Any]] = {
     "delete_anti_affinity_group": {"namespace": NS},
     "exclude_namespace": {"namespace": NS},
     "include_namespace": {"namespace": NS},
+    "create_tenant": {"tenant": "acme", "admin_roles": ["ops"], "allowed_clusters": ["c1"]},
+    "update_tenant": {"tenant": "acme", "admin_roles": ["ops"], "allowed_clusters": ["c1"]},
+    "delete_tenant": {"tenant": "acme"},
+    "create_topic": {"topic": f"persistent://{NS}/t", "partitions": 4},
+    "update_topic": {"topic": f"persistent://{NS}/t", "partitions": 8},
+    "delete_topic": {"topic": f"persistent://{NS}/t"},
 }
 
 

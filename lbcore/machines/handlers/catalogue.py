@@ -1,0 +1,126 @@
+"""Commands about tenants and topics.
+
+Decides whether each is possible now: names are unique, a tenant with namespaces stays, partitions
+only grow. Part of `commands`. Source: ours; the rules are those of Pulsar 4.0.8's TenantsBase and
+PersistentTopicsBase.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lbcore.machines.catalogue import MAX_TOPICS, Tenant, tenant_row, topic_row
+from lbcore.machines.outcome import DONE, Outcome, refuse
+from lbcore.machines.work import Work
+from lbcore.model.names import namespace_of_topic, partition_of, strip_partition
+from lbcore.model.tables import TENANTS, TOPICS
+from lbcore.wire import catalogue_commands as asked
+from lbcore.wire.messages import Command
+
+
+def namespaces_of(work: Work, tenant: str) -> list[str]:
+    """The existing namespaces of a tenant, sorted."""
+    prefix = f"{tenant}/"
+    return sorted(
+        name
+        for name, entry in work.namespaces.items()
+        if name.startswith(prefix) and not entry.is_deleted
+    )
+
+
+def forget_topics(work: Work, namespace: str) -> None:
+    """Drop a namespace's topics from the catalogue, as it is deleted."""
+    gone = work.catalogue.topics_of(namespace)
+    if gone:
+        _keep_topics(work, dict.fromkeys(gone))
+
+
+def _create_tenant(work: Work, _: Command, arguments: asked.CreateTenant) -> Outcome:
+    name = arguments.tenant
+    if name in work.catalogue.tenants:
+        return refuse(f"tenant {name} exists already; change it with update_tenant")
+    return _keep_tenant(work, arguments)
+
+
+def _update_tenant(work: Work, _: Command, arguments: asked.UpdateTenant) -> Outcome:
+    name = arguments.tenant
+    if name not in work.catalogue.tenants and not namespaces_of(work, name):
+        return refuse(f"there is no tenant {name}; make it with create_tenant")
+    return _keep_tenant(work, arguments)
+
+
+def _delete_tenant(work: Work, _: Command, arguments: asked.DeleteTenant) -> Outcome:
+    name = arguments.tenant
+    namespaces = namespaces_of(work, name)
+    if namespaces:
+        return refuse(f"tenant {name} still has namespace {namespaces[0]}; delete that first")
+    if name not in work.catalogue.tenants:
+        return refuse(f"there is no tenant {name}; table tenants lists them")
+    work.catalogue = work.catalogue.with_tenant(name, None)
+    work.add_row(TENANTS.name, tenant_row(name, None))
+    return Outcome(status=DONE)
+
+
+def _create_topic(work: Work, _: Command, arguments: asked.CreateTopic) -> Outcome:
+    topic, partitions = arguments.topic, arguments.partitions
+    entry = work.namespaces.get(namespace_of_topic(topic))
+    if entry is None or entry.is_deleted:
+        return refuse(f"there is no namespace of topic {topic}; create it first")
+    if partitions and partition_of(topic) is not None:
+        return refuse(f"{topic} is the name of a partition; choose one without -partition-")
+    known = work.catalogue.topics
+    if topic in known or topic in _partitions_of(known, topic):
+        return refuse(f"topic {topic} exists already; delete it first, or choose another name")
+    if len(known) >= MAX_TOPICS:
+        return refuse(f"{MAX_TOPICS} topics are kept at most; let brokers report the others")
+    _keep_topics(work, {topic: partitions})
+    return Outcome(status=DONE)
+
+
+def _update_topic(work: Work, _: Command, arguments: asked.UpdateTopic) -> Outcome:
+    topic, partitions = arguments.topic, arguments.partitions
+    now = work.catalogue.topics.get(topic, 0)
+    if not now:
+        return refuse(f"there is no partitioned topic {topic}; create it first")
+    if partitions < now:
+        return refuse(f"topic {topic} has {now} partitions; ask for as many or more")
+    _keep_topics(work, {topic: partitions})
+    return Outcome(status=DONE)
+
+
+def _delete_topic(work: Work, _: Command, arguments: asked.DeleteTopic) -> Outcome:
+    topic = arguments.topic
+    if topic not in work.catalogue.topics:
+        return refuse(f"there is no topic {topic}; table topics lists those that were created")
+    _keep_topics(work, {topic: None})
+    return Outcome(status=DONE)
+
+
+def _keep_tenant(work: Work, arguments: asked.CreateTenant | asked.UpdateTenant) -> Outcome:
+    tenant = Tenant(admin_roles=arguments.admin_roles, allowed_clusters=arguments.allowed_clusters)
+    work.catalogue = work.catalogue.with_tenant(arguments.tenant, tenant)
+    work.add_row(TENANTS.name, tenant_row(arguments.tenant, tenant))
+    return Outcome(status=DONE)
+
+
+def _keep_topics(work: Work, partitions: Mapping[str, int | None]) -> None:
+    work.catalogue = work.catalogue.with_topics(partitions)
+    for name, count in sorted(partitions.items()):
+        work.add_row(TOPICS.name, topic_row(name, count))
+
+
+def _partitions_of(known: Mapping[str, int], topic: str) -> frozenset[str]:
+    """The topic itself when it is a partition that a known partitioned topic has."""
+    number = partition_of(topic)
+    if number is None or number >= known.get(strip_partition(topic), 0):
+        return frozenset()
+    return frozenset({topic})
+
+
+CATALOGUE_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "create_tenant": _create_tenant,
+    "update_tenant": _update_tenant,
+    "delete_tenant": _delete_tenant,
+    "create_topic": _create_topic,
+    "update_topic": _update_topic,
+    "delete_topic": _delete_topic,
+}

@@ -1,0 +1,98 @@
+"""The commands about tenants and topics, which the balancer only keeps a list of.
+
+Decides how their arguments are declared; `wire.commands` has all kinds in one table. Source: ours;
+names and fields follow Pulsar's admin interface (4.0.8), TenantInfo and PersistentTopics.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from lbcore.model.names import InvalidNameError, is_namespace, parse_topic
+from lbcore.wire import arguments as read
+from lbcore.wire.arguments import argument
+from lbcore.wire.fields import Refusal
+from lbcore.wire.messages import RejectReason
+
+MAX_PARTITIONS = 1 << 20
+
+
+def _tenant(given: Mapping[str, Any], name: str) -> str:
+    """A tenant's name: of letters, digits and -=:._ only."""
+    found = read.nonempty(given, name)
+    if not is_namespace(f"{found}/-") or "/" in found:
+        detail = f"{name} must be of letters, digits and -=:._ only, got {found!r}"
+        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+    return found
+
+
+def _topic(given: Mapping[str, Any], name: str) -> str:
+    """A topic's full name."""
+    try:
+        return parse_topic(read.nonempty(given, name)).full
+    except InvalidNameError as error:
+        raise Refusal(RejectReason.OUT_OF_RANGE, str(error)) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTenant:
+    """Make a tenant."""
+
+    tenant: str = argument(_tenant, "name")
+    admin_roles: tuple[str, ...] = argument(read.texts, "who administers it", ())
+    allowed_clusters: tuple[str, ...] = argument(read.texts, "where it may have namespaces", ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateTenant:
+    """Replace what is kept of a tenant."""
+
+    tenant: str = argument(_tenant, "name")
+    admin_roles: tuple[str, ...] = argument(read.texts, "who administers it", ())
+    allowed_clusters: tuple[str, ...] = argument(read.texts, "where it may have namespaces", ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTenant:
+    """Delete a tenant that has no namespace."""
+
+    tenant: str = argument(_tenant, "name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    """Make a topic known before a broker reports it."""
+
+    topic: str = argument(_topic, "full name, of a partitioned topic without -partition-N")
+    partitions: int = argument(
+        read.whole(0, MAX_PARTITIONS), "number of partitions; 0 = not partitioned", 0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateTopic:
+    """Give a partitioned topic more partitions."""
+
+    topic: str = argument(_topic, "full name of a partitioned topic")
+    partitions: int = argument(read.whole(1, MAX_PARTITIONS), "number of partitions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopic:
+    """Forget a topic; one that a broker goes on reporting exists all the same."""
+
+    topic: str = argument(_topic, "full name")
+
+
+CatalogueArguments: TypeAlias = (
+    CreateTenant | UpdateTenant | DeleteTenant | CreateTopic | UpdateTopic | DeleteTopic
+)
+
+CATALOGUE_KINDS: Mapping[str, type[CatalogueArguments]] = {
+    "create_tenant": CreateTenant,
+    "update_tenant": UpdateTenant,
+    "delete_tenant": DeleteTenant,
+    "create_topic": CreateTopic,
+    "update_topic": UpdateTopic,
+    "delete_topic": DeleteTopic,
+}
