@@ -81,6 +81,17 @@ def checkpoint_version(table: Path) -> int:
         return -1
 
 
+def newest_version(table: Path) -> int:
+    """The newest version in the log, -1 without any; walks from the newest checkpoint on."""
+    version = max(checkpoint_version(table), 0)
+    if not has_commit(table, version):
+        listed = [int(path.stem) for path in log_path(table).glob("[0-9]" * 20 + ".json")]
+        return max(listed, default=-1)
+    while has_commit(table, version + 1):
+        version += 1
+    return version
+
+
 def last_writer_commit(table: Path, version: int, *, steps: int = 1000) -> WriterCommit | None:
     """The job's newest commit at or before `version`, looked for in at most `steps` commits.
 

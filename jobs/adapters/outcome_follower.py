@@ -1,0 +1,182 @@
+"""Follows the table `commands` for those who wait for what became of theirs.
+
+Decides which row of a command counts: a final one before `accepted`, else the newest. One thread
+reads for any number of waiters, without Spark; it rests while nobody waits. Used by
+`command_client`. Source: ours.
+"""
+
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.adapters.delta_log import read_commit
+from jobs.adapters.delta_rows import of_cluster, read_file, scan
+from jobs.adapters.delta_tables import open_table, table_path
+from lbcore.machines.outcome import ACCEPTED
+from lbcore.model.tables import COMMANDS
+
+_COLUMNS = ("command_id", "kind", "status", "reason", "result", "at_ms")
+_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOutcome:
+    """A row of `commands`. status: accepted (the end is yet to come), done, refused, failed, ..."""
+
+    command_id: str
+    kind: str
+    status: str
+    reason: str
+    result: Mapping[str, Any]
+    at_ms: int
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will come."""
+        return self.status != ACCEPTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """One waiter. first: any row of the command; final: the one that ends it.
+
+    Both are futures of `concurrent.futures`; asyncio waits for them with `asyncio.wrap_future`.
+    """
+
+    command_id: str
+    first: "Future[CommandOutcome]" = field(default_factory=Future)
+    final: "Future[CommandOutcome]" = field(default_factory=Future)
+
+    def tell(self, outcome: CommandOutcome) -> None:
+        """Let the waiter know of a row; one that comes again changes nothing."""
+        for future, is_meant in ((self.first, True), (self.final, outcome.is_final)):
+            if is_meant and not future.done() and future.set_running_or_notify_cancel():
+                future.set_result(outcome)
+
+
+class OutcomeFollower:
+    """Resolves watches from the table; safe to use from any thread.
+
+    tables: the folder of the tables, which need not be there yet.
+    """
+
+    def __init__(self, tables: str | Path, cluster: str, *, poll_ms: int = 100) -> None:
+        self._root = Path(tables)
+        self._cluster = cluster
+        self._poll_s = poll_ms / 1000
+        self._lock = threading.Condition()
+        self._watches: dict[str, list[Watch]] = {}
+        self._new: set[str] = set()
+        self._version: int | None = None
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self.last_error = ""
+
+    def watch(self, command_id: str) -> Watch:
+        """Wait for a command from now on; what the table has of it already counts.
+
+        Give the watch to `forget` when nobody waits any more.
+        """
+        watch = Watch(command_id=command_id)
+        with self._lock:
+            self._watches.setdefault(command_id, []).append(watch)
+            self._new.add(command_id)
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(
+                    target=self._run, name="ballast-outcomes", daemon=True
+                )
+                self._thread.start()
+            self._lock.notify_all()
+        return watch
+
+    def forget(self, watch: Watch) -> None:
+        """Stop waiting; its futures are cancelled unless they are done."""
+        with self._lock:
+            left = [one for one in self._watches.get(watch.command_id, []) if one is not watch]
+            if left:
+                self._watches[watch.command_id] = left
+            else:
+                self._watches.pop(watch.command_id, None)
+        watch.first.cancel()
+        watch.final.cancel()
+
+    def close(self) -> None:
+        """End the thread; who still waits is told nothing more."""
+        with self._lock:
+            self._is_closed = True
+            self._lock.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._wait_for_waiters():
+            pause_s = self._poll_s
+            try:
+                self._poll()
+            except Exception as error:  # noqa: BLE001 the outermost loop: look again, tell later
+                self.last_error = f"{type(error).__name__}: {error}"
+                self._version, pause_s = None, _AGAIN_S
+            else:
+                self.last_error = ""
+            with self._lock:
+                self._lock.wait_for(lambda: self._is_closed or bool(self._new), pause_s)
+
+    def _wait_for_waiters(self) -> bool:
+        """False when the follower was closed."""
+        with self._lock:
+            if not self._watches:
+                self._version = None  # what passes meanwhile is found by the next scan
+                self._lock.wait_for(lambda: self._is_closed or bool(self._watches))
+            return not self._is_closed
+
+    def _poll(self) -> None:
+        with self._lock:
+            wanted = set(self._watches)
+            new, self._new = self._new & wanted, set()
+        version = self._version
+        if version is None:
+            new = wanted
+        if new:
+            version = self._scan(new, version)
+        while version is not None:
+            self._version = version
+            version = self._read_next(version, wanted)
+
+    def _scan(self, wanted: Iterable[str], version: int | None) -> int:
+        """Tell of what the table has of some commands; the version from which to read on."""
+        table = open_table(self._root, COMMANDS.name)
+        names = ", ".join("'" + one.replace("'", "''") + "'" for one in sorted(wanted))
+        condition = f"{of_cluster(self._cluster)} AND command_id IN ({names})"
+        self._tell(scan(table, _COLUMNS, condition))
+        return table.version() if version is None else version
+
+    def _read_next(self, version: int, wanted: Iterable[str]) -> int | None:
+        """Tell of one commit's rows; its version, None when there is none yet."""
+        path = table_path(self._root, COMMANDS.name)
+        commit = read_commit(path, version + 1)
+        if commit is None:
+            return None
+        for name in commit.added:
+            rows = read_file(path / name, _COLUMNS, self._cluster)
+            self._tell(rows.filter(pc.is_in(rows["command_id"], pa.array(sorted(wanted)))))
+        return version + 1
+
+    def _tell(self, rows: pa.Table) -> None:
+        outcomes = sorted(map(_outcome, rows.to_pylist()), key=lambda one: (one.at_ms, one.status))
+        for outcome in outcomes:
+            with self._lock:
+                watches = list(self._watches.get(outcome.command_id, ()))
+            for watch in watches:
+                watch.tell(outcome)
+
+
+def _outcome(row: Mapping[str, Any]) -> CommandOutcome:
+    values = {name: row[name] for name in _COLUMNS}
+    return CommandOutcome(**{**values, "result": json.loads(row["result"] or "{}")})

@@ -1,0 +1,123 @@
+"""The command client against the real Kafka: sent for good, waited for, never pretended."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.adapters.command_client import NEVER, CommandClient, NoOutcome, new_command
+from jobs.adapters.embedded_kafka import EmbeddedKafka
+from jobs.adapters.kafka_clients import KafkaAddress, Tail
+from jobs.adapters.outcome_follower import CommandOutcome
+from jobs.adapters.preflight import free_ports
+from jobs.console import CommandError, MisuseError
+from lbcore.wire.commands import CreateNamespace, Pause, UnpinBundle
+from lbcore.wire.messages import Command, Topic
+from lbcore.wire.parse import parse
+from tests.commands_table import CLUSTER, CommandsTable
+from tests.kafka_cluster import running_kafka
+from tests.wire_messages import RULES
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> CommandsTable:
+    return CommandsTable(tmp_path)
+
+
+@pytest.fixture
+def client(kafka: EmbeddedKafka, table: CommandsTable) -> Iterator[CommandClient]:
+    with CommandClient(KafkaAddress(bootstrap=kafka.bootstrap), table.root, CLUSTER) as made:
+        yield made
+
+
+def sent_commands(kafka: EmbeddedKafka) -> dict[str, Command]:
+    tail = Tail(KafkaAddress(bootstrap=kafka.bootstrap), Topic.COMMANDS, "test")
+    found: dict[str, Command] = {}
+    while not tail.read_to_end(10_000):
+        for one in tail.poll(200):
+            command = parse(Topic.COMMANDS, one.key.encode(), one.value, RULES)
+            assert isinstance(command, Command)
+            found[command.command_id] = command
+    tail.close()
+    return found
+
+
+def test_client_sends_what_the_job_reads(kafka: EmbeddedKafka, client: CommandClient) -> None:
+    command = new_command(CLUSTER, Pause(reason="three o'clock"), timeout_ms=5_000)
+    client.forget(client.send(command))
+    found = sent_commands(kafka)[command.command_id]
+    assert found == command
+    assert (found.kind, found.arguments) == ("pause", {"reason": "three o'clock"})
+    assert "@" in found.principal
+    assert found.timeout_ms == 5_000
+
+
+def test_client_waits_for_the_final_outcome(client: CommandClient, table: CommandsTable) -> None:
+    command = new_command(CLUSTER, Pause(), command_id="final")
+    ticket = client.send(command)
+    table.add("final", "accepted", 1)
+    table.add("final", "done", 2)
+    outcome = client.wait(ticket, 30_000)
+    assert isinstance(outcome, CommandOutcome)
+    assert outcome.status == "done"
+
+
+def test_client_without_outcome_says_how_long_the_job_is_silent(
+    client: CommandClient, table: CommandsTable
+) -> None:
+    first = client.wait(client.send(new_command(CLUSTER, Pause())), 10)
+    assert isinstance(first, NoOutcome)
+    assert (first.writer_silent_ms, first.accepted) == (NEVER, None)
+    assert first.is_job_away(10_000)
+    table.beat(silent_ms=1_000)
+    second = client.wait(client.send(new_command(CLUSTER, Pause())), 10)
+    assert isinstance(second, NoOutcome)
+    assert not second.is_job_away(1_000_000)
+
+
+def test_client_serves_asyncio_with_many_commands_at_once(
+    client: CommandClient, table: CommandsTable
+) -> None:
+    async def one(number: int) -> str:
+        command = new_command(CLUSTER, Pause(), command_id=f"many-{number}")
+        ticket = await asyncio.to_thread(client.send, command)
+        table.add(command.command_id, "done")
+        return (await asyncio.wait_for(asyncio.wrap_future(ticket.final), 30)).command_id
+
+    async def all_of_them() -> list[str]:
+        return await asyncio.gather(*map(one, range(10)))
+
+    assert asyncio.run(all_of_them()) == [f"many-{number}" for number in range(10)]
+
+
+def test_client_without_kafka_is_an_error_in_three_parts(table: CommandsTable) -> None:
+    address = KafkaAddress(
+        bootstrap=f"127.0.0.1:{free_ports(1)[0]}", security={"bootstrap_timeout_ms": 500}
+    )
+    with (
+        CommandClient(address, table.root, CLUSTER) as client,
+        pytest.raises(CommandError, match="can't be reached"),
+    ):
+        client.send(new_command(CLUSTER, Pause()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (CreateNamespace(namespace="no-slash"), "namespace"),
+        (UnpinBundle(bundle="acme/a/0x0"), "bundle"),
+    ],
+)
+def test_command_that_can_never_be_carried_out_is_misuse(
+    arguments: CreateNamespace | UnpinBundle, words: str
+) -> None:
+    with pytest.raises(MisuseError) as raised:
+        new_command(CLUSTER, arguments)
+    assert words in raised.value.why
