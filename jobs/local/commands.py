@@ -6,11 +6,13 @@ are always in use. Source: ours.
 
 from collections.abc import Sequence
 
+from jobs.adapters.command_client import new_command
 from jobs.adapters.kafka_clients import KafkaAddress, Sender
 from jobs.console import CommandError
 from jobs.local.layout import CLUSTER, Size
 from lbcore.model.hashing import HashFunction
 from lbcore.sim.load import NamespaceLoad
+from lbcore.wire.commands import CreateNamespace
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
 
@@ -34,15 +36,14 @@ def namespaces_of(size: Size) -> tuple[NamespaceLoad, ...]:
 def create_commands(namespaces: Sequence[NamespaceLoad]) -> tuple[Command, ...]:
     """One command a namespace, always with the same id: repeating it changes nothing."""
     return tuple(
-        Command(
-            cluster=CLUSTER,
+        new_command(
+            CLUSTER,
+            CreateNamespace(
+                namespace=namespace.name,
+                hash=namespace.hash_function,
+                bundles=namespace.bundles,
+            ),
             command_id=f"run-local/create/{namespace.name}",
-            kind="create_namespace",
-            arguments={
-                "namespace": namespace.name,
-                "hash": namespace.hash_function.value,
-                "bundles": namespace.bundles,
-            },
             principal="run-local",
             timeout_ms=_COMMAND_TIMEOUT_MS,
         )
