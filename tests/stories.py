@@ -34,7 +34,8 @@ def begun(world: World, bundles: int) -> None:
 
 
 def heal(world: World) -> None:
-    """End every fault; the messages under way still arrive."""
+    """End every fault and all balancing; messages and moves under way still arrive."""
+    world.command("set_config", values={"shedding.is_balancing": False, "splitting.enabled": False})
     world.faults = Faults()
     world.is_job_away = world.are_ticks_away = False
     for name, broker in world.brokers.items():

@@ -5,21 +5,25 @@ of refused messages; nothing about ownership. Second phase of `balancer`, after 
 Source: ours; averages advance once a report, as in Pulsar 4.0.8's updateBundleData.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from lbcore.machines.book import BrokerEntry
 from lbcore.machines.group_update import BundleReport, GroupUpdate, RejectedMessage
-from lbcore.machines.ledger import NOBODY
+from lbcore.machines.instances import NOBODY
+from lbcore.machines.ledger import COUNT_MAX
 from lbcore.machines.work import Work
 from lbcore.model.tables import REJECTED_REPORTS
+from lbcore.signals.arrays import with_rows
 from lbcore.signals.averages import observe_bundles
 
 _SESSION_COLUMNS = (5, 6)
+_COUNTED = (4, 5, 6)
 
 
-def take_updates(work: Work, updates: Iterable[GroupUpdate]) -> None:
+def take_updates(work: Work, updates: Sequence[GroupUpdate]) -> None:
     """Take in the scorers' updates, in the order of their groups."""
     for update in updates:
         work.counts.update(update.counts)
@@ -31,10 +35,10 @@ def take_updates(work: Work, updates: Iterable[GroupUpdate]) -> None:
             broker = report.load.envelope.broker
             if work.brokers[broker].incarnation == report.load.envelope.incarnation:
                 work.brokers[broker] = work.brokers[broker].with_report(report)
-        for bundles in update.bundles:
-            _observe(work, bundles)
         for message in update.rejected:
             work.add_row(REJECTED_REPORTS.name, rejected_row(message))
+    for reports in _rounds([report for update in updates for report in update.bundles]):
+        _observe(work, reports)
 
 
 def rejected_row(message: RejectedMessage) -> dict[str, object]:
@@ -71,25 +75,40 @@ def _follow(work: Work, broker: str, incarnation: str) -> None:
     work.counts["restarted" if known else "joined"] += 1
 
 
-def _observe(work: Work, report: BundleReport) -> None:
-    """Advance the averages of the bundles that the reporting broker owns by the records.
+def _rounds(reports: Sequence[BundleReport]) -> list[list[BundleReport]]:
+    """The reports in their order, divided so that no broker has two in a round: each counts."""
+    rounds: list[list[BundleReport]] = []
+    seen: Counter[str] = Counter()
+    for report in reports:
+        if seen[report.broker] == len(rounds):
+            rounds.append([])
+        rounds[seen[report.broker]].append(report)
+        seen[report.broker] += 1
+    return rounds
 
-    A bundle that it reports and does not own (any more) is counted, not averaged: during a move
-    two brokers may report the same bundle, and one sample a bundle and report is the rule.
+
+def _observe(work: Work, reports: Sequence[BundleReport]) -> None:
+    """Advance the averages of the bundles that the reporting brokers own by the records.
+
+    A bundle that a broker reports and does not own (any more) is counted, not averaged: during a
+    move two brokers may report the same bundle, and one sample a bundle and report is the rule.
     """
     ledger = work.ledger
-    rows = np.array([ledger.index.get(name, NOBODY) for name in report.names], dtype=np.int64)
-    is_known = rows != NOBODY
-    owner = np.full(len(rows), NOBODY)
-    holders = ledger.holders()
-    owner[is_known] = holders[rows[is_known]]
-    instance = ledger.instances.id_of(report.broker, report.incarnation)
-    is_own = is_known & (owner == instance)
+    sizes = [len(report.names) for report in reports]
+    names = (name for report in reports for name in report.names)
+    found = np.fromiter((ledger.index.get(n, NOBODY) for n in names), dtype=np.int64)
+    starts = [ledger.instances.find(report.broker, report.incarnation) for report in reports]
+    sender = np.repeat(np.array(starts, dtype=np.int64), sizes)
+    is_known = found != NOBODY
+    holder = np.append(ledger.holders(), NOBODY)[found]
+    is_own = is_known & (holder == sender) & (sender != NOBODY)
     work.counts["unknown_bundle"] += int((~is_known).sum())
     work.counts["foreign_bundle"] += int((is_known & ~is_own).sum())
-    rows, stats = rows[is_own], report.stats[is_own]
+    rows = found[is_own]
     if not len(rows):
         return
-    ledger.keep_averages(observe_bundles(ledger.averages(), rows, stats))
-    ledger.sessions[rows] = stats[:, _SESSION_COLUMNS].sum(axis=1).astype(np.int64)
-    ledger.reported_ms[rows] = report.reported_ms
+    stats = np.concatenate([report.stats for report in reports])[is_own]
+    stats[:, _COUNTED] = np.minimum(stats[:, _COUNTED], COUNT_MAX)
+    sessions = np.minimum(stats[:, _SESSION_COLUMNS].sum(axis=1), COUNT_MAX).astype(np.int64)
+    averages = observe_bundles(ledger.averages(), rows, stats)
+    ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions))

@@ -6,7 +6,6 @@ from one batch to the next. Source: ours.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,51 +13,21 @@ from numpy.typing import NDArray
 
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
+from lbcore.machines.instances import NOBODY, Instance, Instances
 from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
 
 STATE_SCHEMA = 1
-NOBODY = -1
 
 STATES = tuple(State)
 CAUSES = tuple(Cause)
 STATE_CODE = {state: code for code, state in enumerate(STATES)}
 CAUSE_CODE = {cause: code for code, cause in enumerate(CAUSES)}
 
+_NAMES, _OWNERSHIP, _LOAD = "ledger.names", "ledger.ownership", "ledger.load"
+
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
-    """One start of a broker."""
-
-    broker: str
-    incarnation: str
-
-
-@dataclass(slots=True)
-class Instances:
-    """All starts of brokers that a record may name; an id stays valid for ever."""
-
-    rows: list[Instance] = field(default_factory=list)
-    ids: dict[Instance, int] = field(default_factory=dict)
-
-    def id_of(self, broker: str, incarnation: str) -> int:
-        """The id of this start, given on first use; NOBODY for no broker."""
-        if not broker:
-            return NOBODY
-        instance = Instance(broker=broker, incarnation=incarnation)
-        if instance not in self.ids:
-            self.ids[instance] = len(self.rows)
-            self.rows.append(instance)
-        return self.ids[instance]
-
-    def of(self, instance_id: int) -> tuple[str, str]:
-        """Broker and incarnation; two empty texts for NOBODY."""
-        if instance_id == NOBODY:
-            return "", ""
-        instance = self.rows[instance_id]
-        return instance.broker, instance.incarnation
 
 
 _COLUMNS: Mapping[str, tuple[str, Any]] = {
@@ -71,6 +40,7 @@ _COLUMNS: Mapping[str, tuple[str, Any]] = {
     "moved_ms": ("<i8", 0),
     "clock_ms": ("<i8", 0),
     "closing_clock_ms": ("<i8", 0),
+    "resent_clock_ms": ("<i8", 0),
 }
 _LOAD_COLUMNS: Mapping[str, tuple[str, Any]] = {
     "short": ("<f8", 0.0),
@@ -79,22 +49,29 @@ _LOAD_COLUMNS: Mapping[str, tuple[str, Any]] = {
     "long_count": ("<i8", 0),
     "topics": ("<i8", 0),
     "sessions": ("<i8", 0),
-    "reported_ms": ("<i8", 0),
 }
 _WIDE = frozenset({"short", "long"})
 _DEFAULTS: Mapping[str, Any] = {"short": DEFAULT_TRAFFIC, "long": DEFAULT_TRAFFIC}
+_NARROW = {"short_count": "u1", "long_count": "<i2", "topics": "<i4", "sessions": "<i4"}
+"""Types that suffice for columns in packed form."""
+
+COUNT_MAX = 2**31 - 1
+"""Most topics or sessions of a bundle that are counted."""
+
+_INSTANCES_KEPT = 64
 
 
 class Ledger:
-    """Bundles in name order, m rows.
+    """Bundles in name order, m rows; change it through its methods only.
 
     state, cause: codes of STATES and CAUSES. version: of the record, 0 = none yet. source,
     destination: instance ids. at_ms: when the record was written; moved_ms: when the bundle last
     got another owner. clock_ms: the cluster's clock (`liveness`) when the record was written;
-    closing_clock_ms: and when its source last said that it is closing the bundle.
-    short, long: float64[m, 4] averages; topics, sessions: as last reported, at reported_ms.
+    closing_clock_ms: and when its source last said that it is closing the bundle;
+    resent_clock_ms: and when the record was last sent again.
+    short, long: float64[m, 4] averages; topics, sessions: as last reported, at most COUNT_MAX.
     Extra of a record that few have stands in dicts by name: children (of a split) and origins
-    (decision and command behind a transition in flight).
+    (decision and command behind a transition in flight; at rest they stand in the tables only).
     """
 
     names: list[str]
@@ -107,13 +84,13 @@ class Ledger:
     moved_ms: Array
     clock_ms: Array
     closing_clock_ms: Array
+    resent_clock_ms: Array
     short: Array
     long: Array
     short_count: Array
     long_count: Array
     topics: Array
     sessions: Array
-    reported_ms: Array
 
     ARRAYS: ClassVar[tuple[str, ...]] = (*_COLUMNS, *_LOAD_COLUMNS)
 
@@ -124,26 +101,43 @@ class Ledger:
         self.origins: dict[str, tuple[str, str]] = {}
         self.names = []
         self.index: dict[str, int] = {}
+        self._namespaces: tuple[list[str], NDArray[np.int64]] | None = None
+        self._blobs: dict[str, bytes] = {}
+        self._is_shared = False
         for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
             setattr(self, name, np.empty((0, 4) if name in _WIDE else 0, dtype=dtype))
 
     def copy(self) -> "Ledger":
-        """An independent copy: what is done to it is not seen here. O(m)."""
+        """An independent copy: what is done to it is not seen here.
+
+        Cheap: both share what is never changed in place, and the ownership columns until the copy
+        is written to. The one copied from must not be written to any more.
+        """
         other = Ledger(self.cluster)
         other.instances = Instances(list(self.instances.rows), dict(self.instances.ids))
         other.children = dict(self.children)
         other.origins = dict(self.origins)
-        other.names, other.index = self.names, self.index  # replaced as a whole, never changed
+        other.names, other.index, other._namespaces = self.names, self.index, self._namespaces
+        other._blobs = dict(self._blobs)
+        other._is_shared = True
         for name in self.ARRAYS:
-            setattr(other, name, getattr(self, name).copy())
+            setattr(other, name, getattr(self, name))
         return other
+
+    def _open_ownership(self) -> None:
+        """Make the ownership columns this ledger's own, to be written to."""
+        self._blobs.pop(_OWNERSHIP, None)
+        if self._is_shared:
+            self._is_shared = False
+            for name in _COLUMNS:
+                setattr(self, name, getattr(self, name).copy())
 
     def __len__(self) -> int:
         return len(self.names)
 
     def add(self, names: Iterable[str]) -> None:
         """Add bundles without a record (Init, version 0). O(m log m)."""
-        fresh = sorted(set(names) - self.index.keys())
+        fresh = sorted({name for name in names if name not in self.index})
         if not fresh:
             return
         merged = [*self.names, *fresh]
@@ -153,6 +147,7 @@ class Ledger:
             new = np.empty((len(fresh), *old.shape[1:]), dtype=dtype)
             new[:] = _DEFAULTS.get(name, default)
             setattr(self, name, np.concatenate([old, new])[order])
+        self._is_shared = False
         self._name(merged[i] for i in order)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -164,11 +159,14 @@ class Ledger:
         for name in gone:
             self.children.pop(name, None)
             self.origins.pop(name, None)
+        self._is_shared = False
         self._name(self.names[row] for row in kept)
 
     def _name(self, names: Iterable[str]) -> None:
         self.names = list(names)
         self.index = {name: row for row, name in enumerate(self.names)}
+        self._namespaces = None
+        self._blobs = {}
 
     def record(self, name: str) -> OwnershipRecord | None:
         """The bundle's record; None when there is no such bundle or no record yet."""
@@ -199,8 +197,8 @@ class Ledger:
 
     def put(self, record: OwnershipRecord, clock_ms: int) -> None:
         """Make this the bundle's record. The bundle must have been added."""
+        self._open_ownership()
         row = self.index[record.bundle]
-        old_owner = self.destination[row]
         self.state[row] = STATE_CODE[record.state]
         self.cause[row] = CAUSE_CODE[record.cause]
         self.version[row] = record.version_id
@@ -209,12 +207,41 @@ class Ledger:
             record.destination, record.destination_incarnation
         )
         self.at_ms[row] = record.timestamp_ms
-        if record.state is State.OWNED and old_owner != NOBODY:
+        if record.state is State.OWNED and record.source:
             self.moved_ms[row] = record.timestamp_ms
         self.clock_ms[row] = self.closing_clock_ms[row] = clock_ms
         _keep(self.children, record.bundle, dict(record.children))
         origin = (record.decision_id, record.command_id)
-        _keep(self.origins, record.bundle, origin if any(origin) else None)
+        is_kept = record.state in IN_FLIGHT and any(origin)
+        _keep(self.origins, record.bundle, origin if is_kept else None)
+
+    def note_closing(self, bundle: str, clock_ms: int) -> None:
+        """The bundle's source says that it is still closing or splitting it."""
+        self._open_ownership()
+        self.closing_clock_ms[self.index[bundle]] = clock_ms
+
+    def note_resent(self, rows: Sequence[int], clock_ms: int) -> None:
+        """These rows' records are sent again."""
+        self._open_ownership()
+        self.resent_clock_ms[rows] = clock_ms
+
+    def prune_instances(self, present: Sequence[tuple[str, str]]) -> None:
+        """Forget the starts of brokers that no record names, when most of them are such.
+
+        present: (broker, incarnation) of the brokers that are known. O(m) when it happens.
+        """
+        if len(self.instances.rows) <= 2 * (len(present) + _INSTANCES_KEPT):
+            return
+        named = np.bincount(np.append(self.source, self.destination) + 1)[1:]
+        kept = {self.instances.rows[i] for i in np.flatnonzero(named).tolist()}
+        kept |= {Instance(broker=broker, incarnation=start) for broker, start in present}
+        before, self.instances = self.instances, Instances()
+        ids = np.full(len(before.rows) + 1, NOBODY, dtype="<i4")
+        for old, instance in enumerate(before.rows):
+            if instance in kept:
+                ids[old] = self.instances.id_of(instance.broker, instance.incarnation)
+        self._open_ownership()
+        self.source, self.destination = ids[self.source], ids[self.destination]
 
     def averages(self) -> BundleAverages:
         """The averages as `signals.averages` works on them (not copied)."""
@@ -226,11 +253,19 @@ class Ledger:
             topics=self.topics,
         )
 
-    def keep_averages(self, averages: BundleAverages) -> None:
-        """Take over averages of the same rows."""
+    def keep_load(self, averages: BundleAverages, sessions: NDArray[np.int64]) -> None:
+        """Take over averages and sessions of the same rows."""
+        self._blobs.pop(_LOAD, None)
+        self.sessions = sessions
         self.short, self.short_count = averages.short, averages.short_count
         self.long, self.long_count = averages.long, averages.long_count
         self.topics = averages.topics
+
+    def namespaces(self) -> tuple[list[str], NDArray[np.int64]]:
+        """The namespaces, sorted, and each row's index into them."""
+        if self._namespaces is None:
+            self._namespaces = namespaces_of(self.names)
+        return self._namespaces
 
     def rows_in(self, *states: State) -> NDArray[np.int64]:
         """Rows whose record is in one of these states, in name order."""
@@ -262,7 +297,22 @@ class Ledger:
         return ~np.isin(self.state, codes)
 
     def pack(self) -> dict[str, bytes]:
-        """Chunks that change at different rates: names, ownership, load."""
+        """Chunks that change at different rates: names, ownership, load. O(what has changed)."""
+        makers = {
+            _NAMES: self._pack_names,
+            _OWNERSHIP: self._pack_ownership,
+            _LOAD: self._pack_load,
+        }
+        for name, make in makers.items():
+            if name not in self._blobs:
+                self._blobs[name] = make()
+        return dict(self._blobs)
+
+    def _pack_names(self) -> bytes:
+        names = {"names": packing.join_names(self.names)}
+        return packing.pack({"count": len(self.names)}, names)
+
+    def _pack_ownership(self) -> bytes:
         plain = {
             "schema": STATE_SCHEMA,
             "cluster": self.cluster,
@@ -270,12 +320,12 @@ class Ledger:
             "origins": self.origins,
             "instances": [[i.broker, i.incarnation] for i in self.instances.rows],
         }
-        names = {"names": packing.join_names(self.names)}
-        return {
-            "ledger.names": packing.pack({"count": len(self.names)}, names),
-            "ledger.ownership": packing.pack(plain, self._arrays(_COLUMNS)),
-            "ledger.load": packing.pack({}, self._arrays(_LOAD_COLUMNS)),
-        }
+        return packing.pack(plain, self._arrays(_COLUMNS))
+
+    def _pack_load(self) -> bytes:
+        arrays = self._arrays(_LOAD_COLUMNS)
+        narrow = {name: arrays[name].astype(dtype) for name, dtype in _NARROW.items()}
+        return packing.pack({}, {**arrays, **narrow})
 
     def _arrays(self, columns: Iterable[str]) -> dict[str, Array]:
         return {name: getattr(self, name) for name in columns}
@@ -283,7 +333,7 @@ class Ledger:
     @classmethod
     def unpack(cls, chunks: Mapping[str, bytes]) -> "Ledger":
         """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
-        plain, ownership = packing.unpack(chunks["ledger.ownership"])
+        plain, ownership = packing.unpack(chunks[_OWNERSHIP])
         if plain["schema"] != STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", plain["schema"], STATE_SCHEMA)
         ledger = cls(plain["cluster"])
@@ -291,11 +341,12 @@ class Ledger:
         ledger.origins = {name: (d, c) for name, (d, c) in plain["origins"].items()}
         for broker, incarnation in plain["instances"]:
             ledger.instances.id_of(broker, incarnation)
-        count, names = packing.unpack(chunks["ledger.names"])
+        count, names = packing.unpack(chunks[_NAMES])
         ledger._name(packing.split_names(names["names"], count["count"]))
-        _, load = packing.unpack(chunks["ledger.load"])
+        _, load = packing.unpack(chunks[_LOAD])
         for name, array in {**ownership, **load}.items():
-            setattr(ledger, name, array.copy())
+            dtype = {**_COLUMNS, **_LOAD_COLUMNS}[name][0]
+            setattr(ledger, name, array.astype(dtype))
         return ledger
 
 

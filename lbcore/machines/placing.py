@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.machines.ledger import NOBODY, namespaces_of
+from lbcore.machines.instances import NOBODY
+from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
 from lbcore.plan.phases.assign import cluster_seed, place_settings
@@ -95,18 +96,19 @@ def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
 
 def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
     ledger = work.ledger
-    bundles = [ledger.names[row] for row in rows.tolist()]
-    namespaces, namespace = namespaces_of(bundles)
-    is_movable = np.isin(rows, ledger.rows_in(State.OWNED))
+    namespaces, namespace = ledger.namespaces()
+    names_of_rows = ledger.names
+    if len(rows) < len(ledger):
+        names_of_rows = [ledger.names[row] for row in rows.tolist()]
     return BundleTable(
-        names=tuple(bundles),
+        names=tuple(names_of_rows),
         namespaces=tuple(namespaces),
-        namespace=namespace,
+        namespace=namespace[rows],
         owner=ledger.prospective_brokers(names)[rows],
         short=ledger.short[rows],
         long=ledger.long[rows],
         topics=ledger.topics[rows],
         sessions=ledger.sessions[rows],
-        can_move=is_movable,
+        can_move=ledger.state[rows] == STATE_CODE[State.OWNED],
         versions=ledger.version[rows],
     )

@@ -10,7 +10,8 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.machines.ledger import NOBODY, STATE_CODE
+from lbcore.machines.instances import NOBODY
+from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.placing import place
 from lbcore.machines.work import Work
 from lbcore.ownership.changes import NOBODY as NO_INSTANCE

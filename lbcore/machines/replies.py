@@ -54,8 +54,7 @@ def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) 
     elif isinstance(answer, Refused):
         work.counts[f"ack_refused:{answer.reason.value}"] += 1
     elif answer.action is Action.WAIT:
-        row = work.ledger.index[ack.bundle]
-        work.ledger.closing_clock_ms[row] = work.clock_ms
+        work.ledger.note_closing(ack.bundle, work.clock_ms)
         work.counts[f"ack:{ack.outcome.value}"] += 1
     elif _is_second_failure(record):
         work.counts["failed_again"] += 1

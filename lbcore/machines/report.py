@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from lbcore.machines.book import TEXTS, BrokerEntry
 from lbcore.machines.effects import to_json
-from lbcore.machines.ledger import NOBODY, STATES
+from lbcore.machines.instances import NOBODY
+from lbcore.machines.ledger import STATES
 from lbcore.machines.work import Work
 from lbcore.model.tables import BROKERS, LOAD_HISTORY
 from lbcore.ownership.records import State

@@ -122,6 +122,7 @@ class Work:
 
     def close(self) -> BalancerState:
         """The state after the batch."""
+        self.ledger.prune_instances([(name, e.incarnation) for name, e in self.brokers.items()])
         return BalancerState(
             ledger=self.ledger,
             liveness=self.liveness,

@@ -77,3 +77,55 @@ def test_bundle_removed_is_forgotten_with_its_extras() -> None:
     assert ledger.names == ["t/n/b"]
     assert ledger.origins == {}
     assert ledger.record("t/n/b") == record("t/n/b")
+
+
+def test_copy_of_a_copy_leaves_both_alone() -> None:
+    ledger = ledger_of(record("t/n/a"))
+    before = ledger.pack()
+    first = ledger.copy()
+    first.put(record("t/n/a", 2), 1)
+    between = first.pack()
+    second = first.copy()
+    second.note_closing("t/n/a", 5)
+    second.note_resent([0], 6)
+    assert (ledger.pack(), first.pack()) == (before, between)
+    assert (second.closing_clock_ms.tolist(), second.resent_clock_ms.tolist()) == ([5], [6])
+
+
+def test_packed_again_after_each_change_shows_the_change() -> None:
+    ledger = ledger_of(record("t/n/a"))
+    seen = [ledger.pack()]
+    ledger.put(record("t/n/a", 2), 1)
+    seen.append(ledger.pack())
+    ledger.keep_load(ledger.averages(), ledger.sessions + 1)
+    seen.append(ledger.pack())
+    ledger.add(["t/n/b"])
+    seen.append(ledger.pack())
+    assert len({tuple(sorted(chunks.items())) for chunks in seen}) == 4
+    assert all(Ledger.unpack(chunks).pack() == chunks for chunks in seen)
+
+
+def test_decision_behind_a_record_is_kept_only_while_it_is_in_flight() -> None:
+    ledger = ledger_of(record("t/n/a", state=State.ASSIGNING, decision_id="d"))
+    assert ledger.origins == {"t/n/a": ("d", "")}
+    ledger.put(record("t/n/a", 2, decision_id="d"), 1)
+    assert ledger.origins == {}
+
+
+def test_bundle_is_moved_when_it_comes_from_another_broker() -> None:
+    ledger = ledger_of(record("t/n/a", timestamp_ms=5))
+    assert ledger.moved_ms.tolist() == [0]
+    ledger.put(record("t/n/a", 2, source="s", source_incarnation="i", timestamp_ms=7), 1)
+    assert ledger.moved_ms.tolist() == [7]
+
+
+def test_starts_that_no_record_names_are_pruned_when_they_are_many() -> None:
+    free = record("t/n/b", state=State.FREE, destination="", destination_incarnation="")
+    ledger = ledger_of(record("t/n/a"), free)
+    for version in range(2, 300):
+        ledger.put(record("t/n/a", version, destination_incarnation=f"i{version}"), 0)
+    kept = ledger.record("t/n/a")
+    ledger.prune_instances([("b", "i299"), ("c", "1")])
+    assert (ledger.record("t/n/a"), len(ledger.instances.rows)) == (kept, 1)
+    assert ledger.record("t/n/b") == free
+    assert Ledger.unpack(ledger.pack()).pack() == ledger.pack()
