@@ -18,7 +18,9 @@ from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
 
-STATE_SCHEMA = 1
+STATE_SCHEMA = 2
+"""Since 2 resent_clock_ms is kept, and no longer when a bundle was reported."""
+_READABLE_SCHEMAS = frozenset({1, STATE_SCHEMA})
 
 STATES = tuple(State)
 CAUSES = tuple(Cause)
@@ -332,9 +334,13 @@ class Ledger:
 
     @classmethod
     def unpack(cls, chunks: Mapping[str, bytes]) -> "Ledger":
-        """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
+        """The inverse of `pack`, also for schema 1.
+
+        Columns that the older schema lacks get their defaults, those it had besides are left out.
+        Raises UnknownStateSchemaError, MalformedBlobError.
+        """
         plain, ownership = packing.unpack(chunks[_OWNERSHIP])
-        if plain["schema"] != STATE_SCHEMA:
+        if plain["schema"] not in _READABLE_SCHEMAS:
             raise UnknownStateSchemaError.of("ClusterBalancer", plain["schema"], STATE_SCHEMA)
         ledger = cls(plain["cluster"])
         ledger.children = plain["children"]
@@ -344,9 +350,10 @@ class Ledger:
         count, names = packing.unpack(chunks[_NAMES])
         ledger._name(packing.split_names(names["names"], count["count"]))
         _, load = packing.unpack(chunks[_LOAD])
-        for name, array in {**ownership, **load}.items():
-            dtype = {**_COLUMNS, **_LOAD_COLUMNS}[name][0]
-            setattr(ledger, name, array.astype(dtype))
+        packed = {**ownership, **load}
+        for name, (dtype, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+            missing = np.full(len(ledger), default)
+            setattr(ledger, name, packed.get(name, missing).astype(dtype))
         return ledger
 
 

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from lbcore.machines.ledger import NOBODY, Ledger
+import numpy as np
+import pytest
+
+from lbcore import packing
+from lbcore.machine import UnknownStateSchemaError
+from lbcore.machines.instances import NOBODY
+from lbcore.machines.ledger import Ledger
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 
 
@@ -51,6 +57,32 @@ def test_ledger_packed_and_unpacked_is_equal() -> None:
     again = Ledger.unpack(ledger.pack())
     assert again.pack() == ledger.pack()
     assert again.record("t/n/a") == ledger.record("t/n/a")
+
+
+def in_schema_1(ledger: Ledger) -> dict[str, bytes]:
+    chunks = dict(ledger.pack())
+    plain, columns = packing.unpack(chunks["ledger.ownership"])
+    del columns["resent_clock_ms"]
+    chunks["ledger.ownership"] = packing.pack({**plain, "schema": 1}, columns)
+    plain, load = packing.unpack(chunks["ledger.load"])
+    wide = {name: array.astype("<i8") for name, array in load.items() if array.dtype.kind != "f"}
+    reported = {"reported_ms": np.full(len(ledger), 7)}
+    chunks["ledger.load"] = packing.pack(plain, {**load, **wide, **reported})
+    return chunks
+
+
+def test_ledger_packed_by_schema_1_is_read_whole() -> None:
+    ledger = ledger_of(record("t/n/a"), record("t/n/b", state=State.FREE, destination=""))
+    ledger.keep_load(ledger.averages(), ledger.sessions + 5)
+    assert Ledger.unpack(in_schema_1(ledger)).pack() == ledger.pack()
+
+
+def test_ledger_packed_by_a_later_schema_is_refused() -> None:
+    chunks = dict(ledger_of(record("t/n/a")).pack())
+    plain, columns = packing.unpack(chunks["ledger.ownership"])
+    chunks["ledger.ownership"] = packing.pack({**plain, "schema": 99}, columns)
+    with pytest.raises(UnknownStateSchemaError):
+        Ledger.unpack(chunks)
 
 
 def test_copy_changed_leaves_the_original_alone() -> None:
