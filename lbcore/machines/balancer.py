@@ -25,6 +25,7 @@ from lbcore.machines.ledger import Ledger
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.replies import take_acks, take_audit
 from lbcore.machines.report import make_report, write_brokers, write_history
+from lbcore.machines.reserving import drop_unrecorded, reserve_bundles
 from lbcore.machines.rules import Rules
 from lbcore.machines.watching import judge_brokers, watch_clocks
 from lbcore.machines.work import BalancerState, Times, Work
@@ -52,12 +53,14 @@ class ClusterBalancer:
         updates = sorted(events, key=lambda update: update.group)
         placed = sorted((p for update in updates for p in update.placed), key=_order)
         watch_clocks(work, updates)
+        reserve_bundles(work, [p.message for p in placed if isinstance(p.message, Command)])
         for item in placed:
             if isinstance(item.message, Command):
                 take_command(work, item.message)
         take_acks(work, [item.message for item in placed if isinstance(item.message, Acks)])
         take_updates(work, updates)
         take_audit(work, [item.message for item in placed if isinstance(item.message, AuditEntry)])
+        drop_unrecorded(work)
         judge_brokers(work)
         repair_ownership(work)
         run_cycle(work)

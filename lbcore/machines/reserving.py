@@ -1,0 +1,43 @@
+"""Reserving: rows of the ledger for all namespaces that one batch creates, made at once.
+
+Decides nothing: whether a namespace is created is its handler's to say, and a row that got no
+record is taken back. A row added alone costs as much as adding all of a batch's. Part of
+`balancer`. Source: ours.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from lbcore.machines.work import Work
+from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
+from lbcore.wire import commands as asked
+from lbcore.wire.messages import Command
+
+
+def reserve_bundles(work: Work, commands: Sequence[Command]) -> None:
+    """Add the bundles of the namespaces that these commands ask for. O(m log m), once."""
+    creating = [command for command in commands if command.kind == "create_namespace"]
+    if len(creating) > 1:
+        work.ledger.add(name for command in creating for name in _bundles(work, command))
+
+
+def drop_unrecorded(work: Work) -> None:
+    """Take back rows of bundles that got no record. O(m)."""
+    rows = np.flatnonzero(work.ledger.version == 0).tolist()
+    if rows:
+        work.ledger.remove(work.ledger.names[row] for row in rows)
+
+
+def _bundles(work: Work, command: Command) -> Iterable[str]:
+    arguments = asked.parse_arguments(command.kind, command.arguments)
+    if command.command_id in work.commands or not isinstance(arguments, asked.CreateNamespace):
+        return ()
+    known = work.namespaces.get(arguments.namespace)
+    if known is not None and not known.is_deleted:
+        return ()
+    try:
+        boundaries = arguments.boundaries or even_boundaries(arguments.bundles)
+        return NamespaceBundles(namespace=arguments.namespace, boundaries=boundaries).names()
+    except InvalidRangeError:
+        return ()
