@@ -34,7 +34,7 @@ from jobs.adapters.checkpoint import (
 from jobs.adapters.jars import jar_paths
 from jobs.adapters.java import find_java
 from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.kafka_settings import kafka_address
+from jobs.adapters.kafka_settings import kafka_address, spark_source_options
 from jobs.adapters.ownership_publisher import OwnershipPublisher
 from jobs.adapters.settings import load_settings
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
@@ -135,7 +135,7 @@ def _beginning(
 ) -> Beginning:
     address = kafka_address(config, args.bootstrap)
     return Beginning(
-        kafka={"kafka.bootstrap.servers": args.bootstrap},
+        kafka=spark_source_options(address),
         checkpoint=resumption.checkpoint,
         starting_offsets=starting_offsets(writer.last_commit(), _partitions(address)),
         states=list(_states(config, writer)) if resumption.is_rebuilt else [],

@@ -20,7 +20,9 @@ from kafka.errors import KafkaError
 
 from jobs.adapters.clocks import ForwardClock
 from jobs.adapters.fleet_control import ControlServer
-from jobs.adapters.kafka_clients import KafkaAddress, Sender, Tail
+from jobs.adapters.kafka_clients import Sender, Tail
+from jobs.adapters.kafka_settings import kafka_address
+from jobs.adapters.settings import load_settings
 from jobs.console import CommandError, complain, say
 from jobs.fleet.broker import Due, FleetSettings, Surroundings
 from jobs.fleet.event_log import EventLog
@@ -67,6 +69,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="run_fleet", description=__doc__)
     made.add_argument("--bootstrap", required=True, help="Kafka's host:port")
     made.add_argument("--topic-prefix", default="", help="put before every topic's name")
+    made.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
+    made.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
     made.add_argument("--cluster", default="local", help="the cluster that the brokers belong to")
     made.add_argument("--state-dir", type=Path, required=True, help="for the event log and clock")
     made.add_argument("--port", type=int, default=0, help="of the control server, 0 = any")
@@ -117,7 +121,8 @@ def _add_broker_arguments(made: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> NoReturn:
     """Connect, catch up with ownership, start the brokers, and work until stopped."""
-    address = KafkaAddress(bootstrap=args.bootstrap, topic_prefix=args.topic_prefix)
+    config = load_settings(args.config, args.set)
+    address = replace(kafka_address(config, args.bootstrap), topic_prefix=args.topic_prefix)
     clock = ForwardClock()
     timetable: Timetable[Due] = Timetable()
     tail = Tail(address, Topic.OWNERSHIP, f"fleet-{args.cluster}-ownership")

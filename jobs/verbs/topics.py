@@ -1,22 +1,26 @@
-"""Make the topics of the wire, or check those that are there.
+"""Make the topics of the wire, or check those that are there; say what each process may do.
 
 ensure   makes missing topics, and reports each difference of the others from what they must be
          (--repair sets the configuration keys that differ; partitions are never changed)
+acls     prints the commands of Kafka's own tool that let a role in, and into nothing else
+         (--role job|agent|service|operator --principal User:NAME)
 """
 
 import argparse
 from collections.abc import Mapping
 from typing import Any
 
+from jobs.adapters.kafka_acls import ROLES, kafka_acls_commands, rights_of
 from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.settings import load_settings
 from jobs.adapters.topics import TopicReport, ensure_topics, wanted_topics
 from jobs.console import Exit, answer
+from lbcore.config.tree import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The one action, where Kafka is, and the settings that say what topics must be."""
-    parser.add_argument("action", choices=("ensure",))
+    parser.add_argument("action", choices=("ensure", "acls"))
     parser.add_argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
     parser.add_argument(
         "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
@@ -29,12 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="e.g. topics.min_insync_replicas=2",
     )
     parser.add_argument("--repair", action="store_true", help="set configuration keys that differ")
+    parser.add_argument("--role", choices=sorted(ROLES), default="job", help="acls: who")
+    parser.add_argument("--principal", default="", help="acls: default User:ballast-ROLE")
     parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ensure the topics; fails when one differs or could not be made."""
+    """Ensure the topics, failing when one differs or could not be made; or print the ACLs."""
     config = load_settings(args.conf, args.set)
+    if args.action == "acls":
+        return _show_acls(args, config)
     reports = ensure_topics(
         kafka_address(config, args.bootstrap),
         wanted_topics(config),
@@ -46,6 +54,15 @@ def run(args: argparse.Namespace) -> int:
     value = {"good": is_good, "topics": [_row(report) for report in reports]}
     answer(args, value, "\n".join(_lines(report) for report in reports))
     return Exit.DONE if is_good else Exit.FAILED
+
+
+def _show_acls(args: argparse.Namespace, config: Config) -> int:
+    servers = args.bootstrap or ",".join(config.kafka.bootstrap_servers) or "HOST:PORT"
+    rights = rights_of(args.role, config.pipeline.topic_prefix)
+    principal = args.principal or f"User:ballast-{args.role}"
+    commands = kafka_acls_commands(rights, principal, servers)
+    answer(args, {"role": args.role, "commands": commands}, "\n".join(commands))
+    return Exit.DONE
 
 
 def _lines(report: TopicReport) -> str:

@@ -50,6 +50,21 @@ class Stack:
         """The settings that the job runs with."""
         return load_settings(["test"])
 
+    def words(self, role: str) -> list[str]:
+        """What else a process of this role is started with, to be let in by Kafka."""
+        del role
+        return []
+
+    def environment(self, role: str) -> dict[str, str]:
+        """And its environment."""
+        del role
+        return {}
+
+    def address(self, role: str) -> KafkaAddress:
+        """Where Kafka is, for a client of the test's own."""
+        del role
+        return KafkaAddress(bootstrap=self.kafka.bootstrap)
+
     def start_job(self, *, kill_at: str = "") -> None:
         """Start the streaming job; kill_at: the point of a batch at which it ends itself."""
         armed = self.folder / "kill-at"
@@ -58,7 +73,8 @@ class Stack:
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / "job")]
         words += ["--tables", str(self.tables), "--log", str(self.folder / "batches.jsonl")]
         words += ["--config", "test", "--spark", "spark.sql.streaming.minBatchesToRetain=100000"]
-        environment = {"BALLAST_TEST_KILL_AT": str(armed)}
+        environment = {"BALLAST_TEST_KILL_AT": str(armed), **self.environment("job")}
+        words += self.words("job")
         self._start("job", "tests.integration.killable_job", words, environment)
 
     def arm(self, point: str) -> None:
@@ -72,7 +88,8 @@ class Stack:
         words += ["--report-interval-ms", "2000", "--port-file", str(self.folder / "fleet-port")]
         for name, (function, bundles) in NAMESPACES.items():
             words += ["--namespace", f"{name}:{function}:{bundles}"]
-        self._start("fleet", "jobs.run_fleet", words)
+        words += self.words("agent")
+        self._start("fleet", "jobs.run_fleet", words, self.environment("agent"))
         wait_for("the fleet's port", (self.folder / "fleet-port").exists, 60)
 
     def start_lookup(self) -> None:
@@ -110,7 +127,7 @@ class Stack:
 
     def create_namespaces(self) -> None:
         """Send the commands that create NAMESPACES."""
-        sender = Sender(KafkaAddress(bootstrap=self.kafka.bootstrap), "test-commands")
+        sender = Sender(self.address("operator"), "test-commands")
         for name, (function, bundles) in NAMESPACES.items():
             arguments = {"namespace": name, "hash": function, "bundles": bundles}
             command = Command(

@@ -1,10 +1,13 @@
 """What each topic must be follows from the settings, and Kafka's address from them and secrets."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.adapters.kafka_settings import kafka_address
+from jobs.adapters.kafka_acls import kafka_acls_commands, rights_of
+from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.kafka_settings import kafka_address, spark_source_options
 from jobs.adapters.topics import TopicSpec, wanted_topics
 from jobs.console import CommandError, MisuseError
 from lbcore.config.load import parse_config
@@ -94,3 +97,58 @@ def test_address_with_sasl_and_no_password_says_which_variable_to_set() -> None:
     with pytest.raises(CommandError) as raised:
         kafka_address(config, "a:1", {})
     assert "BALLAST_KAFKA_PASSWORD" in raised.value.next_step
+
+
+def test_spark_is_let_in_as_the_other_clients_are(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("-----BEGIN CERTIFICATE-----\n")
+    security = {
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(authority),
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "job",
+        "sasl_plain_password": 'with "quotes" and \\',
+    }
+    options = spark_source_options(KafkaAddress(bootstrap="a:1", security=security))
+    assert options == {
+        "groupIdPrefix": "ballast",
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----\n",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required "
+            'username="job" password="with \\"quotes\\" and \\\\";'
+        ),
+    }
+
+
+def test_key_that_java_does_not_read_is_refused_with_the_command_that_converts_it(
+    tmp_path: Path,
+) -> None:
+    key = tmp_path / "key.pem"
+    key.write_text("-----BEGIN RSA PRIVATE KEY-----\n")
+    address = KafkaAddress(
+        bootstrap="a:1", security={"security_protocol": "SSL", "ssl_keyfile": str(key)}
+    )
+    with pytest.raises(CommandError) as raised:
+        spark_source_options(address)
+    assert f"openssl pkcs8 -topk8 -nocrypt -in {key}" in raised.value.next_step
+
+
+def test_rights_of_a_role_become_commands_of_kafkas_own_tool() -> None:
+    commands = kafka_acls_commands(rights_of("job", "x-"), "User:j", "k:9092")
+    assert (
+        "kafka-acls.sh --bootstrap-server k:9092 --add --allow-principal User:j "
+        "--operation Write --operation Describe --transactional-id ballast-x-ownership"
+    ) in commands
+    assert (
+        "kafka-acls.sh --bootstrap-server k:9092 --add --allow-principal User:j "
+        "--operation Read --group ballast --resource-pattern-type prefixed"
+    ) in commands
+    assert not any("x-ownership" in line and "topic" in line for line in _commands("service"))
+
+
+def _commands(role: str) -> list[str]:
+    return kafka_acls_commands(rights_of(role, "x-"), "User:p", "k:9092")

@@ -1,0 +1,196 @@
+"""Kafka over TLS with passwords and ACLs: each process has what its role needs, and no more."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from kafka import KafkaProducer
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    KafkaAdminClient,
+    ResourcePattern,
+    ResourceType,
+)
+from kafka.errors import TopicAuthorizationFailedError
+
+from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka_acls import GROUP, ROLES, TOPIC, TRANSACTION, rights_of
+from jobs.adapters.kafka_clients import KafkaAddress, Sender
+from jobs.adapters.kafka_settings import PASSWORD, kafka_address
+from jobs.adapters.settings import load_settings
+from jobs.adapters.topics import ensure_topics, wanted_topics
+from lbcore.model.tables import OWNERSHIP_EVENTS
+from lbcore.wire.messages import Topic
+from tests.integration.stack import BUNDLES, Stack, wait_for
+
+MECHANISM = "SCRAM-SHA-512"
+LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
+USERS = ("admin", *sorted(ROLES))
+RESOURCES = {
+    TOPIC: ResourceType.TOPIC,
+    GROUP: ResourceType.GROUP,
+    TRANSACTION: ResourceType.TRANSACTIONAL_ID,
+}
+
+
+def secret_of(user: str) -> str:
+    return f"{user}-hush-hush"
+
+
+@dataclass
+class SecureStack(Stack):
+    """A stack whose processes log in, each as its role."""
+
+    def words(self, role: str) -> list[str]:
+        """What tells a process how to be let in; its password is in the environment."""
+        settings = {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": MECHANISM,
+            "sasl_username": role,
+            "ca_file": str(self.folder / "ca.pem"),
+        }
+        return [w for key, value in settings.items() for w in ("--set", f"kafka.{key}={value}")]
+
+    def environment(self, role: str) -> dict[str, str]:
+        """The password, in a file."""
+        path = self.folder / f"{role}.password"
+        path.write_text(secret_of(role))
+        path.chmod(0o600)
+        return {f"{PASSWORD}_FILE": str(path)}
+
+    def address(self, role: str, password: str = "") -> KafkaAddress:
+        """Where Kafka is for this process's own clients."""
+        changes = [word for word in self.words(role) if word != "--set"]
+        config = load_settings(["test"], changes)
+        given = {PASSWORD: password or secret_of(role)}
+        return kafka_address(config, self.kafka.bootstrap, given)
+
+
+def secure_kafka(folder: Path) -> EmbeddedKafka:
+    """A broker that lets in who knows a password, over TLS, to what the ACLs allow."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    server = authority.issue_cert("127.0.0.1")
+    key = load_pem_private_key(server.private_key_pem.bytes(), None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    chain = [pem.bytes() for pem in server.cert_chain_pems]
+    (folder / "server.pem").write_bytes(b"".join([key, *chain]))
+    users = [
+        word
+        for user in USERS
+        for word in ("--add-scram", f"{MECHANISM}=[name={user},password={secret_of(user)}]")
+    ]
+    kafka = EmbeddedKafka(
+        folder / "kafka",
+        KafkaOptions(
+            security_protocol="SASL_SSL",
+            format_arguments=tuple(users),
+            properties={
+                "sasl.enabled.mechanisms": MECHANISM,
+                "sasl.mechanism.inter.broker.protocol": MECHANISM,
+                f"listener.name.client.{MECHANISM.lower()}.sasl.jaas.config": (
+                    f'{LOGIN} required username="admin" password="{secret_of("admin")}";'
+                ),
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(folder / "server.pem"),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(folder / "ca.pem"),
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": "User:admin;User:ANONYMOUS",
+                "allow.everyone.if.no.acl.found": "false",
+            },
+        ),
+    )
+    kafka.start()
+    return kafka
+
+
+def give_rights(address: KafkaAddress) -> None:
+    """Make the ACLs of every role, for a principal of its name."""
+    admin = KafkaAdminClient(**address.client_options("test-acls"))
+    admin.create_acls(
+        [
+            ACL(
+                principal=f"User:{role}",
+                host="*",
+                operation=ACLOperation[operation.upper()],
+                permission_type=ACLPermissionType.ALLOW,
+                resource_pattern=ResourcePattern(
+                    RESOURCES[right.resource],
+                    right.name,
+                    ACLResourcePatternType.PREFIXED
+                    if right.is_prefix
+                    else ACLResourcePatternType.LITERAL,
+                ),
+            )
+            for role in ROLES
+            for right in rights_of(role, "")
+            for operation in right.operations
+        ]
+    )
+    admin.close()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureStack]:
+    folder = tmp_path_factory.mktemp("secure")
+    made = SecureStack(folder=folder, kafka=secure_kafka(folder))
+    try:
+        config = load_settings(["test"])
+        ensure_topics(made.address("admin"), wanted_topics(config))
+        give_rights(made.address("admin"))
+        made.start_fleet()
+        made.start_job()
+        made.create_namespaces()
+        yield made
+    finally:
+        made.stop_all()
+
+
+def test_stack_over_tls_with_passwords_and_acls_gives_every_bundle_an_owner(
+    stack: SecureStack,
+) -> None:
+    def opened() -> set[str]:
+        return {e["bundle"] for e in stack.rows(OWNERSHIP_EVENTS.name) if e["state"] == "Owned"}
+
+    wait_for("every bundle to be opened once", lambda: len(opened()) == BUNDLES, 180)
+
+
+def test_role_is_refused_what_it_has_no_right_to(stack: SecureStack) -> None:
+    producer = KafkaProducer(**stack.address("agent").client_options("test-forger"))
+    with pytest.raises(TopicAuthorizationFailedError):
+        producer.send(Topic.OWNERSHIP.value, b"x").get(10)
+    producer.close()
+
+
+def test_wrong_password_is_named_and_not_shown(stack: SecureStack) -> None:
+    with pytest.raises(Exception, match=r"(?i)authentication") as raised:
+        Sender(stack.address("operator", "a-wrong-one"), "test-wrong")
+    assert "a-wrong-one" not in str(raised.value)
+
+
+def test_no_password_is_in_a_log_or_in_the_list_of_processes(stack: SecureStack) -> None:
+    logs = [path for path in stack.folder.rglob("*.log") if path.is_file()]
+    logs += list(stack.folder.rglob("*.jsonl"))
+    shown = "".join(path.read_text(errors="replace") for path in logs) + command_lines()
+    assert "-hush-hush" not in shown
+    assert "PRIVATE KEY" not in shown
+
+
+def command_lines() -> str:
+    """The command lines of every process that may be seen."""
+    processes = psutil.process_iter(["cmdline"])
+    return "\n".join(" ".join(each.info["cmdline"] or ()) for each in processes)
