@@ -6,6 +6,7 @@ the fleet, agents, the driver's ticks and `run_local`. Source: ours, over kafka-
 """
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +21,9 @@ from lbcore.wire.messages import Topic
 
 logging.getLogger("kafka").setLevel(logging.ERROR)  # a broker that is away is retried, not news
 
-
 _NEW_TOPIC_S = 5.0  # a topic that was made just now is not known everywhere at once
 _AGAIN_S = 0.2
+_REFUSAL = re.compile(r"Authentication failed[^()]*|certificate verify failed[^()]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,15 +267,32 @@ def _received(record: Any) -> Received:
     )
 
 
+class _Refusals(logging.Handler):
+    """Remembers why connections were refused: the client goes on trying and reports a timeout."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what tells of a password or a certificate."""
+        found = _REFUSAL.search(record.getMessage())
+        self.last = found.group() if found else self.last
+
+
 def _connected(address: KafkaAddress, make: Callable[[], Any]) -> Any:
+    refusals = _Refusals()
+    logging.getLogger("kafka").addHandler(refusals)
     try:
         return make()
     except KafkaError as error:
         raise CommandError(
             f"Kafka at {address.bootstrap} can't be reached",
-            why=_reason(error),
+            why=refusals.last or _reason(error),
             next_step="start it (`make run` does), or correct the bootstrap address or credentials",
         ) from error
+    finally:
+        logging.getLogger("kafka").removeHandler(refusals)
 
 
 def _reason(error: BaseException) -> str:

@@ -31,6 +31,7 @@ from jobs.adapters.kafka_clients import KafkaAddress, Sender
 from jobs.adapters.kafka_settings import PASSWORD, kafka_address
 from jobs.adapters.settings import load_settings
 from jobs.adapters.topics import ensure_topics, wanted_topics
+from jobs.console import CommandError
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.wire.messages import Topic
 from tests.integration.stack import BUNDLES, Stack, wait_for
@@ -177,8 +178,9 @@ def test_role_is_refused_what_it_has_no_right_to(stack: SecureStack) -> None:
 
 
 def test_wrong_password_is_named_and_not_shown(stack: SecureStack) -> None:
-    with pytest.raises(Exception, match=r"(?i)authentication") as raised:
+    with pytest.raises(CommandError) as raised:
         Sender(stack.address("operator", "a-wrong-one"), "test-wrong")
+    assert "Authentication failed" in raised.value.why
     assert "a-wrong-one" not in str(raised.value)
 
 
