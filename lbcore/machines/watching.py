@@ -5,8 +5,10 @@ in `balancer`, so that what a batch writes is as old as the batch; brokers are j
 reports are in. Source: ours.
 
 The waiting clock measures how long brokers have been kept waiting for, or have kept us waiting: the
-time that Kafka's clock and the batches' times agree on, and at most BATCH_MAX_MS a batch. An answer
-to a record can't come before the batch after it, however much time the log of an absence shows.
+time that Kafka's clock and the batches' times agree on, and at most a third of the in-flight timeout
+a batch. An answer to a record can't come before the second batch after it, however long batches
+take and however much time the log of an absence shows: a slow job must not take bundles back from
+brokers whose answers it has yet to read.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ from lbcore.machines.group_update import TICK, GroupUpdate
 from lbcore.machines.work import Work
 from lbcore.ownership.liveness import Rows
 
-BATCH_MAX_MS = 5_000
+BATCHES_PER_WAIT = 3
 
 
 def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
@@ -29,7 +31,8 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
     log_ms = work.liveness.elapsed_ms - before_ms
     batch_ms = work.now_ms - work.times.stepped_ms
-    waited_ms = max(0, min(log_ms, batch_ms, BATCH_MAX_MS))
+    most_ms = work.config.ownership.in_flight_timeout_ms // BATCHES_PER_WAIT
+    waited_ms = max(0, min(log_ms, batch_ms, most_ms))
     ticks = rows.timestamp_ms[rows.broker == TICK]
     tick_ms = max([work.times.tick_ms, *ticks.tolist()])
     work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)

@@ -1,0 +1,41 @@
+"""A job that is slower than its own timeouts gives brokers time to answer all the same."""
+
+from dataclasses import replace
+
+from lbcore.config.tree import Config
+from lbcore.ownership.records import OwnershipRecord
+from tests.world import World
+
+BATCH_MS = 6_000
+
+
+class SlowJob(World):
+    """Batches that take as long as they are apart: their records leave when they end."""
+
+    def __init__(self, config: Config, brokers: int) -> None:
+        super().__init__(config, brokers)
+        self._leaving: list[tuple[int, OwnershipRecord]] = []
+
+    def _announce(self, record: OwnershipRecord) -> None:
+        self._leaving.append((self.now_ms + BATCH_MS, record))
+
+    def look(self) -> None:
+        """What the batch before wrote reaches the brokers now."""
+        due = [record for at_ms, record in self._leaving if at_ms <= self.now_ms]
+        self._leaving = [item for item in self._leaving if item[0] > self.now_ms]
+        for record in due:
+            super()._announce(record)
+
+
+def test_bundles_are_opened_once_by_a_job_slower_than_the_in_flight_timeout() -> None:
+    config = Config()
+    config = replace(
+        config,
+        pipeline=replace(config.pipeline, trigger_ms=BATCH_MS),
+        ownership=replace(config.ownership, in_flight_timeout_ms=BATCH_MS // 2),
+    )
+    world = SlowJob(config, 3)
+    world.command("create_namespace", namespace="t/n", bundles=8)
+    world.run(20 * BATCH_MS)
+    events = [(row["bundle"], row["state"]) for row in world.events]
+    assert sorted(state for _, state in events) == sorted(["Free", "Assigning", "Owned"] * 8)
