@@ -4,11 +4,11 @@ Decides nothing by itself: `ownership.liveness` judges. The clocks are advanced 
 in `balancer`, so that what a batch writes is as old as the batch; brokers are judged after its
 reports are in. Source: ours.
 
-The waiting clock measures how long brokers have been kept waiting for, or have kept us waiting: the
-time that Kafka's clock and the batches' times agree on, and at most a third of the in-flight timeout
-a batch. An answer to a record can't come before the second batch after it, however long batches
-take and however much time the log of an absence shows: a slow job must not take bundles back from
-brokers whose answers it has yet to read.
+The waiting clock measures how long brokers have been kept waiting for, or have kept us waiting:
+the time that Kafka's clock and the batches' times agree on, and at most a third of the in-flight
+timeout a batch. An answer to a record can't come before the second batch after it, however long
+batches take and however much time the log of an absence shows: a slow job must not take bundles
+back from brokers whose answers it has yet to read.
 """
 
 from collections.abc import Sequence
