@@ -1,7 +1,7 @@
 """The command `ballast`: finds the verb, lets it run, turns its errors into exit codes.
 
 Decides nothing about what a verb does; the verbs stand in `jobs.verbs.VERBS`. Exit codes: 0 done,
-1 failed, 2 misuse. Source: ours.
+1 failed, 2 misuse, 3 nobody knows (no answer in time). Source: ours.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from jobs.console import CommandError, Exit, complain
+from jobs.console import CommandError, Exit, add_json_option, complain
 from jobs.verbs import VERBS, Verb
 
 
@@ -44,7 +44,7 @@ def _carry_out(name: str, verb: Verb, words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"ballast {name}", description=module.__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="answer with one line of JSON")
+    add_json_option(parser)
     try:
         args = parser.parse_args(words)
     except SystemExit as end:

@@ -18,6 +18,7 @@ class Exit(IntEnum):
     DONE = 0
     FAILED = 1
     MISUSE = 2
+    UNKNOWN = 3
 
 
 class CommandError(Exception):
@@ -45,6 +46,12 @@ class MisuseError(CommandError):
     exit_code = Exit.MISUSE
 
 
+class UnknownError(CommandError):
+    """Nobody knows whether it was done: an answer did not come in time."""
+
+    exit_code = Exit.UNKNOWN
+
+
 def say(text: str) -> None:
     """Write one line to standard output, at once."""
     sys.stdout.write(f"{text}\n")
@@ -55,6 +62,13 @@ def note(text: str) -> None:
     """Write one line to standard error, at once: progress and warnings, never results."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def add_json_option(parser: argparse.ArgumentParser, *, default: Any = False) -> None:
+    """The option that every verb has, and every verb within a verb."""
+    parser.add_argument(
+        "--json", action="store_true", default=default, help="answer with one line of JSON"
+    )
 
 
 def answer(args: argparse.Namespace, value: Any, text: str) -> None:

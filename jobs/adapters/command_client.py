@@ -15,7 +15,7 @@ import getpass
 import socket
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from jobs.adapters.delta_log import last_writer_commit, newest_version
 from jobs.adapters.delta_tables import table_path
 from jobs.adapters.kafka_clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.outcome_follower import CommandOutcome, OutcomeFollower, Watch
-from jobs.console import CommandError, MisuseError
+from jobs.console import MisuseError, UnknownError
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.wire.commands import CommandArguments, Refused, format_arguments, parse_arguments
 from lbcore.wire.format import format_message
@@ -143,8 +143,9 @@ class CommandClient:
         """Send a command; returns when Kafka has it for good.
 
         A command whose id was sent before is not carried out twice: its ticket shows the outcome of
-        the first time. Raises CommandError when Kafka doesn't take it within 15 s or can't be
-        reached; then it may have been sent or not, and sending it again with the same id is safe.
+        the first time. Raises CommandError when Kafka can't be reached, and UnknownError
+        when it doesn't take the command within 15 s: then it may have been sent or not, and sending
+        it again with the same id is safe.
         """
         sender = self._connected()
         topic, key, value = format_message(command)
@@ -158,11 +159,11 @@ class CommandClient:
         if isinstance(found, Delivered):
             return ticket
         self._follower.forget(ticket)
-        raise CommandError(
+        raise UnknownError(
             f"the command {command.command_id} was not taken by Kafka",
             why=f"{self._address.bootstrap}, topic {found.topic}: {found.reason}",
             next_step="check that Kafka is up and that `ballast topics ensure` finds nothing to "
-            "repair, then send it again",
+            "repair, then send it again with the same id",
         )
 
     def wait(self, ticket: Ticket, timeout_ms: int) -> CommandOutcome | NoOutcome:
@@ -178,6 +179,10 @@ class CommandClient:
             )
         finally:
             self._follower.forget(ticket)
+
+    def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
+        """Whether the command has ended, within the time; the ticket goes on."""
+        return not wait([ticket.final], timeout=timeout_ms / 1_000).not_done
 
     def forget(self, ticket: Ticket) -> None:
         """Stop following a command; it is carried out all the same."""

@@ -22,17 +22,43 @@ class Verb:
 
 
 VERBS = {
-    "config": Verb(module="jobs.verbs.config", summary="check, show or import settings"),
-    "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
+    "anti-affinity": Verb(
+        module="jobs.verbs.anti_affinity", summary="spread namespaces of a group over brokers"
+    ),
+    "broker": Verb(module="jobs.verbs.broker", summary="drain brokers, forget those that are gone"),
+    "bundle": Verb(
+        module="jobs.verbs.bundle", summary="unload, assign, override, split, pin, unpin a bundle"
+    ),
+    "config": Verb(
+        module="jobs.verbs.config", summary="check, show, import settings; set and reset them"
+    ),
+    "isolation": Verb(
+        module="jobs.verbs.isolation", summary="keep namespaces on brokers of their own"
+    ),
     "kill-broker": Verb(
         module="jobs.verbs.kill_broker", summary="crash a simulated broker of `run-local`"
     ),
+    "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
+    "namespace": Verb(
+        module="jobs.verbs.namespace", summary="create, delete, unload, exclude, include"
+    ),
+    "ownership": Verb(
+        module="jobs.verbs.ownership", summary="who owns what: now, back then, and what changed"
+    ),
+    "pause": Verb(module="jobs.verbs.pause", summary="stop shedding and splitting"),
+    "release-brake": Verb(
+        module="jobs.verbs.release_brake", summary="go on after many brokers vanished at once"
+    ),
+    "resume": Verb(module="jobs.verbs.resume", summary="end a pause"),
     "run-local": Verb(
         module="jobs.run_local", summary="run everything on this machine and watch it"
     ),
+    "status": Verb(module="jobs.verbs.status", summary="how the cluster is, and what is wrong"),
     "strategies": Verb(
         module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"
     ),
+    "tenant": Verb(module="jobs.verbs.tenant", summary="create, update, delete tenants"),
+    "topic": Verb(module="jobs.verbs.topic", summary="create, update, delete topics"),
     "topics": Verb(module="jobs.verbs.topics", summary="make or check the topics of the wire"),
     "version": Verb(
         module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"

@@ -1,9 +1,11 @@
-"""Check, show or import settings.
+"""Check, show or import settings; change them while the job runs.
 
 check    says what doesn't suit: errors, and warnings that something can't work as it is meant
 show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
          --markdown: the reference in docs/configuration.md)
 import   reads a Pulsar broker.conf and writes an overlay that behaves as it says
+set      changes settings while the job runs, all of those named or none
+reset    takes changed settings back to what the files say
 """
 
 import argparse
@@ -12,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.settings import describe_differences, read_base, read_layers
-from jobs.console import Exit, MisuseError, answer, note
+from jobs.console import Exit, MisuseError, add_json_option, answer, note
+from jobs.operating.command_words import CommandVerb, add_commands, command_actions
+from jobs.operating.commanding import run_command
 from lbcore.config.check import Finding, Observed, check_config
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import (
@@ -31,43 +35,65 @@ _PRESET_HEAD = (
 )
 
 
+COMMANDS = (
+    CommandVerb(name="set", kind="set_config", example="shedding.strategy=uniform"),
+    CommandVerb(name="reset", kind="reset_config", example="shedding.strategy"),
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One word says what to do; check and show take overlays."""
-    parser.add_argument("action", choices=("check", "show", "import"))
-    parser.add_argument("file", nargs="?", type=Path, help="import: the broker.conf to read")
+    """An action each."""
+    actions = command_actions(parser)
+    _add_check(_action(actions, "check", "Say what doesn't suit."))
+    _add_show(_action(actions, "show", "Every setting with its meaning."))
+    importing = _action(actions, "import", "Read a Pulsar broker.conf and write an overlay.")
+    importing.add_argument("file", nargs="?", type=Path, help="the broker.conf to read")
+    importing.add_argument("--output", type=Path, metavar="FILE", help="write it there")
+    add_commands(actions, COMMANDS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out the action; check fails when there are errors."""
+    actions = {"check": _check, "show": _show, "import": _import}
+    return actions.get(args.action, run_command)(args)
+
+
+def _action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
+    add_json_option(parser, default=argparse.SUPPRESS)
+    return parser
+
+
+def _add_layers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. shedding.strategy=avg"
     )
-    parser.add_argument("--base", action="store_true", help="show: the defaults (conf/base.toml)")
-    parser.add_argument(
-        "--pulsar", action="store_true", help="show: Pulsar 4.0.8's (conf/pulsar-4.0.8.toml)"
-    )
-    parser.add_argument(
-        "--markdown", action="store_true", help="show: the reference (docs/configuration.md)"
-    )
-    parser.add_argument("--changed", action="store_true", help="show: only what differs")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="import: write it there")
-    parser.add_argument(
-        "--seen-rate", type=float, metavar="MSG/S", help="check: largest difference of two brokers"
-    )
-    parser.add_argument(
-        "--seen-throughput", type=float, metavar="BYTES/S", help="check: the same in throughput"
-    )
-    parser.add_argument(
-        "--seen-score", type=float, metavar="POINTS", help="check: the same in scores (0 .. 100)"
-    )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Carry out the action; check fails when there are errors."""
-    if args.action == "check":
-        return _check(args)
-    if args.action == "show":
-        return _show(args)
-    return _import(args)
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    _add_layers(parser)
+    seen = {
+        "--seen-rate": ("MSG/S", "largest difference of two brokers"),
+        "--seen-throughput": ("BYTES/S", "the same in throughput"),
+        "--seen-score": ("POINTS", "the same in scores (0 .. 100)"),
+    }
+    for option, (unit, meaning) in seen.items():
+        parser.add_argument(option, type=float, metavar=unit, help=meaning)
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    _add_layers(parser)
+    shown = {
+        "--base": "the defaults (conf/base.toml)",
+        "--pulsar": "Pulsar 4.0.8's (conf/pulsar-4.0.8.toml)",
+        "--markdown": "the reference (docs/configuration.md)",
+        "--changed": "only what differs from the base",
+    }
+    for option, meaning in shown.items():
+        parser.add_argument(option, action="store_true", help=meaning)
 
 
 def _check(args: argparse.Namespace) -> int:

@@ -1,0 +1,163 @@
+"""Reads the tables of one cluster for people: whole, at a version, or at a time; without a JVM.
+
+Decides what is said when tables are missing or can't be read; what rows mean is `lbcore`'s. Used
+by the verbs. Source: ours.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from jobs.adapters.delta_log import WriterCommit, last_writer_commit, newest_version
+from jobs.adapters.delta_rows import of_cluster
+from jobs.adapters.delta_tables import table_path
+from jobs.console import CommandError
+from lbcore.model.tables import OWNERSHIP_EVENTS
+
+Row: TypeAlias = dict[str, Any]
+
+_UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
+RECORD_COLUMNS = (
+    "namespace",
+    "bundle",
+    "version_id",
+    "state",
+    "source",
+    "destination",
+    "cause",
+    "decision_id",
+    "command_id",
+    "at_ms",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsOf:
+    """The records at one moment. version: of ownership_events; at_ms: of its newest row or asked.
+
+    rows: one a bundle, in name order, deleted ones left out.
+    """
+
+    version: int
+    at_ms: int
+    rows: Sequence[Row]
+
+
+class TableReader:
+    """The tables under `root`; raises CommandError when there are none."""
+
+    def __init__(self, root: Path, cluster: str) -> None:
+        self.root = root
+        self.cluster = cluster
+        if not DeltaTable.is_deltatable(str(self._events)):
+            raise CommandError(
+                f"there are no tables in {root}",
+                why="balance_cluster has never run with this folder",
+                next_step="start it (`make run`), or name the folder with --tables or --state-dir",
+            )
+
+    @property
+    def _events(self) -> Path:
+        return table_path(self.root, OWNERSHIP_EVENTS.name)
+
+    def writer(self) -> WriterCommit | None:
+        """The job's newest commit; None when it has made none."""
+        return last_writer_commit(self._events, newest_version(self._events))
+
+    def rows(
+        self, name: str, columns: Sequence[str] | None = None, condition: str = ""
+    ) -> list[Row]:
+        """The cluster's rows that meet an SQL condition; none when there is no such table."""
+        with self._readable(name):
+            path = str(table_path(self.root, name))
+            if not DeltaTable.is_deltatable(path):
+                return []
+            return self._scan(DeltaTable(path), columns, condition).to_pylist()
+        raise AssertionError
+
+    def newest(self, condition: str = "") -> AsOf:
+        """The records as the newest events make them."""
+        return self.at_version(newest_version(self._events), condition)
+
+    def at_version(self, version: int, condition: str = "") -> AsOf:
+        """The records as they were when ownership_events had this version."""
+        newest = newest_version(self._events)
+        if not 0 <= version <= newest:
+            raise CommandError(
+                f"ownership_events has no version {version}",
+                why=f"its versions go from 0 to {newest}",
+                next_step="choose one of these, or a time such as 5m",
+            )
+        with self._readable(OWNERSHIP_EVENTS.name):
+            events = DeltaTable(str(self._events), version=version)
+            rows = self._records(events, condition)
+        commit = last_writer_commit(self._events, version)
+        at_ms = commit.now_ms if commit else max((row["at_ms"] for row in rows), default=0)
+        return AsOf(version=version, at_ms=at_ms, rows=rows)
+
+    def at_time(self, at_ms: int, condition: str = "") -> AsOf:
+        """The records as they were at a time, in ms since 1970."""
+        with self._readable(OWNERSHIP_EVENTS.name):
+            events = DeltaTable(str(self._events))
+            until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
+            rows = self._records(events, until)
+        return AsOf(version=self._version_at(at_ms), at_ms=at_ms, rows=rows)
+
+    def _records(self, events: DeltaTable, condition: str) -> list[Row]:
+        """The event with the highest version of each bundle that is not gone. O(events)."""
+        rows = self._scan(events, RECORD_COLUMNS, condition)
+        newest = rows.group_by("bundle").aggregate([("version_id", "max")])
+        newest = newest.rename_columns({"version_id_max": "version_id"})
+        found = rows.join(newest, keys=["bundle", "version_id"], join_type="inner").to_pylist()
+        gone = ("Deleted", "Init")
+        live = {row["bundle"]: row for row in found if row["state"] not in gone}
+        return [live[name] for name in sorted(live)]
+
+    def _version_at(self, at_ms: int) -> int:
+        """The newest version whose batch was not later; -1 when all that are known were."""
+        version = newest_version(self._events)
+        while version >= 0:
+            commit = last_writer_commit(self._events, version, steps=1)
+            if commit is not None and commit.now_ms <= at_ms:
+                return version
+            if not (self._events / "_delta_log" / f"{version:020d}.json").exists():
+                return -1
+            version -= 1
+        return version
+
+    def _scan(self, table: DeltaTable, columns: Sequence[str] | None, condition: str) -> pa.Table:
+        where = of_cluster(self.cluster) + (f" AND ({condition})" if condition else "")
+        rows = pa.table(
+            table.scan(
+                columns=None if columns is None else list(columns), predicate=where
+            ).read_all()
+        )
+        plain = [
+            field.with_type(pa.string()) if field.type == pa.string_view() else field
+            for field in rows.schema
+        ]
+        return rows.cast(pa.schema(plain))
+
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except _UNREADABLE as error:
+            raise CommandError(
+                f"the table {name} in {self.root} can't be read",
+                why=f"{type(error).__name__}: {error}",
+                next_step="check the folder and this user's rights; an old version may have been "
+                "cleaned up",
+            ) from error
+
+
+def wall_ms() -> int:
+    """The wall's clock, ms since 1970."""
+    return time.time_ns() // 1_000_000

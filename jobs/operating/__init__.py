@@ -1,0 +1,1 @@
+"""What the operators' verbs share: words of a command line, sending, finding a running stack."""

@@ -1,0 +1,180 @@
+"""The command line of a command, made from the dataclass that declares it.
+
+Decides which argument is a position and which an option: what must be given is a position, in the
+order of its declaration; what has a default is an option of the same name with dashes; a time in
+`_ms` is written as a duration, without the `_ms`. Values are read by `lbcore.wire.commands` alone.
+Source: ours.
+"""
+
+import argparse
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from enum import Enum
+from typing import Any, get_origin, get_type_hints
+
+from jobs.console import MisuseError, add_json_option
+from jobs.operating.durations import format_duration, parse_duration_ms
+from jobs.operating.stack_words import add_stack_arguments
+from lbcore.wire.commands import KINDS, CommandArguments, Refused, parse_arguments
+
+DEFAULT_TIMEOUT_MS = 60_000
+EXIT_CODES = (
+    "exit codes: 0 done (with --no-wait: sent), 1 refused or failed, 2 misuse, 3 nobody knows: no"
+    " outcome within --timeout"
+)
+_PREFIX = "argument_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandVerb:
+    """A verb that sends one command.
+
+    name: the word behind the verb's; "" = the verb itself is it. example: what may stand behind
+    them. optional: positions that may be left out. timeout_ms: how long it is waited for at most,
+    unless told otherwise.
+    """
+
+    kind: str
+    example: str
+    name: str = ""
+    optional: tuple[str, ...] = ()
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+
+
+def add_commands(actions: Any, verbs: Iterable[CommandVerb]) -> None:
+    """A parser within the verb for each. actions: what `add_subparsers` gave."""
+    for verb in verbs:
+        summary = (KINDS[verb.kind].__doc__ or "").strip().splitlines()[0]
+        parser = actions.add_parser(verb.name, help=summary, description=summary)
+        add_json_option(parser, default=argparse.SUPPRESS)
+        add_command(parser, verb)
+
+
+def command_actions(parser: argparse.ArgumentParser) -> Any:
+    """Where verbs within a verb are added."""
+    return parser.add_subparsers(title="what to do", metavar="ACTION", dest="action", required=True)
+
+
+def add_command(parser: argparse.ArgumentParser, verb: CommandVerb) -> None:
+    """The arguments of one command, how to send it, and where."""
+    parser.set_defaults(command_kind=verb.kind)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"example: {parser.prog} {verb.example}".rstrip() + f"\n{EXIT_CODES}"
+    declaring = KINDS[verb.kind]
+    hints = get_type_hints(declaring)
+    tuples = [f for f in fields(declaring) if _is_list(hints[f.name]) and f.default is MISSING]
+    for declared in fields(declaring):
+        is_position = declared.name in verb.optional or (
+            declared.default is MISSING and not (len(tuples) > 1 and declared in tuples)
+        )
+        add = _add_position if is_position else _add_option
+        add(parser, declared, hints[declared.name])
+    if verb.kind == "reset_config":
+        parser.add_argument("--all", action="store_true", help="all that commands have changed")
+    _add_sending(parser, verb.timeout_ms)
+    add_stack_arguments(parser)
+
+
+def read_command(args: argparse.Namespace) -> CommandArguments:
+    """The command that was asked for; raises MisuseError for arguments that don't suit it."""
+    kind: str = args.command_kind
+    given = {
+        name.removeprefix(_PREFIX): value
+        for name, value in vars(args).items()
+        if name.startswith(_PREFIX) and value is not None
+    }
+    if kind == "set_config":
+        given["values"] = _pairs(given["values"])
+    if kind == "reset_config" and bool(given["keys"]) == args.all:
+        raise MisuseError(
+            "it is not clear what to reset",
+            why="either keys must be named, or --all given",
+            next_step="name the keys (`ballast config show` lists them), or give --all",
+        )
+    arguments = parse_arguments(kind, given)
+    if isinstance(arguments, Refused):
+        raise MisuseError(
+            f"{kind} can't be sent like this",
+            why=arguments.detail,
+            next_step="correct the argument; --help shows them all with an example",
+        )
+    return arguments
+
+
+def _add_position(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: Any) -> None:
+    about = declared.metadata["argument"].doc
+    name = declared.name
+    options: dict[str, Any] = {"help": about, "metavar": name.upper()}
+    if get_origin(hint) is not None and not _is_list(hint):
+        options |= {"nargs": "+", "metavar": "KEY=VALUE"}
+    elif _is_list(hint):
+        options |= {"nargs": "*", "metavar": name.removesuffix("s").upper()}
+    elif declared.default is not MISSING:
+        options |= {"nargs": "?"}
+    if hint is int:
+        options["type"] = int
+    parser.add_argument(f"{_PREFIX}{name}", **options)
+
+
+def _add_option(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: Any) -> None:
+    name, is_time = declared.name, declared.name.endswith("_ms")
+    flag = "--" + name.removesuffix("_ms").replace("_", "-")
+    options: dict[str, Any] = {"help": declared.metadata["argument"].doc, "dest": _PREFIX + name}
+    if hint is bool:
+        options["action"] = "store_const"
+        options["const"] = True
+    elif _is_list(hint):
+        options |= {"nargs": "+", "metavar": name.removesuffix("s").upper()}
+        options["required"] = declared.default is MISSING
+    elif is_time:
+        options |= {"type": parse_duration_ms, "metavar": "DURATION"}
+    elif hint in (int, float):
+        options |= {"type": hint, "metavar": "N"}
+    elif isinstance(hint, type) and issubclass(hint, Enum):
+        options["choices"] = [member.value for member in hint]
+    else:
+        options["metavar"] = name.upper()
+    parser.add_argument(flag, **options)
+
+
+def _add_sending(parser: argparse.ArgumentParser, timeout_ms: int) -> None:
+    group = parser.add_argument_group("sending")
+    group.add_argument(
+        "--wait",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="wait until the command has ended (default), or only until Kafka has it",
+    )
+    group.add_argument(
+        "--timeout",
+        type=parse_duration_ms,
+        default=timeout_ms,
+        metavar="DURATION",
+        dest="timeout_ms",
+        help=f"how long at most, such as 30s or 5m (default {format_duration(timeout_ms)})",
+    )
+    group.add_argument(
+        "--dry-run", action="store_true", help="send nothing, say what would be done"
+    )
+    group.add_argument(
+        "--command-id",
+        default="",
+        metavar="ID",
+        help="an id of your own; the same id is never carried out twice",
+    )
+
+
+def _is_list(hint: Any) -> bool:
+    return get_origin(hint) is tuple
+
+
+def _pairs(words: Iterable[str]) -> Mapping[str, str]:
+    pairs = [word.partition("=") for word in words]
+    wrong = [key for key, separator, _ in pairs if not (separator and key)]
+    if wrong:
+        raise MisuseError(
+            f"{wrong[0]!r} is no assignment",
+            why="a setting is written as section.name=value",
+            next_step="for example: ballast config set shedding.enabled=false",
+        )
+    return {key.strip(): value for key, _, value in pairs}

@@ -1,0 +1,206 @@
+"""What every verb that sends a command does: send it, wait for its end, say what became of it.
+
+Decides the exit code (0 done or sent, 1 refused or failed, 3 nobody knows). With --dry-run nothing
+is sent: the balancer's own code carries the command out on what the tables say. Source: ours.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jobs.adapters.command_client import CommandClient, NoOutcome, Ticket, new_command
+from jobs.adapters.outcome_follower import CommandOutcome
+from jobs.adapters.table_reader import TableReader, wall_ms
+from jobs.console import CommandError, Exit, UnknownError, answer, note
+from jobs.operating.command_words import read_command
+from jobs.operating.durations import format_duration
+from jobs.operating.stack_words import Whereabouts, whereabouts
+from lbcore.machines.outcome import DONE
+from lbcore.machines.rehearse import Rehearsal, RehearsalRows, rehearse
+from lbcore.wire.messages import Command
+
+_GRACE_MS = 5_000
+_NOTE_EVERY_S = 10.0
+_LISTED = 20
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """Carry the verb out; raises CommandError when it could not be sent, or nobody knows."""
+    arguments = read_command(args)
+    where = whereabouts(args)
+    command = new_command(
+        where.cluster, arguments, command_id=args.command_id, timeout_ms=args.timeout_ms
+    )
+    if args.dry_run:
+        return _rehearse(args, where, command)
+    with CommandClient(where.address(), where.tables, where.cluster) as client:
+        ticket = client.send(command)
+        if not args.wait:
+            return _say_sent(args, command)
+        began_s = time.monotonic()
+        outcome = _wait(client, ticket, args.timeout_ms + _GRACE_MS, where)
+    waited_ms = round((time.monotonic() - began_s) * 1_000)
+    if isinstance(outcome, NoOutcome):
+        raise _nobody_knows(command, outcome, where)
+    return _say_outcome(args, command, outcome, waited_ms)
+
+
+def _say_sent(args: argparse.Namespace, command: Command) -> int:
+    value = {"command_id": command.command_id, "kind": command.kind, "status": "sent"}
+    text = (
+        f"sent {command.kind} as {command.command_id}; what becomes of it is a row of the table"
+        " commands"
+    )
+    answer(args, value, text)
+    return Exit.DONE
+
+
+def _wait(
+    client: CommandClient, ticket: Ticket, timeout_ms: int, where: Whereabouts
+) -> CommandOutcome | NoOutcome:
+    """Wait, and say on standard error how it stands, every ten seconds."""
+    began_s = time.monotonic()
+    while not ticket.final.done():
+        left_s = timeout_ms / 1_000 - (time.monotonic() - began_s)
+        if left_s <= _NOTE_EVERY_S:
+            break
+        if not client.is_ended(ticket, round(_NOTE_EVERY_S * 1_000)):
+            note(_progress(ticket, time.monotonic() - began_s, where))
+    left_ms = timeout_ms - round((time.monotonic() - began_s) * 1_000)
+    return client.wait(ticket, max(0, left_ms))
+
+
+def _progress(ticket: Ticket, waited_s: float, where: Whereabouts) -> str:
+    waited = f"{waited_s:.0f} s"
+    if ticket.first.done():
+        drains = _drains(where, ticket.command_id)
+        return f"{waited}: accepted and under way{drains}"
+    return f"{waited}: no answer yet; the job's last heartbeat was {_silence(where)} ago"
+
+
+def _drains(where: Whereabouts, command_id: str) -> str:
+    try:
+        rows = where.reader().rows("policies", condition="kind = 'drain' AND is_set")
+    except CommandError:
+        return ""
+    values = [json.loads(row["value"]) for row in rows if row["command_id"] == command_id]
+    return "".join(f", {value['left']} of {value['total']} bundles left" for value in values)
+
+
+def _silence(where: Whereabouts) -> str:
+    writer = where.reader().writer()
+    return "never" if writer is None else format_duration(max(0, wall_ms() - writer.now_ms))
+
+
+def _nobody_knows(command: Command, outcome: NoOutcome, where: Whereabouts) -> UnknownError:
+    silent_ms = outcome.writer_silent_ms
+    ago = "never" if silent_ms < 0 else f"{format_duration(silent_ms)} ago"
+    if outcome.is_job_away(where.config.pipeline.heartbeat_commit_ms):
+        why = f"the streaming job is away: its last heartbeat was {ago}"
+        next_step = "start the job; it carries the command out unless its time is over by then"
+    elif outcome.accepted is not None:
+        why = "the balancer has accepted it and it has not ended yet"
+        next_step = "look at `ballast status`, or wait longer with --timeout"
+    else:
+        why = f"the balancer has not answered, although its last heartbeat was {ago}"
+        next_step = "read the job's log; rejected_reports has messages that can't be read"
+    return UnknownError(
+        f"no outcome of {command.kind} within {format_duration(outcome.waited_ms)}"
+        f" (command {command.command_id})",
+        why=why,
+        next_step=f"{next_step}. The same verb with --command-id {command.command_id} asks again "
+        "and does nothing twice",
+    )
+
+
+def _say_outcome(
+    args: argparse.Namespace, command: Command, outcome: CommandOutcome, waited_ms: int
+) -> int:
+    is_done = outcome.status == DONE
+    value = {
+        "command_id": command.command_id,
+        "kind": command.kind,
+        "arguments": command.arguments,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "result": outcome.result,
+        "waited_ms": waited_ms,
+    }
+    if is_done or args.json:
+        head = f"{outcome.status} after {format_duration(waited_ms)}: {shown_command(command)}"
+        answer(args, value, "\n".join([head, *_result_lines(outcome.result)]))
+    else:
+        note(f"{outcome.status}: {shown_command(command)}\n  why: {outcome.reason}")
+    if is_done:
+        return Exit.DONE
+    return Exit.UNKNOWN if outcome.status == "timed_out" else Exit.FAILED
+
+
+def shown_command(command: Command) -> str:
+    """Kind and arguments in one line."""
+    words = [f"{name}={_plain(value)}" for name, value in sorted(command.arguments.items())]
+    return " ".join([command.kind, *words])
+
+
+def _result_lines(result: Mapping[str, Any]) -> Iterable[str]:
+    return (f"  {name}: {_plain(value)}" for name, value in sorted(result.items()))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _rehearse(args: argparse.Namespace, where: Whereabouts, command: Command) -> int:
+    reader = where.reader()
+    writer = reader.writer()
+    now_ms = wall_ms()
+    found = rehearse(
+        where.config.for_cluster(where.cluster), read_rehearsal_rows(reader), command, now_ms
+    )
+    age_ms = -1 if writer is None else max(0, now_ms - writer.now_ms)
+    value = {
+        "dry_run": True,
+        "kind": command.kind,
+        "arguments": command.arguments,
+        "status": found.status,
+        "reason": found.reason,
+        "result": found.result,
+        "transitions": [dict(one) for one in found.transitions],
+        "changes": {name: list(rows) for name, rows in found.rows.items()},
+        "tables_age_ms": age_ms,
+    }
+    answer(args, value, "\n".join(_rehearsal_lines(command, found, age_ms)))
+    return Exit.DONE if found.is_possible else Exit.FAILED
+
+
+def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
+    """Everything that a rehearsal goes by."""
+    since_ms = (
+        max((row["minute_ms"] for row in reader.rows("load_history", ["minute_ms"])), default=0)
+        - 120_000
+    )
+    return RehearsalRows.read(
+        lambda name: reader.rows(
+            name, condition=f"minute_ms >= {since_ms}" if name == "load_history" else ""
+        )
+    )
+
+
+def _rehearsal_lines(command: Command, found: Rehearsal, age_ms: int) -> Iterable[str]:
+    age = "" if age_ms < 0 else f"; the tables are {format_duration(age_ms)} old"
+    yield f"dry run, nothing was sent{age}"
+    yield f"{shown_command(command)} would be {found.status}"
+    if found.reason:
+        yield f"  why: {found.reason}"
+    yield from _result_lines(found.result)
+    shown = found.transitions[:_LISTED]
+    yield from (f"  {one['bundle']}: {one['from']} → {one['to']}" for one in shown)
+    if len(found.transitions) > len(shown):
+        yield f"  and {len(found.transitions) - len(shown)} bundles more"
+    for name, rows in found.rows.items():
+        for row in rows[:_LISTED]:
+            yield f"  {name}: {json.dumps(row, sort_keys=True, ensure_ascii=False)}"

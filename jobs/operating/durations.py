@@ -1,0 +1,61 @@
+"""How people write times on a command line: 30s, 5m, an instant, or so long ago.
+
+Decides nothing else. Source: ours; instants are ISO 8601.
+"""
+
+import argparse
+import re
+from datetime import datetime, timezone
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of 500ms, 30s, 5m, 2h, 1d, or seconds without a unit.
+
+    Raises argparse.ArgumentTypeError, which argparse shows.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        message = f"{text!r} is no duration; write it as 30s, 5m, 2h or 1d"
+        raise argparse.ArgumentTypeError(message)
+    number, unit = found.groups()
+    return round(float(number) * _UNITS_MS[unit or "s"])
+
+
+def parse_instant_ms(text: str, now_ms: int) -> int:
+    """Milliseconds since 1970 of an ISO time, or of so long ago (5m). Without a zone it is UTC.
+
+    Raises argparse.ArgumentTypeError.
+    """
+    if _DURATION.fullmatch(text.strip()) and not text.strip().isdigit():
+        return now_ms - parse_duration_ms(text)
+    try:
+        instant = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    except ValueError:
+        message = f"{text!r} is no time; write 2026-11-21T03:00:00Z, or 5m for five minutes ago"
+        raise argparse.ArgumentTypeError(message) from None
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=timezone.utc)
+    return round(instant.timestamp() * 1_000)
+
+
+def format_duration(duration_ms: int) -> str:
+    """Two units at most, the larger first: 850 ms, 12.3 s, 4m 05s, 2h 10m, 3d 04h."""
+    if duration_ms < _UNITS_MS["s"]:
+        return f"{duration_ms} ms"
+    if duration_ms < _UNITS_MS["m"]:
+        return f"{duration_ms / 1_000:.1f} s"
+    minutes, seconds = divmod(duration_ms // 1_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours:02d}h"
+    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {seconds:02d}s"
+
+
+def format_instant(at_ms: int) -> str:
+    """An instant in UTC, to the second: 2026-11-21T03:00:00Z."""
+    moment = datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

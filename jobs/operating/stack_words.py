@@ -1,0 +1,85 @@
+"""Where a verb finds the tables and Kafka: a local run's state folder, or what it is told.
+
+Decides in this order: the options, then the configuration, then the state folder of `make run`.
+Source: ours.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.kafka_settings import kafka_address
+from jobs.adapters.settings import load_settings
+from jobs.adapters.table_reader import TableReader
+from jobs.console import CommandError
+from jobs.local.layout import CLUSTER, Layout
+from lbcore.config.tree import Config
+
+STATE_DIR = Path("var") / "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """Where a cluster's tables and Kafka are. bootstrap: "" = as the state folder says."""
+
+    layout: Layout
+    tables: Path
+    cluster: str
+    config: Config
+    bootstrap: str
+
+    def reader(self) -> TableReader:
+        """The tables; raises CommandError when they aren't there."""
+        return TableReader(self.tables, self.cluster)
+
+    def address(self) -> KafkaAddress:
+        """Kafka; raises CommandError when it is not known where."""
+        configured = bool(self.config.kafka.bootstrap_servers)
+        bootstrap = self.bootstrap or ("" if configured else _local_bootstrap(self.layout))
+        return kafka_address(self.config, bootstrap)
+
+
+def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = True) -> None:
+    """Options that say where the cluster is."""
+    group = parser.add_argument_group("where (without options: the run of `make run`)")
+    group.add_argument("--cluster", default=CLUSTER, metavar="NAME", help=f"default {CLUSTER}")
+    group.add_argument(
+        "--state-dir",
+        type=Path,
+        default=STATE_DIR,
+        metavar="DIR",
+        help=f"folder of a local run (default {STATE_DIR})",
+    )
+    group.add_argument("--tables", type=Path, metavar="DIR", help="folder of the Delta tables")
+    if with_kafka:
+        group.add_argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
+    group.add_argument(
+        "--conf", action="append", metavar="NAME", help="overlay, by name or path; may be repeated"
+    )
+
+
+def whereabouts(args: argparse.Namespace) -> Whereabouts:
+    """What the options say; raises MisuseError for settings that can't be used."""
+    layout = Layout(root=args.state_dir.absolute())
+    return Whereabouts(
+        layout=layout,
+        tables=args.tables or layout.tables,
+        cluster=args.cluster,
+        config=load_settings(args.conf),
+        bootstrap=getattr(args, "bootstrap", ""),
+    )
+
+
+def _local_bootstrap(layout: Layout) -> str:
+    try:
+        return f"127.0.0.1:{int(json.loads((layout.kafka / 'ports.json').read_text())['client'])}"
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CommandError(
+            "it is not known where Kafka is",
+            why=f"{layout.root} is not the state folder of a local run, and neither --bootstrap "
+            "nor kafka.bootstrap_servers names a broker",
+            next_step="start a run with `make run`, name its folder with --state-dir, or give "
+            "--bootstrap and --tables",
+        ) from None

@@ -1,0 +1,145 @@
+"""Who owns what: now, at an earlier time or table version, and what changed between two of them.
+
+From ownership_events alone. A moment is an ISO time (UTC without a zone), so long ago (5m, 2h), or
+a version of that table, a whole number.
+"""
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from jobs.adapters.table_reader import AsOf, TableReader, wall_ms
+from jobs.console import Exit, MisuseError, answer
+from jobs.operating.durations import format_instant, parse_instant_ms
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from lbcore.ownership.differences import OwnershipChange, find_differences
+
+Row = Mapping[str, Any]
+_SHOWN = ("namespace", "bundle", "state", "source", "destination", "version_id", "cause", "at_ms")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which bundles, and when."""
+    parser.add_argument("--namespace", default="", metavar="NAME", help="only of this namespace")
+    parser.add_argument(
+        "--broker", default="", metavar="NAME", help="only what this broker has, gives or gets"
+    )
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--as-of", default="", metavar="MOMENT", help="5m, 2026-11-21T03:00Z or 120")
+    when.add_argument(
+        "--diff", nargs=2, metavar=("FROM", "TO"), help="what changed from one moment to the other"
+    )
+    parser.epilog = "example: ballast ownership --diff 15m 0s --namespace acme/orders"
+    add_stack_arguments(parser, with_kafka=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the records or the differences."""
+    reader = whereabouts(args).reader()
+    now_ms = wall_ms()
+    if args.diff:
+        before, after = (_records(reader, word, args.namespace, now_ms) for word in args.diff)
+        return _say_differences(args, before, after)
+    found = _records(reader, args.as_of, args.namespace, now_ms)
+    rows = [row for row in found.rows if _is_asked_for(row, args.broker)]
+    value = {
+        "version": found.version,
+        "at_ms": found.at_ms,
+        "bundles": [{name: row[name] for name in _SHOWN} for row in rows],
+    }
+    answer(args, value, "\n".join([_head(found, len(rows)), *_table(rows)]))
+    return Exit.DONE
+
+
+def _records(reader: TableReader, moment: str, namespace: str, now_ms: int) -> AsOf:
+    quoted = namespace.replace("'", "''")
+    condition = f"namespace = '{quoted}'" if namespace else ""
+    if not moment:
+        return reader.newest(condition)
+    if moment.isdigit():
+        return reader.at_version(int(moment), condition)
+    try:
+        return reader.at_time(parse_instant_ms(moment, now_ms), condition)
+    except argparse.ArgumentTypeError as error:
+        raise MisuseError(
+            f"{moment!r} is no moment",
+            why=str(error),
+            next_step="give a time, so long ago, or a version of ownership_events",
+        ) from None
+
+
+def _is_asked_for(row: Row | None, broker: str) -> bool:
+    return row is not None and (not broker or broker in (row["source"], row["destination"]))
+
+
+def _head(found: AsOf, count: int) -> str:
+    return (
+        f"{count} bundles at version {found.version} of ownership_events,"
+        f" {format_instant(found.at_ms)}"
+    )
+
+
+def _table(rows: Sequence[Row]) -> Iterable[str]:
+    cells = [("bundle", "state", "owner", "version", "cause", "since")]
+    cells += [
+        (
+            row["bundle"],
+            row["state"],
+            _way(row),
+            str(row["version_id"]),
+            row["cause"],
+            format_instant(row["at_ms"]),
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        yield "  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip()
+
+
+def _way(row: Row) -> str:
+    return " → ".join(filter(None, (row["source"], row["destination"]))) or "-"
+
+
+def _say_differences(args: argparse.Namespace, before: AsOf, after: AsOf) -> int:
+    changes = [
+        change
+        for change in find_differences(before.rows, after.rows)
+        if _is_asked_for(change.before, args.broker) or _is_asked_for(change.after, args.broker)
+    ]
+    value = {
+        "from": {"version": before.version, "at_ms": before.at_ms},
+        "to": {"version": after.version, "at_ms": after.at_ms},
+        "changes": [_change_value(change) for change in changes],
+    }
+    head = (
+        f"{len(changes)} bundles changed from version {before.version}"
+        f" ({format_instant(before.at_ms)}) to {after.version} ({format_instant(after.at_ms)})"
+    )
+    answer(args, value, "\n".join([head, *(_change_line(change) for change in changes)]))
+    return Exit.DONE
+
+
+def _change_value(change: OwnershipChange) -> dict[str, Any]:
+    sides = {"before": change.before, "after": change.after}
+    return {
+        "bundle": change.bundle,
+        **{
+            side: None if row is None else {name: row[name] for name in _SHOWN}
+            for side, row in sides.items()
+        },
+    }
+
+
+def _change_line(change: OwnershipChange) -> str:
+    if change.before is None and change.after is not None:
+        return f"+ {change.bundle}  {_state(change.after)}"
+    if change.after is None and change.before is not None:
+        return f"- {change.bundle}  was {_state(change.before)}"
+    before, after = (_state(row) for row in (change.before, change.after) if row is not None)
+    cause = change.after["cause"] if change.after else ""
+    return f"  {change.bundle}  {before}  =>  {after}  ({cause})"
+
+
+def _state(row: Row) -> str:
+    return f"{row['state']} {_way(row)}"

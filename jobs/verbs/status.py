@@ -1,0 +1,139 @@
+"""How the cluster is: off, ready, in progress or stalled; what moves; what is wrong.
+
+From the tables alone, so it answers while the job and Kafka are away.
+"""
+
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jobs.adapters.table_reader import TableReader, wall_ms
+from jobs.console import Exit, answer
+from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from lbcore.machines.status import (
+    RECENT_MS,
+    ClusterStatus,
+    DrainStatus,
+    StatusRows,
+    make_status,
+)
+
+_SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where the cluster is."""
+    add_stack_arguments(parser, with_kafka=False)
+    parser.epilog = "example: ballast status --json | jq .alarms"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write it; done whatever the state: --json has `phase` and `alarms` for programs."""
+    where = whereabouts(args)
+    now_ms = wall_ms()
+    rows = read_status_rows(where.reader(), now_ms)
+    status = make_status(where.cluster, rows, where.config.for_cluster(where.cluster), now_ms)
+    answer(args, status.to_json(), "\n".join(status_lines(status)))
+    return Exit.DONE
+
+
+def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
+    """What a status is made of, as the tables have it now."""
+    writer = reader.writer()
+    since_ms = (writer.now_ms if writer else now_ms) - RECENT_MS
+    recent = f"at_ms >= {since_ms}"
+    record = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
+    return StatusRows(
+        writer_ms=writer.now_ms if writer else None,
+        bundles=reader.rows("bundle_ownership", record),
+        brokers=reader.rows("brokers", ("broker", "state")),
+        decisions=reader.rows("decisions", ("cycle", "kind", "reason", "at_ms"), recent),
+        policies=reader.rows("policies"),
+        pins=reader.rows("pins"),
+        load=reader.rows("load_history", ("broker", "minute_ms", "score", "traffic"), recent),
+        rejected=reader.rows("rejected_reports", ("reason",), f"at_ms >= {now_ms - RECENT_MS}"),
+    )
+
+
+def status_lines(status: ClusterStatus) -> Iterable[str]:
+    """The status for people, the most important first."""
+    yield f"{status.cluster}: {status.phase.value} – {status.why}"
+    yield from (f"  ALARM  {alarm}" for alarm in status.alarms)
+    yield f"  job     last heartbeat {_ago(status.writer_silent_ms)}"
+    what = f": {status.last_cycle}" if status.last_cycle else ""
+    yield f"  cycle   {status.cycle}, {_ago(status.cycle_age_ms)}{what}"
+    yield f"  brokers {_counts(status.brokers)}"
+    yield f"  bundles {_counts(status.bundles)}"
+    yield from _rules(status)
+    yield from _broker_table(status)
+    yield from _flight(status)
+
+
+def _rules(status: ClusterStatus) -> Iterable[str]:
+    yield from (f"  drain   {_drain(drain, status.now_ms)}" for drain in status.drains)
+    for namespace, value in status.pauses.items():
+        since = format_instant(value["since_ms"])
+        about = " ".join(filter(None, (value.get("by"), value.get("reason"))))
+        yield f"  pause   {namespace or 'the whole cluster'} since {since}  {about}".rstrip()
+    if status.brake is not None:
+        yield f"  brake   on since {format_instant(status.brake['since_ms'])}"
+    for pin in status.pins[:_SHOWN]:
+        until = format_instant(pin["until_ms"]) if pin["until_ms"] else "unpinned"
+        about = " ".join(filter(None, (pin["owner"], pin["reason"])))
+        yield f"  pin     {pin['bundle']} to {pin['broker']} until {until}  {about}".rstrip()
+    yield from _more(len(status.pins))
+    if status.excluded:
+        yield f"  not shed: {', '.join(status.excluded)}"
+
+
+def _drain(drain: DrainStatus, now_ms: int) -> str:
+    gone = drain.total - drain.left
+    if drain.is_done:
+        return f"{drain.broker} is empty: it may be stopped ({drain.total} bundles moved away)"
+    words = [f"{drain.broker}: {gone} of {drain.total} bundles gone, {drain.left} left"]
+    words += [f"for {format_duration(max(0, now_ms - drain.since_ms))}"]
+    if drain.estimated_end_ms > now_ms:
+        words.append(f"about {format_duration(drain.estimated_end_ms - now_ms)} to go")
+    if drain.deadline_ms:
+        words.append(f"deadline {format_instant(drain.deadline_ms)}")
+    return ", ".join(words)
+
+
+def _broker_table(status: ClusterStatus) -> Iterable[str]:
+    if not status.broker_rows:
+        return
+    width = max(len(row.broker) for row in status.broker_rows)
+    yield ""
+    yield f"  {'broker':<{width}}  {'state':<8}  {'bundles':>7}  {'score':>6}  {'msg/s':>10}"
+    for row in status.broker_rows:
+        score = "" if row.score is None else f"{row.score:.0%}"
+        rate = "" if row.msg_rate is None else f"{row.msg_rate:,.0f}"
+        yield (
+            f"  {row.broker:<{width}}  {row.state:<8}  {row.bundles:>7}  {score:>6}  {rate:>10}"
+        ).rstrip()
+
+
+def _flight(status: ClusterStatus) -> Iterable[str]:
+    if not status.in_flight:
+        return
+    yield ""
+    yield "  in flight, the oldest first"
+    for row in status.in_flight[:_SHOWN]:
+        way = " → ".join(filter(None, (row["source"], row["destination"])))
+        age = format_duration(max(0, status.now_ms - row["at_ms"]))
+        yield f"  {row['bundle']}  {row['state']} {way}  {row['cause']}, for {age}"
+    yield from _more(len(status.in_flight))
+
+
+def _more(count: int) -> Iterable[str]:
+    if count > _SHOWN:
+        yield f"  and {count - _SHOWN} more (--json has all)"
+
+
+def _counts(counts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def _ago(age_ms: int) -> str:
+    return "never" if age_ms < 0 else f"{format_duration(age_ms)} ago"

@@ -1,0 +1,75 @@
+"""Times on a command line: read as people write them, written as people read them."""
+
+import argparse
+
+import pytest
+
+from jobs.operating.durations import (
+    format_duration,
+    format_instant,
+    parse_duration_ms,
+    parse_instant_ms,
+)
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("1.5m", 90_000),
+        ("2h", 7_200_000),
+        ("1d", 86_400_000),
+        ("45", 45_000),
+        (" 0 ", 0),
+    ],
+)
+def test_duration_is_read(text: str, wanted: int) -> None:
+    assert parse_duration_ms(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5s", "5 parsecs", "1h30m"])
+def test_duration_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="no duration"):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("5m", NOW_MS - 300_000),
+        ("0s", NOW_MS),
+        ("2023-11-14T22:13:20Z", NOW_MS),
+        ("2023-11-14T22:13:20", NOW_MS),
+        ("2023-11-14T23:13:20+01:00", NOW_MS),
+        ("2023-11-14", 1_699_920_000_000),
+    ],
+)
+def test_instant_is_read(text: str, wanted: int) -> None:
+    assert parse_instant_ms(text, NOW_MS) == wanted
+
+
+def test_instant_that_is_none_is_refused() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="no time"):
+        parse_instant_ms("yesterday", NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "wanted"),
+    [
+        (850, "850 ms"),
+        (12_340, "12.3 s"),
+        (245_000, "4m 05s"),
+        (7_800_000, "2h 10m"),
+        (273_600_000, "3d 04h"),
+    ],
+)
+def test_duration_is_written(duration_ms: int, wanted: str) -> None:
+    assert format_duration(duration_ms) == wanted
+
+
+def test_instant_is_written_as_it_can_be_read() -> None:
+    assert format_instant(NOW_MS) == "2023-11-14T22:13:20Z"
+    assert parse_instant_ms(format_instant(NOW_MS), 0) == NOW_MS
