@@ -16,11 +16,13 @@ from functools import partial
 from kafka.errors import KafkaError
 
 from jobs.adapters.clocks import ForwardClock
-from jobs.adapters.kafka_clients import KafkaAddress, Received, Sender, Tail
+from jobs.adapters.kafka_clients import Delivered, Delivery, Ends, KafkaAddress, Sender, Tail
 from jobs.adapters.ownership_feed import OwnershipFeed
-from lbcore.config.ownership import AgentConfig
+from jobs.adapters.permits import Permits
+from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machines.agent import Agent as Machine
+from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
 from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
 from lbcore.machines.agent_state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
 from lbcore.ownership.holding import Call, Callback, CallDone
@@ -32,10 +34,15 @@ logger = logging.getLogger(__name__)
 _POLL_MS = 200
 _IDLE_WAIT_S = 0.5
 _LAST_WORDS_MS = 5_000
+_ENDS_MS = 1_000
 
 
 def _no_topics() -> Sequence[TopicsRead]:
     return ()
+
+
+def _no_permits(_: Permits) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +54,8 @@ class Callbacks:
     token): serve nothing of the range. split(bundle, children, token): serve the range as these
     bundles. Each may be called again for what is done already. They run in threads, one at a time
     for a bundle, `Options.threads` at once. load(): what the service carries now; topics(): of the
-    bundles whose topics have changed, the topics. Both must be quick.
+    bundles whose topics have changed, the topics. Both must be quick. attach(permits): called once,
+    before anything else, with what says at each use whether a bundle may be served.
     """
 
     load: Callable[[], LoadRead]
@@ -55,14 +63,20 @@ class Callbacks:
     close: Callable[[str, int], None]
     split: Callable[[str, Sequence[str], int], None]
     topics: Callable[[], Sequence[TopicsRead]] = _no_topics
+    attach: Callable[[Permits], None] = _no_permits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How the agent behaves; the same settings as the job's sections `agent` and `signals`."""
+    """How the agent behaves; the same settings as the job's sections `agent` and `signals`.
+
+    fencing: as ownership.fencing; with a lease, agent.agent_lease_ms must suit the job's settings
+    (`ballast config check` says so). threads: callbacks at once.
+    """
 
     agent: AgentConfig = field(default_factory=AgentConfig)
     signals: SignalsConfig = field(default_factory=SignalsConfig)
+    fencing: str = FENCING_TOKEN
     threads: int = 8
 
 
@@ -82,10 +96,13 @@ class Agent:
     ) -> None:
         """Connects to Kafka; raises CommandError when it or the topic ownership isn't there."""
         chosen = options or Options()
-        self._machine = Machine(identity, chosen.agent, chosen.signals)
+        self._machine = Machine(identity, chosen.agent, chosen.signals, chosen.fencing)
         self._callbacks = callbacks
         self._broker = identity.broker
         self._clock = ForwardClock()
+        self._permits = Permits(self._clock)
+        self._asks_ends_ms = chosen.agent.heartbeat_interval_ms
+        self._is_leased = chosen.fencing == FENCING_LEASE
         self._state: AgentState | None = None
         self._wake_at_ms: int | None = None
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -99,19 +116,19 @@ class Agent:
         self._is_ending = threading.Event()
         self._is_stopped = threading.Event()
         self._failure: BaseException | None = None
-        self._tokens: dict[str, int] = {}
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True, name=name)
             for name, work in (("agent", self._work), ("ownership", self._follow))
         ]
 
     @property
-    def tokens(self) -> dict[str, int]:
-        """Bundle → fencing token of what is open here; a new dict with each change."""
-        return self._tokens
+    def permits(self) -> Permits:
+        """What may be served now; the same object that the callback attach gets."""
+        return self._permits
 
     def start(self) -> None:
         """Report, follow records, open what is assigned."""
+        self._callbacks.attach(self._permits)
         for thread in self._threads:
             thread.start()
 
@@ -164,19 +181,31 @@ class Agent:
             self._is_stopped.set()
 
     def _follow(self) -> None:
+        asked_ms, ends = self._clock.now_ms(), None
         while not self._is_ending.is_set():
-            try:
-                messages = self._tail.poll(_POLL_MS)
-            except KafkaError as error:
-                logger.warning("ownership can't be read now: %s", error)
-                self._is_ending.wait(_IDLE_WAIT_S)
-                continue
-            self._take(messages)
+            self._read_records()
+            if self._is_leased and ends is None:
+                asked_ms, ends = self._ask_ends(asked_ms)
+            if ends is not None and self._tail.has_read(ends):
+                self._inbox.put(EndConfirmed(asked_ms=asked_ms))
+                ends = None
 
-    def _take(self, messages: Sequence[Received]) -> None:
+    def _read_records(self) -> None:
+        try:
+            messages = self._tail.poll(_POLL_MS)
+        except KafkaError as error:
+            logger.warning("ownership can't be read now: %s", error)
+            self._is_ending.wait(_IDLE_WAIT_S)
+            return
         for news in self._feed.take(messages):
             if self._broker in news.brokers:
                 self._inbox.put(news.event)
+
+    def _ask_ends(self, last_ms: int) -> tuple[int, Ends | None]:
+        """Where ownership ends now, asked once a heartbeat; None = not due, or no answer."""
+        now_ms = self._clock.now_ms()
+        is_due = now_ms - last_ms >= self._asks_ends_ms
+        return (now_ms, self._tail.ends(_ENDS_MS)) if is_due else (last_ms, None)
 
     def _work(self) -> None:
         events: Sequence[Event] = ()
@@ -186,7 +215,8 @@ class Agent:
             for effect in step.effects:
                 self._carry_out(effect)
             if step.state is not None:
-                self._tokens = self._machine.served(step.state)
+                until_ms = self._machine.until_ms(step.state)
+                self._permits.give(self._machine.usable(step.state), until_ms)
             events = self._next_events()
 
     def _next_events(self) -> Sequence[Event]:
@@ -207,7 +237,9 @@ class Agent:
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Send):
             topic, key, value = format_message(effect.message)
-            self._sender.send(topic, key.decode(), value)
+            sent_ms = effect.message.envelope.reported_at_ms
+            heard = partial(self._hear, sent_ms) if topic is Topic.BROKER_LOAD else _ignore
+            self._sender.send(topic, key.decode(), value, on_delivery=heard)
         elif isinstance(effect, Call):
             self._workers.submit(self._call, effect)
         elif isinstance(effect, ReadLoad):
@@ -216,6 +248,11 @@ class Agent:
         elif isinstance(effect, Stopped):
             self._sender.flush(_LAST_WORDS_MS)
             self._is_stopped.set()
+
+    def _hear(self, sent_ms: int, delivery: Delivery) -> None:
+        """In the producer's thread: what became of a report."""
+        if isinstance(delivery, Delivered):
+            self._inbox.put(ReportConfirmed(sent_ms=sent_ms))
 
     def _call(self, call: Call) -> None:
         """In a thread of the callbacks: run one, and say how it went."""
@@ -247,4 +284,8 @@ class Agent:
             self._is_reading_load.release()
 
 
-__all__ = ("Agent", "Callbacks", "Identity", "LoadRead", "Options", "TopicsRead")
+def _ignore(_: Delivery) -> None:
+    return None
+
+
+__all__ = ("Agent", "Callbacks", "Identity", "LoadRead", "Options", "Permits", "TopicsRead")

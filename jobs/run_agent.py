@@ -20,6 +20,7 @@ from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.settings import load_settings
 from jobs.agent import Agent, Callbacks, Identity, Options
 from jobs.console import CommandError, Exit, MisuseError, complain, note
+from lbcore.config.tree import Config
 
 _POLL_MS = 500
 _URLS = ("web-service-url", "web-service-url-tls", "pulsar-service-url", "pulsar-service-url-tls")
@@ -61,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Start the agent, wait for a signal, stop in order."""
     config = load_settings(args.config or None, args.set)
-    options = Options(agent=config.agent, signals=config.signals, threads=args.threads)
+    options = options_of(config.for_cluster(args.cluster), args.threads)
     callbacks = find_service(args.service)()
     agent = Agent(identity_of(args), kafka_address(config, args.bootstrap), callbacks, options)
     stops = _Stops(agent)
@@ -73,6 +74,16 @@ def run(args: argparse.Namespace) -> int:
     if stops.is_urgent:
         note(f"{args.broker} ended at once; its bundles are taken over when it is missed")
     return Exit.FAILED if stops.is_urgent else Exit.DONE
+
+
+def options_of(config: Config, threads: int) -> Options:
+    """How the agent of a cluster behaves under a configuration."""
+    return Options(
+        agent=config.agent,
+        signals=config.signals,
+        fencing=config.ownership.fencing,
+        threads=threads,
+    )
 
 
 class _Stops:

@@ -29,7 +29,7 @@ from jobs.fleet.event_log import EventLog
 from jobs.fleet.fleet import Fleet
 from jobs.fleet.loop import FleetLoop
 from jobs.fleet.timetable import Timetable
-from lbcore.config.ownership import AgentConfig
+from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.hashing import HashFunction
 from lbcore.sim.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
@@ -37,6 +37,7 @@ from lbcore.wire.messages import Topic
 
 _POLL_MS = 200
 _CATCH_UP_MS = 120_000
+_ENDS_MS = 1_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,6 +112,10 @@ def _add_broker_arguments(made: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--callback-ms", default="50-300", metavar="MIN-MAX", help="time to open, close or split"
     )
+    modes = (FENCING_TOKEN, FENCING_LEASE)
+    group.add_argument("--fencing", choices=modes, default=FENCING_TOKEN, help="as the job's")
+    lease_ms = AgentConfig().agent_lease_ms
+    group.add_argument("--agent-lease-ms", type=int, default=lease_ms, help="with a lease")
     group.add_argument(
         "--topics-per-read",
         type=int,
@@ -144,16 +149,32 @@ def run(args: argparse.Namespace) -> NoReturn:
 
 def _follow(tail: Tail, loop: FleetLoop, args: argparse.Namespace) -> None:
     """In its own thread: read ownership to its end, start everybody, read on."""
+    clock = ForwardClock()
     try:
         _catch_up(tail, loop)
         for number in range(1, args.brokers + 1):
             loop.call(lambda fleet, now_ms, name=f"broker-{number}": fleet.start(name, now_ms))
         server = ControlServer(loop, args.port)
         _announce(server.port, args.port_file)
+        asked_ms = 0
         while True:
             _poll_once(tail, loop)
+            is_due = clock.now_ms() - asked_ms >= args.heartbeat_interval_ms
+            if args.fencing == FENCING_LEASE and is_due:
+                asked_ms = clock.now_ms()
+                _confirm_end(tail, loop)
     except Exception as error:  # noqa: BLE001 - the outermost of this thread: the loop raises it
         loop.fail(error)
+
+
+def _confirm_end(tail: Tail, loop: FleetLoop) -> None:
+    """Read what is committed by now, then tell all brokers so."""
+    asked_ms = loop.call(lambda _, now_ms: now_ms)
+    ends = tail.ends(_ENDS_MS)
+    while ends is not None and not tail.has_read(ends):
+        _poll_once(tail, loop)
+    if ends is not None:
+        loop.call(lambda fleet, now_ms: fleet.confirm_end(asked_ms, now_ms))
 
 
 def _poll_once(tail: Tail, loop: FleetLoop) -> None:
@@ -185,7 +206,11 @@ def settings_of(args: argparse.Namespace) -> FleetSettings:
     shortest, _, longest = args.callback_ms.partition("-")
     return FleetSettings(
         cluster=args.cluster,
-        agent=replace(AgentConfig(), heartbeat_interval_ms=args.heartbeat_interval_ms),
+        agent=replace(
+            AgentConfig(),
+            heartbeat_interval_ms=args.heartbeat_interval_ms,
+            agent_lease_ms=args.agent_lease_ms,
+        ),
         # The rule is "longer ago than": one less makes it the interval itself.
         signals=replace(
             SignalsConfig(),
@@ -198,6 +223,7 @@ def settings_of(args: argparse.Namespace) -> FleetSettings:
         topics_per_read=args.topics_per_read,
         capacities=_capacities(args.capacity),
         failure_domains=args.failure_domains,
+        fencing=args.fencing,
     )
 
 

@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         is_long = bool(parse_qs(parts.query).get("bundles"))
         readings: Mapping[str, Callable[[Fleet, int], object]] = {
             "/health": lambda fleet, _: fleet.health(),
-            "/truth": lambda fleet, _: fleet.truth(),
+            "/truth": lambda fleet, now_ms: fleet.truth(now_ms),
             "/brokers": lambda fleet, now_ms: fleet.describe(now_ms, with_bundles=is_long),
         }
         if parts.path in readings:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, TypeAlias
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
@@ -189,6 +189,10 @@ class Received:
     value: bytes | None
 
 
+Ends: TypeAlias = Mapping[Any, int]
+"""Partition → the offset after its last committed message."""
+
+
 class Tail:
     """Reads one topic whole, from its beginning, and goes on; committed messages only.
 
@@ -243,11 +247,23 @@ class Tail:
         Asks Kafka for the ends, so call it now and then, not after each poll. False when Kafka
         doesn't answer.
         """
+        ends = self.ends(timeout_ms)
+        return ends is not None and self.has_read(ends)
+
+    def ends(self, timeout_ms: int) -> Ends | None:
+        """Where each partition ends now; None when Kafka doesn't answer."""
         try:
-            ends = self._consumer.end_offsets(list(self._partitions), timeout_ms=timeout_ms)
+            found: Ends = self._consumer.end_offsets(list(self._partitions), timeout_ms=timeout_ms)
+        except KafkaError:
+            return None
+        return found
+
+    def has_read(self, ends: Ends) -> bool:
+        """Whether everything before these ends has been polled; asks nobody."""
+        try:
             return all(
-                self._consumer.position(partition, timeout_ms=timeout_ms) >= ends[partition]
-                for partition in self._partitions
+                (self._consumer.position(partition, timeout_ms=0) or 0) >= end
+                for partition, end in ends.items()
             )
         except KafkaError:
             return False

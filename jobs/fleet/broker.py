@@ -8,15 +8,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
 from jobs import VERSION
 from jobs.adapters.kafka_clients import Delivered, Delivery, Sender
 from jobs.fleet.timetable import Timetable
-from lbcore.config.ownership import AgentConfig
+from lbcore.config.ownership import FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machines.agent import Agent
+from lbcore.machines.agent_lease import ReportConfirmed
 from lbcore.machines.agent_reporting import Identity, TopicsRead
 from lbcore.machines.agent_state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
 from lbcore.ownership.holding import Call, CallDone
@@ -51,7 +53,7 @@ class FleetSettings:
     speed: virtual milliseconds of load for a real one. callback_ms: shortest and longest time that
     opening, closing or splitting takes. topics_per_read: bundles whose topics are read with each
     load, 0 = none. capacities: broker → capacity label, 1.0 where absent. failure_domains: brokers
-    are dealt out to so many, 0 = no label.
+    are dealt out to so many, 0 = no label. fencing: as the setting ownership.fencing.
     """
 
     cluster: str
@@ -63,6 +65,7 @@ class FleetSettings:
     topics_per_read: int = 10
     capacities: Mapping[str, float]
     failure_domains: int = 0
+    fencing: str = FENCING_TOKEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +114,23 @@ class SimulatedBroker:
         self._load_step = -1
         self._held_events: list[Event] = []
         self._held_calls: list[Call] = []
+        self._confirmed: deque[tuple[int, int]] = deque()
 
     @property
     def is_serving(self) -> bool:
         """Whether its bundles are open: a paused one's still are."""
         return self.life in _RUNNING or self.life is Life.PAUSED
+
+    def serves(self, now_ms: int) -> Mapping[str, int]:
+        """Bundle → token of what its service serves now: what is open, and its lease allows."""
+        if not self.is_serving or self._agent is None or self._state is None:
+            return {}
+        if self._around.settings.fencing == FENCING_TOKEN:
+            return self.service.tokens
+        if now_ms > self._agent.until_ms(self._state):
+            return {}
+        usable = self._agent.usable(self._state)
+        return {name: token for name, token in self.service.tokens.items() if name in usable}
 
     @property
     def capacity(self) -> float:
@@ -131,7 +146,8 @@ class SimulatedBroker:
         self.service, self._state = ServedBundles(), None
         self._topics_due.clear()
         self._held_events, self._held_calls, self._reads = [], [], 0
-        self._agent = Agent(self._identity(), self._around.settings.agent, self._first_signals())
+        self._confirmed.clear()
+        self._agent = self._agent_under(self._first_signals())
         self._become(Life.ALIVE, now_ms)
         self._step(records, now_ms)
 
@@ -198,7 +214,7 @@ class SimulatedBroker:
     def _step(self, events: Sequence[Event], now_ms: int) -> None:
         """Step the Machine until it wants nothing more at once."""
         before_ms = self._wake_at_ms
-        waiting: Sequence[Event] | None = events
+        waiting: Sequence[Event] | None = [*self._confirmations(), *events]
         while waiting is not None:
             assert self._agent is not None  # noqa: S101 - made by `start`
             step = self._agent.step(self._state, waiting, now_ms)
@@ -213,9 +229,12 @@ class SimulatedBroker:
         if self._reads != _FIRST_READS:
             return None
         self._reads += 1
-        settings = self._around.settings
-        self._agent = Agent(self._identity(), settings.agent, settings.signals)
+        self._agent = self._agent_under(self._around.settings.signals)
         return ()
+
+    def _agent_under(self, signals: SignalsConfig) -> Agent:
+        settings = self._around.settings
+        return Agent(self._identity(), settings.agent, signals, settings.fencing)
 
     def _schedule(self, due_ms: int, call: Call | None) -> None:
         due = Due(broker=self.name, start=self.start_number, call=call)
@@ -226,7 +245,9 @@ class SimulatedBroker:
             return self._read_load(now_ms)
         if isinstance(effect, Send):
             topic, key, value = format_message(effect.message)
-            heard = self._hear if topic is Topic.BROKER_LOAD else _ignore
+            sent_ms = effect.message.envelope.reported_at_ms
+            heard = partial(self._hear, self.start_number, sent_ms)
+            heard = heard if topic is Topic.BROKER_LOAD else _ignore
             self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
         elif isinstance(effect, Call):
             self._schedule(now_ms + self._duration_ms(effect), effect)
@@ -234,10 +255,16 @@ class SimulatedBroker:
             self._become(Life.STOPPED, now_ms)
         return ()
 
-    def _hear(self, delivery: Delivery) -> None:
-        """In the producer's thread: Kafka has a message of ours."""
+    def _hear(self, start_number: int, sent_ms: int, delivery: Delivery) -> None:
+        """In the producer's thread: what became of a report."""
         if isinstance(delivery, Delivered):
             self.last_delivered_ms = max(self.last_delivered_ms, delivery.timestamp_ms)
+            self._confirmed.append((start_number, sent_ms))
+
+    def _confirmations(self) -> list[Event]:
+        """The reports of this start that Kafka has acknowledged since the last step."""
+        found = [self._confirmed.popleft() for _ in range(len(self._confirmed))]
+        return [ReportConfirmed(sent_ms=at) for start, at in found if start == self.start_number]
 
     def _duration_ms(self, call: Call) -> int:
         shortest, longest = self._around.settings.callback_ms

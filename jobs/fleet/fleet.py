@@ -9,6 +9,7 @@ from typing import Any
 from jobs.adapters.kafka_clients import Received
 from jobs.adapters.ownership_feed import OwnershipFeed
 from jobs.fleet.broker import Due, SimulatedBroker, Surroundings
+from lbcore.machines.agent_lease import EndConfirmed
 from lbcore.machines.agent_state import Event
 
 
@@ -83,13 +84,17 @@ class Fleet:
             "hottest_bundle": max((row["hottest_bundle"] for row in rows), default=0.0),
         }
 
-    def truth(self) -> dict[str, list[tuple[str, int]]]:
+    def confirm_end(self, asked_ms: int, now_ms: int) -> None:
+        """All that was committed to ownership before asked_ms has been given to `take_records`."""
+        for name in sorted(self._brokers):
+            self._brokers[name].take([EndConfirmed(asked_ms=asked_ms)], now_ms)
+
+    def truth(self, now_ms: int) -> dict[str, list[tuple[str, int]]]:
         """Bundle → who serves it right now, under which token; more than one may."""
         found: dict[str, list[tuple[str, int]]] = {}
         for broker in self._brokers.values():
-            if broker.is_serving:
-                for bundle, token in broker.service.tokens.items():
-                    found.setdefault(bundle, []).append((broker.name, token))
+            for bundle, token in broker.serves(now_ms).items():
+                found.setdefault(bundle, []).append((broker.name, token))
         return dict(sorted(found.items()))
 
     def health(self) -> dict[str, Any]:

@@ -162,6 +162,13 @@ def _check_fencing(config: Config) -> Iterator[Finding]:
     if config.agent.heartbeat_interval_ms * 2 > config.agent.agent_lease_ms:
         detail = "is less than two heartbeats: brokers would stop serving in normal operation"
         yield _error("agent.agent_lease_ms", detail)
+    elif config.pipeline.plan_lag_max_ms > config.agent.agent_lease_ms:
+        detail = (
+            f"{config.agent.agent_lease_ms} is below plan_lag_max_ms ="
+            f" {config.pipeline.plan_lag_max_ms}: a broker that returns may serve again while a"
+            " late batch still gives its bundles away"
+        )
+        yield _warning("agent.agent_lease_ms", detail)
 
 
 def _check_transitions(config: Config) -> Iterator[Finding]:

@@ -14,9 +14,10 @@ back: wall clock at the start plus a monotonic clock since.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lbcore.config.ownership import AgentConfig
+from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machine import Step
+from lbcore.machines.agent_lease import FOR_EVER_MS, EndConfirmed, ReportConfirmed
 from lbcore.machines.agent_packing import pack_agent, unpack_agent
 from lbcore.machines.agent_reporting import (
     Identity,
@@ -42,6 +43,7 @@ from lbcore.ownership.changes import Instance
 from lbcore.ownership.holding import (
     NO_TOKEN,
     CallDone,
+    Goal,
     due_at_ms,
     finish,
     follow,
@@ -59,8 +61,16 @@ STOPPING = "the broker is stopping"
 class Agent:
     """The Machine of one start of a broker."""
 
-    def __init__(self, identity: Identity, config: AgentConfig, signals: SignalsConfig) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        config: AgentConfig,
+        signals: SignalsConfig,
+        fencing: str = FENCING_TOKEN,
+    ) -> None:
+        """fencing: the setting ownership.fencing; with a lease, agent_lease_ms counts."""
         self._identity = identity
+        self._is_leased = fencing == FENCING_LEASE
         self._me = Instance(broker=identity.broker, incarnation=identity.incarnation)
         self._config = config
         self._signals = signals
@@ -86,13 +96,38 @@ class Agent:
     def served(self, state: AgentState) -> dict[str, int]:
         """The bundles open here → their fencing tokens, by name; a bundle closing is still open.
 
-        The service asks its own handles in the hot path; this is for tests and for people.
+        For tests and for people; what a service may use is `usable`.
         """
         return {
             name: holding.token
             for name, holding in sorted(state.holdings.items())
             if holding.token != NO_TOKEN and not holding.split_into
         }
+
+    def usable(self, state: AgentState) -> dict[str, int]:
+        """The bundles that the service may use → their fencing tokens, by name, `until_ms`.
+
+        Not those that are somebody else's by now, though they are still open. With a lease not
+        those either whose newest record is Assigning: one that is opened too late is given to
+        another broker, so the balancer's *Owned* must be read first. O(holdings).
+        """
+        return {
+            name: holding.token
+            for name, holding in sorted(state.holdings.items())
+            if holding.token != NO_TOKEN
+            and not holding.split_into
+            and holding.goal is not Goal.DROP
+            and (not self._is_leased or holding.is_confirmed)
+        }
+
+    def until_ms(self, state: AgentState) -> int:
+        """The last moment, by the clock behind now_ms, at which `usable` holds.
+
+        Compare at every use; a timer that fires late has let a frozen process serve on.
+        """
+        if not self._is_leased:
+            return FOR_EVER_MS
+        return state.lease.until_ms(self._config.agent_lease_ms)
 
     def pack(self, state: AgentState) -> Mapping[str, bytes]:
         """One chunk of JSON."""
@@ -113,6 +148,8 @@ class Agent:
             self._take_load(work, event, now_ms)
         elif isinstance(event, TopicsRead):
             self._take_topics(work, event, now_ms)
+        elif isinstance(event, ReportConfirmed | EndConfirmed):
+            work.lease = work.lease.confirmed(event, self._config.agent_lease_ms, now_ms)
         elif work.stopping_at_ms is None:
             work.stopping_at_ms = now_ms
             work.reporting = replace(work.reporting, is_draining=True, load=None)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lbcore.machine import UnknownStateSchemaError
+from lbcore.machines.agent_lease import Lease
 from lbcore.machines.agent_reporting import Reporting, TopicsReported
 from lbcore.machines.agent_state import AgentState
 from lbcore.ownership.busy_ranges import BusyRanges
@@ -15,7 +16,7 @@ from lbcore.ownership.holding import Call, Callback, Goal, Holding
 from lbcore.signals.report_trigger import ReportedLoad
 from lbcore.wire.messages import AckOutcome
 
-STATE_SCHEMA = 1
+STATE_SCHEMA = 2
 
 
 def pack_agent(state: AgentState) -> bytes:
@@ -45,6 +46,7 @@ def unpack_agent(blob: bytes) -> AgentState:
         reporting=_reporting(plain["reporting"]),
         stopping_at_ms=plain["stopping_at_ms"],
         is_stopped=plain["is_stopped"],
+        lease=Lease(**plain["lease"]),
     )
 
 

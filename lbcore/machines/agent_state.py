@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from lbcore.machines.agent_lease import EndConfirmed, Lease, ReportConfirmed
 from lbcore.machines.agent_reporting import LoadRead, Reporting, TopicsRead
 from lbcore.ownership.busy_ranges import Busy, BusyRanges
 from lbcore.ownership.holding import (
@@ -20,8 +21,6 @@ from lbcore.ownership.holding import (
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
-
-STATE_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,16 @@ class Stopped:
     """Effect: nothing is served any more and everything is said; the process may end."""
 
 
-Event: TypeAlias = RecordRead | RecordForgotten | CallDone | LoadRead | TopicsRead | Stop
+Event: TypeAlias = (
+    RecordRead
+    | RecordForgotten
+    | CallDone
+    | LoadRead
+    | TopicsRead
+    | ReportConfirmed
+    | EndConfirmed
+    | Stop
+)
 Effect: TypeAlias = Call | ReadLoad | Send | Stopped
 
 
@@ -71,7 +79,7 @@ class AgentState:
     versions: the newest version read of each bundle. holdings: the bundles it has to do with;
     pending: those of them that something may be due for. busy: where callbacks run; blocked: the
     bundles whose callback waits for one of an overlapping bundle. stopping_at_ms: when it was told
-    to stop.
+    to stop. lease: what Kafka has confirmed.
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -82,6 +90,7 @@ class AgentState:
     reporting: Reporting = field(default_factory=Reporting)
     stopping_at_ms: int | None = None
     is_stopped: bool = False
+    lease: Lease = field(default_factory=Lease)
 
 
 class Work:
@@ -93,6 +102,7 @@ class Work:
         self.reporting = state.reporting
         self.stopping_at_ms = state.stopping_at_ms
         self.is_stopped = state.is_stopped
+        self.lease = state.lease
         self.effects: list[Effect] = []
         self._before = state
         self._pending = set(state.pending)
@@ -110,6 +120,7 @@ class Work:
             reporting=self.reporting,
             stopping_at_ms=self.stopping_at_ms,
             is_stopped=self.is_stopped,
+            lease=self.lease,
         )
 
     def pending(self) -> list[str]:

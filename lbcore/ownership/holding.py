@@ -91,6 +91,15 @@ class Holding:
         return self.running is None and self.token == NO_TOKEN
 
     @property
+    def is_confirmed(self) -> bool:
+        """Whether the newest record says that it is, or still is, this agent's alone.
+
+        Not while it is only being assigned: then another may get it, if opening takes too long.
+        """
+        is_from_here = self.goal in (Goal.RELEASE, Goal.SPLIT)
+        return self.is_owned or self.version_id == 0 or is_from_here
+
+    @property
     def is_idle(self) -> bool:
         """Whether the agent has nothing to do with the bundle any more."""
         return self.goal is Goal.DROP and self.is_closed

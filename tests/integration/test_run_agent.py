@@ -16,7 +16,7 @@ import pytest
 from jobs.adapters.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka_clients import KafkaAddress
 from lbcore.ownership.records import State
-from lbcore.wire.messages import Ack, AckOutcome, BrokerLoad, BundleLoad, Heartbeat
+from lbcore.wire.messages import Ack, AckOutcome, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 from tests.agent_talk import AgentTalk, assigning, owned, releasing, until
 from tests.kafka_cluster import make_topics, running_kafka
 
@@ -108,6 +108,12 @@ def test_agent_of_the_documented_service_opens_reports_splits_and_hands_on(
         f"1\n{low} one\n{high} two\n{low} three\n"
     )
     until(lambda: any(m.names == (WHOLE,) for m in talk.said(BROKER) if isinstance(m, BundleLoad)))
+    both = (WHOLE, tuple(sorted((low, high))))
+    until(
+        lambda: (
+            both in [(m.bundle, m.topics) for m in talk.said(BROKER) if isinstance(m, TopicLoad)]
+        )
+    )
     load = next(m for m in talk.said(BROKER) if isinstance(m, BrokerLoad))
     assert load.web_service_url == "http://store:80"
     assert any(isinstance(m, Heartbeat) for m in talk.said(BROKER))
@@ -118,8 +124,8 @@ def test_agent_of_the_documented_service_opens_reports_splits_and_hands_on(
     )
     talk.write(splitting)
     until(lambda: ack(WHOLE, 3, AckOutcome.SPLIT) in talk.acks(BROKER))
-    assert running.lines(HALVES[0]) == ["3", f"{low} one", f"{low} three"]
-    assert running.lines(HALVES[1]) == ["3", f"{high} two"]
+    assert running.lines(HALVES[0]) == ["1", f"{low} one", f"{low} three"]
+    assert running.lines(HALVES[1]) == ["1", f"{high} two"]
 
 
 def half(topic: str) -> int:

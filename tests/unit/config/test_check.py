@@ -72,6 +72,10 @@ def test_check_of_settings_that_must_not_start_is_an_error(mapping: Any, key: st
             {"pipeline": {"trigger_ms": 20_000}, "ownership": {"broker_timeout_ms": 60_000}},
             "pipeline.trigger_ms",
         ),
+        (
+            {"ownership": {"fencing": "lease"}, "agent": {"agent_lease_ms": 7_000}},
+            "agent.agent_lease_ms",
+        ),
         ({"topics": {"report_retention_ms": 60_000}}, "topics.report_retention_ms"),
         ({"shedding": {"avg_low_threshold": 40}}, "shedding.avg_low_threshold"),
         ({"shedding": {"avg_high_threshold": 120}}, "shedding.avg_high_threshold"),

@@ -57,12 +57,12 @@ def test_broker_opens_and_closes_after_a_while_and_notes_both() -> None:
     record = assigning(BUNDLE, "b1", made.incarnation("b1"))
     made.write(record)
     made.run(40)
-    assert made.fleet.truth() == {}
+    assert made.fleet.truth(made.now_ms) == {}
     made.run(300)
-    assert made.fleet.truth() == {BUNDLE: [("b1", 1)]}
+    assert made.fleet.truth(made.now_ms) == {BUNDLE: [("b1", 1)]}
     made.write(owned(record), releasing(owned(record)))
     made.run(400)
-    assert made.fleet.truth() == {}
+    assert made.fleet.truth(made.now_ms) == {}
     noted = [(e["event"], e["bundle"], e["version"]) for e in made.events if "bundle" in e]
     assert noted == [("opened", BUNDLE, 1), ("closed", BUNDLE, 3)]
     outcomes = [
@@ -83,7 +83,7 @@ def test_broker_killed_while_opening_never_opens() -> None:
     made.run(1_000)
     made.fleet.start("b1", made.now_ms)
     made.run(1_000)
-    assert made.fleet.truth() == {}
+    assert made.fleet.truth(made.now_ms) == {}
     assert not [event for event in made.events if event["event"] == "opened"]
 
 
@@ -94,9 +94,9 @@ def test_broker_paused_while_opening_opens_when_it_goes_on() -> None:
     made.fleet.pause("b1", made.now_ms)
     count = len(made.sender.sent)
     made.run(5_000)
-    assert (made.fleet.truth(), len(made.sender.sent)) == ({}, count)
+    assert (made.fleet.truth(made.now_ms), len(made.sender.sent)) == ({}, count)
     made.fleet.resume("b1", made.now_ms)
-    assert made.fleet.truth() == {BUNDLE: [("b1", 1)]}
+    assert made.fleet.truth(made.now_ms) == {BUNDLE: [("b1", 1)]}
     made.run(5_000)
     assert len(made.sender.sent) > count + 2
 
@@ -109,10 +109,10 @@ def test_broker_restarted_reads_records_that_name_it_but_not_its_new_incarnation
     made.run(500)
     made.fleet.start("b1", made.now_ms)
     made.run(500)
-    assert made.fleet.truth() == {}
+    assert made.fleet.truth(made.now_ms) == {}
     made.write(assigning(BUNDLE, "b1", made.incarnation("b1"), version=2))
     made.run(500)
-    assert made.fleet.truth() == {BUNDLE: [("b1", 2)]}
+    assert made.fleet.truth(made.now_ms) == {BUNDLE: [("b1", 2)]}
 
 
 def test_broker_that_loses_a_bundle_while_paused_closes_it_late() -> None:
@@ -125,10 +125,10 @@ def test_broker_that_loses_a_bundle_while_paused_closes_it_late() -> None:
     made.fleet.pause("b1", made.now_ms)
     made.write(assigning(BUNDLE, "b2", made.incarnation("b2"), version=2))
     made.run(500)
-    assert made.fleet.truth() == {BUNDLE: [("b1", 1), ("b2", 2)]}
+    assert made.fleet.truth(made.now_ms) == {BUNDLE: [("b1", 1), ("b2", 2)]}
     made.fleet.resume("b1", made.now_ms)
     made.run(500)
-    assert made.fleet.truth() == {BUNDLE: [("b2", 2)]}
+    assert made.fleet.truth(made.now_ms) == {BUNDLE: [("b2", 2)]}
 
 
 def test_topics_are_read_when_a_bundle_opens_and_only_so_many_at_once() -> None:

@@ -363,7 +363,7 @@ def test_state_of_any_moment_packs_and_unpacks_equal() -> None:
 def test_state_of_another_schema_is_refused() -> None:
     driver = Driver()
     packed = {
-        "agent": driver.agent.pack(driver.state)["agent"].replace(b'"schema":1', b'"schema":0')
+        "agent": driver.agent.pack(driver.state)["agent"].replace(b'"schema":2', b'"schema":0')
     }
     with pytest.raises(UnknownStateSchemaError, match="schema 0"):
         driver.agent.unpack(packed)
