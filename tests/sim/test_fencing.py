@@ -146,7 +146,7 @@ def test_bundle_opened_too_late_is_never_used_by_who_opened_it() -> None:
     world = leased(brokers=2)
     (other,) = world.brokers.keys() - {BROKER}
     world.slow_ms = {BROKER: world.config.ownership.in_flight_timeout_ms + 2_000}
-    bundle = sorted(map(str, owned_by(world, other)))[0]
+    bundle = min(map(str, owned_by(world, other)))
     world.command("unload_bundle", bundle=bundle, destination=BROKER)
     world.run(10_000)
     world.late_readers = {BROKER}
