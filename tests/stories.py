@@ -1,20 +1,28 @@
-"""Random stories of a cluster, by seed: faults one after the other, then peace.
+"""Random stories of a cluster, by seed: one thing happens after the other, then there is peace.
 
 A story is what a chaos run would do to a real cluster. After `heal` everything must come to rest
 within `healing_ms`: the time to find out who is dead, the time to find out what is stuck, and a few
-batches.
+batches. `python -m tests.stories SEED STEPS` tells a story again, with what happens and when.
 """
 
+import argparse
 import random
-from collections.abc import Callable, Mapping
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
 
 from lbcore.config.tree import Config
+from lbcore.model.bundles import FULL_RANGE, Bundle
 from lbcore.ownership.records import State
 from tests.checked_world import CheckedWorld
-from tests.world import Faults, World, gapless, is_settled
+from tests.story_actions import ACTIONS, NAMESPACES, OTHER_NAMESPACES
+from tests.world import Faults, World, gapless
 
 BATCHES = 8
-NAMESPACES = {"t/crc": "crc32", "t/murmur": "murmur3_32"}
+AGAIN_ONE_IN = 7
+HASHES = ("crc32", "murmur3_32")
 
 
 def healing_ms(config: Config) -> int:
@@ -27,15 +35,14 @@ def healing_ms(config: Config) -> int:
 def begun(world: World, bundles: int) -> None:
     """Create the namespaces and wait until everything is served."""
     world.run(2_000)
-    for name, function in NAMESPACES.items():
+    for name, function in zip(NAMESPACES, HASHES, strict=True):
         world.command("create_namespace", namespace=name, bundles=bundles, hash=function)
     world.run(world.config.pipeline.settle_ms * 5 + 5_000)
-    assert is_settled(world)
+    assert not unsettled(world), unsettled(world)
 
 
 def heal(world: World) -> None:
-    """End every fault and all balancing; messages and moves under way still arrive."""
-    world.command("set_config", values={"shedding.is_balancing": False, "splitting.enabled": False})
+    """End every fault, every wish of operators and all balancing; what is under way goes on."""
     world.faults = Faults()
     world.is_job_away = world.are_ticks_away = False
     for name, broker in world.brokers.items():
@@ -43,119 +50,91 @@ def heal(world: World) -> None:
             world.start(name)
         world.pause(name, is_paused=False)
         world.cut_off(name, is_cut_off=False)
+        world.command("cancel_drain", broker=name)
+    for namespace in ("", *NAMESPACES, *OTHER_NAMESPACES):
+        world.command("resume", namespace=namespace)
+    world.command("release_brake")
+    world.command("delete_isolation_policy", policy="policy")
+    world.command("reset_config", keys=[])
+    world.command("set_config", values={"shedding.is_balancing": False, "splitting.enabled": False})
 
 
-def tell(seed: int, steps: int, *, restarts_often: bool = False) -> CheckedWorld:
-    """A whole story; raises AssertionError with its seed when something is wrong at its end."""
-    chooser = random.Random(seed)
-    world = CheckedWorld(Config(), chooser.randint(1, 4), seed=seed, restarts_often=restarts_often)
-    begun(world, chooser.randint(1, 4))
-    for _ in range(steps):
-        ACTIONS[chooser.choice(sorted(ACTIONS))](world, chooser)
-        world.run(chooser.choice((500, 1_000, 4_000, 9_000, 20_000)))
-    heal(world)
-    world.run(healing_ms(world.config))
-    assert gapless(world), seed
-    assert is_settled(world), (seed, unsettled(world))
-    return world
+def tell(seed: int, steps: int, *, restarts_often: bool = False, aloud: bool = False) -> World:
+    """A whole story; prints its seed when something is wrong in it, and raises what is wrong.
+
+    restarts_often: the job comes back from its packed state after every batch. aloud: print what
+    happens.
+    """
+    with _named(seed, steps):
+        chooser = random.Random(seed)
+        world = CheckedWorld(
+            Config(),
+            chooser.randint(1, 4),
+            seed=seed,
+            restarts_often=restarts_often,
+            again_one_in=AGAIN_ONE_IN,
+        )
+        begun(world, chooser.randint(1, 4))
+        for _ in range(steps):
+            name = chooser.choice(sorted(ACTIONS))
+            if aloud:
+                sys.stdout.write(f"{world.now_ms} {name}\n")
+            ACTIONS[name](world, chooser)
+            world.run(chooser.choice((500, 1_000, 4_000, 9_000, 20_000)))
+        heal(world)
+        world.run(healing_ms(world.config))
+        assert gapless(world)
+        assert not unsettled(world), unsettled(world)
+        return world
+
+
+@contextmanager
+def _named(seed: int, steps: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        command = f"python -m tests.stories {seed} {steps}"
+        sys.stderr.write(f"story {seed} of {steps} steps went wrong; to tell it again: {command}\n")
+        raise
 
 
 def unsettled(world: World) -> list[Mapping[str, object]]:
-    """What is not served by its owner alone."""
+    """What is not as it must be at rest.
+
+    A live bundle that isn't open at its owner alone, something open that isn't live, and namespaces
+    whose live bundles don't cover the hash space.
+    """
     served = world.served()
-    return [
-        {**row, "served": served.get(str(row["bundle"]), {})}
-        for row in world.newest()
-        if row["state"] != State.OWNED.value
-        or list(served.get(str(row["bundle"]), {})) != [row["destination"]]
+    live = {str(r["bundle"]): r for r in world.newest() if r["state"] != State.DELETED.value}
+    found: list[Mapping[str, object]] = [
+        {**row, "served": served.get(name, {})}
+        for name, row in live.items()
+        if row["state"] != State.OWNED.value or list(served.get(name, {})) != [row["destination"]]
     ]
+    found += [{"bundle": name, "open": served[name]} for name in served if name not in live]
+    ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for name in sorted(live):
+        bundle = Bundle.parse(name)
+        ranges[bundle.namespace].append((bundle.range.lower, bundle.range.upper))
+    found += [
+        {"namespace": namespace, "covers": ends}
+        for namespace, ends in ranges.items()
+        if (ends[0][0], ends[-1][1]) != (FULL_RANGE.lower, FULL_RANGE.upper)
+        or any(left[1] != right[0] for left, right in pairwise(ends))
+    ]
+    return found
 
 
-def _one(world: World, chooser: random.Random) -> str:
-    return chooser.choice(sorted(world.brokers))
+def main() -> None:
+    """Tell one story aloud."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("steps", type=int)
+    parser.add_argument("--restarts-often", action="store_true")
+    args = parser.parse_args()
+    world = tell(args.seed, args.steps, restarts_often=args.restarts_often, aloud=True)
+    sys.stdout.write(f"{len(world.events)} events, all at rest\n")
 
 
-def _kill(world: World, chooser: random.Random) -> None:
-    world.kill(_one(world, chooser))
-
-
-def _restart(world: World, chooser: random.Random) -> None:
-    world.start(_one(world, chooser))
-
-
-def _kill_all(world: World, chooser: random.Random) -> None:
-    del chooser
-    for name in sorted(world.brokers):
-        world.kill(name)
-
-
-def _restart_one_by_one(world: World, chooser: random.Random) -> None:
-    for name in sorted(world.brokers):
-        world.start(name)
-        world.run(chooser.choice((500, 2_000, 20_000)))
-
-
-def _pause(world: World, chooser: random.Random) -> None:
-    world.pause(_one(world, chooser), is_paused=chooser.random() < 0.6)
-
-
-def _cut_off(world: World, chooser: random.Random) -> None:
-    world.cut_off(_one(world, chooser), is_cut_off=chooser.random() < 0.6)
-
-
-def _ticks(world: World, chooser: random.Random) -> None:
-    world.are_ticks_away = chooser.random() < 0.5
-
-
-def _job_away(world: World, chooser: random.Random) -> None:
-    world.is_job_away = True
-    world.run(chooser.choice((3_000, 30_000, 600_000)), step_ms=1_000)
-    world.is_job_away = False
-
-
-def _job_restarts(world: World, chooser: random.Random) -> None:
-    del chooser
-    world.restart_job()
-
-
-def _job_rebuilds(world: World, chooser: random.Random) -> None:
-    del chooser
-    world.rebuild_job()
-
-
-def _messenger(world: World, chooser: random.Random) -> None:
-    world.faults = Faults(
-        lost=chooser.choice((0.0, 0.1, 0.5)),
-        repeated=chooser.choice((0.0, 0.3)),
-        delay_ms=chooser.choice((0, 1_000, 20_000)),
-        read=chooser.choice((1.0, 0.2)),
-        failing=chooser.choice((0.0, 0.3)),
-    )
-
-
-def _unload(world: World, chooser: random.Random) -> None:
-    for row in world.newest():
-        destination = chooser.choice(("", *sorted(world.brokers)))
-        if chooser.random() < 0.5:
-            world.command("unload_bundle", bundle=row["bundle"], destination=destination)
-
-
-def _load(world: World, chooser: random.Random) -> None:
-    world.rates = {str(row["bundle"]): chooser.choice((1.0, 4e3)) for row in world.newest()}
-
-
-ACTIONS: Mapping[str, Callable[[World, random.Random], None]] = {
-    "cut_off": _cut_off,
-    "job_away": _job_away,
-    "job_rebuilds": _job_rebuilds,
-    "job_restarts": _job_restarts,
-    "kill": _kill,
-    "kill_all": _kill_all,
-    "load": _load,
-    "messenger": _messenger,
-    "pause": _pause,
-    "restart": _restart,
-    "restart_one_by_one": _restart_one_by_one,
-    "ticks": _ticks,
-    "unload": _unload,
-}
+if __name__ == "__main__":
+    main()

@@ -69,12 +69,17 @@ class Faults:
 
 
 class World:
-    """A cluster, its log and its job; `run` lets time pass."""
+    """A cluster, its log and its job; `run` lets time pass.
+
+    driver_ahead_ms, log_ahead_ms: how wrong the clocks of the job's driver and of Kafka are.
+    """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
         self.config = config
         self.random = random.Random(seed)
         self.now_ms = 1_700_000_000_000
+        self.driver_ahead_ms = 0
+        self.log_ahead_ms = 0
         self.log: dict[tuple[str, int], list[RawMessage]] = defaultdict(list)
         self.read: dict[tuple[str, int], int] = defaultdict(int)
         self.delayed: list[tuple[int, Message]] = []
@@ -135,13 +140,19 @@ class World:
                 self._append(message)
 
     def command(self, kind: str, **arguments: object) -> str:
-        """Send a command; returns its id."""
+        """Send a command, perhaps twice as clients do that doubt; returns its id."""
         self.command_count += 1
         command_id = f"command-{self.command_count}"
-        self._append(
-            Command(cluster=CLUSTER, command_id=command_id, kind=kind, arguments=arguments)
-        )
+        command = Command(cluster=CLUSTER, command_id=command_id, kind=kind, arguments=arguments)
+        self._append(command)
+        if self.random.random() < self.faults.repeated:
+            self._append(command)
         return command_id
+
+    @property
+    def batch_ms(self) -> int:
+        """What the driver's clock shows."""
+        return self.now_ms + self.driver_ahead_ms
 
     def newest(self) -> list[Mapping[str, object]]:
         """The newest event of each bundle."""
@@ -190,11 +201,11 @@ class World:
 
     def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
         """The first operator's part of a batch."""
-        return self.scorers[group].step(self.scored.get(group), messages, self.now_ms)
+        return self.scorers[group].step(self.scored.get(group), messages, self.batch_ms)
 
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
         """The second operator's part of a batch."""
-        return self.balancer.step(self.state, updates, self.now_ms)
+        return self.balancer.step(self.state, updates, self.batch_ms)
 
     def _read_log(self) -> dict[int, list[RawMessage]]:
         groups: dict[int, list[RawMessage]] = defaultdict(list)
@@ -279,7 +290,7 @@ class World:
             topic=topic.value,
             partition=partition,
             offset=len(self.log[place]),
-            timestamp_ms=self.now_ms,
+            timestamp_ms=self.now_ms + self.log_ahead_ms,
         )
         self.log[place].append(RawMessage(position=position, key=key, value=value))
 

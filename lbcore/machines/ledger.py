@@ -271,8 +271,7 @@ class Ledger:
 
     def rows_in(self, *states: State) -> NDArray[np.int64]:
         """Rows whose record is in one of these states, in name order."""
-        codes = [STATE_CODE[state] for state in states]
-        return np.flatnonzero(np.isin(self.state, codes))
+        return np.flatnonzero(self._is_in(*states))
 
     def holders(self) -> NDArray[np.int64]:
         """Per row, the instance that has the bundle open or shall open it; NOBODY if free."""
@@ -291,12 +290,14 @@ class Ledger:
         return np.array([*brokers, NOBODY], dtype=np.int64)[self.prospects()]
 
     def _is_leaving(self) -> NDArray[np.bool_]:
-        codes = (STATE_CODE[State.RELEASING], STATE_CODE[State.SPLITTING])
-        return np.isin(self.state, codes)
+        return self._is_in(State.RELEASING, State.SPLITTING)
 
     def _is_active(self) -> NDArray[np.bool_]:
-        codes = (STATE_CODE[State.INIT], STATE_CODE[State.FREE], STATE_CODE[State.DELETED])
-        return ~np.isin(self.state, codes)
+        return ~self._is_in(State.INIT, State.FREE, State.DELETED)
+
+    def _is_in(self, *states: State) -> NDArray[np.bool_]:
+        is_wanted = np.array([state in states for state in STATES], dtype=np.bool_)
+        return np.asarray(is_wanted[self.state], dtype=np.bool_)
 
     def pack(self) -> dict[str, bytes]:
         """Chunks that change at different rates: names, ownership, load. O(what has changed)."""

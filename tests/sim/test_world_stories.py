@@ -1,7 +1,8 @@
-"""Whole clusters under random faults: nothing is ever served twice by right, nothing stays stuck.
+"""Whole clusters under random faults and commands: nothing served twice by right, nothing stuck.
 
-Each batch of a story checks itself (see `checked_world`): it is deterministic, its state survives
-packing, its records keep the invariants. A failure names the seed; `tell(seed, steps)` replays it.
+Each batch of a story checks itself (see `checked_world`): its records keep the invariants, it is
+deterministic, its state survives packing. A story that goes wrong prints the command that tells it
+again.
 """
 
 import pytest
@@ -9,20 +10,22 @@ import pytest
 from tests.stories import tell
 
 STEPS = 8
+LONGER = 12
+HUNDRED = 100
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(30))
 def test_cluster_after_random_faults_comes_to_rest(seed: int) -> None:
     tell(seed, STEPS)
 
 
-@pytest.mark.parametrize("seed", range(1_000, 1_010))
+@pytest.mark.parametrize("seed", range(1_000, 1_006))
 def test_story_with_a_restart_after_each_batch_goes_on_identically(seed: int) -> None:
     assert tell(seed, STEPS).events == tell(seed, STEPS, restarts_often=True).events
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("hundred", range(20))
-def test_cluster_after_many_long_stories_comes_to_rest(hundred: int) -> None:
-    for seed in range(10_000 + hundred * 100, 10_100 + hundred * 100):
-        tell(seed, STEPS * 3)
+@pytest.mark.parametrize("first_seed", range(10_000, 20_000, HUNDRED))
+def test_cluster_after_many_longer_stories_comes_to_rest(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + HUNDRED):
+        tell(seed, LONGER)
