@@ -4,7 +4,8 @@ Decides nothing. Each subject's module declares its own; this is what `serve_loo
 the OpenAPI document is drawn from. Source: ours.
 """
 
+from jobs.admin.pulsar.routes import PULSAR_ROUTES
 from jobs.admin.routes import Route
 from jobs.admin.status import STATUS_ROUTES
 
-ROUTES: tuple[Route, ...] = (*STATUS_ROUTES,)
+ROUTES: tuple[Route, ...] = (*STATUS_ROUTES, *PULSAR_ROUTES)

@@ -115,6 +115,7 @@ class AdminApp:
         return Request(
             method=scope["method"],
             path=unquote(scope["raw_path"].decode("utf-8", "replace")),
+            raw_path=scope["raw_path"].decode("utf-8", "replace"),
             params=match.params,
             query=query,
             headers=headers,

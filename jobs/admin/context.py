@@ -55,13 +55,18 @@ class CommandPort(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminContext:
-    """One cluster's. commands: None when the service was started without Kafka's address."""
+    """One cluster's.
+
+    commands: None when the service was started without Kafka's address. catch_up_ms: how long an
+    answer may wait for the tables to show what it says.
+    """
 
     cluster: str
     follower: DeltaFollower
     views: TableViews
     config: Config
     commands: CommandPort | None = None
+    catch_up_ms: int = 3_000
 
     @property
     def view(self) -> View:

@@ -49,8 +49,9 @@ class Stream:
 class Request:
     """One request, read whole.
 
-    path: as decoded text, for people. params: the path's named parts, decoded. query: each name's
-    values in order. headers: by lower-case name, the last of equal ones.
+    path: as decoded text, for people; raw_path: as it came. params: the path's named parts,
+    decoded. query: each name's values in order. headers: by lower-case name, the last of equal
+    ones.
     """
 
     method: str
@@ -60,6 +61,7 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     caller: Caller
+    raw_path: str = ""
     notes: dict[str, str] = field(default_factory=dict)
 
     def first(self, name: str, default: str = "") -> str:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from jobs.adapters.delta_follower import boot_ms
 from jobs.adapters.delta_log import Commit, has_commit, read_commit
 from jobs.adapters.delta_rows import of_cluster, read_file
 from jobs.adapters.delta_tables import open_table, table_path
@@ -80,6 +81,7 @@ class TableViews:
         self.root = Path(root)
         self.cluster = cluster
         self.last_error = ""
+        self.confirmed_ms = 0
         self._rows: dict[str, Rows] = {}
         self._load: Mapping[str, Row] = {}
         self._setting_rows: Rows = ()
@@ -100,7 +102,7 @@ class TableViews:
         """What commands have changed of the configuration: "section.name" -> value."""
         return self._settings
 
-    def run(self, stop: threading.Event, *, poll_ms: int = 500) -> None:
+    def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
         """Refresh until `stop` is set; nothing but `stop` ends it."""
         while not stop.is_set():
             try:
@@ -110,10 +112,15 @@ class TableViews:
             stop.wait(poll_ms / 1000)
 
     def refresh(self) -> None:
-        """Take over what is new; a table that can't be read keeps its rows."""
+        """Take over what is new; a table that can't be read keeps its rows.
+
+        `confirmed_ms` is when (boot clock) the last time began that all of them could be read.
+        """
+        started_ms = boot_ms()
         tables = (*SMALL_TABLES, LOAD_HISTORY, COMMANDS)
         refreshed = [self._try_refresh(table) for table in tables]  # each, also after a failure
         if all(refreshed):
+            self.confirmed_ms = started_ms
             self.last_error = ""
 
     def _try_refresh(self, table: Table) -> bool:

@@ -45,6 +45,11 @@ class LookupConfig:
         pulsar="loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
         doc="Longest wait of a lookup for a bundle that has no owner yet; then 503.",
     )
+    cluster_aliases: tuple[str, ...] = setting(
+        ("standalone",),
+        doc="Other names that Pulsar's tools may call the cluster by; a Pulsar on one machine calls "
+        "its own `standalone`.",
+    )
     max_waiting: int = setting(
         10_000,
         unit="requests",

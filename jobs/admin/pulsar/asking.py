@@ -1,0 +1,90 @@
+"""How a handler of Pulsar's paths has something done: ask, wait, see it in the tables, answer.
+
+Decides what is answered when the balancer refuses, is still at it, or is not there: Pulsar's
+refusal, 503 with the reason, never a success that has not happened. Source: ours; a Pulsar broker
+waits as long as the unload itself may take.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import wraps
+from time import time_ns
+from typing import TypeAlias
+
+from jobs.adapters.delta_follower import boot_ms
+from jobs.admin.context import AdminContext, CommandOutcome
+from jobs.admin.exchange import RETRY, HttpError, Reply, Request, Stream
+from jobs.admin.routes import Handler
+from lbcore.machines.outcome import ACCEPTED, REFUSED
+from lbcore.route.pulsar_errors import CONFLICT, PulsarError
+from lbcore.wire.commands import CommandArguments
+
+Refusal: TypeAlias = Callable[[str], PulsarError]
+
+_SILENT_MAX_MS = 60_000
+_EXTRA_MS = 10_000
+_LOOK_S = 0.02
+
+
+def answering(handler: Handler) -> Handler:
+    """The handler with Pulsar's refusals turned into answers."""
+
+    @wraps(handler)
+    async def wrapped(request: Request, context: AdminContext) -> Reply | Stream:
+        try:
+            return await handler(request, context)
+        except PulsarError as error:
+            raise HttpError(error.status, error.reason) from None
+
+    return wrapped
+
+
+def conflict(reason: str) -> PulsarError:
+    """The balancer's own words: something came between."""
+    return PulsarError(CONFLICT, reason)
+
+
+async def carry_out(
+    request: Request,
+    context: AdminContext,
+    arguments: CommandArguments,
+    refused: Refusal = conflict,
+) -> CommandOutcome:
+    """Have a command done, and wait until this service's tables show it.
+
+    refused: what a refusal of the balancer's (with its sentence) is answered with. Raises
+    PulsarError, and HttpError 503 when the balancer is away or needs longer than an unload may.
+    """
+    silent_ms = context.view.writer_silent_ms(time_ns() // 1_000_000)
+    if silent_ms > _SILENT_MAX_MS:
+        reason = (
+            f"The balancer has been silent for {silent_ms} ms, so nothing was asked of it: try "
+            "again when it is back"
+        )
+        raise HttpError(503, reason, RETRY)
+    wait_ms = context.config.ownership.unload_timeout_ms + _EXTRA_MS
+    outcome = await context.command(arguments, request, timeout_ms=wait_ms)
+    if outcome.is_done:
+        await _catch_up(context)
+        return outcome
+    if outcome.status == REFUSED:
+        raise refused(outcome.reason)
+    if outcome.status == ACCEPTED:
+        reason = f"Command {outcome.command_id} is still under way after {wait_ms} ms"
+        raise HttpError(503, reason, RETRY)
+    raise HttpError(503, f"Command {outcome.command_id}: {outcome.reason}", RETRY)
+
+
+async def _catch_up(context: AdminContext) -> None:
+    """Wait until the tables have been read once more, so that the next request sees the change.
+
+    What has been done is done: when they can't be read, the answer is not held back for long.
+    """
+    since_ms = boot_ms()
+    deadline_ms = since_ms + context.catch_up_ms
+    while boot_ms() < deadline_ms:
+        view = context.follower.view
+        seen_ms = min(view.confirmed_ms if view else 0, context.views.confirmed_ms)
+        if seen_ms >= since_ms:
+            return
+        await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,112 @@
+"""Brokers under Pulsar's paths: list, leader, what they own, health, dynamic configuration.
+
+Decides who stands for what Ballast has not: the leader is the service that is asked. Source:
+Pulsar 4.0.8, BrokersBase; health, ready and version answer unquoted text as JSON.
+"""
+
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import JSON, HttpError, Reply, Request, json_reply
+from jobs.admin.pulsar.asking import carry_out
+from jobs.admin.pulsar.known import brokers, cluster_names, find_broker, isolation, own_address
+from lbcore.route.pulsar_clusters import leader_data
+from lbcore.route.pulsar_config import (
+    check_dynamic,
+    dynamic_names,
+    invalid_value,
+    overrides,
+    runtime,
+)
+from lbcore.route.pulsar_errors import NOT_FOUND, PulsarError
+from lbcore.route.pulsar_isolation import ownership_status
+from lbcore.wire.commands import ResetConfig, SetConfig
+
+PULSAR_VERSION = "4.0.8"
+_OK = Reply(body=b"ok", headers=(JSON,))
+
+
+async def list_brokers(request: Request, context: AdminContext) -> Reply:
+    """The names of the active brokers."""
+    cluster = request.params.get("cluster", context.cluster)
+    if cluster not in cluster_names(context):
+        raise _no_cluster(cluster)
+    return json_reply(list(brokers(context)))
+
+
+def _no_cluster(cluster: str) -> PulsarError:
+    return PulsarError(NOT_FOUND, f"Cluster does not exist: cluster={cluster}")
+
+
+async def get_leader(request: Request, context: AdminContext) -> Reply:
+    """Whom to ask for decisions: this service, for the balancer decides for all brokers."""
+    del context
+    return json_reply(leader_data(own_address(request)))
+
+
+async def get_owned(request: Request, context: AdminContext) -> Reply:
+    """The bundles that a broker owns, and by which right."""
+    cluster = request.params["cluster"]
+    if cluster not in cluster_names(context):
+        raise _no_cluster(cluster)
+    broker = find_broker(request.params["broker"], context)
+    if broker is None:
+        raise PulsarError(NOT_FOUND, f"Broker {request.params['broker']} is not active")
+    existing = (found for found in context.snapshot.namespaces.values() if found.hash_function)
+    owned = [r.bundle for found in existing for r in found.live if r.broker == broker]
+    return json_reply(ownership_status(owned, broker, isolation(context)))
+
+
+async def get_health(request: Request, context: AdminContext) -> Reply:
+    """Whether lookups are answered, which is what a client needs; 503 before the first load."""
+    del request
+    if context.view.snapshot.brokers:
+        return _OK
+    raise HttpError(503, "No broker has reported yet: try again")
+
+
+async def get_ready(request: Request, context: AdminContext) -> Reply:
+    """Whether the tables are loaded."""
+    del request
+    return _OK if context.follower.view is not None else Reply(status=500)
+
+
+async def get_version(request: Request, context: AdminContext) -> Reply:
+    """The version of Pulsar whose interface this is."""
+    del request, context
+    return Reply(body=PULSAR_VERSION.encode(), headers=(JSON,))
+
+
+# -- dynamic configuration
+
+
+async def list_dynamic(request: Request, context: AdminContext) -> Reply:
+    """The keys that may be changed while running."""
+    del request, context
+    return json_reply(dynamic_names())
+
+
+async def get_values(request: Request, context: AdminContext) -> Reply:
+    """What has been changed while running."""
+    del request
+    return json_reply(overrides(context.views.settings))
+
+
+async def get_runtime(request: Request, context: AdminContext) -> Reply:
+    """All settings in force."""
+    del request
+    config = context.config.for_cluster(context.cluster)
+    return json_reply(runtime(config, context.views.settings))
+
+
+async def set_value(request: Request, context: AdminContext) -> Reply:
+    """Change a setting while running, for good."""
+    key = check_dynamic(request.params["key"])
+    arguments = SetConfig(values={key: request.params["value"]})
+    await carry_out(request, context, arguments, lambda _: invalid_value())
+    return Reply()
+
+
+async def delete_value(request: Request, context: AdminContext) -> Reply:
+    """Take a changed setting back to what the files say."""
+    key = check_dynamic(request.params["key"])
+    await carry_out(request, context, ResetConfig(keys=(key,)))
+    return Reply()

@@ -1,0 +1,123 @@
+"""Single bundles under Pulsar's paths: unloaded, split, and where topics lie in them.
+
+Decides the order of the checks, which is Pulsar's; each check is `lbcore.route`'s. Source: Pulsar
+4.0.8, admin.v2.Namespaces with the extensible load manager.
+"""
+
+from collections.abc import Mapping
+
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import Reply, Request, json_reply, no_content
+from jobs.admin.pulsar.asking import carry_out
+from jobs.admin.pulsar.known import Namespace, existing, find_broker, namespace_name, topics_of
+from lbcore.route.bundles import BundleRoute
+from lbcore.route.known_topics import chosen, counts, in_bundle, positions
+from lbcore.route.pulsar_errors import (
+    CONFLICT,
+    SERVER_ERROR,
+    PulsarError,
+    namespace_not_found,
+    unexpected,
+)
+from lbcore.route.pulsar_namespaces import find_bundle
+from lbcore.route.pulsar_split import (
+    check_algorithm,
+    check_positions,
+    hottest_bundle,
+    largest_bundle,
+    no_boundary,
+    read_positions,
+)
+from lbcore.route.pulsar_stats import throughput
+from lbcore.wire.commands import HOT, LARGEST, SplitBundle, UnloadBundle
+
+
+async def unload_bundle(request: Request, context: AdminContext) -> Reply:
+    """Take a bundle from its owner, for a broker that is named or for any.
+
+    One that nobody owns is unloaded already.
+    """
+    namespace_name(request)
+    destination = _destination(request, context)
+    found = existing(request, context, namespace_not_found())
+    route = find_bundle(found.name, request.params["bundle"], found.live)
+    if not route.broker:
+        return no_content()
+    if destination == route.broker:
+        raise _same_broker(route)
+    arguments = UnloadBundle(bundle=route.bundle, destination=destination)
+    await carry_out(request, context, arguments)
+    return no_content()
+
+
+def _destination(request: Request, context: AdminContext) -> str:
+    asked = request.first("destinationBroker").strip()
+    if not asked:
+        return ""
+    broker = find_broker(asked, context)
+    if broker is None:
+        reason = "Not allowed unload namespace bundle to inactive destination broker"
+        raise PulsarError(CONFLICT, reason)
+    return broker
+
+
+def _same_broker(route: BundleRoute) -> PulsarError:
+    message = (
+        f"Namespace bundle: {route.bundle} own by {route.broker}, cannot be transfer to same "
+        "broker."
+    )
+    reason = unexpected(message, "java.lang.IllegalArgumentException")
+    return PulsarError(SERVER_ERROR, reason)
+
+
+async def split_bundle(request: Request, context: AdminContext) -> Reply:
+    """Split a bundle, or the LARGEST or HOT one, where the algorithm or the positions say."""
+    namespace_name(request)
+    algorithm = request.first("splitAlgorithmName").strip()
+    positions_asked = read_positions(request.json())
+    check_algorithm(algorithm, context.config.splitting.supported_algorithms, positions_asked)
+    found = existing(request, context, namespace_not_found())
+    route = _chosen_bundle(request.params["bundle"], found, context)
+    at = check_positions(route, algorithm, positions_asked)
+    arguments = SplitBundle(
+        bundle=route.bundle,
+        algorithm=algorithm,
+        positions=(at,) if at else (),
+        unload=request.flag("unload"),
+        force=True,
+    )
+    await carry_out(request, context, arguments, lambda why: no_boundary(route.bundle, why))
+    return no_content()
+
+
+def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> BundleRoute:
+    if text == LARGEST:
+        return largest_bundle(found.live, _topic_counts(found, context))
+    if text == HOT:
+        rates = throughput(context.views.newest_load.values())
+        return hottest_bundle(found.live, rates, _topic_counts(found, context))
+    return find_bundle(found.name, text, found.live)
+
+
+def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str, int]:
+    """Topics a bundle, created or reported by name; else the number that its broker reports."""
+    names = topics_of(found.name, context).names()
+    known = counts(names, found.live, found.hash_function)
+    reported = {
+        bundle: int(load["topics"][at])
+        for load in context.views.newest_load.values()
+        for at, bundle in enumerate(load["bundles"])
+    }
+    bundles = (route.bundle for route in found.live)
+    return {bundle: max(known.get(bundle, 0), reported.get(bundle, 0)) for bundle in bundles}
+
+
+async def get_positions(request: Request, context: AdminContext) -> Reply:
+    """The hashes of a bundle's topics."""
+    found = existing(request, context)
+    text = request.params["bundle"]
+    route = find_bundle(found.name, text, found.live)
+    hashes = positions(topics_of(found.name, context).names(), found.hash_function)
+    asked = [one for value in request.query.get("topics", []) for one in value.split(",") if one]
+    here = chosen(in_bundle(hashes, route), asked)
+    return json_reply({"namespace": found.name, "bundle": text, "topicHashPositions": here})

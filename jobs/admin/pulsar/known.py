@@ -1,0 +1,175 @@
+"""What the tables say, in the terms of Pulsar's paths: namespaces, topics, policies, brokers.
+
+Decides nothing; handlers ask here instead of reading rows. Source: ours.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_plus
+
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import Request
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import TopicName
+from lbcore.model.tables import BROKERS, TENANTS, TOPICS
+from lbcore.plan.filter.policies import IsolationPolicy
+from lbcore.route.bundles import BundleRoute, unborn
+from lbcore.route.known_topics import KnownTopics
+from lbcore.route.pulsar_errors import PulsarError, namespace_does_not_exist
+from lbcore.route.pulsar_names import broker_id, check_namespace, check_topic, domain_of
+
+POLICIES = "policies"
+_LOCAL_NAME = 5
+_SERVING = frozenset({"active", "draining"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """An existing namespace: its live bundles, ascending, and how its topics are hashed."""
+
+    name: str
+    live: tuple[BundleRoute, ...]
+    hash_function: HashFunction
+
+
+def namespace_name(request: Request) -> str:
+    """tenant/namespace of the path, in v1 tenant/cluster/namespace; raises PulsarError 412."""
+    tenant, *rest = (
+        request.params[part]
+        for part in ("tenant", "cluster", "namespace")
+        if part in request.params
+    )
+    for part in rest:
+        check_namespace(tenant, part)
+    return "/".join((tenant, *rest))
+
+
+def existing(
+    request: Request, context: AdminContext, missing: PulsarError | None = None
+) -> Namespace:
+    """The namespace of the path; raises PulsarError 412, or `missing`."""
+    found = find_namespace(namespace_name(request), context)
+    if found is None:
+        raise missing or namespace_does_not_exist()
+    return found
+
+
+def find_namespace(name: str, context: AdminContext) -> Namespace | None:
+    """A namespace by its name."""
+    routes = context.snapshot.namespaces.get(name)
+    if routes is None or routes.hash_function is None:
+        return None
+    live = routes.live or (unborn(name),)
+    return Namespace(name=name, live=live, hash_function=routes.hash_function)
+
+
+def namespace_names(context: AdminContext, tenant: str = "") -> list[str]:
+    """The existing namespaces, of one tenant or of all, sorted."""
+    snapshot = context.snapshot
+    return sorted(
+        name
+        for name, routes in snapshot.namespaces.items()
+        if routes.hash_function and (not tenant or name.startswith(f"{tenant}/"))
+    )
+
+
+def topic_name(request: Request) -> TopicName:
+    """The topic of the path; raises PulsarError 412.
+
+    Pulsar decodes the local name as a form's field: "+" is a blank. It is the sixth part of every
+    path that has one.
+    """
+    domain = domain_of(request.params.get("domain", "persistent"))
+    local = unquote_plus(request.raw_path.strip("/").split("/")[_LOCAL_NAME])
+    return check_topic(domain, namespace_name(request), local)
+
+
+def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
+    """The topics of a namespace."""
+    created = {
+        str(row["topic"]): int(row["partitions"])
+        for row in context.views.rows(TOPICS.name)
+        if row["namespace"] == namespace and not row["is_deleted"]
+    }
+    return KnownTopics.of(created, _reported(namespace, context))
+
+
+def _reported(namespace: str, context: AdminContext) -> list[str]:
+    """The topics that brokers report of the bundles of a namespace."""
+    return [
+        str(topic)
+        for row in context.views.rows("bundle_topics")
+        if row["namespace"] == namespace
+        for topic in row["topics"]
+    ]
+
+
+def tenants(context: AdminContext) -> dict[str, tuple[list[str], list[str]]]:
+    """Tenant → admin roles, allowed clusters: those that were created, or have a namespace."""
+    found = {name.partition("/")[0]: ([], [context.cluster]) for name in namespace_names(context)}
+    return {
+        **found,
+        **{
+            row["tenant"]: (json.loads(row["admin_roles"]), json.loads(row["allowed_clusters"]))
+            for row in context.views.rows(TENANTS.name)
+            if not row["is_deleted"]
+        },
+    }
+
+
+def isolation(context: AdminContext) -> dict[str, IsolationPolicy]:
+    """The isolation policies by name."""
+    return {
+        name: IsolationPolicy.from_json(name, value)
+        for name, value in _set_policies("isolation", context).items()
+    }
+
+
+def anti_affinity(context: AdminContext) -> dict[str, str]:
+    """Namespace → anti-affinity group."""
+    return {
+        name: str(value["group"]) for name, value in _set_policies("anti_affinity", context).items()
+    }
+
+
+def _set_policies(kind: str, context: AdminContext) -> dict[str, Mapping[str, Any]]:
+    return {
+        str(row["name"]): json.loads(row["value"])
+        for row in context.views.rows(POLICIES)
+        if row["kind"] == kind and row["is_set"]
+    }
+
+
+def was_isolated(context: AdminContext) -> bool:
+    """Whether there has ever been an isolation policy."""
+    return any(row["kind"] == "isolation" for row in context.views.rows(POLICIES))
+
+
+def brokers(context: AdminContext) -> dict[str, Mapping[str, Any]]:
+    """The brokers that are there, by name, each as its row of `brokers`."""
+    rows = context.views.rows(BROKERS.name)
+    found = {str(row["broker"]): row for row in rows if row["state"] in _SERVING}
+    return dict(sorted(found.items()))
+
+
+def find_broker(text: str, context: AdminContext) -> str | None:
+    """The name of the broker that a request means: its own, or host:port of a web URL of its."""
+    active, asked = brokers(context), broker_id(text)
+    if asked in active:
+        return asked
+    for name, row in active.items():
+        if asked in (broker_id(row["web_service_url"]), broker_id(row["web_service_url_tls"])):
+            return name
+    return None
+
+
+def cluster_names(context: AdminContext) -> tuple[str, ...]:
+    """The names that this service's cluster goes by, its own first."""
+    return (context.cluster, *context.config.lookup.cluster_aliases)
+
+
+def own_address(request: Request) -> str:
+    """host:port under which the caller knows this service."""
+    return request.headers.get("host", "localhost")

@@ -1,0 +1,156 @@
+"""Namespaces under Pulsar's paths: made, listed, shown, emptied, deleted.
+
+Decides nothing of its own: what is refused, and the bodies, are `lbcore.route.pulsar_namespaces`'.
+Source: Pulsar 4.0.8, admin.v2.Namespaces.
+"""
+
+from dataclasses import replace
+
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import JSON, Reply, Request, json_reply, no_content
+from jobs.admin.pulsar.asking import carry_out
+from jobs.admin.pulsar.known import (
+    anti_affinity,
+    cluster_names,
+    existing,
+    find_namespace,
+    namespace_name,
+    namespace_names,
+    tenants,
+    topics_of,
+)
+from lbcore.model.names import Domain
+from lbcore.route.pulsar_clusters import check_replication
+from lbcore.route.pulsar_errors import (
+    CONFLICT,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    PulsarError,
+    namespace_not_found,
+)
+from lbcore.route.pulsar_names import check_tenant
+from lbcore.route.pulsar_namespaces import (
+    already_exists,
+    bundles_data,
+    policies_data,
+    read_creation,
+)
+from lbcore.wire.commands import (
+    DeleteAntiAffinityGroup,
+    DeleteNamespace,
+    SetAntiAffinityGroup,
+    UnloadNamespace,
+)
+
+_MODES = {"ALL": None, "PERSISTENT": Domain.PERSISTENT, "NON_PERSISTENT": Domain.NON_PERSISTENT}
+
+
+async def list_namespaces(request: Request, context: AdminContext) -> Reply:
+    """The namespaces of a tenant."""
+    tenant = check_tenant(request.params["tenant"])
+    if tenant not in tenants(context):
+        raise PulsarError(NOT_FOUND, "Tenant not found")
+    return json_reply(namespace_names(context, tenant))
+
+
+async def create_namespace(request: Request, context: AdminContext) -> Reply:
+    """Make a namespace with the bundles that its policies ask for."""
+    name = namespace_name(request)
+    asked = read_creation(name, request.json())
+    check_replication(asked.replication_clusters, cluster_names(context))
+    if request.params["tenant"] not in tenants(context):
+        raise PulsarError(NOT_FOUND, "Tenant does not exist")
+    if find_namespace(name, context) is not None:
+        raise already_exists()
+    arguments = asked.arguments
+    if not arguments.bundles and not arguments.boundaries:
+        arguments = replace(arguments, bundles=context.config.splitting.default_bundles)
+    await carry_out(request, context, arguments, lambda _: already_exists())
+    return no_content()
+
+
+async def delete_namespace(request: Request, context: AdminContext) -> Reply:
+    """Delete a namespace without topics."""
+    name = namespace_name(request)
+    if request.flag("force"):
+        raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of namespaces")
+    if find_namespace(name, context) is None:
+        raise PulsarError(NOT_FOUND, f"Namespace {name} does not exist.")
+    topics = topics_of(name, context)
+    if topics.partitioned or topics.single:
+        raise PulsarError(CONFLICT, "Cannot delete non empty namespace")
+    await carry_out(request, context, DeleteNamespace(namespace=name))
+    return no_content()
+
+
+async def get_policies(request: Request, context: AdminContext) -> Reply:
+    """The policies of a namespace."""
+    found = existing(request, context)
+    return json_reply(policies_data(found.live, context.cluster, found.hash_function))
+
+
+async def get_bundles(request: Request, context: AdminContext) -> Reply:
+    """The boundaries of a namespace's bundles."""
+    return json_reply(bundles_data(existing(request, context).live))
+
+
+async def get_replication(request: Request, context: AdminContext) -> Reply:
+    """The clusters that a namespace is in: this one."""
+    existing(request, context)
+    return json_reply([context.cluster])
+
+
+async def list_topics(request: Request, context: AdminContext) -> Reply:
+    """The topics of a namespace, partitions one by one."""
+    found = existing(request, context)
+    domain = _MODES.get(request.first("mode", "PERSISTENT"), Domain.PERSISTENT)
+    return json_reply(topics_of(found.name, context).names(domain))
+
+
+async def unload_namespace(request: Request, context: AdminContext) -> Reply:
+    """Take all bundles of a namespace from their owners."""
+    found = existing(request, context, namespace_not_found())
+    if any(route.broker for route in found.live):
+        await carry_out(request, context, UnloadNamespace(namespace=found.name))
+    return no_content()
+
+
+async def get_group(request: Request, context: AdminContext) -> Reply:
+    """The anti-affinity group of a namespace, as plain text; nothing without one."""
+    found = existing(request, context, namespace_not_found())
+    group = anti_affinity(context).get(found.name)
+    return no_content() if group is None else Reply(body=group.encode(), headers=(JSON,))
+
+
+async def set_group(request: Request, context: AdminContext) -> Reply:
+    """Put a namespace into an anti-affinity group; the body is its name, with or without quotes."""
+    found = existing(request, context, namespace_not_found())
+    group = request.body.decode("utf-8", "replace").strip().strip('"').strip()
+    if not group:
+        raise PulsarError(PRECONDITION_FAILED, "antiAffinityGroup can't be empty")
+    await carry_out(request, context, SetAntiAffinityGroup(namespace=found.name, group=group))
+    return no_content()
+
+
+async def delete_group(request: Request, context: AdminContext) -> Reply:
+    """Take a namespace out of its anti-affinity group."""
+    found = existing(request, context, namespace_not_found())
+    if found.name in anti_affinity(context):
+        await carry_out(request, context, DeleteAntiAffinityGroup(namespace=found.name))
+    return no_content()
+
+
+async def list_group(request: Request, context: AdminContext) -> Reply:
+    """The namespaces of an anti-affinity group, of one tenant or (without one) of all."""
+    if request.params["cluster"] not in cluster_names(context):
+        raise PulsarError(NOT_FOUND, f"Cluster {request.params['cluster']} does not exist.")
+    tenant = request.first("tenant")
+    return json_reply(
+        sorted(
+            name
+            for name, group in anti_affinity(context).items()
+            if group.lower() == request.params["group"].lower()
+            and (not tenant or name.startswith(f"{tenant}/"))
+        )
+    )

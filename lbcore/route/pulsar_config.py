@@ -1,0 +1,103 @@
+"""Settings as Pulsar's dynamic configuration shows them: its keys, its units, its class names.
+
+Decides which of Pulsar's keys may be changed while running, and how a value of ours is written as
+one of Pulsar's. What a change does is `config.load`'s. Source: Pulsar 4.0.8, BrokersBase,
+BrokerService.getDynamicConfiguration, ServiceConfiguration.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lbcore.config.catalogue import Entry
+from lbcore.config.strategies import PLACEMENT, SHEDDING
+from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, changed, value_of
+from lbcore.route.pulsar_errors import PRECONDITION_FAILED, PulsarError
+
+_PACKAGE = "org.apache.pulsar.broker.loadbalance"
+_EXTENSIBLE = {
+    "TransferShedder": f"{_PACKAGE}.extensions.scheduler.TransferShedder",
+    "LeastResourceUsageWithWeight": f"{_PACKAGE}.extensions.strategy.LeastResourceUsageWithWeight",
+}
+_CLASSES = {"shedding.strategy": SHEDDING, "placement.strategy": PLACEMENT}
+
+
+def dynamic_names() -> list[str]:
+    """Pulsar's keys, each spelling, of the settings that may change while running; sorted."""
+    return sorted(
+        {key for entry in SETTINGS.values() if entry.about.dynamic for key in entry.about.pulsar}
+    )
+
+
+def check_dynamic(key: str) -> str:
+    """The key itself; raises PulsarError 412 when it can't be changed while running.
+
+    Keys of ours ("shedding.strategy") may be changed too.
+    """
+    is_ours = key in SETTINGS and SETTINGS[key].about.dynamic
+    if not is_ours and key not in dynamic_names():
+        raise PulsarError(PRECONDITION_FAILED, "Can't update non-dynamic configuration")
+    return key
+
+
+def invalid_value() -> PulsarError:
+    """A value that the key can't have; the leading blank is Pulsar's."""
+    return PulsarError(PRECONDITION_FAILED, " Invalid dynamic-config value")
+
+
+def overrides(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What has been changed while running. settings: by "section.name", as commands have set it.
+
+    Under the preferred spelling of Pulsar's key, or our own where Pulsar has none. Of several
+    settings behind one key the first in the order of declaration speaks.
+    """
+    found: dict[str, str] = {}
+    for entry in SETTINGS.values():
+        if entry.key in settings:
+            name = entry.about.pulsar[0] if entry.about.pulsar else entry.key
+            found.setdefault(name, as_pulsar(entry, settings[entry.key]))
+    return found
+
+
+def runtime(config: Config, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Every setting that decides, as in force: under Pulsar's keys, and under ours.
+
+    config: of the files; settings: what commands have changed.
+    """
+    now = changed(config, {key: value for key, value in settings.items() if key in SETTINGS})
+    entries = [entry for entry in SETTINGS.values() if entry.section not in SHARED_SECTIONS]
+    found: dict[str, str] = {}
+    for entry in entries:
+        text = as_pulsar(entry, value_of(now, entry))
+        for key in entry.about.pulsar:
+            found.setdefault(key, text)
+    for entry in entries:
+        found[entry.key] = _text(value_of(now, entry))
+    return found
+
+
+def as_pulsar(entry: Entry, value: Any) -> str:
+    """A value of ours as Pulsar writes it: in its unit, a strategy as its Java class.
+
+    E.g. shedding.grace_period_ms 1_800_000 is loadBalancerSheddingGracePeriodMinutes "30".
+    """
+    classes = _CLASSES.get(entry.key)
+    if classes is not None and value in classes:
+        return _class_name(classes[value])
+    factor = entry.about.pulsar_factor
+    if factor is not None and type(value) in (int, float):
+        return _text(value / factor)
+    return _text(value)
+
+
+def _class_name(simple: str) -> str:
+    return _EXTENSIBLE.get(simple, f"{_PACKAGE}.impl.{simple}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, tuple | list):
+        return ",".join(str(item) for item in value)
+    return str(value)

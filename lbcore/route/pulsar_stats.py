@@ -1,0 +1,225 @@
+"""Load as Pulsar's broker-stats show it: a broker's report, its metrics, a topic's statistics.
+
+Decides the form; the numbers are the newest row of `load_history`. What Ballast does not measure
+(sessions of a bundle, storage, subscriptions) is 0 or empty. Source: Pulsar 4.0.8, LocalBrokerData,
+NamespaceBundleStats, TopicStats, BrokerStatsBase; the exchanges in tests/recordings.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lbcore.model.names import Domain
+from lbcore.route.known_topics import is_of
+from lbcore.route.pulsar_errors import CONFLICT, SERVER_ERROR, PulsarError, unexpected
+
+Row = Mapping[str, Any]
+
+RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
+_FULL = 100.0
+_TRAFFIC = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+_COLUMNS = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+_WRAPPER = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerWrapper"
+_METRICS = {
+    "cpu": "brk_lb_cpu_usage",
+    "memory": "brk_lb_memory_usage",
+    "directMemory": "brk_lb_directMemory_usage",
+    "bandwidthIn": "brk_lb_bandwidth_in_usage",
+    "bandwidthOut": "brk_lb_bandwidth_out_usage",
+}
+
+
+def no_load_report() -> PulsarError:
+    """The extensible manager's answer to a load report without a broker."""
+    why = "Ballast knows every broker's load: name one with ?broker="
+    text = unexpected("null", "java.lang.UnsupportedOperationException", why)
+    return PulsarError(SERVER_ERROR, text)
+
+
+def no_availability() -> PulsarError:
+    """The extensible manager's answer to broker-resource-availability."""
+    return PulsarError(CONFLICT, f"{_WRAPPER} does not support this operation")
+
+
+def load_report(broker: Row, load: Row | None) -> dict[str, Any]:
+    """LocalBrokerData of a broker. broker: its row of `brokers`; load: of `load_history`.
+
+    Usages are percentages of a limit of 100.
+    """
+    percent = dict(zip(RESOURCES, load["percent"], strict=True)) if load else {}
+    traffic = dict(zip(_TRAFFIC, load["traffic"], strict=True)) if load else {}
+    stats = bundle_stats(load) if load else {}
+    urls = {
+        "webServiceUrl": broker["web_service_url"],
+        "webServiceUrlTls": broker["web_service_url_tls"],
+        "pulsarServiceUrl": broker["pulsar_service_url"],
+        "pulsarServiceUrlTls": broker["pulsar_service_url_tls"],
+    }
+    highest = max((value for name, value in percent.items() if name != "memory"), default=0.0)
+    return {
+        **{name: url for name, url in urls.items() if url},
+        "persistentTopicsEnabled": True,
+        "nonPersistentTopicsEnabled": True,
+        **{name: {"usage": percent.get(name, 0.0), "limit": _FULL} for name in RESOURCES},
+        **{name: traffic.get(name, 0.0) for name in sorted(_TRAFFIC, reverse=True)},
+        "lastUpdate": load["at_ms"] if load else broker["at_ms"],
+        "lastStats": stats,
+        "numTopics": int(sum(one["topics"] for one in stats.values())),
+        "numBundles": len(stats),
+        "numConsumers": 0,
+        "numProducers": 0,
+        "bundles": sorted(stats),
+        "lastBundleGains": [],
+        "lastBundleLosses": [],
+        "brokerVersionString": broker["version"],
+        "protocols": {},
+        "advertisedListeners": {},
+        "loadManagerClassName": broker["load_manager_class"],
+        "startTimestamp": 0,
+        "maxResourceUsage": highest / _FULL,
+        "loadReportType": "LocalBrokerData",
+    }
+
+
+def bundle_stats(load: Row) -> dict[str, dict[str, Any]]:
+    """NamespaceBundleStats of each bundle of a broker's load."""
+    found: dict[str, dict[str, Any]] = {}
+    for at, bundle in enumerate(load["bundles"]):
+        rates = {name: load[column][at] for name, column in zip(_TRAFFIC, _COLUMNS, strict=True)}
+        found[bundle] = {
+            **rates,
+            "consumerCount": 0,
+            "producerCount": 0,
+            "topics": int(load["topics"][at]),
+            "cacheSize": 0,
+        }
+    return found
+
+
+def throughput(loads: Iterable[Row]) -> dict[str, float]:
+    """Bytes/s in and out of each bundle."""
+    return {
+        bundle: load["msg_throughput_in"][at] + load["msg_throughput_out"][at]
+        for load in loads
+        for at, bundle in enumerate(load["bundles"])
+    }
+
+
+def metrics(loads: Iterable[Row]) -> list[dict[str, Any]]:
+    """Metrics of broker-stats: each broker's usage in percent, its rates, its bundles."""
+    found: list[dict[str, Any]] = []
+    for load in loads:
+        broker = load["broker"]
+        usage = dict(zip((_METRICS[name] for name in RESOURCES), load["percent"], strict=True))
+        labels = {"broker": broker, "metric": "loadBalancing"}
+        found.append({"metrics": usage, "dimensions": labels})
+        found.append(
+            {
+                "metrics": {"brk_lb_resource_usage": load["score"]},
+                "dimensions": {**labels, "feature": "max_ema"},
+            }
+        )
+        found.append(
+            {
+                "metrics": {"brk_sunit_state_chn_owned_su_total": len(load["bundles"])},
+                "dimensions": {"broker": broker, "metric": "sunitStateChn"},
+            }
+        )
+    return found
+
+
+def topics_by_bundle(topics: Mapping[str, Iterable[str]]) -> dict[str, Any]:
+    """The topics of broker-stats. topics: bundle's full name → full names of its topics."""
+    found: dict[str, Any] = {}
+    for bundle, names in sorted(topics.items()):
+        namespace, _, text = bundle.rpartition("/")
+        ordered = sorted(names)
+        by_domain = {
+            domain.value: {name: _plain_stats() for name in ordered if is_of(name, domain)}
+            for domain in Domain
+        }
+        kept = {domain: stats for domain, stats in by_domain.items() if stats}
+        if kept:
+            found.setdefault(namespace, {})[text] = kept
+    return found
+
+
+def _plain_stats() -> dict[str, Any]:
+    counts = ("msgInCount", "bytesInCount", "msgOutCount", "bytesOutCount")
+    return {
+        "publishers": [],
+        "replication": {},
+        "subscriptions": {},
+        "producerCount": 0,
+        "averageMsgSize": 0.0,
+        "msgRateIn": 0.0,
+        "msgRateOut": 0.0,
+        **dict.fromkeys(counts, 0),
+        "msgThroughputIn": 0.0,
+        "msgThroughputOut": 0.0,
+        "storageSize": 0,
+        "backlogSize": 0,
+        "pendingAddEntriesCount": 0,
+        "filteredEntriesCount": 0,
+    }
+
+
+def topic_stats(owner: str) -> dict[str, Any]:
+    """TopicStats of a topic that its broker has not measured for us. owner: broker, "" for none."""
+    stats: dict[str, Any] = {
+        **dict.fromkeys(("msgRateIn", "msgThroughputIn", "msgRateOut", "msgThroughputOut"), 0.0),
+        **dict.fromkeys(_TOPIC_COUNTS, 0),
+        "averageMsgSize": 0.0,
+        "msgChunkPublished": False,
+        "storageSize": 0,
+        "backlogSize": 0,
+        "backlogQuotaLimitSize": -1,
+        "backlogQuotaLimitTime": -1,
+        "oldestBacklogMessageAgeSeconds": -1,
+        **dict.fromkeys(_TOPIC_TIMES, 0),
+        "publishers": [],
+        "waitingPublishers": 0,
+        "subscriptions": {},
+        "replication": {},
+        "deduplicationStatus": "Disabled",
+        "nonContiguousDeletedMessagesRanges": 0,
+        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+        "delayedMessageIndexSizeInBytes": 0,
+        "compaction": dict.fromkeys(_COMPACTION, 0),
+    }
+    return stats | {"ownerBroker": owner} if owner else stats
+
+
+_TOPIC_COUNTS = (
+    "bytesInCounter",
+    "msgInCounter",
+    "systemTopicBytesInCounter",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "bytesOutInternalCounter",
+)
+_TOPIC_TIMES = (
+    "publishRateLimitedTimes",
+    "earliestMsgPublishTimeInBacklogs",
+    "offloadedStorageSize",
+    "lastOffloadLedgerId",
+    "lastOffloadSuccessTimeStamp",
+    "lastOffloadFailureTimeStamp",
+    "ongoingTxnCount",
+    "abortedTxnCount",
+    "committedTxnCount",
+)
+_COMPACTION = (
+    "lastCompactionRemovedEventCount",
+    "lastCompactionSucceedTimestamp",
+    "lastCompactionFailedTimestamp",
+    "lastCompactionDurationTimeInMills",
+)
+DEFAULT_QUOTA: Mapping[str, Any] = {
+    "msgRateIn": 40.0,
+    "msgRateOut": 120.0,
+    "bandwidthIn": 100000.0,
+    "bandwidthOut": 300000.0,
+    "memory": 80.0,
+    "dynamic": True,
+}
+"""ResourceQuota before any report: Pulsar's starting value, which decides nothing here."""
