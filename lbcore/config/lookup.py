@@ -47,8 +47,8 @@ class LookupConfig:
     )
     cluster_aliases: tuple[str, ...] = setting(
         ("standalone",),
-        doc="Other names that Pulsar's tools may call the cluster by; a Pulsar on one machine calls "
-        "its own `standalone`.",
+        doc="Other names that Pulsar's tools may call the cluster by; a Pulsar on one machine has "
+        "the name `standalone`.",
     )
     max_waiting: int = setting(
         10_000,
