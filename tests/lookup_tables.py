@@ -70,7 +70,7 @@ class TablesWriter:
             {"namespace": name, "hash": function, "is_deleted": name in gone, "properties": "{}"}
             for name, function in hashes.items()
         ]
-        self._upsert(NAMESPACES, "namespace", rows)
+        self.upsert(NAMESPACES, "namespace", rows)
 
     def brokers(self, *names: str, port: int = 6650, listeners: str = "{}") -> None:
         """Write brokers whose host is their name."""
@@ -86,7 +86,7 @@ class TablesWriter:
             }
             for name in names
         ]
-        self._upsert(BROKERS, "broker", rows)
+        self.upsert(BROKERS, "broker", rows)
 
     def batch(self, rows: Sequence[Row], *, current: bool = True) -> int:
         """Commit one batch; returns the version of ownership_events.
@@ -129,7 +129,7 @@ class TablesWriter:
         values = [row.columns(table, **batch, seq_in_batch=at) for at, row in enumerate(rows)]
         return pa.Table.from_pylist(values, schema=arrow_schema(table))
 
-    def _upsert(self, table: Table, key: str, rows: list[dict[str, Any]]) -> None:
+    def upsert(self, table: Table, key: str, rows: list[dict[str, Any]]) -> None:
         fixed = {"cluster": CLUSTER, "highest_version": 1, "at_ms": self.now_ms, "batch_id": 0}
         values = [
             {column.name: (fixed | row).get(column.name, "") for column in table.columns}

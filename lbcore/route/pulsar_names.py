@@ -29,11 +29,17 @@ def check_namespace(tenant: str, name: str) -> str:
 
 
 def check_topic(domain: Domain, namespace: str, local: str) -> TopicName:
-    """The topic; raises PulsarError 412."""
+    """The topic; raises PulsarError 412.
+
+    A "/" in the local name would make it a v1 name, of another namespace; it is refused.
+    """
     try:
-        return parse_topic(f"{domain.value}://{namespace}/{local}")
+        topic = parse_topic(f"{domain.value}://{namespace}/{local}")
     except InvalidNameError:
-        raise PulsarError(PRECONDITION_FAILED, "Topic name is not valid") from None
+        topic = None
+    if topic is None or topic.namespace != namespace:
+        raise PulsarError(PRECONDITION_FAILED, "Topic name is not valid")
+    return topic
 
 
 def broker_id(text: str) -> str:

@@ -1,0 +1,311 @@
+"""Pulsar's admin paths over real tables: answers, refusals in Pulsar's words, commands."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import time_ns
+from typing import Any
+
+import pytest
+
+from jobs.admin.app import AdminApp
+from jobs.admin.context import CommandOutcome
+from jobs.admin.pulsar.routes import PULSAR_ROUTES
+from jobs.admin.views import Rows, TableViews
+from lbcore.model.tables import TENANTS, TOPICS
+from lbcore.plan.filter.policies import IsolationPolicy
+from lbcore.wire.messages import Command
+from tests.admin_world import BROKERS, Balancer, make_app, make_context, write_tables
+from tests.asgi_calls import Answer, ask
+from tests.lookup_tables import CLUSTER
+from tests.pulsar_requests import (
+    ASKED,
+    FIRST,
+    NS,
+    POLICIES_PATH,
+    POLICY,
+    REFUSED,
+    SECOND,
+    SPLIT,
+    TOPIC,
+    UNEXPECTED,
+)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of two brokers, three namespaces, topics, a tenant and policies."""
+    made = tmp_path_factory.mktemp("pulsar") / "tables"
+    writer = write_tables(made)
+    writer.now_ms = time_ns() // 1_000_000
+    writer.events([])
+    topics = {"pt": 4, "t1": 0}
+    rows: list[dict[str, Any]] = [
+        {
+            "namespace": "acme/ns1",
+            "topic": f"persistent://acme/ns1/{name}",
+            "partitions": count,
+            "is_deleted": False,
+        }
+        for name, count in topics.items()
+    ]
+    writer.upsert(TOPICS, "topic", rows)
+    tenant = {"admin_roles": '["ops"]', "allowed_clusters": '["c1"]', "is_deleted": False}
+    writer.upsert(TENANTS, "tenant", [{"tenant": "empty", **tenant}])
+    return made
+
+
+class Views(TableViews):
+    """The tables, and policies that no job has written."""
+
+    def rows(self, table: str) -> Rows:
+        """An isolation policy and an anti-affinity group, as the balancer keeps them."""
+        if table != "policies":
+            return super().rows(table)
+        value = json.dumps(IsolationPolicy.from_json("pol1", POLICY).to_json())
+        of = ("kind", "name", "value", "is_set")
+        return (
+            dict(zip(of, ("isolation", "pol1", value, True), strict=True)),
+            dict(zip(of, ("isolation", "gone", value, False), strict=True)),
+            dict(zip(of, ("anti_affinity", "acme/ns1", '{"group":"grp"}', True), strict=True)),
+        )
+
+
+def refusing(command: Command) -> CommandOutcome:
+    return CommandOutcome(
+        command_id=command.command_id, status="refused", reason="it can't be", result={}
+    )
+
+
+def send(root: Path, method: str, path: str, body: Any = b"", **options: Any) -> Answer:
+    """One request to a service over the tables; options: balancer."""
+    balancer: Balancer = options.get("balancer") or Balancer()
+    views = Views(root, CLUSTER)
+    views.refresh()
+    context = replace(make_context(root, balancer), views=views, catch_up_ms=0)
+    app: AdminApp = make_app(context, PULSAR_ROUTES)
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return asyncio.run(ask(app, path, method=method, body=raw, headers={"Host": "lb:8080"}))
+
+
+READ: list[tuple[str, Any]] = [
+    (
+        f"{NS}/bundles",
+        {
+            "boundaries": ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"],
+            "numBundles": 4,
+        },
+    ),
+    ("/admin/v2/namespaces/acme", ["acme/free", "acme/ns1", "acme/ns2"]),
+    ("/admin/v2/namespaces/empty", []),
+    (f"{NS}/topics?mode=NON_PERSISTENT", []),
+    (f"{NS}/replication", ["c1"]),
+    (f"{TOPIC}/partitioned", ["persistent://acme/ns1/pt"]),
+    ("/admin/v2/non-persistent/acme/ns1", []),
+    (f"{TOPIC}/pt/partitions?checkAllowAutoCreation=true", {"partitions": 4, "deleted": False}),
+    (f"{TOPIC}/nobody/partitions", {"partitions": 0, "deleted": False}),
+    ("/admin/persistent/acme/c1/none/t/partitions", None),
+    ("/admin/v2/tenants", ["acme", "empty"]),
+    ("/admin/v2/tenants/empty", {"adminRoles": ["ops"], "allowedClusters": ["c1"]}),
+    ("/admin/v2/tenants/acme", {"adminRoles": [], "allowedClusters": ["c1"]}),
+    ("/admin/v2/clusters", ["c1"]),
+    ("/admin/v2/brokers", list(BROKERS)),
+    ("/admin/v2/brokers/standalone", list(BROKERS)),
+    ("/admin/v2/brokers/leaderBroker", {"serviceUrl": "http://lb:8080", "brokerId": "lb:8080"}),
+    ("/admin/v2/brokers/configuration/values", {}),
+    (POLICIES_PATH, {"pol1": POLICY}),
+    (f"{POLICIES_PATH}/pol1", POLICY),
+    (
+        f"{POLICIES_PATH}/brokers/broker-2:8080",
+        {
+            "brokerName": "broker-2:8080",
+            "policyName": "pol1",
+            "primary": False,
+            "namespaceRegex": ["acme/iso.*"],
+        },
+    ),
+    ("/admin/v2/namespaces/c1/antiAffinity/grp?tenant=acme", ["acme/ns1"]),
+    ("/admin/v2/namespaces/c1/antiAffinity/grp?tenant=other", []),
+]
+
+
+@pytest.mark.parametrize(("path", "wanted"), READ, ids=[path for path, _ in READ])
+def test_path_that_reads_answers_with_what_the_tables_have(
+    root: Path, path: str, wanted: Any
+) -> None:
+    answer = send(root, "GET", path)
+    if wanted is None:
+        assert (answer.status, answer.json) == (404, {"reason": "Namespace not found"})
+        return
+    assert (answer.status, answer.json) == (200, wanted)
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_topics_of_a_namespace_are_listed_with_their_partitions(root: Path) -> None:
+    names = [f"persistent://acme/ns1/pt-partition-{number}" for number in range(4)]
+    wanted = sorted([*names, "persistent://acme/ns1/t1"])
+    assert send(root, "GET", f"{NS}/topics?mode=ALL").json == wanted
+    assert send(root, "GET", TOPIC).json == wanted
+    by_bundle = [
+        send(root, "GET", f"{NS}/{bundle}/topicHashPositions").json
+        for bundle in (FIRST, SECOND, "0x80000000_0xc0000000", "0xc0000000_0xffffffff")
+    ]
+    assert by_bundle[1] == {
+        "namespace": "acme/ns1",
+        "bundle": SECOND,
+        "topicHashPositions": by_bundle[1]["topicHashPositions"],
+    }
+    found = {t: at for one in by_bundle for t, at in one["topicHashPositions"].items()}
+    assert sorted(found) == wanted
+    listed = [t for b in (FIRST, SECOND) for t in send(root, "GET", f"{TOPIC}/{b}").json]
+    assert sorted(listed) == sorted(t for t, at in found.items() if at < 0x80000000)
+    asked = f"{NS}/0x80000000_0xC0000000/topicHashPositions?topics=persistent://acme/ns1/pt"
+    assert "persistent://acme/ns1/t1" not in send(root, "GET", asked).json["topicHashPositions"]
+
+
+def test_broker_owns_the_bundles_that_its_status_names(root: Path) -> None:
+    answer = send(root, "GET", "/admin/v2/brokers/c1/broker-1:8080/ownedNamespaces")
+    assert sorted(answer.json) == [
+        "acme/ns1/0x00000000_0x40000000",
+        "acme/ns1/0x80000000_0xc0000000",
+        "acme/ns2/0x00000000_0x40000000",
+        "acme/ns2/0x80000000_0xc0000000",
+    ]
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    assert all(one == status for one in answer.json.values())
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/admin/v2/brokers/health?topicVersion=V2", "ok"),
+        ("/admin/v2/brokers/ready", "ok"),
+        ("/admin/v2/brokers/version", "4.0.8"),
+        (f"{NS}/antiAffinity", "grp"),
+    ],
+)
+def test_text_is_answered_without_quotes(root: Path, path: str, text: str) -> None:
+    answer = send(root, "GET", path)
+    assert (answer.status, answer.body) == (200, text.encode())
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case[0]} {case[1]}")
+def test_request_that_does_not_fit_is_refused_in_pulsars_words(
+    root: Path, case: tuple[str, str, Any, int, str]
+) -> None:
+    method, path, body, status, reason = case
+    balancer = Balancer()
+    answer = send(root, method, path, body, balancer=balancer)
+    assert (answer.status, answer.json) == (status, {"reason": reason})
+    assert balancer.commands == []
+
+
+@pytest.mark.parametrize("case", ASKED, ids=lambda case: f"{case[0]} {case[1]}")
+def test_request_that_changes_something_asks_the_balancer_for_it(
+    root: Path, case: tuple[str, str, Any, int, str, Mapping[str, Any]]
+) -> None:
+    method, path, body, status, kind, arguments = case
+    balancer = Balancer()
+    answer = send(root, method, path, body, balancer=balancer)
+    assert (answer.status, answer.body) == (status, b"")
+    assert [(one.kind, one.arguments) for one in balancer.commands] == [(kind, arguments)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/admin/v2/namespaces/acme/free/unload", "/admin/v2/namespaces/acme/free/0_0xffffffff/unload"],
+)
+def test_unload_of_what_nobody_owns_is_done_already(root: Path, path: str) -> None:
+    balancer = Balancer()
+    assert send(root, "PUT", path, balancer=balancer).status == 204
+    assert balancer.commands == []
+
+
+def test_transfer_to_the_owner_is_pulsars_500(root: Path) -> None:
+    path = f"{NS}/{FIRST}/unload?destinationBroker=broker-1:8080"
+    answer = send(root, "PUT", path)
+    assert answer.status == 500
+    assert answer.json["reason"].startswith(
+        f"{UNEXPECTED}Namespace bundle: acme/ns1/{FIRST} own by broker-1:8080, cannot be transfer "
+        "to same broker.\n\nStacktrace:\n\njava.lang.IllegalArgumentException: "
+    )
+
+
+LATE = f"Bundle acme/ns1/{FIRST} not found under namespace"
+UNDIVIDED = f"{UNEXPECTED}{LATE}\n\nStacktrace:\n\njava.lang.IllegalStateException: {LATE}\n"
+TOO_LATE: list[tuple[str, str, int, str]] = [
+    ("PUT", "/admin/v2/namespaces/acme/new", 409, "Namespace already exists"),
+    ("PUT", f"{TOPIC}/new", 409, "This topic already exists"),
+    ("PUT", f"{NS}/{FIRST}/unload", 409, "it can't be"),
+    (
+        "POST",
+        "/admin/v2/brokers/configuration/loadBalancerBrokerMaxTopics/many",
+        412,
+        " Invalid dynamic-config value",
+    ),
+    ("PUT", f"{SPLIT}topic_count_equally_divide", 500, f"{UNDIVIDED}\tat it can't be\n"),
+]
+
+
+@pytest.mark.parametrize("case", TOO_LATE, ids=lambda case: f"{case[0]} {case[1]}")
+def test_refusal_of_the_balancer_is_answered_as_pulsar_would(
+    root: Path, case: tuple[str, str, int, str]
+) -> None:
+    method, path, status, reason = case
+    answer = send(root, method, path, balancer=Balancer(answer=refusing))
+    assert (answer.status, answer.json) == (status, {"reason": reason})
+
+
+def unfinished(status: str) -> Callable[[Command], CommandOutcome]:
+    return lambda command: CommandOutcome(
+        command_id=command.command_id, status=status, reason="too late", result={}
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (unfinished("accepted"), "still under way"),
+        (unfinished("timed_out"), "too late"),
+        (lambda _: None, "has not taken up"),
+    ],
+)
+def test_command_without_an_end_is_never_called_done(
+    root: Path, answer: Callable[[Command], CommandOutcome | None], words: str
+) -> None:
+    found = send(root, "PUT", f"{NS}/{FIRST}/unload", balancer=Balancer(answer=answer))
+    assert found.status == 503
+    assert words in found.json["reason"]
+    assert found.headers["retry-after"]
+
+
+def test_balancer_that_is_silent_is_not_asked(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    balancer = Balancer()
+    found = send(tmp_path, "PUT", f"{NS}/{FIRST}/unload", balancer=balancer)
+    assert found.status == 503
+    assert "has been silent for" in found.json["reason"]
+    assert balancer.commands == []
+
+
+def test_load_report_needs_a_broker_named(root: Path) -> None:
+    path = "/admin/v2/broker-stats/load-report"
+    answer = send(root, "GET", path)
+    assert answer.status == 500
+    assert answer.json["reason"].startswith(
+        f"{UNEXPECTED}null\n\nStacktrace:\n\njava.lang.UnsupportedOperationException\n"
+    )
+    report = send(root, "GET", f"{path}?broker=broker-1:8080").json
+    assert report["webServiceUrl"] == "http://broker-1:8080:8080"
+    assert report["loadReportType"] == "LocalBrokerData"
+
+
+def test_statistics_show_the_topics_that_a_broker_serves(root: Path) -> None:
+    found = send(root, "GET", "/admin/v2/broker-stats/topics").json
+    topics = [t for b in found["acme/ns1"].values() for t in b["persistent"]]
+    assert len(topics) == 5
+    stats = send(root, "GET", f"{TOPIC}/t1/stats").json
+    assert stats["ownerBroker"] in BROKERS
