@@ -8,6 +8,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from jobs.adapters.command_client import CommandClient, NoOutcome, Ticket, new_command
@@ -43,7 +44,7 @@ def run_command(args: argparse.Namespace) -> int:
         outcome = _wait(client, ticket, args.timeout_ms + _GRACE_MS, where)
     waited_ms = round((time.monotonic() - began_s) * 1_000)
     if isinstance(outcome, NoOutcome):
-        raise _nobody_knows(command, outcome, where)
+        raise _nobody_knows(command, replace(outcome, waited_ms=waited_ms), where)
     return _say_outcome(args, command, outcome, waited_ms)
 
 

@@ -12,7 +12,7 @@ from jobs.adapters.table_reader import AsOf, TableReader, wall_ms
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.durations import format_instant, parse_instant_ms
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
-from lbcore.ownership.differences import OwnershipChange, find_differences
+from lbcore.ownership.differences import OwnershipChange, find_differences, parties
 
 Row = Mapping[str, Any]
 _SHOWN = ("namespace", "bundle", "state", "source", "destination", "version_id", "cause", "at_ms")
@@ -69,7 +69,7 @@ def _records(reader: TableReader, moment: str, namespace: str, now_ms: int) -> A
 
 
 def _is_asked_for(row: Row | None, broker: str) -> bool:
-    return row is not None and (not broker or broker in (row["source"], row["destination"]))
+    return row is not None and (not broker or broker in parties(row))
 
 
 def _head(found: AsOf, count: int) -> str:
@@ -98,7 +98,7 @@ def _table(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _way(row: Row) -> str:
-    return " → ".join(filter(None, (row["source"], row["destination"]))) or "-"
+    return " → ".join(parties(row)) or "-"
 
 
 def _say_differences(args: argparse.Namespace, before: AsOf, after: AsOf) -> int:

@@ -1,7 +1,7 @@
 """What changed between two moments: bundles that came, went, or have another owner or state.
 
-Decides what counts as a change: state, source and destination; a version that went on by itself is
-none. Source: ours.
+Decides what counts as a change: the state, and who has part in it (of an owned bundle: its owner
+alone); a version that went on by itself is none. Source: ours.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,5 +31,13 @@ def find_differences(before: Iterable[Row], after: Iterable[Row]) -> list[Owners
     ]
 
 
+def parties(row: Row) -> tuple[str, ...]:
+    """Who has part in a record: its owner, or the brokers between which the bundle is."""
+    names = (
+        (row["destination"],) if row["state"] == "Owned" else (row["source"], row["destination"])
+    )
+    return tuple(name for name in names if name)
+
+
 def _seen(row: Row | None) -> tuple[str, ...]:
-    return () if row is None else (row["state"], row["source"], row["destination"])
+    return () if row is None else (row["state"], *parties(row))

@@ -1,0 +1,118 @@
+"""The tables as verbs read them: now, at a version, at a time; and what the verbs say of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.adapters.table_reader import TableReader
+from jobs.cli import main
+from jobs.console import CommandError
+from tests.lookup_tables import CLUSTER, Row, TablesWriter
+
+A, B, C = (f"acme/a/0x{n}0000000_0x{n + 4}0000000" for n in (0, 4, 8))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    """Three batches: made and owned, one moved, one gone and one new."""
+    writer = TablesWriter(tmp_path)
+    writer.namespaces({"acme/a": "crc32"})
+    writer.brokers("b1", "b2")
+    writer.batch(
+        [Row(bundle=A, version=1, destination="b1"), Row(bundle=B, version=1, destination="b1")]
+    )
+    writer.batch([Row(bundle=A, version=2, destination="b2")])
+    writer.batch(
+        [Row(bundle=B, version=2, state="Deleted"), Row(bundle=C, version=1, destination="b2")]
+    )
+    return tmp_path
+
+
+def asked(tables: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    where = ["--tables", str(tables), "--cluster", CLUSTER, "--json"]
+    assert main([*words, *where]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def owners(value: Any) -> dict[str, str]:
+    return {row["bundle"]: row["destination"] for row in value["bundles"]}
+
+
+def test_reader_folds_events_to_a_version_and_to_a_time(tables: Path) -> None:
+    reader = TableReader(tables, CLUSTER)
+    newest = reader.newest()
+    assert {row["bundle"]: row["destination"] for row in newest.rows} == {A: "b2", C: "b2"}
+    first = reader.at_version(newest.version - 2)
+    assert {row["bundle"]: row["destination"] for row in first.rows} == {A: "b1", B: "b1"}
+    by_time = reader.at_time(first.at_ms)
+    assert [row["version_id"] for row in by_time.rows] == [1, 1]
+    assert by_time.version == first.version
+    assert reader.at_time(first.at_ms - 1).rows == []
+
+
+def test_reader_refuses_what_is_not_there(tables: Path, tmp_path: Path) -> None:
+    reader = TableReader(tables, CLUSTER)
+    with pytest.raises(CommandError, match="no version 99"):
+        reader.at_version(99)
+    with pytest.raises(CommandError, match="no tables"):
+        TableReader(tmp_path / "nowhere", CLUSTER)
+    assert TableReader(tables, "other").newest().rows == []
+
+
+def test_ownership_verb_says_who_owns_what(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert owners(asked(tables, capsys, "ownership")) == {A: "b2", C: "b2"}
+    newest = asked(tables, capsys, "ownership")["version"]
+    as_of = asked(tables, capsys, "ownership", "--as-of", str(newest - 2))
+    assert owners(as_of) == {A: "b1", B: "b1"}
+    assert owners(asked(tables, capsys, "ownership", "--broker", "b1")) == {}
+    assert owners(asked(tables, capsys, "ownership", "--namespace", "acme/none")) == {}
+    assert owners(asked(tables, capsys, "ownership", "--as-of", "0s")) == {A: "b2", C: "b2"}
+
+
+def test_ownership_verb_says_what_changed(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    newest = asked(tables, capsys, "ownership")["version"]
+    words = ["ownership", "--diff", str(newest - 2), str(newest)]
+    changes = asked(tables, capsys, *words)["changes"]
+    assert [(one["bundle"], bool(one["before"]), bool(one["after"])) for one in changes] == [
+        (A, True, True),
+        (B, True, False),
+        (C, False, True),
+    ]
+    assert main([*words, "--tables", str(tables), "--cluster", CLUSTER]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"3 bundles changed from version {newest - 2}")
+    assert lines[1] == f"  {A}  Owned b1  =>  Owned b2  (assign)"
+    assert [line[0] for line in lines[2:]] == ["-", "+"]
+
+
+def test_ownership_verb_of_no_moment_is_misuse(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["ownership", "--as-of", "yesterday", "--tables", str(tables)]
+    assert main(words) == 2
+    assert "no moment" in capsys.readouterr().err
+
+
+def test_status_verb_reads_the_tables(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(tables, capsys, "status")
+    assert found["bundles"] == {"Owned": 2}
+    assert [(row["broker"], row["bundles"]) for row in found["broker_rows"]] == [
+        ("b1", 0),
+        ("b2", 2),
+    ]
+    assert found["phase"] == "stalled", "the job of these tables wrote long ago"
+    assert main(["status", "--tables", str(tables), "--cluster", CLUSTER]) == 0
+    assert "ALARM  no heartbeat" in capsys.readouterr().out
+
+
+def test_verb_without_tables_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--state-dir", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "there are no tables" in said
+    assert "make run" in said

@@ -1,0 +1,144 @@
+"""The status that an operator reads: the phase, what moves, what is wrong."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lbcore.config.tree import Config
+from lbcore.machines.effects import to_json
+from lbcore.machines.status import ClusterStatus, Phase, StatusRows, make_status
+
+NOW_MS = 1_000_000_000
+CONFIG = Config()
+
+
+def bundle(name: str, state: str = "Owned", **row: Any) -> dict[str, Any]:
+    known = {"source": "", "destination": "b1", "cause": "assign", "version_id": 1}
+    return {"bundle": name, "state": state, "at_ms": NOW_MS - 1_000, **known, **row}
+
+
+def policy(kind: str, name: str = "", *, is_set: bool = True, **value: Any) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "value": to_json(value), "is_set": is_set}
+
+
+def decision(cycle: int, kind: str = "skip", reason: str = "HitCount", age_ms: int = 2_000) -> Any:
+    return {"cycle": cycle, "kind": kind, "reason": reason, "at_ms": NOW_MS - age_ms}
+
+
+def status(**rows: Any) -> ClusterStatus:
+    known: dict[str, Any] = {
+        "writer_ms": NOW_MS - 1_500,
+        "bundles": [bundle("n/a/1"), bundle("n/a/2", destination="b2")],
+        "brokers": [{"broker": "b2", "state": "active"}, {"broker": "b1", "state": "active"}],
+        "decisions": [decision(6), decision(7)],
+        "policies": [],
+        "pins": [],
+        "load": [],
+        "rejected": [],
+    }
+    return make_status("local", StatusRows(**{**known, **rows}), CONFIG, NOW_MS)
+
+
+def test_status_of_a_quiet_cluster_is_ready_without_alarms() -> None:
+    found = status()
+    assert (found.phase, found.alarms) == (Phase.READY, ())
+    assert (found.writer_silent_ms, found.cycle, found.cycle_age_ms) == (1_500, 7, 2_000)
+    assert found.last_cycle == "1 skip (HitCount)"
+    assert [(row.broker, row.bundles) for row in found.broker_rows] == [("b1", 1), ("b2", 1)]
+    assert (found.brokers, found.bundles) == ({"active": 2}, {"Owned": 2})
+
+
+def test_status_before_the_job_has_written_is_off() -> None:
+    found = status(writer_ms=None, bundles=[], brokers=[], decisions=[])
+    assert found.phase is Phase.OFF
+    assert (found.writer_silent_ms, found.cycle_age_ms) == (-1, -1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ({"writer_ms": NOW_MS - 31_000}, "the streaming job is away"),
+        ({"brokers": [{"broker": "b1", "state": "silent"}]}, "no broker is heard"),
+        ({"decisions": [decision(7, age_ms=36_000)]}, "makes no cycles"),
+        ({"bundles": [bundle("n/a/1", "Releasing", at_ms=NOW_MS - 91_000)]}, "in flight"),
+    ],
+)
+def test_status_that_does_not_go_on_is_stalled(rows: dict[str, Any], why: str) -> None:
+    found = status(**rows)
+    assert found.phase is Phase.STALLED
+    assert why in found.why
+
+
+def test_status_paused_as_a_whole_is_off_and_says_by_whom() -> None:
+    paused = policy("paused", since_ms=NOW_MS, by="ada", reason="new disks")
+    found = status(policies=[paused])
+    assert found.phase is Phase.OFF
+    assert "ada" in found.why
+    assert "new disks" in found.why
+    assert status(policies=[{**paused, "is_set": False}]).phase is Phase.READY
+    one = status(policies=[policy("paused", "acme/a", since_ms=NOW_MS, by="ada", reason="")])
+    assert one.phase is Phase.READY
+    assert list(one.pauses) == ["acme/a"]
+
+
+def test_status_with_the_brake_on_is_off_and_an_alarm() -> None:
+    found = status(policies=[policy("brake", since_ms=NOW_MS, lost=["b3", "b4"], brokers=5)])
+    assert found.phase is Phase.OFF
+    (alarm,) = found.alarms
+    assert "b3, b4" in alarm
+    assert "release-brake" in alarm
+
+
+def test_status_while_bundles_move_is_in_progress_the_oldest_first() -> None:
+    moving = [
+        bundle("n/a/1", "Assigning", at_ms=NOW_MS - 10),
+        bundle("n/a/2", "Releasing", source="b2", at_ms=NOW_MS - 20),
+    ]
+    found = status(bundles=moving)
+    assert found.phase is Phase.IN_PROGRESS
+    assert [row["bundle"] for row in found.in_flight] == ["n/a/2", "n/a/1"]
+    assert [row.bundles for row in found.broker_rows] == [0, 1], "who releases has it still"
+
+
+def test_status_of_drains_is_in_progress_until_they_are_done() -> None:
+    value = {"since_ms": NOW_MS - 60_000, "total": 10, "left": 4, "estimated_end_ms": NOW_MS + 5}
+    under_way = policy("drain", "b1", **value, deadline_ms=NOW_MS - 1, is_done=False)
+    found = status(policies=[under_way])
+    assert (found.phase, found.why) == (Phase.IN_PROGRESS, "draining b1")
+    assert [(one.broker, one.left, one.total) for one in found.drains] == [("b1", 4, 10)]
+    assert any("over its deadline" in alarm for alarm in found.alarms)
+    done = policy("drain", "b1", **{**value, "left": 0}, is_done=True)
+    assert status(policies=[done]).phase is Phase.READY
+
+
+def test_status_alarms_of_silent_brokers_free_bundles_and_rejected_messages() -> None:
+    found = status(
+        brokers=[{"broker": "b1", "state": "active"}, {"broker": "b9", "state": "silent"}],
+        bundles=[bundle("n/a/1", "Free", destination="", at_ms=NOW_MS - 60_000)],
+        rejected=[{"reason": "not_json"}, {"reason": "not_json"}],
+    )
+    assert [alarm.partition(":")[0].partition(",")[0] for alarm in found.alarms] == [
+        "silent",
+        "1 bundles have no owner",
+        "2 messages rejected (not_json) within 10 minutes",
+    ]
+
+
+def test_status_is_json_with_pins_load_and_exclusions() -> None:
+    pin = {"bundle": "n/a/1", "broker": "b1", "until_ms": 0, "owner": "ada", "reason": "r"}
+    found = status(
+        pins=[{**pin, "is_set": True}, {**pin, "bundle": "n/a/2", "is_set": False}],
+        load=[
+            {"broker": "b1", "minute_ms": 2, "score": 0.5, "traffic": [3.0, 4.0, 0.0, 0.0]},
+            {"broker": "b1", "minute_ms": 1, "score": 0.9, "traffic": [0.0, 0.0, 0.0, 0.0]},
+        ],
+        policies=[policy("excluded", "acme/a")],
+    )
+    plain = json.loads(json.dumps(found.to_json()))
+    assert plain["phase"] == "ready"
+    assert [one["bundle"] for one in plain["pins"]] == ["n/a/1"]
+    assert plain["excluded"] == ["acme/a"]
+    assert plain["broker_rows"][0]["score"] == 0.5
+    assert plain["broker_rows"][0]["msg_rate"] == 7.0
+    assert plain["broker_rows"][1]["score"] is None
