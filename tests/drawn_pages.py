@@ -9,6 +9,9 @@ from pathlib import Path
 
 from jobs.adapters.delta_follower import ReloadReason
 from jobs.adapters.lookup_metrics import METRICS
+from jobs.adapters.lookup_replies import OTHER_RESULTS
+from jobs.admin.gates import OTHER_REFUSALS
+from jobs.admin.tokens import TokenFault
 from lbcore.config.render import render_page
 from lbcore.model.tables import TABLES, Column, Table
 from lbcore.route.bundles import Unsound
@@ -39,9 +42,14 @@ def draw_metrics() -> str:
     """The page of the metrics."""
     rows = ["| metric | meaning |", "|---|---|"]
     rows += [f"| `{name}` | {doc} |" for name, doc in METRICS.items()]
-    results = [*(one.value for one in Outcome), "bundle", "invalid_name", "not_ready"]
+    results = [*(one.value for one in Outcome), *OTHER_RESULTS]
     labels = [
         ("ballast_lookup_requests", "result", results),
+        (
+            "ballast_requests_refused",
+            "reason",
+            [*OTHER_REFUSALS, *(one.value for one in TokenFault)],
+        ),
         ("ballast_snapshot_refused", "reason", [one.value for one in Unsound]),
         ("ballast_tables_reloads", "reason", [one.value for one in ReloadReason]),
     ]

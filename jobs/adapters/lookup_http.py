@@ -1,68 +1,83 @@
 """The lookup service's HTTP interface: Pulsar's lookup paths, health, metrics.
 
-Decides status codes, headers and how long a lookup waits for an owner; what the answer is, is
-`lbcore.route`'s. A bare ASGI application, because a framework costs as much again as everything
-else a lookup does; other paths can be given to another ASGI application.
-Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase; the X-Ballast headers are ours.
+Decides what is asked, who may ask, and how long a lookup waits for an owner; what is said, is
+`lookup_replies`' and `lbcore.route`'s. A bare ASGI application, because a framework costs as much
+again as everything else a lookup does; other paths can be given to another ASGI application.
+Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase.
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from time import perf_counter, time_ns
-from typing import Any, TypeAlias
-from urllib.parse import parse_qs, quote, unquote, unquote_plus
+from typing import Any, Protocol, TypeAlias
+from urllib.parse import parse_qs, unquote, unquote_plus
 
-from jobs.adapters.delta_follower import DeltaFollower, View, boot_ms
+from jobs.adapters.delta_follower import DeltaFollower, boot_ms
 from jobs.adapters.lookup_metrics import LookupMetrics
+from jobs.adapters.lookup_replies import (
+    ANY_AGE,
+    BAD_AGE,
+    INVALID_NAME,
+    LookupRequest,
+    Reply,
+    bad_age,
+    bundle_reply,
+    not_allowed,
+    not_found,
+    not_ready,
+    of_method,
+    owner_reply,
+    reason,
+    refusal,
+    stale,
+    stamps,
+)
+from jobs.admin.exchange import JSON, RETRY, Header, HttpError, encode
 from lbcore.model.names import InvalidNameError
-from lbcore.route.addresses import lookup_body
-from lbcore.route.snapshot import Answer, Outcome
+from lbcore.route.bundles import BundleRoute
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 AsgiApp: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
-Header: TypeAlias = tuple[bytes, bytes]
 
 _V2 = b"/lookup/v2/topic/"
 _V1 = b"/lookup/v2/destination/"
 _PARTS = {_V2: 4, _V1: 5}
 _LISTENER_HEADER = b"x-pulsar-listenername"
-_JSON: Header = (b"content-type", b"application/json")
 _METRICS_TEXT: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
-_RETRY: Header = (b"retry-after", b"1")
-_NOT_READY = "not_ready"
-_INVALID_NAME = "invalid_name"
-_WORTH_WAITING = frozenset({Outcome.NO_OWNER, Outcome.BROKER_UNKNOWN})
+_DIGITS_MAX = 15
+
+
+class Guard(Protocol):
+    """Says whether a request may be answered; raises HttpError when not."""
+
+    def check_lookup(self, scope: Message, tenant: str) -> None:
+        """401, 403 or 429 for a lookup in this tenant."""
+
+    def check_metrics(self, scope: Message) -> None:
+        """401 or 403 for the metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """A lookup as asked for: the topic's full name, for the bundle or for its owner."""
+class Hooks:
+    """What a lookup service is joined with.
 
-    topic: str
-    is_bundle: bool
-    listener: str
+    others: what serves all other paths. guard: who may ask, None = everybody. ask_owner: told of a
+    bundle that is looked up and has no owner; may be told many times of one.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reply:
-    """What goes out; `is_final` is False when waiting may bring a better answer."""
-
-    status: int
-    body: bytes
-    result: str = ""
-    headers: tuple[Header, ...] = ()
-    is_final: bool = True
+    others: AsgiApp | None = None
+    guard: Guard | None = None
+    ask_owner: Callable[[BundleRoute], None] | None = None
 
 
 class LookupApp:
     """The ASGI application over a follower's view.
 
     wait_ms: how long a lookup waits for its bundle to get an owner. waiting_max: lookups that may
-    wait at a time; more are told at once to come again. others: what serves all other paths.
+    wait at a time; more are told at once to come again.
     """
 
     def __init__(
@@ -71,13 +86,14 @@ class LookupApp:
         *,
         wait_ms: int = 2_000,
         waiting_max: int = 1_000,
-        others: AsgiApp | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self.metrics = LookupMetrics(follower)
+        self.is_stopping = False
         self._follower = follower
         self._wait_s = wait_ms / 1000
         self._waiting_max = waiting_max
-        self._others = others
+        self._hooks = hooks or Hooks()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
 
@@ -105,33 +121,42 @@ class LookupApp:
                 self.metrics.count(reply.result, perf_counter() - started_s)
         elif path == b"/health":
             reply = self._health()
+        elif path == b"/alive":
+            reply = Reply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
         elif path == b"/metrics":
-            reply = _Reply(status=200, body=self.metrics.text(), headers=(_METRICS_TEXT,))
-        elif self._others is not None:
-            await self._others(scope, receive, send)
+            reply = self._metrics(scope)
+        elif self._hooks.others is not None:
+            await self._hooks.others(scope, receive, send)
             return
         else:
-            reply = _not_found()
-        await _send(send, _of_method(reply, scope["method"]))
+            reply = not_found()
+        await _send(send, of_method(reply, scope["method"]))
 
     # -- lookups
 
-    async def _look_up(self, scope: Message, path: bytes) -> _Reply:
+    async def _look_up(self, scope: Message, path: bytes) -> Reply:
         request = _parse(scope, path)
         if request is None:
-            return _not_found()
+            return not_found()
         if scope["method"] not in ("GET", "HEAD"):
-            return _not_allowed()
+            return not_allowed()
+        if self._hooks.guard is not None:
+            try:
+                self._hooks.guard.check_lookup(scope, request.tenant)
+            except HttpError as error:
+                return refusal(error)
         reply = self._reply(request)
         if reply.is_final or self.metrics.waiting >= self._waiting_max:
             return reply
         self.metrics.waiting += 1
         try:
+            if reply.unowned is not None and self._hooks.ask_owner is not None:
+                self._hooks.ask_owner(reply.unowned)
             return await self._wait(request, reply)
         finally:
             self.metrics.waiting -= 1
 
-    async def _wait(self, request: _Request, reply: _Reply) -> _Reply:
+    async def _wait(self, request: LookupRequest, reply: Reply) -> Reply:
         """The reply once the bundle has an owner, or the last one when time is up."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._wait_s
@@ -147,33 +172,37 @@ class LookupApp:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def _reply(self, request: _Request) -> _Reply:
+    def _reply(self, request: LookupRequest) -> Reply:
         view = self._follower.view
         if view is None:
-            return _not_ready()
+            return not_ready()
+        if request.age_max_ms == BAD_AGE:
+            return bad_age()
+        if request.age_max_ms != ANY_AGE and view.age_ms(boot_ms()) > request.age_max_ms:
+            return stale(view, request.age_max_ms)
         try:
             answer = view.snapshot.answer(request.topic, request.listener)
         except InvalidNameError as error:
-            return _Reply(
-                status=412, body=_reason(str(error)), headers=stamps(view), result=_INVALID_NAME
+            return Reply(
+                status=412, body=reason(str(error)), headers=stamps(view), result=INVALID_NAME
             )
         if request.is_bundle:
-            return _bundle_reply(view, answer)
-        return _owner_reply(view, answer, request)
+            return bundle_reply(view, answer)
+        return owner_reply(view, answer, request)
 
     # -- health
 
-    def _health(self) -> _Reply:
+    def _health(self) -> Reply:
         view, counts = self._follower.view, self._follower.counts
         report: dict[str, Any] = {
-            "status": "waiting for the tables" if view is None else "ready",
+            "status": self._status(),
             "refused": sum(counts.refused.values()),
             "reloads": sum(counts.reloads.values()),
             "errors": counts.errors,
             "last_error": counts.last_error,
         }
         if view is None:
-            return _Reply(status=503, body=_encode(report), headers=(_JSON, _RETRY))
+            return Reply(status=503, body=encode(report), headers=(JSON, RETRY))
         snapshot = view.snapshot
         report |= {
             "cluster": snapshot.cluster,
@@ -186,7 +215,21 @@ class LookupApp:
             "bundles": snapshot.bundle_count,
             "brokers": len(snapshot.brokers),
         }
-        return _Reply(status=200, body=_encode(report), headers=stamps(view))
+        status = 503 if self.is_stopping else 200
+        return Reply(status=status, body=encode(report), headers=stamps(view))
+
+    def _status(self) -> str:
+        if self.is_stopping:
+            return "stopping"
+        return "waiting for the tables" if self._follower.view is None else "ready"
+
+    def _metrics(self, scope: Message) -> Reply:
+        if self._hooks.guard is not None:
+            try:
+                self._hooks.guard.check_metrics(scope)
+            except HttpError as error:
+                return refusal(error)
+        return Reply(status=200, body=self.metrics.text(), headers=(_METRICS_TEXT,))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -201,7 +244,7 @@ class LookupApp:
                 return
 
 
-def _parse(scope: Message, path: bytes) -> _Request | None:
+def _parse(scope: Message, path: bytes) -> LookupRequest | None:
     """What the path asks for, None when it is no lookup's path.
 
     Pulsar decodes the local name as a form's field ("+" is a blank), the other parts as a path.
@@ -217,10 +260,12 @@ def _parse(scope: Message, path: bytes) -> _Request | None:
         names, local = [unquote(name) for name in names], unquote_plus(local)
     if not local.strip():
         return None
-    return _Request(
+    return LookupRequest(
         topic=f"{names[0]}://{'/'.join(names[1:])}/{local}",
+        tenant=names[1],
         is_bundle=is_bundle,
         listener=_listener(scope),
+        age_max_ms=_age_max(scope),
     )
 
 
@@ -237,108 +282,16 @@ def _listener(scope: Message) -> str:
     return ""
 
 
-def _owner_reply(view: View, answer: Answer, request: _Request) -> _Reply:
-    headers = stamps(view, answer)
-    outcome, address, listener = answer.outcome, answer.address, request.listener
-    if address is not None and outcome is Outcome.FOUND:
-        body = lookup_body(address, address.listeners[listener] if listener else None)
-        return _Reply(status=200, body=body, headers=headers, result=outcome.value)
-    if outcome is Outcome.NAMESPACE_NOT_FOUND:
-        body = _reason("Namespace not found")
-        return _Reply(status=404, body=body, headers=headers, result=outcome.value)
-    if outcome is Outcome.LISTENER_UNKNOWN:
-        body = _reason(_no_listener(listener))
-        return _Reply(status=500, body=body, headers=headers, result=outcome.value)
-    return _Reply(
-        status=503,
-        body=_reason(_no_owner(answer)),
-        headers=(*headers, _RETRY),
-        result=outcome.value,
-        is_final=outcome not in _WORTH_WAITING,
-    )
+def _age_max(scope: Message) -> int:
+    """How old the answer may be; BAD_AGE for what is no number."""
+    if b"max_age_ms" not in scope["query_string"]:
+        return ANY_AGE
+    text = parse_qs(scope["query_string"].decode("utf-8", "replace")).get("max_age_ms", [""])[0]
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    return int(text) if is_number else BAD_AGE
 
 
-def _bundle_reply(view: View, answer: Answer) -> _Reply:
-    """The range of the topic's bundle, unquoted as Pulsar writes it, whether it has an owner."""
-    headers = stamps(view, answer)
-    if answer.route is None:
-        body = _reason("Namespace not found")
-        return _Reply(status=404, body=body, headers=headers, result=answer.outcome.value)
-    if not answer.route.version_id:
-        body = _reason(_no_owner(answer))
-        return _Reply(
-            status=503, body=body, headers=(*headers, _RETRY), result=answer.outcome.value
-        )
-    body = answer.route.range_text.encode()
-    return _Reply(status=200, body=body, headers=headers, result="bundle")
-
-
-def _no_owner(answer: Answer) -> str:
-    route = answer.route
-    if answer.outcome is Outcome.BROKER_UNKNOWN and route is not None:
-        return (
-            f"The addresses of broker {route.broker}, which owns the bundle of this topic, are not "
-            "known yet: try again"
-        )
-    state = "" if route is None else f" (bundle {route.bundle} is {route.state.value})"
-    return f"No broker serves this topic at the moment{state}: try again"
-
-
-def _no_listener(listener: str) -> str:
-    """Pulsar's text up to where its stack trace would begin."""
-    return (
-        "\n --- An unexpected error occurred in the server ---\n\n"
-        f"Message: the broker do not have {listener} listener\n"
-    )
-
-
-def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
-    """How old the answer is, and which record it comes from."""
-    stamps: tuple[Header, ...] = (
-        _JSON,
-        (b"x-ballast-table-version", b"%d" % view.snapshot.position.table_version),
-        (b"x-ballast-age-ms", b"%d" % view.age_ms(boot_ms())),
-        (b"x-ballast-writer-silent-ms", b"%d" % view.writer_silent_ms(time_ns() // 1_000_000)),
-    )
-    if answer is None or answer.route is None:
-        return stamps
-    route = answer.route
-    return (
-        *stamps,
-        (b"x-ballast-bundle", route.bundle.encode()),
-        (b"x-ballast-version-id", b"%d" % route.version_id),
-        (b"x-ballast-broker", quote(route.broker, safe=":/[]").encode()),
-    )
-
-
-def _not_ready() -> _Reply:
-    body = _reason("The tables are not loaded yet: try again")
-    return _Reply(status=503, body=body, headers=(_JSON, _RETRY), result=_NOT_READY)
-
-
-def _not_found() -> _Reply:
-    return _Reply(status=404, body=_reason("HTTP 404 Not Found"), headers=(_JSON,))
-
-
-def _not_allowed() -> _Reply:
-    headers = (_JSON, (b"allow", b"GET, HEAD"))
-    return _Reply(status=405, body=_reason("HTTP 405 Method Not Allowed"), headers=headers)
-
-
-def _of_method(reply: _Reply, method: str) -> _Reply:
-    """Health and metrics are only read, too."""
-    return reply if method in ("GET", "HEAD") or reply.status in (404, 405) else _not_allowed()
-
-
-def _reason(text: str) -> bytes:
-    return _encode({"reason": text})
-
-
-def _encode(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-async def _send(send: Send, reply: _Reply) -> None:
+async def _send(send: Send, reply: Reply) -> None:
     length = (b"content-length", b"%d" % len(reply.body))
     await send(
         {

@@ -21,6 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from jobs.adapters.delta_follower import DeltaFollower, boot_ms
+from jobs.admin.counts import AdminCounts, GateCounts
 
 METRICS = {
     "ballast_lookup_requests": "Lookups by what they came to.",
@@ -39,6 +40,10 @@ METRICS = {
     "ballast_tables_errors": "Times the tables could not be read.",
     "ballast_tables_commits": "Commits of ownership_events applied.",
     "ballast_tables_rows": "Ownership records applied from commits.",
+    "ballast_requests_refused": "Requests that were not let in, by reason.",
+    "ballast_admin_requests": "Requests beside lookups, by the status they were answered with.",
+    "ballast_admin_streams": "Answers that go on: clients that watch.",
+    "ballast_audit_unrecorded": "Refusals left out of the audit because there were too many.",
 }
 """Each metric's name (counters get `_total`) and meaning, declared once."""
 
@@ -50,6 +55,8 @@ class LookupMetrics(Collector):
 
     def __init__(self, follower: DeltaFollower) -> None:
         self.waiting = 0
+        self.gate: GateCounts | None = None
+        self.admin: AdminCounts | None = None
         self._results: Counter[str] = Counter()
         self._buckets = [0] * (len(_BUCKETS_S) + 1)
         self._duration_s = 0.0
@@ -81,6 +88,17 @@ class LookupMetrics(Collector):
         yield _plain_counter("ballast_tables_errors", counts.errors)
         yield _plain_counter("ballast_tables_commits", counts.commits)
         yield _plain_counter("ballast_tables_rows", counts.rows)
+
+        yield from self._of_admin()
+
+    def _of_admin(self) -> Iterable[Metric]:
+        if self.gate is not None:
+            yield _counter("ballast_requests_refused", "reason", self.gate.refused)
+        if self.admin is not None:
+            statuses = {str(status): count for status, count in self.admin.statuses.items()}
+            yield _counter("ballast_admin_requests", "status", statuses)
+            yield _gauge("ballast_admin_streams", self.admin.streams)
+            yield _plain_counter("ballast_audit_unrecorded", self.admin.unrecorded)
 
     def _histogram(self) -> Metric:
         name = "ballast_lookup_duration_seconds"

@@ -4,6 +4,7 @@ Decides whether a caller's grants are enough for a role on a tenant; where grant
 `tokens`' and `certificates'`. Source: ours; Pulsar's superuser is an admin of the whole cluster.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -42,6 +43,31 @@ class Caller:
     def may(self, role: Role, cluster: str, tenant: str = ANY) -> bool:
         """Whether one of the grants is enough."""
         return any(grant.covers(role, cluster, tenant) for grant in self.grants)
+
+
+def parse_grant(text: str) -> Grant:
+    """A grant written as "role:cluster/tenant", "role:cluster" or "role".
+
+    Raises ValueError for what is none.
+    """
+    role, _, place = text.partition(":")
+    cluster, _, tenant = place.partition("/")
+    try:
+        return Grant(role=Role[role.strip().upper()], cluster=cluster or ANY, tenant=tenant or ANY)
+    except KeyError:
+        known = ", ".join(one.name.lower() for one in Role)
+        raise ValueError(f"{text!r} is no grant: it begins with one of {known}") from None
+
+
+def parse_grants(lines: Iterable[str]) -> dict[str, tuple[Grant, ...]]:
+    """Name → grants, from lines "NAME ROLE:CLUSTER/TENANT"; raises ValueError."""
+    grants: dict[str, tuple[Grant, ...]] = {}
+    for line in lines:
+        name, _, text = line.strip().rpartition(" ")
+        if not name.strip():
+            raise ValueError(f"{line!r} names nobody: write 'NAME ROLE:CLUSTER/TENANT'")
+        grants[name.strip()] = (*grants.get(name.strip(), ()), parse_grant(text))
+    return grants
 
 
 ANONYMOUS = "anonymous"

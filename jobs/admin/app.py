@@ -5,15 +5,19 @@ admin action, allowed or refused, is recorded. What an answer says is its handle
 `LookupApp`, which keeps the lookups on its own fast path. Source: ours.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
-from jobs.adapters.lookup_http import stamps
+from jobs.adapters.lookup_replies import stamps
 from jobs.admin.access import ANY, Caller, anonymous
 from jobs.admin.context import AdminContext
+from jobs.admin.counts import AdminCounts
 from jobs.admin.exchange import HttpError, Reply, Request, Stream, error_reply
+from jobs.admin.gates import address_of
+from jobs.admin.rates import RateLimiter
 from jobs.admin.routes import TENANT, Match, Route, Router
 from jobs.admin.streams import Message, Receive, Send, send_parts
 from lbcore.wire.messages import AuditEntry
@@ -21,6 +25,9 @@ from lbcore.wire.messages import AuditEntry
 logger = logging.getLogger(__name__)
 
 BODY_MAX_BYTES = 1 << 20
+UNAUTHENTICATED, FORBIDDEN = 401, 403
+_REFUSALS_PER_S = 50
+_BODY_TIMEOUT_S = 30.0
 _QUERY_FIELDS_MAX = 1_000
 _TEXT_MAX_CHARS = 500
 
@@ -51,6 +58,8 @@ class AdminApp:
         gate: Gate | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
+        self.counts = AdminCounts()
+        self._refusals = RateLimiter(_REFUSALS_PER_S)
         self._context = context
         self._router = Router(routes)
         self._gate = gate or OpenGate()
@@ -64,6 +73,7 @@ class AdminApp:
             reply = error_reply(error)
         except ClientGoneError:
             return
+        self.counts.statuses[200 if isinstance(reply, Stream) else reply.status] += 1
         if isinstance(reply, Stream):
             await self._send_stream(reply, receive, send)
         else:
@@ -73,10 +83,14 @@ class AdminApp:
         match = self._router.match(scope["method"], scope["raw_path"])
         try:
             caller = self._gate.caller(scope)
+        except HttpError as error:
+            if error.status == UNAUTHENTICATED:
+                self._record_refusal(scope, Caller(name="", address=address_of(scope)), error)
+            raise
+        try:
             self._authorise(match, caller)
         except HttpError as error:
-            if error.status in (401, 403):
-                self._record_refusal(scope, error)
+            self._record_refusal(scope, caller, error)
             raise
         request = await self._read(scope, receive, match, caller)
         try:
@@ -132,7 +146,7 @@ class AdminApp:
             )
         parts, size, more = [], 0, True
         while more:
-            message = await receive()
+            message = await self._part(receive)
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             parts.append(message.get("body", b""))
@@ -144,10 +158,20 @@ class AdminApp:
             more = message.get("more_body", False)
         return b"".join(parts)
 
+    async def _part(self, receive: Receive) -> Message:
+        try:
+            return await asyncio.wait_for(receive(), _BODY_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            raise HttpError(
+                408,
+                f"the body must go on within {_BODY_TIMEOUT_S:.0f} s",
+                (b"connection", b"close"),
+            ) from None
+
     # -- the audit
 
     def _record(self, route: Route, request: Request, error: HttpError | None) -> None:
-        is_refused = error is not None and error.status in (401, 403)
+        is_refused = error is not None and error.status == FORBIDDEN
         if not route.recorded and not is_refused:
             return
         self._enter(
@@ -158,9 +182,11 @@ class AdminApp:
             command_id=request.notes.get("command_id", ""),
         )
 
-    def _record_refusal(self, scope: Message, error: HttpError) -> None:
+    def _record_refusal(self, scope: Message, caller: Caller, error: HttpError) -> None:
+        if not self._refusals.allows(""):
+            self.counts.unrecorded += 1  # a flood of refusals must not become one of records
+            return
         path = unquote(scope["raw_path"].decode("utf-8", "replace"))
-        caller = Caller(name=getattr(error, "caller", ""), address=address_of(scope))
         self._enter(caller, f"{scope['method']} {path}", reason=error.reason, is_allowed=False)
 
     def _enter(
@@ -207,7 +233,11 @@ class AdminApp:
     async def _send_stream(self, reply: Stream, receive: Receive, send: Send) -> None:
         headers = [*reply.headers, *self._stamps()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send_parts(reply.parts, receive, send)
+        self.counts.streams += 1
+        try:
+            await send_parts(reply.parts, receive, send)
+        finally:
+            self.counts.streams -= 1
 
     def _stamps(self) -> tuple[tuple[bytes, bytes], ...]:
         view = self._context.follower.view
@@ -216,9 +246,3 @@ class AdminApp:
 
 class ClientGoneError(Exception):
     """The client has closed the connection before it had asked."""
-
-
-def address_of(scope: Message) -> str:
-    """The address that the connection comes from, "" when the server does not know."""
-    client = scope.get("client")
-    return str(client[0]) if client else ""

@@ -1,11 +1,15 @@
 """Settings of the lookup and admin service.
 
-Decides nothing. Read by `jobs.serve_lookup`. Source: ours, with Pulsar's waiting time as an alias.
+Decides nothing. Secrets are no settings: they come from the environment or from files. Read by
+`jobs.serve_lookup`. Source: ours, with Pulsar's waiting time as an alias.
 """
 
 from dataclasses import dataclass
 
 from lbcore.config.setting import setting
+
+
+AUTHENTICATIONS = ("none", "token", "certificate", "token_or_certificate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,4 +60,96 @@ class LookupConfig:
         minimum=0,
         maximum=1_000_000,
         doc="Most lookups that wait at once in one worker; more are answered 503 at once.",
+    )
+    authentication: str = setting(
+        "none",
+        choices=AUTHENTICATIONS,
+        doc="How callers prove who they are: a bearer token (JWT), a client certificate, or either."
+        " With none the service listens on loopback only, unless it is told otherwise.",
+    )
+    token_keys_file: str = setting(
+        "",
+        doc="File of the keys that tokens are checked with: a JWKS, or one PEM public key. Read"
+        " again when it changes. A shared secret (HS256) is in the environment variable"
+        " BALLAST_TOKEN_SECRET, or in the file that BALLAST_TOKEN_SECRET_FILE names.",
+    )
+    token_audience: str = setting(
+        "",
+        doc="The audience that a token must name; without one, tokens that name any are refused.",
+    )
+    token_issuer: str = setting("", doc="The issuer that a token must name; none = any.")
+    token_leeway_ms: int = setting(
+        5_000,
+        unit="ms",
+        minimum=0,
+        maximum=600_000,
+        doc="How far the issuer's clock may be off.",
+    )
+    token_expiry_required: bool = setting(
+        True,  # noqa: FBT003 (the default's place)
+        doc="Refuse tokens that never expire.",
+    )
+    grants: tuple[str, ...] = setting(
+        (),
+        doc="Who may do what, beside the roles that a token carries in its claim `roles`:"
+        " 'NAME ROLE:CLUSTER/TENANT'. NAME is a token's subject or a certificate's common name;"
+        " ROLE is viewer, operator or admin; * or nothing stands for all.",
+    )
+    open_lookups: bool = setting(
+        False,  # noqa: FBT003 (the default's place)
+        doc="Answer lookups without authentication, also where everything else needs it.",
+    )
+    open_metrics: bool = setting(
+        False,  # noqa: FBT003 (the default's place)
+        doc="Answer /metrics without authentication, also where everything else needs it.",
+    )
+    certificate_file: str = setting(
+        "", doc="PEM file of the service's certificate; with it, only TLS 1.2 and later is spoken."
+    )
+    key_file: str = setting("", doc="PEM file of its key; both are read again when they change.")
+    client_ca_file: str = setting(
+        "", doc="PEM file of the authorities that clients' certificates are from."
+    )
+    max_body_bytes: int = setting(
+        1_048_576,
+        unit="bytes",
+        minimum=1_024,
+        maximum=1_073_741_824,
+        doc="Longest body of a request.",
+    )
+    max_header_bytes: int = setting(
+        65_536,
+        unit="bytes",
+        minimum=4_096,
+        maximum=16_777_216,
+        doc="Longest first line and headers of a request.",
+    )
+    max_connections: int = setting(
+        20_000,
+        unit="connections",
+        minimum=1,
+        maximum=1_000_000,
+        doc="Most connections of one worker; more are answered 503.",
+    )
+    max_requests_per_s: int = setting(
+        0,
+        unit="requests/s",
+        minimum=0,
+        maximum=10_000_000,
+        doc="Most requests a second of one principal (without authentication: of one address) to"
+        " one worker; more are answered 429. 0 = no limit.",
+    )
+    max_commands: int = setting(
+        1_000,
+        unit="requests",
+        minimum=1,
+        maximum=100_000,
+        doc="Most requests of one worker that wait for a command's outcome at once.",
+    )
+    watch_history: int = setting(
+        100_000,
+        unit="changes",
+        minimum=100,
+        maximum=10_000_000,
+        doc="Changes of ownership that a worker keeps for those who watch and come again.",
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs import run_local
-from jobs.adapters import lookup_http
+from jobs.adapters import lookup_replies
 from jobs.verbs import VERBS
 from lbcore.config.tree import SECTIONS, SETTINGS
 from lbcore.machines.commands import HANDLERS
@@ -122,7 +122,7 @@ def test_message_that_the_readme_explains_is_in_the_code() -> None:
 
 def test_header_that_the_readme_names_is_sent() -> None:
     named = set(re.findall(r"X-Ballast-[A-Za-z-]+", text_of(README)))
-    sent = text_of(Path(str(lookup_http.__file__)))
+    sent = text_of(Path(str(lookup_replies.__file__)))
     assert named
     assert [header for header in named if f'b"{header.lower()}"' not in sent] == []
 
