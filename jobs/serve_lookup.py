@@ -1,8 +1,8 @@
-"""The process that answers "who serves this topic?" over HTTP, from the Delta tables alone.
+"""The process that answers "who serves this topic?" over HTTP, and takes operators' requests.
 
-Decides where it listens and when it ends. It needs neither Spark nor Kafka: when they are down, it
-goes on answering and says how old its answers are. Run one or many; each follows the tables itself.
-Source: ours.
+Decides where it listens and when it ends. Lookups need neither Spark nor Kafka: when they are down,
+it goes on answering and says how old its answers are; requests that change something go to the
+balancer by way of Kafka. Run one or many; each follows the tables itself. Source: ours.
 """
 
 import argparse
@@ -14,20 +14,21 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import uvicorn
 
-from jobs.adapters.delta_follower import DeltaFollower
+from jobs.adapters.http_protocol import bounded_protocol
 from jobs.adapters.json_log import log_json_lines
-from jobs.adapters.lookup_http import LookupApp
+from jobs.adapters.server_tls import ServerTls
 from jobs.adapters.settings import load_settings
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.context import AdminContext
-from jobs.admin.views import TableViews
+from jobs.admin.assemble import Service, start_service
 from jobs.console import CommandError, Exit, MisuseError, complain
+from jobs.lookup_workers import reserve_port, run_workers
+from lbcore.config.lookup import LookupConfig
+from lbcore.config.tree import Config, changed
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +36,29 @@ _BACKLOG = 2048
 _KEEP_ALIVE_S = 60
 _STOP_TIMEOUT_S = 2
 _SWITCH_INTERVAL_S = 0.000_5
+_SHORT = {
+    "host": "lookup.host",
+    "port": "lookup.port",
+    "poll_ms": "lookup.poll_interval_ms",
+    "wait_ms": "lookup.wait_timeout_ms",
+    "workers": "lookup.workers",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the service can be told."""
+    """What the service can be told; each number here is a setting of section `lookup`, too."""
     parser.add_argument("--tables", type=Path, required=True, help="folder of the Delta tables")
     parser.add_argument("--cluster", required=True, help="cluster whose bundles are looked up")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=8080, help="port to listen on, 0 = any free")
+    parser.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
+    parser.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
+    parser.add_argument("--bootstrap", default="", help="Kafka's address, for commands and audit")
+    parser.add_argument("--host", help="address to listen on")
+    parser.add_argument("--port", type=int, help="port to listen on, 0 = any free")
     parser.add_argument("--port-file", type=Path, help="file to write the port to when listening")
-    parser.add_argument("--poll-ms", type=int, default=200, help="pause between looks at the log")
-    parser.add_argument(
-        "--wait-ms", type=int, default=2_000, help="how long a lookup waits for an owner"
-    )
+    parser.add_argument("--poll-ms", type=int, help="pause between looks at the log")
+    parser.add_argument("--wait-ms", type=int, help="how long a lookup waits for an owner")
+    parser.add_argument("--workers", type=int, help="processes that answer")
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument(
         "--without-authentication",
         action="store_true",
@@ -55,118 +66,169 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     """Serve until SIGTERM or SIGINT; raises MisuseError, CommandError before it listens."""
-    check_address(args.host, is_open=args.without_authentication)
+    config = _config(args)
+    lookup = config.lookup
+    is_open = args.without_authentication or lookup.authentication != "none"
+    check_address(lookup.host, is_open=is_open)
     log_json_lines()
-    listener = _listen(args.host, args.port)
-    port = listener.getsockname()[1]
-    following = _Following.start(args)
-    server = _server(following.app)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _stop(server))
-    _write_port(args.port_file, port)
-    _log("serving", host=args.host, port=port, tables=str(args.tables), cluster=args.cluster)
+    if lookup.workers > 1 and args.worker is None:
+        return _run_workers(args, lookup, words)
+    return _serve(args, config)
+
+
+def _config(args: argparse.Namespace) -> Config:
+    """The settings, as the options on the command line change them."""
+    config = load_settings(args.config or None, args.set)
+    given = {key: getattr(args, name) for name, key in _SHORT.items()}
+    return changed(config, {key: value for key, value in given.items() if value is not None})
+
+
+def _run_workers(args: argparse.Namespace, lookup: LookupConfig, words: Sequence[str]) -> int:
     try:
-        server.run(sockets=[listener])
+        holder = reserve_port(lookup.host, lookup.port)
+    except OSError as error:
+        raise _cannot_listen(lookup, error) from error
+    with holder:
+        port = holder.getsockname()[1]
+        _write_port(args.port_file, port)
+        _log("serving", host=lookup.host, port=port, workers=lookup.workers)
+        try:
+            run_workers(words, lookup.workers, port)
+        finally:
+            if args.port_file:
+                args.port_file.unlink(missing_ok=True)
+    _log("stopped", port=port)
+    return Exit.DONE
+
+
+def _serve(args: argparse.Namespace, config: Config) -> int:
+    lookup = config.lookup
+    tls = ServerTls(lookup) if lookup.certificate_file else None
+    listeners = _listeners(args, lookup)
+    port = listeners[0].getsockname()[1]
+    # The event loop must get the interpreter back quickly while a load or a commit is parsed.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    service = start_service(config, args.tables, args.cluster, bootstrap=args.bootstrap)
+    if tls is not None:
+        service.run_beside(tls.keep_up)
+    server = Server(service, lookup, tls)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, server.handle_exit)
+    port_file = None if args.worker is not None else args.port_file
+    _write_port(port_file, port)
+    _log("serving", host=lookup.host, port=port, tables=str(args.tables), cluster=args.cluster)
+    if lookup.authentication != "none" and tls is None and not _is_loopback(lookup.host):
+        _log("tokens_in_the_clear", advice="set lookup.certificate_file, or serve behind TLS")
+    try:
+        server.run(sockets=listeners)
     finally:
-        following.stop()
-        if args.port_file:
-            args.port_file.unlink(missing_ok=True)
+        service.stop()
+        if port_file:
+            port_file.unlink(missing_ok=True)
     _log("stopped", port=port)
     return Exit.DONE
 
 
 def check_address(host: str, *, is_open: bool) -> None:
     """Raises MisuseError for an address beyond this machine, unless it is meant to be open."""
-    if is_open or host == "localhost":
+    if is_open or _is_loopback(host):
         return
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise MisuseError(
-            f"the lookup service does not listen on {host}",
-            why="others could reach it there, and it has no authentication",
-            next_step="use --host 127.0.0.1, or add --without-authentication if that is meant",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Following:
-    """The follower and the views in their threads, and the application over them."""
-
-    app: LookupApp
-    threads: tuple[threading.Thread, ...]
-    stopped: threading.Event
-
-    @classmethod
-    def start(cls, args: argparse.Namespace) -> "_Following":
-        """Begin to load the tables at once, while the server is still starting."""
-        # The event loop must get the interpreter back quickly while a load or a commit is parsed.
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        stopped = threading.Event()
-        follower = DeltaFollower(args.tables, args.cluster)
-        views = TableViews(args.tables, args.cluster)
-        context = AdminContext(
-            cluster=args.cluster, follower=follower, views=views, config=load_settings()
-        )
-        app = LookupApp(follower, wait_ms=args.wait_ms, others=AdminApp(context, ROUTES))
-        follower.on_change(app.notice_change)
-        threads = (
-            threading.Thread(
-                target=follower.run, args=(stopped,), kwargs={"poll_ms": args.poll_ms}, daemon=True
-            ),
-            threading.Thread(target=views.run, args=(stopped,), daemon=True),
-        )
-        for thread in threads:
-            thread.start()
-        return cls(app=app, threads=threads, stopped=stopped)
-
-    def stop(self) -> None:
-        """End the threads; what they read at the moment is finished first."""
-        self.stopped.set()
-        for thread in self.threads:
-            thread.join(_STOP_TIMEOUT_S)
-
-
-def _server(app: LookupApp) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        loop="auto",  # uvloop where there is one
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        backlog=_BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+    raise MisuseError(
+        f"the lookup service does not listen on {host}",
+        why="others could reach it there, and it has no authentication",
+        next_step="use --host 127.0.0.1, set lookup.authentication, or add "
+        "--without-authentication if that is meant",
     )
-    return uvicorn.Server(config)
 
 
-def _stop(server: uvicorn.Server) -> None:
-    server.should_exit = True
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+class Server(uvicorn.Server):
+    """The HTTP server; at a signal it says that it is going, and goes after lookup.stop_delay_ms.
+
+    Who watches is told the end; who waits is answered, within 2 s.
+    """
+
+    def __init__(self, service: Service, lookup: LookupConfig, tls: ServerTls | None) -> None:
+        options: dict[str, Any] = {}
+        if tls is not None:
+            context = tls.context
+            options["ssl_context_factory"] = lambda *_: context
+        super().__init__(
+            uvicorn.Config(
+                service.app,
+                http=bounded_protocol(lookup.max_header_bytes),
+                ws="none",
+                loop="auto",  # uvloop where there is one
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=_BACKLOG,
+                limit_concurrency=lookup.max_connections,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+                **options,
+            )
+        )
+        self._service = service
+        self._delay_s = lookup.stop_delay_ms / 1000
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGTERM or SIGINT; a second one ends at once."""
+        if self._service.app.is_stopping or not self._delay_s:
+            self._end(sig, frame)
+            return
+        self._service.app.is_stopping = True  # health says so from now on
+        timer = threading.Timer(self._delay_s, self._end, (sig, frame))
+        timer.daemon = True
+        timer.start()
+
+    def _end(self, sig: int, frame: FrameType | None) -> None:
+        self._service.app.is_stopping = True
+        self._service.admin.end_streams()
+        super().handle_exit(sig, frame)
+
+
+def _listeners(args: argparse.Namespace, lookup: LookupConfig) -> list[socket.socket]:
+    """The common socket, and a worker's own when it is to have one."""
+    is_worker = args.worker is not None
+    listeners = [_listen(lookup, lookup.port, is_shared=is_worker)]
+    if is_worker and lookup.worker_port:
+        listeners.append(_listen(lookup, lookup.worker_port + args.worker))
+    return listeners
+
+
+def _listen(lookup: LookupConfig, port: int, *, is_shared: bool = False) -> socket.socket:
+    family = socket.AF_INET6 if ":" in lookup.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        listener.bind((host, port))
+        listener.bind((lookup.host, port))
         listener.listen(_BACKLOG)  # who comes before the server is up waits, and is served
     except OSError as error:
         listener.close()
-        raise CommandError(
-            f"the lookup service can't listen on {host} port {port}",
-            why=f"{error.strerror or error}",
-            next_step="choose another with --port (0 takes any free one), or end what uses it",
-        ) from error
+        raise _cannot_listen(lookup, error) from error
     listener.set_inheritable(True)
     return listener
+
+
+def _cannot_listen(lookup: LookupConfig, error: OSError) -> CommandError:
+    return CommandError(
+        f"the lookup service can't listen on {lookup.host} port {lookup.port}",
+        why=f"{error.strerror or error}",
+        next_step="choose another with --port (0 takes any free one), or end what uses it",
+    )
 
 
 def _write_port(path: Path | None, port: int) -> None:
@@ -188,9 +250,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="serve_lookup", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_arguments(parser)
-    args = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = parser.parse_args(words)
     try:
-        return run(args)
+        return run(args, words)
     except CommandError as error:
         complain(error, as_json=False)
         return error.exit_code

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -37,20 +38,28 @@ class Reply:
 class LookupService:
     """A running service; `port` is known once it listens."""
 
-    def __init__(self, tables: Path, *words: str) -> None:
+    def __init__(
+        self,
+        tables: Path,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.tls = tls
         port_file = tables.with_name(f"{tables.name}.port")
         self.log_path = tables.with_name(f"{tables.name}.log")
         self.port_file = port_file
         command = [sys.executable, "-m", "jobs.serve_lookup", "--tables", str(tables)]
         command += ["--cluster", CLUSTER, "--port", "0", "--port-file", str(port_file), *words]
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stderr=log)
+            variables = {**os.environ, **(environment or {})}
+            self.process = subprocess.Popen(command, cwd=ROOT, stderr=log, env=variables)
         self._wait(port_file.exists)
         self.port = int(port_file.read_text())
 
     def get(self, path: str, *, method: str = "GET", **headers: str) -> Reply:
         """One request on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = self._connection()
         try:
             names = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, headers=names)
@@ -59,6 +68,13 @@ class LookupService:
             return Reply(status=response.status, headers=found, body=response.read())
         finally:
             connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.tls is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=30, context=self.tls
+        )
 
     def send(self, request: bytes, *, timeout_s: float = 10.0) -> bytes:
         """Whatever comes back for raw bytes until the service closes or falls silent."""

@@ -59,6 +59,8 @@ class AdminApp:
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
         self.counts = AdminCounts()
+        self._streams: set[asyncio.Future[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._refusals = RateLimiter(_REFUSALS_PER_S)
         self._context = context
         self._router = Router(routes)
@@ -235,9 +237,19 @@ class AdminApp:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         self.counts.streams += 1
         try:
-            await send_parts(reply.parts, receive, send)
+            self._loop = asyncio.get_running_loop()
+            await send_parts(reply.parts, receive, send, self._streams)
         finally:
             self.counts.streams -= 1
+
+    def end_streams(self) -> None:
+        """End the answers that go on, properly; called from any thread, or a signal's handler."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end_streams)
+
+    def _end_streams(self) -> None:
+        for stream in self._streams:
+            stream.cancel()
 
     def _stamps(self) -> tuple[tuple[bytes, bytes], ...]:
         view = self._context.follower.view

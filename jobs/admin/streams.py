@@ -15,18 +15,28 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 SEND_TIMEOUT_S = 20.0
 
 
-async def send_parts(parts: AsyncIterator[bytes], receive: Receive, send: Send) -> None:
-    """Send each part as it comes, until they end, the client leaves or is too slow."""
+async def send_parts(
+    parts: AsyncIterator[bytes],
+    receive: Receive,
+    send: Send,
+    streams: "set[asyncio.Future[None]]",
+) -> None:
+    """Send each part as it comes, until they end, the client leaves or is too slow.
+
+    streams: holds, while this runs, the future whose cancellation ends the answer properly.
+    """
     gone = asyncio.ensure_future(_wait_for_end(receive))
+    streams.add(gone)
     try:
         while (part := await _next(parts, gone)) is not None:
             message = {"type": "http.response.body", "body": part, "more_body": True}
             await asyncio.wait_for(send(message), SEND_TIMEOUT_S)
-        if not gone.done():
+        if gone.cancelled() or not gone.done():
             await send({"type": "http.response.body", "body": b""})
     except asyncio.TimeoutError:
         return  # the server closes the connection of an answer that was not ended
     finally:
+        streams.discard(gone)
         gone.cancel()
         close = getattr(parts, "aclose", None)
         if close is not None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from lbcore.config.setting import setting
 
-
 AUTHENTICATIONS = ("none", "token", "certificate", "token_or_certificate")
 
 
@@ -33,6 +32,22 @@ class LookupConfig:
         minimum=1,
         maximum=256,
         doc="Processes that answer; each holds the whole snapshot.",
+    )
+    worker_port: int = setting(
+        0,
+        unit="port",
+        minimum=0,
+        maximum=65_535,
+        doc="First of as many ports as there are workers, on which each worker answers alone too:"
+        " for its metrics. 0 = none.",
+    )
+    stop_delay_ms: int = setting(
+        0,
+        unit="ms",
+        minimum=0,
+        maximum=600_000,
+        doc="How long /health says 503 before a service that was told to stop stops answering: as"
+        " long as a load balancer needs to notice.",
     )
     poll_interval_ms: int = setting(
         200,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.adapters.delta_follower import DeltaFollower, View, boot_ms
-from jobs.adapters.lookup_http import LookupApp
+from jobs.adapters.lookup_http import Hooks, LookupApp
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.records import State
@@ -110,7 +110,7 @@ def test_other_paths_go_to_the_other_application() -> None:
         await send({**head, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
-    app = application(others=others)
+    app = application(hooks=Hooks(others=others))
     assert ask(app, b"/admin/v2/clusters", "PUT") == (204, b"")
     assert ask(app, b"/health")[0] == 200
     assert asked == [b"/admin/v2/clusters"]

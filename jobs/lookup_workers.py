@@ -1,0 +1,59 @@
+"""Several processes that answer on one port, kept running.
+
+Decides how many, and that they end together; who serves a connection, the kernel decides
+(SO_REUSEPORT). Each worker holds its own snapshot. Source: ours.
+"""
+
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobs.adapters.processes import ProcessSpec, Supervisor
+from jobs.console import note
+
+_ROOT = Path(__file__).parents[1]
+_LOOK_S = 0.2
+_GRACE_MS = 10_000
+
+
+def run_workers(words: Sequence[str], count: int, port: int) -> None:
+    """Keep `count` workers running until SIGTERM or SIGINT; words: their command line."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    supervisor = Supervisor()
+    try:
+        for worker in range(count):
+            supervisor.start(_spec(words, worker, port))
+        while not stop.wait(_LOOK_S):
+            for event in supervisor.watch():
+                note(f"{event.name} {event.what} (exit code {event.exit_code})")
+    finally:
+        supervisor.stop_all()
+
+
+def reserve_port(host: str, port: int) -> socket.socket:
+    """A socket that holds the port for the workers and never listens itself; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    holder = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((host, port))
+    except OSError:
+        holder.close()
+        raise
+    return holder
+
+
+def _spec(words: Sequence[str], worker: int, port: int) -> ProcessSpec:
+    own = ("--worker", str(worker), "--port", str(port))
+    return ProcessSpec(
+        name=f"serve_lookup-{worker}",
+        command=(sys.executable, "-m", "jobs.serve_lookup", *words, *own),
+        log_path=Path("/dev/stderr"),
+        environment={"PYTHONPATH": str(_ROOT)},
+        grace_ms=_GRACE_MS,
+    )

@@ -1,0 +1,200 @@
+"""Who is let in to lookups and to everything else, and who has asked too often."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.adapters.lookup_http import Hooks, LookupApp
+from jobs.adapters.watched_file import Watched
+from jobs.admin.access import Role, parse_grant, parse_grants
+from jobs.admin.all_routes import ROUTES
+from jobs.admin.app import AdminApp
+from jobs.admin.gates import PEER, Gatekeeper, GateRules
+from jobs.admin.rates import RateLimiter
+from jobs.admin.tokens import TokenChecker, TokenRules, secret_key
+from tests.admin_world import Balancer, make_context, write_tables
+from tests.asgi_calls import Answer, ask
+from tests.tokens import SECRET, token
+
+LOOKUP = "/lookup/v2/topic/persistent/acme/ns1/t1"
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("gates") / "tables"
+    write_tables(root)
+    return root
+
+
+def service(
+    tables: Path, balancer: Balancer | None = None, per_s: float = 0, **rules: Any
+) -> LookupApp:
+    keys = Watched((), lambda: (secret_key(SECRET),))
+    checker = TokenChecker(keys, TokenRules(audience="ballast"))
+    gate = Gatekeeper(
+        GateRules(cluster="c1", **{"needs_proof": True, **rules}), checker, RateLimiter(per_s)
+    )
+    context = make_context(tables, balancer)
+    app = LookupApp(
+        context.follower,
+        wait_ms=0,
+        hooks=Hooks(others=AdminApp(context, ROUTES, gate=gate), guard=gate),
+    )
+    app.metrics.gate = gate.counts
+    return app
+
+
+def call(app: LookupApp, path: str, text: str = "", **more: Any) -> Answer:
+    headers = {"Authorization": f"Bearer {text}"} if text else {}
+    return asyncio.run(ask(app, path, headers=headers, **more))
+
+
+def signed(*roles: str, **changed: Any) -> str:
+    return token(SECRET, "HS256", roles=list(roles), **changed)
+
+
+@pytest.mark.parametrize(
+    ("roles", "lookup", "status"),
+    [
+        (["viewer"], 200, 200),
+        (["admin:c1"], 200, 200),
+        (["viewer:c1/acme"], 200, 403),
+        (["viewer:c1/other"], 403, 403),
+        (["admin:c2"], 403, 403),
+        (["admin:*/other"], 403, 403),
+        ([], 403, 403),
+    ],
+)
+def test_role_counts_on_its_own_cluster_and_tenant_only(
+    tables: Path, roles: list[str], lookup: int, status: int
+) -> None:
+    app = service(tables)
+    assert call(app, LOOKUP, signed(*roles)).status == lookup
+    assert call(app, "/v1/status", signed(*roles)).status == status
+
+
+@pytest.mark.parametrize("path", [LOOKUP, "/v1/status", "/metrics"])
+def test_request_without_an_accepted_token_is_401_with_a_challenge(tables: Path, path: str) -> None:
+    app = service(tables)
+    for text in ("", "nonsense", signed("admin", exp=1), signed("admin", aud="other")):
+        reply = call(app, path, text)
+        assert reply.status == 401
+        assert reply.headers["www-authenticate"].startswith("Bearer")
+        assert reply.json["reason"].startswith("Authentication required")
+        assert text not in reply.body.decode() or not text
+
+
+def test_health_needs_no_token_and_metrics_only_a_role(tables: Path) -> None:
+    app = service(tables)
+    assert call(app, "/health").status == call(app, "/alive").status == 200
+    assert call(app, "/metrics", signed("viewer:c1/acme")).status == 200
+    assert call(app, "/metrics", signed("admin:c2")).status == 403
+    assert call(service(tables, open_metrics=True), "/metrics").status == 200
+    assert call(service(tables, open_lookups=True), LOOKUP).status == 200
+
+
+def test_token_that_expires_after_it_was_accepted_is_refused(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = service(tables)
+    text = signed("viewer")
+    assert call(app, LOOKUP, text).status == 200
+    monkeypatch.setattr("jobs.admin.gates._is_in_time", lambda _: False)
+    monkeypatch.setattr("jobs.admin.tokens.TokenChecker.check", _refuse)
+    assert call(app, LOOKUP, text).status == 401
+
+
+def _refuse(_: object, __: str) -> None:
+    from jobs.admin.tokens import TokenError, TokenFault  # noqa: PLC0415 (only here)
+
+    raise TokenError(TokenFault.EXPIRED)
+
+
+def test_refused_requests_are_in_the_audit_without_the_token(tables: Path) -> None:
+    balancer = Balancer()
+    app = service(tables, balancer)
+    text = signed("viewer:c2")
+    call(app, "/v1/status", text, client="10.0.0.9")
+    call(app, "/v1/status", "nonsense")
+    named, nameless = balancer.entries
+    assert (named.principal, named.address, named.is_allowed) == ("ada", "10.0.0.9", False)
+    assert named.action == "GET /v1/status"
+    assert nameless.principal == ""
+    assert text not in str(balancer.entries)
+    assert "nonsense" not in str(balancer.entries)
+
+
+def test_flood_of_refusals_does_not_flood_the_audit(tables: Path) -> None:
+    balancer = Balancer()
+    app = service(tables, balancer)
+
+    async def flood() -> None:
+        for _ in range(500):
+            await ask(app, "/v1/status", headers={"authorization": "Bearer nonsense"})
+
+    asyncio.run(flood())
+    admin = app._hooks.others  # noqa: SLF001 (what was put in)
+    assert isinstance(admin, AdminApp)
+    assert len(balancer.entries) + admin.counts.unrecorded == 500
+    assert admin.counts.unrecorded > 0
+
+
+def test_verified_certificate_is_a_proof_where_it_is_asked_for() -> None:
+    grants = parse_grants(["dash board viewer:c1"])
+    scope = {PEER: "dash board", "headers": [], "client": ("10.0.0.1", 1)}
+    for certificates in (True, False):
+        rules = GateRules(cluster="c1", needs_proof=True, certificates=certificates, grants=grants)
+        gate = Gatekeeper(rules, None, RateLimiter(0))
+        if certificates:
+            assert gate.caller(scope).may(Role.VIEWER, "c1")
+        else:
+            with pytest.raises(Exception, match="Authentication required"):
+                gate.caller(scope)
+
+
+def test_one_principal_too_fast_is_429_and_others_are_served(tables: Path) -> None:
+    app = service(tables, per_s=5)
+    fast = [call(app, LOOKUP, signed("viewer")) for _ in range(12)]
+    assert [reply.status for reply in fast[:5]] == [200] * 5
+    late = [reply for reply in fast if reply.status == 429]
+    assert late
+    assert late[0].headers["retry-after"] == "1"
+    assert call(app, LOOKUP, signed("viewer", sub="bob")).status == 200
+
+
+def test_limiter_refills_steadily_and_forgets_who_is_long_gone() -> None:
+    now = [0.0]
+    limiter = RateLimiter(2, lambda: now[0])
+    assert [limiter.allows("a") for _ in range(3)] == [True, True, False]
+    now[0] = 0.5
+    assert [limiter.allows("a") for _ in range(2)] == [True, False]
+    for number in range(20_000):
+        limiter.allows(str(number))
+    assert len(limiter._buckets) == 10_000  # noqa: SLF001 (its bound)
+
+
+@pytest.mark.parametrize("text", ["", "king", "admin viewer:", ":c1"])
+def test_grant_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="grant"):
+        parse_grant(text)
+
+
+def test_grant_line_that_names_nobody_is_refused() -> None:
+    with pytest.raises(ValueError, match="nobody"):
+        parse_grants(["admin:c1"])
+
+
+def test_lookup_older_than_asked_for_is_refused(tables: Path) -> None:
+    app = service(tables, needs_proof=False)
+    assert call(app, f"{LOOKUP}?max_age_ms=60000").status == 200
+    view = app._follower.view  # noqa: SLF001 (made old)
+    assert view is not None
+    app._follower.view = type(view)(  # noqa: SLF001 (made old)
+        snapshot=view.snapshot, confirmed_ms=view.confirmed_ms - 120_000, writer=view.writer
+    )
+    stale = call(app, f"{LOOKUP}?max_age_ms=60000")
+    assert (stale.status, stale.headers["retry-after"]) == (503, "1")
+    assert call(app, LOOKUP).status == 200
+    assert call(app, f"{LOOKUP}?max_age_ms=soon").status == 400
