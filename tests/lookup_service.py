@@ -72,9 +72,7 @@ class LookupService:
     def _connection(self) -> http.client.HTTPConnection:
         if self.tls is None:
             return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        return http.client.HTTPSConnection(
-            "127.0.0.1", self.port, timeout=30, context=self.tls
-        )
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=self.tls)
 
     def send(self, request: bytes, *, timeout_s: float = 10.0) -> bytes:
         """Whatever comes back for raw bytes until the service closes or falls silent."""

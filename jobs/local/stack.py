@@ -73,7 +73,8 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
 def lookup_spec(wiring: Wiring) -> ProcessSpec:
     """The lookup service; ready when it answers, be it that it has no tables yet."""
     words = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
-    words += ["--port", str(wiring.lookup_port)]
+    words += ["--port", str(wiring.lookup_port), "--bootstrap", wiring.bootstrap]
+    words += wiring.config_words("--config")
     return _python(
         LOOKUP,
         wiring.layout,

@@ -76,7 +76,12 @@ def test_ci_script_calls_make_test() -> None:
     assert re.search(r"^make test$", text, re.MULTILINE)
 
 
-_DISTRIBUTIONS = {"kafka": "kafka-python", "delta": "delta-spark", "google": "protobuf"}
+_DISTRIBUTIONS = {
+    "kafka": "kafka-python",
+    "delta": "delta-spark",
+    "google": "protobuf",
+    "jwt": "pyjwt",
+}
 
 
 def _third_party(*folders: str) -> set[str]:
