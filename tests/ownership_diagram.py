@@ -17,7 +17,10 @@ _ORDER = tuple(State)
 def redraw(text: str) -> str:
     """The document's text with the diagram and the table of rules drawn anew."""
     with_moves = re.sub(
-        r"```mermaid\n.*?\n```", f"```mermaid\n{draw_moves()}\n```", text, flags=re.DOTALL
+        r"```mermaid\nstateDiagram.*?\n```",
+        f"```mermaid\n{draw_moves()}\n```",
+        text,
+        flags=re.DOTALL,
     )
     return re.sub(r"\| from \|.*?\n(?=\n)", f"{draw_rules()}\n", with_moves, flags=re.DOTALL)
 

@@ -181,6 +181,7 @@ def _broker_rows(rows: StatusRows) -> tuple[BrokerStatus, ...]:
             msg_rate=sum(load[row["broker"]]["traffic"][:2]) if row["broker"] in load else None,
         )
         for row in sorted(rows.brokers, key=lambda row: str(row["broker"]))
+        if row["state"] != "forgotten"
     )
 
 
