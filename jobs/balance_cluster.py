@@ -5,21 +5,19 @@ Decides nothing about load, health or placement: it starts Spark, hands rows to 
 """
 
 import argparse
-import fcntl
 import json
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from jobs.adapters.batch_sink import BatchSink, Identity
@@ -29,25 +27,37 @@ from jobs.adapters.checkpoint import (
     choose_checkpoint,
     code_version,
     query_id,
-    starting_offsets,
+    unfinished_batch,
+    write_manifest,
 )
 from jobs.adapters.jars import jar_paths
 from jobs.adapters.java import find_java
 from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.kafka_place import KafkaPlace, find_kafka
 from jobs.adapters.kafka_settings import kafka_address, spark_source_options
 from jobs.adapters.ownership_publisher import OwnershipPublisher
+from jobs.adapters.recovery import complete_last_batch, rebuilt_states, send_all_records
 from jobs.adapters.settings import load_settings
+from jobs.adapters.state_folder import hold_folder
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
 from jobs.adapters.table_writer import FencedError, TableWriter
 from jobs.adapters.ticks import Ticker
 from jobs.console import CommandError, Exit, note
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.rebuild import TableRows, rebuild_state
+from lbcore.machines.balancer import STATE_SCHEMA
 from lbcore.wire.messages import Topic
 
 _POLL_S = 0.2
+_COMMIT_POLL_S = 0.002  # Spark begins the next batch some 20 ms after a commit
+_LAST_BATCH_S = 60
+_OUR_ERRORS = (
+    "FencedError: ",
+    "ForkedError: ",
+    "TableBusyError: ",
+    "UnknownStateSchemaError: ",
+    "MalformedBlobError: ",
+)
 
 
 def main(
@@ -56,10 +66,17 @@ def main(
     """Run the job until it is told to stop. passed: is told of each point of a batch (tests)."""
     args = _arguments().parse_args(argv)
     config = load_settings(args.config or None, args.set)
-    args.state_dir.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
     try:
-        with _only_job(args.state_dir):
-            return _run(args, config, passed)
+        with ExitStack() as cleanup:
+            job = _Job(args=args, config=config, stop=stop, passed=passed, cleanup=cleanup)
+            if args.standby:
+                job.warm_up()
+                _logger(args.log)({"event": "standby"})
+            with hold_folder(args.state_dir, until=stop if args.standby else None) as is_held:
+                return job.run() if is_held else Exit.DONE
     except (CommandError, FencedError) as error:
         note(str(error))
         return Exit.FAILED
@@ -75,49 +92,88 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
     parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
     parser.add_argument("--master", default="local[2,4]", help="Spark master")
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="prepare, wait until the job that holds the state folder ends, then go on from it",
+    )
     return parser
 
 
-def _run(args: argparse.Namespace, config: Config, passed: Callable[[str], None]) -> int:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    address = kafka_address(config, args.bootstrap)
-    writer = TableWriter(args.tables)
-    present = Manifest(
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """One start of the job: what it was told, and what must be let go of at its end."""
+
+    args: argparse.Namespace
+    config: Config
+    stop: threading.Event
+    passed: Callable[[str], None]
+    cleanup: ExitStack
+    session: SparkSession | None = None
+
+    def warm_up(self) -> SparkSession:
+        """Start Spark and the ticks, which touch nothing that another job has."""
+        if self.session is None:
+            self.session = _session(self.args)
+            self.cleanup.callback(self.session.stop)
+            ticker = _ticker(self.config, kafka_address(self.config, self.args.bootstrap))
+            self.cleanup.callback(ticker.stop)
+            ticker.start()
+        return self.session
+
+    def run(self) -> int:
+        """Take over the tables and work until told to stop or the query ends."""
+        address = kafka_address(self.config, self.args.bootstrap)
+        inputs = [address.topic_name(topic) for topic in INPUT_TOPICS]
+        place = find_kafka(address, inputs, [address.topic_name(Topic.OWNERSHIP)])
+        writer = TableWriter(self.args.tables)
+        present = _manifest(self.config, place, writer.epoch + 1)
+        resumption = choose_checkpoint(self.args.state_dir, present, writer.epoch)
+        write_manifest(self.args.state_dir, present, resumption)
+        writer.claim()
+        write_manifest(self.args.state_dir, replace(present, epoch=writer.epoch), resumption)
+        log = _logger(self.args.log)
+        about = {"writer_epoch": writer.epoch, "rebuilt_because": resumption.reason}
+        log({"event": "start", **about})
+        with ExitStack() as cleanup:
+            publisher = OwnershipPublisher(
+                address.topic_name(Topic.OWNERSHIP), **address.client_options("balance_cluster")
+            )
+            cleanup.callback(publisher.close)
+            beginning = _beginning(self.config, self.args, writer, resumption, place)
+            if resumption.is_rebuilt:
+                log({"event": "records_sent", "records": send_all_records(writer, publisher)})
+            sink = BatchSink(
+                writer=writer,
+                publisher=publisher,
+                identity=Identity(
+                    query_id="",
+                    code_version=present.code_version,
+                    config_version=present.config_version,
+                    topics=present.topics,
+                ),
+                heartbeat_ms=self.config.pipeline.heartbeat_commit_ms,
+                log=log,
+                passed=self.passed,
+                ends=place.ends_after(writer.last_commit()),
+            )
+            query = start_query(
+                self.warm_up(), self.config, beginning, _named_once(sink, resumption)
+            )
+            return _wait(query, self.stop, resumption.checkpoint, log)
+
+
+def _manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
+    return Manifest(
         code_version=code_version(),
         config_version=digest(config),
         scorer_groups=config.pipeline.scorer_groups,
-        checkpoint="",
+        state_schema=STATE_SCHEMA,
+        clusters=tuple(config.pipeline.clusters),
+        kafka_cluster=place.cluster_id,
+        topics=place.topics,
+        epoch=epoch,
     )
-    resumption = choose_checkpoint(args.state_dir, present, writer.epoch)
-    log = _logger(args.log)
-    log({"event": "start", "writer_epoch": writer.epoch, "rebuilt_because": resumption.reason})
-    with ExitStack() as cleanup:
-        publisher = OwnershipPublisher(
-            address.topic_name(Topic.OWNERSHIP), **address.client_options("balance_cluster")
-        )
-        cleanup.callback(publisher.close)
-        sink = BatchSink(
-            writer=writer,
-            publisher=publisher,
-            identity=Identity(
-                query_id="",
-                code_version=present.code_version,
-                config_version=present.config_version,
-            ),
-            heartbeat_ms=config.pipeline.heartbeat_commit_ms,
-            log=log,
-            passed=passed,
-        )
-        session = _session(args)
-        cleanup.callback(session.stop)
-        beginning = _beginning(args, config, writer, resumption)
-        query = start_query(session, config, beginning, _named_once(sink, resumption))
-        ticker = _ticker(config, address)
-        cleanup.callback(ticker.stop)
-        ticker.start()
-        return _wait(query, stop, log)
 
 
 def _session(args: argparse.Namespace) -> SparkSession:
@@ -131,14 +187,19 @@ def _session(args: argparse.Namespace) -> SparkSession:
 
 
 def _beginning(
-    args: argparse.Namespace, config: Config, writer: TableWriter, resumption: Resumption
+    config: Config,
+    args: argparse.Namespace,
+    writer: TableWriter,
+    resumption: Resumption,
+    place: KafkaPlace,
 ) -> Beginning:
-    address = kafka_address(config, args.bootstrap)
+    if resumption.is_rebuilt:
+        complete_last_batch(writer)
     return Beginning(
-        kafka=spark_source_options(address),
+        kafka=spark_source_options(kafka_address(config, args.bootstrap)),
         checkpoint=resumption.checkpoint,
-        starting_offsets=starting_offsets(writer.last_commit(), _partitions(address)),
-        states=list(_states(config, writer)) if resumption.is_rebuilt else [],
+        starting_offsets=json.dumps(place.ends_after(writer.last_commit())),
+        states=list(rebuilt_states(config, writer)) if resumption.is_rebuilt else [],
     )
 
 
@@ -153,7 +214,9 @@ def _named_once(sink: BatchSink, resumption: Resumption) -> Callable[[Any, int],
     return write
 
 
-def _wait(query: Any, stop: threading.Event, log: Callable[[Mapping[str, Any]], None]) -> int:
+def _wait(
+    query: Any, stop: threading.Event, checkpoint: Path, log: Callable[[Mapping[str, Any]], None]
+) -> int:
     last = -1
     while not stop.wait(_POLL_S):
         if not query.isActive:
@@ -164,8 +227,20 @@ def _wait(query: Any, stop: threading.Event, log: Callable[[Mapping[str, Any]], 
         if progress is not None and progress.batchId > last:
             last = progress.batchId
             log(_progress_line(progress))
+    _let_batch_end(query, checkpoint)
     query.stop()
+    log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
     return Exit.DONE
+
+
+def _let_batch_end(query: Any, checkpoint: Path) -> None:
+    """Wait until Spark has committed the batch it is at, so that the next start repeats none."""
+    deadline_s = time.monotonic() + _LAST_BATCH_S
+    batch = unfinished_batch(checkpoint)
+    while batch is not None and time.monotonic() < deadline_s and query.isActive:
+        if (checkpoint / "commits" / str(batch)).exists():
+            return
+        time.sleep(_COMMIT_POLL_S)
 
 
 def _progress_line(progress: Any) -> dict[str, Any]:
@@ -184,53 +259,10 @@ def _progress_line(progress: Any) -> dict[str, Any]:
 
 def _explain(error: str) -> str:
     for line in error.splitlines():
-        for name in ("FencedError: ", "ForkedError: ", "TableBusyError: "):
+        for name in _OUR_ERRORS:
             if name in line:
                 return "error: the job has ended\n  why: " + line.split(name, 1)[1]
     return f"error: the streaming query has ended\n  why: {error}"
-
-
-def _states(config: Config, writer: TableWriter) -> Iterator[tuple[str, str, bytes]]:
-    """Each cluster's rebuilt state, a row a chunk."""
-    tables = {of.name: _rows(writer, of.name) for of in fields(TableRows)}
-    for cluster in config.pipeline.clusters:
-        mine = {
-            name: [row for row in rows if row["cluster"] == cluster]
-            for name, rows in tables.items()
-        }
-        if not any(mine.values()):
-            continue
-        balancer = ClusterBalancer(cluster=cluster, config=config.for_cluster(cluster))
-        state = rebuild_state(balancer, cluster, TableRows(**mine))
-        for name, blob in sorted(balancer.pack(state).items()):
-            yield cluster, name, blob
-
-
-def _rows(writer: TableWriter, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pa.table(writer.table(name).scan().read_all()).to_pylist()
-    return found
-
-
-def _partitions(address: KafkaAddress) -> Mapping[str, Mapping[int, int]]:
-    """Input topic → partition → the earliest offset that Kafka has."""
-    consumer = KafkaConsumer(**address.client_options("balance_cluster-offsets"))
-    try:
-        found: dict[str, dict[int, int]] = {}
-        for topic in INPUT_TOPICS:
-            name = address.topic_name(topic)
-            partitions = consumer.partitions_for_topic(name)
-            if not partitions:
-                raise CommandError(
-                    f"topic {name} is missing",
-                    why="the topics of the wire have not been made in this Kafka yet",
-                    next_step="run `ballast topics ensure` and start the job again",
-                )
-            places = [TopicPartition(name, partition) for partition in sorted(partitions)]
-            earliest = consumer.beginning_offsets(places)
-            found[name] = {place.partition: earliest[place] for place in places}
-        return found
-    finally:
-        consumer.close()
 
 
 def _ticker(config: Config, address: KafkaAddress) -> Ticker:
@@ -241,21 +273,6 @@ def _ticker(config: Config, address: KafkaAddress) -> Ticker:
         config.pipeline.clusters,
         config.pipeline.tick_interval_ms,
     )
-
-
-@contextmanager
-def _only_job(state_dir: Path) -> Iterator[None]:
-    """Hold the state folder's lock: a second job on the same folder is refused at once."""
-    with (state_dir / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise CommandError(
-                f"the state folder {state_dir} is in use",
-                why="another balance_cluster job of this machine holds its lock",
-                next_step="stop that job first, or give this one another --state-dir",
-            ) from error
-        yield
 
 
 def _logger(path: Path | None) -> Callable[[Mapping[str, Any]], None]:

@@ -21,9 +21,9 @@ class UnknownStateSchemaError(Exception):
     def of(cls, machine: str, found: object, known: int) -> "UnknownStateSchemaError":
         """The error with what happened, why, and what to do next."""
         return cls(
-            f"the state of {machine} has schema {found!r}, this code reads schema {known}: it was "
-            "written by another version; run that version, or delete the job's state folder, and "
-            "its next start rebuilds the state from the tables"
+            f"the state of {machine} has schema {found!r}, this code reads up to {known}: it was "
+            "written by another version; run that version, or set the checkpoint aside with "
+            "`ballast state rebuild`, and the next start rebuilds the state from the tables"
         )
 
 

@@ -65,7 +65,7 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 def _damaged(size: int) -> str:
     return (
         f"a packed blob of {size} bytes can't be read: it was cut, changed or made by other code; "
-        "delete the job's state folder, and its next start rebuilds the state from the tables"
+        "run `ballast state rebuild`, and the job's next start rebuilds the state from the tables"
     )
 
 

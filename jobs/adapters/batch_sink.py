@@ -1,9 +1,9 @@
 """The sink of the streaming job: a batch's effects become commits, then records, then a log line.
 
 Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
-brokers), the events, the current records, the rest; then Kafka, so that brokers act on what is
-durable. Repeating a batch writes nothing twice; effects that differ from what a table already
-has of the same batch stop the job. Source: ours.
+brokers), the events, with which the batch becomes true, the current records, the rest; then Kafka,
+so that brokers act on what is durable. Repeating a batch writes nothing twice; effects that differ
+from what a table already has of the same batch stop the job. Source: ours.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.adapters.delta_tables import arrow_schema
+from jobs.adapters.kafka_place import Ends
 from jobs.adapters.ownership_publisher import Keyed
 from jobs.adapters.table_writer import TableWriter
 from lbcore.machines.effects import (
@@ -56,8 +57,8 @@ ORDER = (
     LOAD_HISTORY.name,
 )
 EVENTS = OWNERSHIP_EVENTS.name
-
-Ends = dict[str, dict[str, int]]
+OUTCOMES = "outcomes"
+"""In the metadata of a commit of events: the batch's rows of `commands`, which follow it."""
 
 
 class ForkedError(RuntimeError):
@@ -74,18 +75,19 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What every commit says of the code behind it."""
+    """What every commit says of the code behind it. topics: name → Kafka's id of those read."""
 
     query_id: str
     code_version: str
     config_version: str
+    topics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
 
-    ends: what has been read, topic → partition → next offset; the last commit's, carried on.
+    ends: what has been read; where the query began, carried on.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's line.
     """
@@ -128,9 +130,7 @@ class BatchSink:
         self.passed("batch_ended")
 
     def use_query(self, query_id: str) -> None:
-        """Name the checkpoint that batch ids belong to, and go on from the last commit's ends."""
-        last = self.writer.last_commit()
-        self.ends = {t: dict(e) for t, e in last["offsets"].items()} if last else {}
+        """Name the checkpoint that batch ids belong to."""
         self.identity = replace(self.identity, query_id=query_id)
         self.writer.use_query(query_id)
 
@@ -149,6 +149,7 @@ class BatchSink:
             "offsets": self.ends,
             "code_version": self.identity.code_version,
             "config_version": self.identity.config_version,
+            "topics": dict(self.identity.topics),
             "effects_sha256": digest,
             "writer_epoch": self.writer.epoch,
             "committed_at_ms": int(time.time() * 1000),
@@ -164,8 +165,8 @@ class BatchSink:
         if last["effects_sha256"] != about["effects_sha256"]:
             message = (
                 f"batch {batch_id} was repeated and came to other effects than {EVENTS} has of it: "
-                "this code is not deterministic or was changed in between; delete the "
-                "job's state folder, and its next start rebuilds the state from the tables"
+                "this code is not deterministic or was changed in between; run `ballast state "
+                "rebuild`, and the next start rebuilds the state from the tables"
             )
             raise ForkedError(message)
 
@@ -178,12 +179,14 @@ class BatchSink:
     ) -> dict[str, Any]:
         is_due = now_ms - self._committed_ms >= self.heartbeat_ms
         rows: dict[str, int] = {}
-        for name in ORDER:
-            table = self._table(name, effects.get(name, []), batch_id)
+        tables = {name: self._table(name, effects.get(name, []), batch_id) for name in ORDER}
+        outcomes = tables[COMMANDS.name].to_pylist()
+        said = {EVENTS: {**about, OUTCOMES: outcomes} if outcomes else about}
+        for name, table in tables.items():
             is_marked = name == EVENTS and (is_due or bool(effects.keys() & set(ORDER)))
             is_wanted = len(table) > 0 or is_marked
             if is_wanted:
-                self.writer.write(name, table, batch_id, about)
+                self.writer.write(name, table, batch_id, said.get(name, about))
                 rows[name] = len(table)
             if is_wanted and name == EVENTS:
                 self._committed_ms = now_ms

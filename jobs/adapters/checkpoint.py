@@ -1,32 +1,44 @@
-"""Where the query goes on: from its checkpoint, or from the tables.
+"""Where the query goes on: from its checkpoint, from the tables, or not at all.
 
-Decides which: a checkpoint that other code or settings left with an unfinished batch is not
-trusted to repeat it alike, one that is missing or was made for other groups can't be used; then
-the state is rebuilt from the tables, and reading starts at the end of the last committed batch.
-Source: ours.
+Decides which. A checkpoint that other code or settings left with an unfinished batch is not
+trusted to repeat it alike, and one that is missing, or whose topics were made anew, can't be used:
+then the state is rebuilt from the tables. One that belongs to something else (other clusters,
+another Kafka, tables that another job has taken over) is refused: a person must say which of the
+two is right. Nothing is ever deleted here. Source: ours.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
 
 import lbcore
+from jobs.console import CommandError
 
 _MANIFEST = "job.json"
 _FOLDER = "checkpoints"
+_SET_ASIDE = "set-aside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Under what a checkpoint was made and last used."""
+    """Under what a checkpoint was made and last used.
+
+    state_schema: of the balancer's state. topics: name → Kafka's id. epoch: the writer's, of the
+    job that used it last. What an older manifest doesn't say is empty, and fits everything.
+    """
 
     code_version: str
     config_version: str
     scorer_groups: int
-    checkpoint: str
+    state_schema: int = 0
+    clusters: tuple[str, ...] = ()
+    kafka_cluster: str = ""
+    topics: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: str = ""
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +54,19 @@ class Resumption:
         return bool(self.reason)
 
 
+class CheckpointMismatchError(CommandError):
+    """The checkpoint belongs to something else than what the job was told to balance."""
+
+    def __init__(self, state_dir: Path, why: str) -> None:
+        super().__init__(
+            f"the checkpoint in {state_dir} does not match this job",
+            why=why,
+            next_step="correct what the job was told; or, if this is right, set the checkpoint "
+            f"aside with `ballast state rebuild --state-dir {state_dir}` and start the job again: "
+            "it rebuilds its state from the tables",
+        )
+
+
 def code_version() -> str:
     """Digest of the code whose decisions a repeated batch must repeat: all of lbcore."""
     root = Path(lbcore.__file__).parent
@@ -52,21 +77,50 @@ def code_version() -> str:
     return digest.hexdigest()[:16]
 
 
-def choose_checkpoint(state_dir: Path, present: Manifest, epoch: int) -> Resumption:
+def choose_checkpoint(state_dir: Path, present: Manifest, claimed_epoch: int) -> Resumption:
     """Go on from the last checkpoint if it may be trusted, else from a new one.
 
-    present: as things are now; its `checkpoint` is not looked at. Writes the manifest.
+    present: as things are now; its `epoch` is the one that this job is about to claim, its
+    `checkpoint` is not looked at. claimed_epoch: the newest that any job has claimed, -1 for none.
+    Writes nothing; raises CheckpointMismatchError.
     """
-    last = _read_manifest(state_dir)
-    reason = _distrust(state_dir, last, present)
-    name = f"epoch-{epoch}" if reason or last is None else last.checkpoint
-    chosen = Resumption(checkpoint=state_dir / _FOLDER / name, reason=reason)
-    written = {**asdict(present), "checkpoint": name}
+    last = read_manifest(state_dir)
+    reason = _distrust(state_dir, last, present, claimed_epoch)
+    name = f"epoch-{present.epoch}" if reason or last is None else last.checkpoint
+    return Resumption(checkpoint=state_dir / _FOLDER / name, reason=reason)
+
+
+def write_manifest(state_dir: Path, present: Manifest, resumption: Resumption) -> None:
+    """Say whose checkpoint this is from now on; done before the epoch is claimed."""
+    written = asdict(replace(present, checkpoint=resumption.checkpoint.name))
     path = state_dir / _MANIFEST
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(written, indent=1))
     temporary.replace(path)
-    return chosen
+
+
+def read_manifest(state_dir: Path) -> Manifest | None:
+    """The manifest, be it of an older version; None when there is none."""
+    path = state_dir / _MANIFEST
+    if not path.exists():
+        return None
+    found = json.loads(path.read_text())
+    known = {one.name for one in fields(Manifest)}
+    values = {name: value for name, value in found.items() if name in known}
+    return Manifest(**{**values, "clusters": tuple(values.get("clusters", ()))})
+
+
+def set_aside(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
+    """Move manifest and checkpoints out of the way; where they are now. Nothing is deleted."""
+    there = [state_dir / name for name in (_MANIFEST, _FOLDER) if (state_dir / name).exists()]
+    target = state_dir / _SET_ASIDE / time.strftime("%Y%m%dT%H%M%S")
+    while target.exists():
+        target = target.with_name(f"{target.name}-again")
+    if there and not dry_run:
+        target.mkdir(parents=True)
+        for path in there:
+            path.replace(target / path.name)
+    return [target / path.name for path in there]
 
 
 def query_id(checkpoint: Path) -> str:
@@ -84,46 +138,62 @@ def unfinished_batch(checkpoint: Path) -> int | None:
     return None
 
 
-def starting_offsets(
-    last_commit: Mapping[str, Any] | None, partitions: Mapping[str, Mapping[int, int]]
-) -> str:
-    """Spark's startingOffsets: after the last committed batch, or from the earliest.
-
-    partitions: topic → partition → earliest offset that Kafka still has.
-    """
-    ends = last_commit["offsets"] if last_commit else {}
-    offsets = {
-        topic: {
-            str(partition): max(earliest, ends.get(topic, {}).get(str(partition), 0))
-            for partition, earliest in sorted(by_partition.items())
-        }
-        for topic, by_partition in sorted(partitions.items())
-    }
-    return json.dumps(offsets)
-
-
-def _read_manifest(state_dir: Path) -> Manifest | None:
-    path = state_dir / _MANIFEST
-    if not path.exists():
-        return None
-    return Manifest(**json.loads(path.read_text()))
-
-
-def _distrust(state_dir: Path, last: Manifest | None, present: Manifest) -> str:
+def _distrust(state_dir: Path, last: Manifest | None, present: Manifest, claimed_epoch: int) -> str:
+    """Why the checkpoint can't be used, "" when it can; raises when it must not be replaced."""
     if last is None:
         return "no checkpoint yet"
     checkpoint = state_dir / _FOLDER / last.checkpoint
     if not (checkpoint / "metadata").exists():
         return "the checkpoint is gone"
+    if claimed_epoch > last.epoch >= 0:
+        why = (
+            f"another job has taken over the tables since (writer epoch {claimed_epoch}, this "
+            f"checkpoint ends at {last.epoch}), so what it says of owners is out of date"
+        )
+        raise CheckpointMismatchError(state_dir, why)
     if not _numbers(checkpoint / "commits"):
         return "the checkpoint has no finished batch"  # so it lacks the state it was begun with
+    for why in _mismatches(last, present, claimed_epoch):
+        raise CheckpointMismatchError(state_dir, why)
+    return _out_of_date(last, present, unfinished_batch(checkpoint))
+
+
+def _mismatches(last: Manifest, present: Manifest, claimed_epoch: int) -> Iterator[str]:
+    if claimed_epoch < last.epoch - 1:  # a job that died before its claim leaves one less
+        yield (
+            f"the tables know writer epochs up to {claimed_epoch}, this checkpoint was used under "
+            f"{last.epoch}: these are other tables, or they were restored from a backup"
+        )
+    if last.clusters and last.clusters != present.clusters:
+        yield (
+            f"it was made for the clusters {', '.join(last.clusters)}, this job has "
+            f"{', '.join(present.clusters)} (pipeline.clusters)"
+        )
+    if last.kafka_cluster and last.kafka_cluster != present.kafka_cluster:
+        yield (
+            f"it was made with the Kafka cluster {last.kafka_cluster}, this one is "
+            f"{present.kafka_cluster}"
+        )
+    if last.topics and last.topics.keys() != present.topics.keys():
+        yield (
+            f"it reads the topics {', '.join(sorted(last.topics))}, this job has "
+            f"{', '.join(sorted(present.topics))} (pipeline.topic_prefix)"
+        )
+    if last.state_schema > present.state_schema:
+        yield (
+            f"its state has schema {last.state_schema}, this version reads up to "
+            f"{present.state_schema}: it was written by a newer version of this code"
+        )
+
+
+def _out_of_date(last: Manifest, present: Manifest, unfinished: int | None) -> str:
+    anew = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
+    if anew:
+        return f"topics were made anew: {', '.join(anew)}"
     if last.scorer_groups != present.scorer_groups:
         return "the number of scorer groups was changed"
-    is_other = (last.code_version, last.config_version) != (
-        present.code_version,
-        present.config_version,
-    )
-    if is_other and unfinished_batch(checkpoint) is not None:
+    versions = (last.code_version, last.config_version)
+    if unfinished is not None and versions != (present.code_version, present.config_version):
         return "a batch was left unfinished by other code or settings"
     return ""
 

@@ -7,6 +7,7 @@ fails when anything came between. Source: ours; Delta's application transactions
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,24 +50,26 @@ class TableBusyError(RuntimeError):
 
 
 class TableWriter:
-    """The tables under one root, opened for writing by one job.
+    """The tables under one root, to be written by one job once it has claimed them.
 
-    query_id: Spark's id of the checkpoint; batch ids start anew with each.
+    epoch: the newest that any job has claimed, -1 for none; after `claim` this job's own.
     """
 
     def __init__(self, root: str | Path) -> None:
         self._tables = ensure_tables(root)
         self._query_id = ""
-        self.epoch = self._claim_epoch()
+        self.epoch = max(_transaction(table, EPOCH_APP) for table in self._tables.values())
 
     def use_query(self, query_id: str) -> None:
         """Name the checkpoint whose batch ids the next commits carry."""
         self._query_id = query_id
 
-    def _claim_epoch(self) -> int:
-        """The next epoch, committed to every table: from then on older jobs are refused."""
+    def claim(self) -> int:
+        """Commit the next epoch to every table: from then on older jobs are refused."""
+        for table in self._tables.values():
+            table.update_incremental()
         claimed = [_transaction(table, EPOCH_APP) for table in self._tables.values()]
-        epoch = max(claimed) + 1
+        self.epoch = epoch = max(claimed) + 1
         for table in self._tables.values():
             empty = pa.Table.from_batches([], pa.schema(table.schema()))
             write_deltalake(
@@ -117,7 +120,8 @@ class TableWriter:
 
     def last_commit(self) -> Mapping[str, Any] | None:
         """What the newest commit of a batch to ownership_events says of it."""
-        return last_batch(self._tables[OWNERSHIP_EVENTS.name])
+        found = newest_batch(self._tables[OWNERSHIP_EVENTS.name])
+        return found.about if found else None
 
     def table(self, name: str) -> DeltaTable:
         """The handle of a table, at the version last seen."""
@@ -148,13 +152,22 @@ class TableWriter:
         merge.when_matched_update_all(newer).when_not_matched_insert_all().execute()
 
 
-def last_batch(table: DeltaTable) -> Mapping[str, Any] | None:
-    """What the newest commit of a batch says of it; None when no batch was committed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedBatch:
+    """The commit of a batch to a table. about: what it says of the batch."""
+
+    table_version: int
+    about: Mapping[str, Any]
+
+
+def newest_batch(table: DeltaTable) -> CommittedBatch | None:
+    """The newest commit of a batch; None when no batch was committed."""
     for limit in (20, 1_000, None):
         for commit in table.history(limit):
             if METADATA_KEY in commit:
-                about: Mapping[str, Any] = json.loads(commit[METADATA_KEY])
-                return about
+                return CommittedBatch(
+                    table_version=commit["version"], about=json.loads(commit[METADATA_KEY])
+                )
     return None
 
 

@@ -53,6 +53,9 @@ VERBS = {
     "run-local": Verb(
         module="jobs.run_local", summary="run everything on this machine and watch it"
     ),
+    "state": Verb(
+        module="jobs.verbs.state", summary="set the job's checkpoint aside, to rebuild its state"
+    ),
     "status": Verb(module="jobs.verbs.status", summary="how the cluster is, and what is wrong"),
     "strategies": Verb(
         module="jobs.verbs.strategies", summary="list the strategies, their rules and settings"

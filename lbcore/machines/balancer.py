@@ -34,6 +34,7 @@ from lbcore.plan.decision import PlanState
 from lbcore.wire.messages import Acks, AuditEntry, Command
 
 STATE_SCHEMA = 2
+"""1: before there were rules. Read and upgraded: a field added later is as empty as it was then."""
 
 
 class ClusterBalancer:
@@ -97,7 +98,7 @@ class ClusterBalancer:
         """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
         plain, _ = packing.unpack(chunks["clock"])
         schema = plain.pop("schema")
-        if schema != STATE_SCHEMA:
+        if not 1 <= schema <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
         book, _ = packing.unpack(chunks["book"])
         return BalancerState(
@@ -108,10 +109,14 @@ class ClusterBalancer:
             namespaces={name: namespace_from_plain(p) for name, p in book["namespaces"].items()},
             commands=dict(book["commands"]),
             settings=book["settings"],
-            rules=Rules.from_plain(packing.unpack(chunks["rules"])[0]),
+            rules=_rules(chunks.get("rules")),
             catalogue=Catalogue.unpack(chunks.get("catalogue")),
             times=Times(**plain),
         )
+
+
+def _rules(chunk: bytes | None) -> Rules:
+    return Rules() if chunk is None else Rules.from_plain(packing.unpack(chunk)[0])
 
 
 def _order(placed: Placed) -> tuple[str, int, int]:

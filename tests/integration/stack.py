@@ -1,6 +1,7 @@
 """The real stack in a temporary folder: Kafka, the streaming job, brokers, the lookup service.
 
-Every wait has a deadline and says what it waited for. Protocol times are those of conf/test.toml.
+Every wait has a deadline that suits a slow machine, and says what it waited for; it ends
+at once when a process that it needs is dead. Protocol times are those of conf/test.toml.
 """
 
 import json
@@ -20,6 +21,7 @@ from deltalake import DeltaTable
 from jobs.adapters.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka_clients import KafkaAddress, Sender
 from jobs.adapters.processes import Child, ProcessSpec
+from jobs.adapters.progress import last_lines
 from jobs.adapters.settings import load_settings
 from lbcore.config.tree import Config
 from lbcore.wire.format import format_message
@@ -28,8 +30,24 @@ from tests.kafka_cluster import make_topics
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = {"demo/one": ("crc32", 30), "demo/two": ("murmur3_32", 30)}
-BROKERS = 5
-BUNDLES = sum(bundles for _, bundles in NAMESPACES.values())
+PATIENCE_S = 240
+"""A job starts in 12 s on two quiet cores, and in more than a minute on two crowded ones."""
+
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What is balanced. namespaces: name → (hash function, bundles). settings: the job's --set."""
+
+    brokers: int = 5
+    namespaces: Mapping[str, tuple[str, int]] = field(default_factory=lambda: NAMESPACES)
+    settings: tuple[str, ...] = ()
+
+    @property
+    def bundles(self) -> int:
+        """All bundles together."""
+        return sum(bundles for _, bundles in self.namespaces.values())
 
 
 @dataclass
@@ -38,6 +56,7 @@ class Stack:
 
     folder: Path
     kafka: EmbeddedKafka
+    cluster: Cluster = field(default_factory=Cluster)
     children: dict[str, Child] = field(default_factory=dict)
 
     @property
@@ -48,7 +67,7 @@ class Stack:
     @property
     def config(self) -> Config:
         """The settings that the job runs with."""
-        return load_settings(["test"])
+        return load_settings(["test"], self.cluster.settings)
 
     def words(self, role: str) -> list[str]:
         """What else a process of this role is started with, to be let in by Kafka."""
@@ -65,17 +84,16 @@ class Stack:
         del role
         return KafkaAddress(bootstrap=self.kafka.bootstrap)
 
-    def start_job(self, *, kill_at: str = "") -> None:
-        """Start the streaming job; kill_at: the point of a batch at which it ends itself."""
-        armed = self.folder / "kill-at"
-        if kill_at:
-            armed.write_text(kill_at)
-        words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / "job")]
-        words += ["--tables", str(self.tables), "--log", str(self.folder / "batches.jsonl")]
+    def start_job(self, name: str = "job", *more: str) -> None:
+        """Start a streaming job, with a state folder and a log of its own name."""
+        words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
+        words += ["--tables", str(self.tables), "--log", str(self.folder / f"{name}.jsonl")]
         words += ["--config", "test", "--spark", "spark.sql.streaming.minBatchesToRetain=100000"]
-        environment = {"BALLAST_TEST_KILL_AT": str(armed), **self.environment("job")}
+        words += [word for setting in self.cluster.settings for word in ("--set", setting)]
         words += self.words("job")
-        self._start("job", "tests.integration.killable_job", words, environment)
+        armed = {"BALLAST_TEST_KILL_AT": str(self.folder / "kill-at")}
+        environment = {**armed, **self.environment("job")}
+        self._start(name, "tests.integration.killable_job", [*words, *more], environment)
 
     def arm(self, point: str) -> None:
         """Let the running job end itself at this point of its next batch."""
@@ -84,20 +102,20 @@ class Stack:
     def start_fleet(self) -> None:
         """Start the brokers."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / "fleet")]
-        words += ["--brokers", str(BROKERS), "--heartbeat-interval-ms", "600"]
+        words += ["--brokers", str(self.cluster.brokers), "--heartbeat-interval-ms", "600"]
         words += ["--report-interval-ms", "2000", "--port-file", str(self.folder / "fleet-port")]
-        for name, (function, bundles) in NAMESPACES.items():
+        for name, (function, bundles) in self.cluster.namespaces.items():
             words += ["--namespace", f"{name}:{function}:{bundles}"]
         words += self.words("agent")
         self._start("fleet", "jobs.run_fleet", words, self.environment("agent"))
-        wait_for("the fleet's port", (self.folder / "fleet-port").exists, 60)
+        self.wait("the fleet's port", (self.folder / "fleet-port").exists)
 
     def start_lookup(self) -> None:
         """Start the lookup service."""
         port_file = self.folder / "lookup-port"
         words = ["--tables", str(self.tables), "--cluster", "local", "--port", "0"]
         self._start("lookup", "jobs.serve_lookup", [*words, "--port-file", str(port_file)])
-        wait_for("the lookup service's port", port_file.exists, 60)
+        self.wait("the lookup service's port", port_file.exists)
 
     def _start(
         self, name: str, module: str, words: list[str], environment: Mapping[str, str] | None = None
@@ -105,9 +123,9 @@ class Stack:
         spec = ProcessSpec(
             name=name,
             command=(sys.executable, "-m", module, *words),
-            log_path=self.folder / f"{name}.log",
+            log_path=self._log(name),
             environment={"PYTHONPATH": str(ROOT), **(environment or {})},
-            grace_ms=20_000,
+            grace_ms=PATIENCE_S * 1_000,
         )
         self.children[name] = Child(spec)
 
@@ -119,6 +137,16 @@ class Stack:
         """Stop a process in order; its exit code."""
         return self.children.pop(name).stop()
 
+    def wait_end(self, name: str) -> tuple[int, str]:
+        """Wait until a process has ended by itself: its exit code, and the end of its log."""
+        child = self.children[name]
+        wait_for(f"{name} to end", lambda: child.exit_code() is not None, PATIENCE_S)
+        code = self.children.pop(name).exit_code()
+        return -1 if code is None else code, last_lines(self._log(name), 12)
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
     def stop_all(self) -> None:
         """Stop everything, Kafka last."""
         for name in list(self.children):
@@ -128,7 +156,7 @@ class Stack:
     def create_namespaces(self) -> None:
         """Send the commands that create NAMESPACES."""
         sender = Sender(self.address("operator"), "test-commands")
-        for name, (function, bundles) in NAMESPACES.items():
+        for name, (function, bundles) in self.cluster.namespaces.items():
             arguments = {"namespace": name, "hash": function, "bundles": bundles}
             command = Command(
                 cluster="local",
@@ -173,36 +201,49 @@ class Stack:
         """Whether every bundle is owned and open at its owner alone."""
         owners = self.owners()
         served = self.served()
-        return len(owners) == BUNDLES and all(served.get(b) == [o] for b, o in owners.items())
+        return len(owners) == self.cluster.bundles and all(
+            served.get(b) == [o] for b, o in owners.items()
+        )
 
-    def batch_lines(self) -> list[dict[str, Any]]:
-        """The job's canonical lines so far."""
-        path = self.folder / "batches.jsonl"
+    def batch_lines(self, name: str = "job") -> list[dict[str, Any]]:
+        """A job's canonical lines so far."""
+        path = self.folder / f"{name}.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def batches_done(self) -> int:
-        """How many batches the job has logged."""
-        return sum("batch_id" in line for line in self.batch_lines())
+    def batches_done(self, name: str = "job") -> int:
+        """How many batches a job has logged."""
+        return sum("batch_id" in line for line in self.batch_lines(name))
 
-    def wait_settled(self, timeout_s: float = 90) -> None:
+    def wait(self, what: str, condition: Callable[[], object]) -> None:
+        """Wait until something holds; fail at once when one of the processes has ended."""
+        wait_for(what, lambda: condition() or self._fail_without_a_process(what), PATIENCE_S)
+
+    def _fail_without_a_process(self, what: str) -> bool:
+        for name, child in self.children.items():
+            if child.exit_code() is not None:
+                message = f"{name} ended while waiting for {what}: {last_lines(self._log(name))}"
+                raise AssertionError(message)
+        return False
+
+    def wait_settled(self) -> None:
         """Wait until every bundle is served by its owner."""
-        wait_for("every bundle to be served by its owner", self.is_settled, timeout_s)
+        self.wait("every bundle to be served by its owner", self.is_settled)
 
-    def wait_for_batches(self, count: int, timeout_s: float = 60) -> None:
+    def wait_for_batches(self, count: int, name: str = "job") -> None:
         """Wait for that many batches more."""
-        goal = self.batches_done() + count
-        wait_for(f"{count} batches more", lambda: self.batches_done() >= goal, timeout_s)
+        goal = self.batches_done(name) + count
+        self.wait(f"{count} batches more", lambda: self.batches_done(name) >= goal)
 
 
 @contextmanager
-def running_stack(folder: Path) -> Iterator[Stack]:
+def running_stack(folder: Path, cluster: Cluster | None = None) -> Iterator[Stack]:
     """The whole stack, every bundle served; all of it is gone at the end."""
     kafka = EmbeddedKafka(folder / "kafka")
-    stack = Stack(folder=folder, kafka=kafka)
+    stack = Stack(folder=folder, kafka=kafka, cluster=cluster or Cluster())
     try:
         kafka.start()
-        make_topics(kafka, KafkaAddress(bootstrap=kafka.bootstrap))
+        make_topics(kafka, stack.address("operator"))
         stack.start_fleet()
         stack.start_job()
         stack.create_namespaces()
@@ -219,7 +260,7 @@ def wait_for(what: str, condition: Callable[[], object], timeout_s: float) -> No
         if time.monotonic() > deadline:
             message = f"waited {timeout_s} s in vain for {what}"
             raise AssertionError(message)
-        time.sleep(0.2)
+        time.sleep(_POLL_S)
 
 
 def http_json(url: str, method: str = "GET") -> tuple[int, Any]:

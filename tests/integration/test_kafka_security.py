@@ -34,7 +34,7 @@ from jobs.adapters.topics import ensure_topics, wanted_topics
 from jobs.console import CommandError
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.wire.messages import Topic
-from tests.integration.stack import BUNDLES, Stack, wait_for
+from tests.integration.stack import Stack, wait_for
 
 MECHANISM = "SCRAM-SHA-512"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -167,7 +167,7 @@ def test_stack_over_tls_with_passwords_and_acls_gives_every_bundle_an_owner(
     def opened() -> set[str]:
         return {e["bundle"] for e in stack.rows(OWNERSHIP_EVENTS.name) if e["state"] == "Owned"}
 
-    wait_for("every bundle to be opened once", lambda: len(opened()) == BUNDLES, 180)
+    wait_for("every bundle to be opened once", lambda: len(opened()) == stack.cluster.bundles, 180)
 
 
 def test_role_is_refused_what_it_has_no_right_to(stack: SecureStack) -> None:

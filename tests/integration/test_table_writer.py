@@ -1,6 +1,6 @@
 """The writer of the tables on real Delta tables: once a batch, and only by the newest job."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,12 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.adapters.batch_sink import BatchSink, ForkedError, Identity
+from jobs.adapters.delta_tables import arrow_schema
 from jobs.adapters.ownership_publisher import Keyed
+from jobs.adapters.recovery import complete_last_batch, rebuilt_states, send_all_records
 from jobs.adapters.table_writer import FencedError, TableWriter
+from lbcore.config.tree import Config
+from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import (
     REPORT,
     RESEND,
@@ -20,6 +24,7 @@ from lbcore.machines.effects import (
     pack_effect,
     record_row,
 )
+from lbcore.model.tables import NAMESPACES
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.wire_record import parse_record
 
@@ -73,7 +78,7 @@ def batch(*records: OwnershipRecord, now_ms: int = 1_000) -> Frame:
 def sink_on(root: Path, sent: Sent | None = None) -> BatchSink:
     lines: list[Mapping[str, Any]] = []
     sink = BatchSink(
-        writer=TableWriter(root),
+        writer=claimed(root),
         publisher=sent or Sent(),
         identity=Identity(query_id="", code_version="c", config_version="f"),
         heartbeat_ms=10_000,
@@ -81,6 +86,12 @@ def sink_on(root: Path, sent: Sent | None = None) -> BatchSink:
     )
     sink.use_query(QUERY)
     return sink
+
+
+def claimed(root: Path) -> TableWriter:
+    writer = TableWriter(root)
+    writer.claim()
+    return writer
 
 
 def rows(root: Path, table: str) -> list[dict[str, Any]]:
@@ -101,7 +112,7 @@ def test_batch_repeated_writes_nothing_twice_and_sends_again(tmp_path: Path) -> 
 
 def test_batch_repeated_with_other_effects_stops_the_job(tmp_path: Path) -> None:
     sink_on(tmp_path)(batch(record("t/n/a", 1)), 0)
-    with pytest.raises(ForkedError, match="delete the job's state folder"):
+    with pytest.raises(ForkedError, match="ballast state rebuild"):
         sink_on(tmp_path)(batch(record("t/n/b", 1)), 0)
 
 
@@ -144,6 +155,82 @@ def test_older_job_is_fenced_at_its_next_commit(tmp_path: Path) -> None:
     newer(batch(record("t/n/a", 2)), 1)
     assert [row["version_id"] for row in rows(tmp_path, "bundle_ownership")] == [2]
     assert len(rows(tmp_path, "ownership_events")) == 2
+
+
+class CrashError(Exception):
+    """The job is gone at a point of a batch."""
+
+
+def crash_at(point: str) -> Callable[[str], None]:
+    def passed(reached: str) -> None:
+        if reached == point:
+            raise CrashError
+
+    return passed
+
+
+def command_row(command_id: str) -> dict[str, Any]:
+    texts = ("kind", "arguments", "principal", "address", "status", "reason", "result")
+    return {"cluster": "local", "command_id": command_id, "at_ms": 1, **dict.fromkeys(texts, "x")}
+
+
+def namespace_row(name: str, version: int) -> dict[str, Any]:
+    return {
+        "cluster": "local",
+        "namespace": name,
+        "hash": "crc32",
+        "is_deleted": False,
+        "highest_version": version,
+        "properties": "{}",
+        "at_ms": 1,
+    }
+
+
+def test_batch_left_half_written_is_completed_before_a_rebuild(tmp_path: Path) -> None:
+    sink_on(tmp_path)(batch(record(BUNDLE_A, 1), record(BUNDLE_B, 1)), 0)
+    sink = sink_on(tmp_path)
+    sink.passed = crash_at("events_committed")
+    outcome = Effect(kind="commands", rows=[command_row("one")])
+    told = batch(record(BUNDLE_A, 2), record(BUNDLE_A, 3), now_ms=5)  # when records are made
+    with pytest.raises(CrashError):
+        sink(Frame([*told.effects, outcome]), 1)
+    assert {row["version_id"] for row in rows(tmp_path, "bundle_ownership")} == {1}
+    for _ in range(2):
+        complete_last_batch(claimed(tmp_path))
+        versions = {r["bundle"]: r["version_id"] for r in rows(tmp_path, "bundle_ownership")}
+        assert versions == {BUNDLE_A: 3, BUNDLE_B: 1}
+        assert [row["command_id"] for row in rows(tmp_path, "commands")] == ["one"]
+
+
+def test_rows_of_a_batch_whose_events_were_never_committed_are_not_rebuilt_from(
+    tmp_path: Path,
+) -> None:
+    named = Effect(kind="namespaces", rows=[namespace_row("t/n", 1)])
+    sink_on(tmp_path)(Frame([*batch(record(BUNDLE_A, 1)).effects, named]), 0)
+    writer = claimed(tmp_path)
+    writer.use_query(QUERY)
+    table = pa.Table.from_pylist(
+        [{**namespace_row("t/never", 1), "batch_id": 1}], arrow_schema(NAMESPACES)
+    )
+    writer.write(NAMESPACES.name, table, 1, {**(writer.last_commit() or {}), "batch_id": 1})
+    assert len(rows(tmp_path, NAMESPACES.name)) == 2
+    config = Config()
+    (cluster,) = config.pipeline.clusters
+    chunks = {name: blob for _, name, blob in rebuilt_states(config, claimed(tmp_path))}
+    state = ClusterBalancer(cluster=cluster, config=config).unpack(chunks)
+    assert list(state.namespaces) == ["t/n"]
+    assert state.ledger.names == [BUNDLE_A]
+
+
+def test_every_current_record_is_sent_again_under_the_new_epoch(tmp_path: Path) -> None:
+    sink_on(tmp_path)(batch(record(BUNDLE_B, 4), record(BUNDLE_A, 1)), 0)
+    sent, writer = Sent(), claimed(tmp_path)
+    assert send_all_records(writer, sent) == 2
+    told = [parse_record(key, value) for key, value in sent.messages]
+    assert [(r.bundle, r.version_id, r.writer_epoch) for r in told if r] == [
+        (BUNDLE_A, 1, writer.epoch),
+        (BUNDLE_B, 4, writer.epoch),
+    ]
 
 
 def test_newest_record_of_a_bundle_wins_in_the_current_table(tmp_path: Path) -> None:

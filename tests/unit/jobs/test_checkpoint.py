@@ -1,11 +1,34 @@
-"""Which checkpoint the job goes on from, and when the state is rebuilt from the tables."""
+"""Which checkpoint the job goes on from, when the state is rebuilt, and when it is refused."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from jobs.adapters.checkpoint import Manifest, choose_checkpoint
+import pytest
 
-_PRESENT = Manifest(code_version="c1", config_version="f1", scorer_groups=2, checkpoint="")
+from jobs.adapters.checkpoint import (
+    CheckpointMismatchError,
+    Manifest,
+    Resumption,
+    choose_checkpoint,
+    read_manifest,
+    set_aside,
+    write_manifest,
+)
+
+_PRESENT = Manifest(
+    code_version="c1",
+    config_version="f1",
+    scorer_groups=2,
+    state_schema=2,
+    clusters=("local",),
+    kafka_cluster="k1",
+    topics={"acks": "t1", "ownership": "t2"},
+    epoch=0,
+)
+_NEXT = replace(_PRESENT, epoch=1)
 
 
 def _spark_ran(checkpoint: Path, *, begun: int, ended: int) -> None:
@@ -17,41 +40,116 @@ def _spark_ran(checkpoint: Path, *, begun: int, ended: int) -> None:
     (checkpoint / "metadata").write_text('{"id": "q"}')
 
 
+def _first_run(state_dir: Path, *, begun: int = 3, ended: int = 3) -> Resumption:
+    chosen = choose_checkpoint(state_dir, _PRESENT, -1)
+    write_manifest(state_dir, _PRESENT, chosen)
+    _spark_ran(chosen.checkpoint, begun=begun, ended=ended)
+    return chosen
+
+
 def test_checkpoint_of_a_first_start_is_new(tmp_path: Path) -> None:
-    chosen = choose_checkpoint(tmp_path, _PRESENT, epoch=0)
+    chosen = choose_checkpoint(tmp_path, _PRESENT, -1)
     assert (chosen.checkpoint.name, chosen.is_rebuilt) == ("epoch-0", True)
 
 
 def test_checkpoint_with_finished_batches_goes_on(tmp_path: Path) -> None:
-    first = choose_checkpoint(tmp_path, _PRESENT, epoch=0)
-    _spark_ran(first.checkpoint, begun=3, ended=2)
-    chosen = choose_checkpoint(tmp_path, _PRESENT, epoch=1)
+    first = _first_run(tmp_path, ended=2)
+    chosen = choose_checkpoint(tmp_path, _NEXT, 0)
     assert (chosen.checkpoint, chosen.reason) == (first.checkpoint, "")
 
 
+def test_checkpoint_that_is_gone_is_rebuilt(tmp_path: Path) -> None:
+    first = _first_run(tmp_path)
+    shutil.rmtree(first.checkpoint)
+    assert choose_checkpoint(tmp_path, _NEXT, 0).reason == "the checkpoint is gone"
+
+
 def test_checkpoint_without_a_finished_batch_is_rebuilt_anew(tmp_path: Path) -> None:
-    first = choose_checkpoint(tmp_path, _PRESENT, epoch=0)
-    _spark_ran(first.checkpoint, begun=1, ended=0)
-    chosen = choose_checkpoint(tmp_path, _PRESENT, epoch=1)
+    _first_run(tmp_path, begun=1, ended=0)
+    chosen = choose_checkpoint(tmp_path, _NEXT, 0)
     assert (chosen.checkpoint.name, chosen.is_rebuilt) == ("epoch-1", True)
 
 
-def test_checkpoint_left_unfinished_by_other_code_is_rebuilt(tmp_path: Path) -> None:
-    first = choose_checkpoint(tmp_path, _PRESENT, epoch=0)
-    _spark_ran(first.checkpoint, begun=3, ended=2)
-    other = replace(_PRESENT, code_version="c2")
-    assert choose_checkpoint(tmp_path, other, epoch=1).checkpoint.name == "epoch-1"
+@pytest.mark.parametrize("change", [{"code_version": "c2"}, {"config_version": "f2"}])
+def test_checkpoint_left_unfinished_by_other_code_or_settings_is_rebuilt(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    _first_run(tmp_path, ended=2)
+    chosen = choose_checkpoint(tmp_path, replace(_NEXT, **change), 0)
+    assert chosen.reason == "a batch was left unfinished by other code or settings"
 
 
 def test_checkpoint_finished_by_other_code_goes_on(tmp_path: Path) -> None:
-    first = choose_checkpoint(tmp_path, _PRESENT, epoch=0)
-    _spark_ran(first.checkpoint, begun=3, ended=3)
-    other = replace(_PRESENT, code_version="c2")
-    assert choose_checkpoint(tmp_path, other, epoch=1).reason == ""
+    _first_run(tmp_path)
+    assert choose_checkpoint(tmp_path, replace(_NEXT, code_version="c2"), 0).reason == ""
 
 
 def test_checkpoint_of_another_number_of_groups_is_rebuilt(tmp_path: Path) -> None:
-    first = choose_checkpoint(tmp_path, _PRESENT, epoch=0)
-    _spark_ran(first.checkpoint, begun=3, ended=3)
-    other = replace(_PRESENT, scorer_groups=4)
-    assert choose_checkpoint(tmp_path, other, epoch=1).is_rebuilt
+    _first_run(tmp_path)
+    assert choose_checkpoint(tmp_path, replace(_NEXT, scorer_groups=4), 0).is_rebuilt
+
+
+def test_checkpoint_whose_topics_were_made_anew_is_rebuilt(tmp_path: Path) -> None:
+    _first_run(tmp_path)
+    anew = replace(_NEXT, topics={"acks": "t1", "ownership": "t9"})
+    assert choose_checkpoint(tmp_path, anew, 0).reason == "topics were made anew: ownership"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"clusters": ("elsewhere",)}, "made for the clusters local, this job has elsewhere"),
+        ({"kafka_cluster": "k2"}, "made with the Kafka cluster k1, this one is k2"),
+        ({"topics": {"eu.acks": "t1", "eu.ownership": "t2"}}, "pipeline.topic_prefix"),
+        ({"state_schema": 1}, "written by a newer version"),
+    ],
+)
+def test_checkpoint_of_something_else_is_refused_with_the_command_that_helps(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    _first_run(tmp_path)
+    with pytest.raises(CheckpointMismatchError) as refused:
+        choose_checkpoint(tmp_path, replace(_NEXT, **change), 0)
+    assert words in refused.value.why
+    assert f"ballast state rebuild --state-dir {tmp_path}" in refused.value.next_step
+
+
+def test_checkpoint_of_tables_that_another_job_took_over_is_refused(tmp_path: Path) -> None:
+    _first_run(tmp_path)
+    with pytest.raises(CheckpointMismatchError, match="does not match") as refused:
+        choose_checkpoint(tmp_path, replace(_PRESENT, epoch=2), 1)
+    assert "another job has taken over the tables" in refused.value.why
+
+
+def test_checkpoint_of_newer_tables_than_these_is_refused(tmp_path: Path) -> None:
+    first = _first_run(tmp_path)
+    write_manifest(tmp_path, replace(_PRESENT, epoch=7), first)
+    with pytest.raises(CheckpointMismatchError) as refused:
+        choose_checkpoint(tmp_path, replace(_PRESENT, epoch=4), 3)
+    assert "restored from a backup" in refused.value.why
+
+
+def test_checkpoint_of_a_job_that_died_before_its_claim_goes_on(tmp_path: Path) -> None:
+    first = _first_run(tmp_path)
+    write_manifest(tmp_path, _NEXT, first)
+    assert choose_checkpoint(tmp_path, _NEXT, 0).reason == ""
+
+
+def test_manifest_of_older_code_fits_whatever_it_does_not_say(tmp_path: Path) -> None:
+    first = _first_run(tmp_path)
+    said = {"code_version": "c1", "config_version": "f1", "scorer_groups": 2, "colour": "red"}
+    (tmp_path / "job.json").write_text(json.dumps({**said, "checkpoint": first.checkpoint.name}))
+    assert choose_checkpoint(tmp_path, _NEXT, 0).reason == ""
+
+
+def test_checkpoint_set_aside_is_kept_and_the_next_start_is_a_first_one(tmp_path: Path) -> None:
+    first = _first_run(tmp_path)
+    would_be = set_aside(tmp_path, dry_run=True)
+    assert first.checkpoint.exists()
+    assert [path.name for path in would_be] == ["job.json", "checkpoints"]
+    manifest, checkpoints = set_aside(tmp_path)
+    assert json.loads(manifest.read_text())["checkpoint"] == "epoch-0"
+    assert (checkpoints / "epoch-0" / "metadata").exists()
+    assert read_manifest(tmp_path) is None
+    assert choose_checkpoint(tmp_path, _NEXT, 0).reason == "no checkpoint yet"
+    assert set_aside(tmp_path) == []

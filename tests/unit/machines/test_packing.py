@@ -23,7 +23,7 @@ def test_blob_of_equal_contents_has_equal_bytes_in_any_order() -> None:
 @pytest.mark.parametrize("cut", [0, 3, 9, 40])
 def test_blob_that_was_cut_is_refused_with_what_to_do(cut: int) -> None:
     blob = packing.pack({"x": 1}, {"a": np.arange(100)})
-    with pytest.raises(packing.MalformedBlobError, match="delete the job's state folder"):
+    with pytest.raises(packing.MalformedBlobError, match="ballast state rebuild"):
         packing.unpack(blob[:cut])
 
 

@@ -1,0 +1,106 @@
+"""What a rebuild needs of the tables: each cluster's rows as the last whole batch left them.
+
+Decides which version of a table belongs to the newest commit of ownership_events, which is where a
+batch becomes true: what was written before it for a batch that never got there does not count, and
+what was to follow it is made up for first. Source: ours.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from jobs.adapters.batch_sink import EVENTS, ORDER, OUTCOMES, Publisher
+from jobs.adapters.delta_tables import arrow_schema
+from jobs.adapters.table_writer import TableWriter, newest_batch
+from lbcore.config.tree import Config
+from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.rebuild import TableRows, rebuild_state, record_from_row
+from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS
+from lbcore.ownership.wire_record import format_record
+
+_BEFORE_EVENTS = ORDER[: ORDER.index(EVENTS)]
+_SENT_AT_ONCE = 5_000
+
+
+def complete_last_batch(writer: TableWriter) -> None:
+    """Write the current records and outcomes that the last batch owes; again does no harm."""
+    last = writer.last_commit()
+    if last is None:
+        return
+    owed = {
+        BUNDLE_OWNERSHIP.name: _records_of(writer, last),
+        COMMANDS.name: pa.Table.from_pylist(last.get(OUTCOMES, []), arrow_schema(COMMANDS)),
+    }
+    writer.use_query(last["query_id"])
+    for name, rows in owed.items():
+        if len(rows):
+            writer.write(name, rows, last["batch_id"], last)
+
+
+def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, str, bytes]]:
+    """Each cluster's rebuilt state: (cluster, chunk name, chunk)."""
+    tables = {one.name: _rows(writer, one.name) for one in fields(TableRows)}
+    for cluster in config.pipeline.clusters:
+        mine = {
+            name: [row for row in rows if row["cluster"] == cluster]
+            for name, rows in tables.items()
+        }
+        if not any(mine.values()):
+            continue
+        balancer = ClusterBalancer(cluster=cluster, config=config.for_cluster(cluster))
+        state = rebuild_state(balancer, cluster, TableRows(**mine))
+        for name, blob in sorted(balancer.pack(state).items()):
+            yield cluster, name, blob
+
+
+def send_all_records(writer: TableWriter, publisher: Publisher) -> int:
+    """Tell brokers every current record once more; how many. Readers fold by version."""
+    rows = _rows(writer, BUNDLE_OWNERSHIP.name)
+    messages = [
+        format_record(record_from_row(row, writer.epoch))
+        for row in sorted(rows, key=lambda row: (row["cluster"], row["bundle"]))
+    ]
+    for start in range(0, len(messages), _SENT_AT_ONCE):
+        publisher.publish(messages[start : start + _SENT_AT_ONCE])
+    return len(messages)
+
+
+def _records_of(writer: TableWriter, last: Mapping[str, Any]) -> pa.Table:
+    """The newest event of each bundle of the last batch, as rows of the current table."""
+    batch, now_ms = int(last["batch_id"]), int(last["now_ms"])
+    asked = f"select * from events where batch_id = {batch} and at_ms = {now_ms}"  # noqa: S608 (two integers of our own)
+    events = QueryBuilder().register("events", writer.table(EVENTS)).execute(asked).read_all()
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in sorted(pa.table(events).to_pylist(), key=lambda row: int(row["version_id"])):
+        newest[row["cluster"], row["bundle"]] = row
+    schema = arrow_schema(BUNDLE_OWNERSHIP)
+    rows = [{name: row[name] for name in schema.names} for row in newest.values()]
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _rows(writer: TableWriter, name: str) -> list[dict[str, Any]]:
+    table = writer.table(name)
+    table.update_incremental()
+    if name in _BEFORE_EVENTS:
+        table = _as_of(table, writer.last_commit())
+    rows: list[dict[str, Any]] = pa.table(table.scan().read_all()).to_pylist()
+    return rows
+
+
+def _as_of(table: DeltaTable, last: Mapping[str, Any] | None) -> DeltaTable:
+    """The table without what a batch wrote whose events never were committed."""
+    newest = newest_batch(table)
+    if newest is None or not _is_ahead(newest.about, last):
+        return table
+    return DeltaTable(table.table_uri, version=newest.table_version - 1)
+
+
+def _is_ahead(about: Mapping[str, Any], last: Mapping[str, Any] | None) -> bool:
+    if last is None:
+        return True
+    if about["query_id"] == last["query_id"]:
+        return bool(about["batch_id"] > last["batch_id"])
+    return bool(about["writer_epoch"] > last["writer_epoch"])

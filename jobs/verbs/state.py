@@ -1,0 +1,72 @@
+"""Look after the streaming job's state folder while the job is stopped.
+
+rebuild   sets the checkpoint aside (nothing is deleted); the next start of the job rebuilds its
+          state from the tables and reads on after the last committed batch. Ownership, brokers,
+          namespaces and what operators have set come back exactly; load averages and hit counts
+          begin anew. Use it when the job refuses its checkpoint, or when you doubt it.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from jobs.adapters.checkpoint import set_aside
+from jobs.adapters.state_folder import hold_folder
+from jobs.console import Exit, MisuseError, answer, note
+from jobs.local.layout import Layout
+
+_LOCAL = Layout(root=Path("var") / "local").job
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The one action, and whose folder."""
+    parser.add_argument("action", choices=("rebuild",))
+    parser.add_argument(
+        "--state-dir", type=Path, default=_LOCAL, help=f"the job's --state-dir ({_LOCAL})"
+    )
+    parser.add_argument("--yes", action="store_true", help="don't ask")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Set the checkpoint aside; CommandError while a job uses it."""
+    if not args.state_dir.is_dir():
+        raise MisuseError(
+            f"there is no state folder {args.state_dir}",
+            why="no balance_cluster job was started with it",
+            next_step="name the job's folder with --state-dir",
+        )
+    with hold_folder(args.state_dir):
+        moves = set_aside(args.state_dir, dry_run=True)
+        if not moves:
+            text = "there is no checkpoint: the next start rebuilds the state from the tables"
+            answer(args, {"set_aside": []}, text)
+            return Exit.DONE
+        if not args.dry_run:
+            _ask(args)
+            moves = set_aside(args.state_dir)
+    where = ", ".join(map(str, moves))
+    done = "would be set aside as" if args.dry_run else "was set aside as"
+    text = f"the checkpoint {done} {where}; the next start rebuilds the state from the tables"
+    answer(args, {"set_aside": [str(path) for path in moves], "dry_run": args.dry_run}, text)
+    return Exit.DONE
+
+
+def _ask(args: argparse.Namespace) -> None:
+    if args.yes:
+        return
+    if not sys.stdin.isatty():
+        raise MisuseError(
+            "the checkpoint was left as it is",
+            why="nobody can be asked here, and --yes was not given",
+            next_step="add --yes",
+        )
+    note(f"The checkpoint in {args.state_dir} is set aside (not deleted). The next start rebuilds")
+    note("the state from the tables; load averages and hit counts begin anew.")
+    note("Go on? [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise MisuseError(
+            "the checkpoint was left as it is",
+            why="the answer was not yes",
+            next_step="start the job as it is, or run this again",
+        )

@@ -1,0 +1,97 @@
+"""States that older code packed are read, upgraded and gone on from.
+
+The files in older_states were written by the code of their time, never by today's.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lbcore import packing
+from lbcore.config.tree import Config
+from lbcore.machine import UnknownStateSchemaError
+from lbcore.machines.balancer import STATE_SCHEMA, ClusterBalancer
+from lbcore.machines.rules import Rules
+from lbcore.machines.scoring import make_scorer
+
+_FOLDER = Path(__file__).parent / "older_states"
+_OLDER = sorted(int(path.stem.removeprefix("schema_")) for path in _FOLDER.glob("schema_*.json"))
+
+
+def packed(schema: int) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads((_FOLDER / f"schema_{schema}.json").read_text())
+    return found
+
+
+def chunks_of(texts: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: base64.b64decode(text) for name, text in texts.items()}
+
+
+def balancer() -> ClusterBalancer:
+    return ClusterBalancer(cluster="local", config=Config())
+
+
+def test_state_of_each_older_schema_is_kept() -> None:
+    assert list(range(1, STATE_SCHEMA)) == _OLDER, (
+        "pack a state with the code before the schema changed, and put it into older_states"
+    )
+
+
+@pytest.mark.parametrize("schema", _OLDER)
+def test_state_of_an_older_schema_is_read_whole(schema: int) -> None:
+    known = packed(schema)
+    state = balancer().unpack(chunks_of(known["balancer"]))
+    records = [state.ledger.record(name) for name in state.ledger.names]
+    assert [
+        {
+            "bundle": record.bundle,
+            "version_id": record.version_id,
+            "state": record.state.value,
+            "source": record.source,
+            "destination": record.destination,
+            "destination_incarnation": record.destination_incarnation,
+        }
+        for record in records
+        if record is not None
+    ] == known["records"]
+    assert sorted(state.brokers) == known["brokers"]
+    assert sorted(state.namespaces) == known["namespaces"]
+    assert state.commands == known["commands"]
+    assert state.settings == known["settings"]
+    assert state.rules == Rules()
+
+
+@pytest.mark.parametrize("schema", _OLDER)
+def test_state_of_an_older_schema_goes_on_as_one_of_today(schema: int) -> None:
+    known, machine = packed(schema), balancer()
+    now_ms = known["now_ms"] + 1_000
+    state = machine.step(machine.unpack(chunks_of(known["balancer"])), [], now_ms).state
+    assert state is not None
+    again = machine.pack(machine.unpack(machine.pack(state)))
+    assert again == machine.pack(state)
+    assert packing.unpack(again["clock"])[0]["schema"] == STATE_SCHEMA
+    assert len(state.ledger) == len(known["records"])
+
+
+@pytest.mark.parametrize("schema", _OLDER)
+def test_scorers_of_an_older_schema_are_read(schema: int) -> None:
+    known, config = packed(schema), Config()
+    tracks = [
+        make_scorer(config, cluster="local", group=int(group), loads=json.loads).unpack(
+            chunks_of(texts)
+        )
+        for group, texts in known["scorers"].items()
+    ]
+    assert sorted(name for found in tracks for name in found) == known["brokers"]
+
+
+def test_state_of_a_newer_schema_is_refused_with_the_command_that_helps() -> None:
+    known = chunks_of(packed(1)["balancer"])
+    plain, arrays = packing.unpack(known["clock"])
+    known["clock"] = packing.pack({**plain, "schema": STATE_SCHEMA + 1}, arrays)
+    with pytest.raises(UnknownStateSchemaError, match="ballast state rebuild"):
+        balancer().unpack(known)
