@@ -7,7 +7,7 @@ tables must hold, row by row.
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,35 @@ class Batch:
     number: int
     now_ms: int
     ends: Mapping[tuple[str, int], int]
+
+
+def replayed_rows(
+    checkpoint: Path, bootstrap: str, config: Config
+) -> tuple[int, dict[str, list[Row]]]:
+    """The last batch that was ended, and what each table must have up to there."""
+    batches = read_batches(checkpoint)
+    expected: dict[str, list[Row]] = defaultdict(list)
+    for number, table, rows in replay(batches, read_log(bootstrap), config):
+        expected[table] += [{**row, "batch_id": number} for row in rows]
+    return batches[-1].number, expected
+
+
+def comparable(rows: Iterable[Row]) -> list[str]:
+    """Rows in an order of their own, without what differs between attempts."""
+    plain = [{k: v for k, v in row.items() if k != "writer_epoch"} for row in rows]
+    return sorted(repr(sorted(row.items())) for row in plain)
+
+
+def version_gaps(events: Iterable[Row]) -> list[str]:
+    """Bundles whose events, in the order of their versions, are not 1, 2, 3, ..."""
+    versions = defaultdict(list)
+    for row in events:
+        versions[row["bundle"]].append(row["version_id"])
+    return [
+        bundle
+        for bundle, found in sorted(versions.items())
+        if sorted(found) != list(range(1, len(found) + 1))
+    ]
 
 
 def read_log(bootstrap: str) -> Log:

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,9 +38,14 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What is balanced. namespaces: name → (hash function, bundles). settings: the job's --set."""
+    """What is balanced, and how.
+
+    namespaces: name → (hash function, bundles). overlays, settings: the job's --config and --set.
+    """
 
     brokers: int = 5
+    report_interval_ms: int = 2_000
+    overlays: tuple[str, ...] = ("test",)
     namespaces: Mapping[str, tuple[str, int]] = field(default_factory=lambda: NAMESPACES)
     settings: tuple[str, ...] = ()
 
@@ -67,7 +72,7 @@ class Stack:
     @property
     def config(self) -> Config:
         """The settings that the job runs with."""
-        return load_settings(["test"], self.cluster.settings)
+        return load_settings(self.cluster.overlays, self.cluster.settings)
 
     def words(self, role: str) -> list[str]:
         """What else a process of this role is started with, to be let in by Kafka."""
@@ -88,7 +93,8 @@ class Stack:
         """Start a streaming job, with a state folder and a log of its own name."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
         words += ["--tables", str(self.tables), "--log", str(self.folder / f"{name}.jsonl")]
-        words += ["--config", "test", "--spark", "spark.sql.streaming.minBatchesToRetain=100000"]
+        words += ["--spark", "spark.sql.streaming.minBatchesToRetain=100000"]
+        words += [word for overlay in self.cluster.overlays for word in ("--config", overlay)]
         words += [word for setting in self.cluster.settings for word in ("--set", setting)]
         words += self.words("job")
         armed = {"BALLAST_TEST_KILL_AT": str(self.folder / "kill-at")}
@@ -102,8 +108,11 @@ class Stack:
     def start_fleet(self) -> None:
         """Start the brokers."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / "fleet")]
-        words += ["--brokers", str(self.cluster.brokers), "--heartbeat-interval-ms", "600"]
-        words += ["--report-interval-ms", "2000", "--port-file", str(self.folder / "fleet-port")]
+        heartbeat_ms = self.config.agent.heartbeat_interval_ms
+        words += ["--brokers", str(self.cluster.brokers)]
+        words += ["--heartbeat-interval-ms", str(heartbeat_ms)]
+        words += ["--report-interval-ms", str(self.cluster.report_interval_ms)]
+        words += ["--port-file", str(self.folder / "fleet-port")]
         for name, (function, bundles) in self.cluster.namespaces.items():
             words += ["--namespace", f"{name}:{function}:{bundles}"]
         words += self.words("agent")
@@ -237,14 +246,21 @@ class Stack:
 
 
 @contextmanager
-def running_stack(folder: Path, cluster: Cluster | None = None) -> Iterator[Stack]:
-    """The whole stack, every bundle served; all of it is gone at the end."""
+def running_stack(
+    folder: Path, cluster: Cluster | None = None, *, begin_without: Sequence[str] = ()
+) -> Iterator[Stack]:
+    """The whole stack, every bundle served; all of it is gone at the end.
+
+    begin_without: brokers that are crashed before the job starts.
+    """
     kafka = EmbeddedKafka(folder / "kafka")
     stack = Stack(folder=folder, kafka=kafka, cluster=cluster or Cluster())
     try:
         kafka.start()
         make_topics(kafka, stack.address("operator"))
         stack.start_fleet()
+        for broker in begin_without:
+            stack.fleet(f"/kill/{broker}", "POST")
         stack.start_job()
         stack.create_namespaces()
         stack.wait_settled()

@@ -21,7 +21,7 @@ from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.wire_record import parse_record
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Topic
-from tests.integration.replay import read_batches, read_log, replay
+from tests.integration.replay import comparable, replayed_rows
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
 from tests.kafka_cluster import make_topics
 
@@ -206,15 +206,11 @@ def test_job_away_longer_than_the_timeout_takes_nobody_for_dead(stack: Stack) ->
 
 def test_tables_equal_a_replay_of_the_recorded_batches(stack: Stack) -> None:
     assert stack.stop("job") == 0
-    batches = read_batches(checkpoint_of(stack))
-    expected: dict[str, list[dict[str, object]]] = {name: [] for name in COMPARED}
-    for number, table, rows in replay(batches, read_log(stack.kafka.bootstrap), stack.config):
-        if table in expected:
-            expected[table] += [{**row, "batch_id": number} for row in rows]
-    last = batches[-1].number  # one that was begun and not ended is repeated, and not compared
+    last, expected = replayed_rows(checkpoint_of(stack), stack.kafka.bootstrap, stack.config)
     for table in COMPARED:
+        # one that was begun and not ended is repeated, and not compared
         written = [row for row in stack.rows(table) if row["batch_id"] <= last]
-        assert _comparable(written) == _comparable(expected[table]), table
+        assert comparable(written) == comparable(expected[table]), table
     newest = {str(row["bundle"]): row["version_id"] for row in expected[OWNERSHIP_EVENTS.name]}
     current = stack.rows(BUNDLE_OWNERSHIP.name)
     assert {row["bundle"]: row["version_id"] for row in current} == newest
@@ -338,9 +334,3 @@ def _goes_on(stack: Stack, since_ms: float) -> bool:
         stack.start_job()
     lines = [line for line in stack.batch_lines() if "batch_id" in line]
     return bool(lines[-1]["now_ms"] > since_ms)
-
-
-def _comparable(rows: list[dict[str, object]]) -> list[str]:
-    """Rows in an order of their own, without what differs between attempts."""
-    plain = [{k: v for k, v in row.items() if k != "writer_epoch"} for row in rows]
-    return sorted(repr(sorted(row.items())) for row in plain)

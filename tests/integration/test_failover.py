@@ -1,0 +1,99 @@
+"""Brokers crash together, twice, the driver in between: 30 brokers × 3,000 bundles, real stack.
+
+Protocol times are those of conf/test.toml, so a broker is dead after 3 s.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
+from tests.integration.replay import comparable, replayed_rows, version_gaps
+from tests.integration.stack import Cluster, Stack, running_stack
+
+CLUSTER = Cluster(
+    brokers=30,
+    namespaces={f"demo/ns-{i}": (("crc32", "murmur3_32")[i % 2], 750) for i in range(4)},
+)
+AFTER_TIMEOUT_MS = 15_000
+FIRST, SECOND = ("broker-1", "broker-2", "broker-3"), ("broker-11", "broker-12", "broker-13")
+_LOOK_S = 0.5
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(tmp_path_factory.mktemp("failover"), CLUSTER) as running:
+        yield running
+
+
+@contextmanager
+def watched(stack: Stack) -> Iterator[set[str]]:
+    """Looks all the while which bundles are open at two brokers at once."""
+    doubled: set[str] = set()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(_LOOK_S):
+            doubled.update(bundle for bundle, by in stack.served().items() if len(by) > 1)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield doubled
+    finally:
+        done.set()
+        watcher.join()
+
+
+def crash(stack: Stack, brokers: tuple[str, ...]) -> int:
+    """Kill brokers together; how many bundles they served."""
+    served = stack.served()
+    for broker in brokers:
+        stack.fleet(f"/kill/{broker}", "POST")
+    return sum(bool(set(by) & set(brokers)) for by in served.values())
+
+
+def served_again_ms(stack: Stack, since_s: float) -> float:
+    """Wait until every bundle is open somewhere; ms since then."""
+    stack.wait("every bundle to be served", lambda: len(stack.served()) == CLUSTER.bundles)
+    return (time.monotonic() - since_s) * 1_000
+
+
+def test_brokers_crash_together_twice_and_the_driver_in_between(stack: Stack) -> None:
+    timeout_ms = stack.config.ownership.broker_timeout_ms
+    with watched(stack) as doubled:
+        begun_s = time.monotonic()
+        assert crash(stack, FIRST) > 0
+        first_ms = served_again_ms(stack, begun_s)
+        assert first_ms < timeout_ms + AFTER_TIMEOUT_MS
+        stack.kill("job")
+        begun_s = time.monotonic()
+        assert crash(stack, SECOND) > 0
+        stack.start_job()
+        stack.wait_for_batches(1)
+        away_ms = (time.monotonic() - begun_s) * 1_000
+        second_ms = served_again_ms(stack, begun_s)
+        assert second_ms < away_ms + 2 * timeout_ms + AFTER_TIMEOUT_MS
+        stack.wait_settled()
+    times = {"first_ms": first_ms, "second_ms": second_ms, "away_ms": away_ms}
+    print(json.dumps({name: round(ms) for name, ms in times.items()}))  # noqa: T201 (a measurement)
+    assert doubled == set()
+    assert set(stack.owners().values()).isdisjoint({*FIRST, *SECOND})
+
+
+def test_tables_equal_a_replay_and_versions_have_no_gap(stack: Stack) -> None:
+    assert stack.stop("job") == 0
+    (checkpoint,) = (stack.folder / "job" / "checkpoints").iterdir()
+    last, expected = replayed_rows(Path(checkpoint), stack.kafka.bootstrap, stack.config)
+    events = [row for row in stack.rows(OWNERSHIP_EVENTS.name) if row["batch_id"] <= last]
+    assert comparable(events) == comparable(expected[OWNERSHIP_EVENTS.name])
+    assert version_gaps(events) == []
+    newest = {row["bundle"]: row["version_id"] for row in events}
+    current = {row["bundle"]: row["version_id"] for row in stack.rows(BUNDLE_OWNERSHIP.name)}
+    assert current == {bundle: max(version, newest[bundle]) for bundle, version in current.items()}
+    assert len(current) == CLUSTER.bundles
