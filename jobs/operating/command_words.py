@@ -175,6 +175,6 @@ def _pairs(words: Iterable[str]) -> Mapping[str, str]:
         raise MisuseError(
             f"{wrong[0]!r} is no assignment",
             why="a setting is written as section.name=value",
-            next_step="for example: ballast config set shedding.enabled=false",
+            next_step="for example: ballast config set shedding.is_shedding=false",
         )
     return {key.strip(): value for key, _, value in pairs}
