@@ -20,7 +20,7 @@ from lbcore.machines.rebuild import record_from_row
 from lbcore.machines.tracks import RawMessage
 from lbcore.machines.work import BalancerState
 from lbcore.ownership.invariants import violations
-from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.records import OwnershipRecord, State
 from tests.world import World
 
 Records = dict[str, OwnershipRecord]
@@ -126,11 +126,16 @@ def check_records(before: BalancerState | None, step: Step[BalancerState, Effect
         known = told.get(record.bundle)
         assert known is None or record.version_id == known.version_id + 1, (known, record)
         told[record.bundle] = record
+    current = rows_of(step.effects, "bundle_ownership")
+    for row in current:
+        if row["state"] == State.INIT.value:
+            assert told.pop(str(row["bundle"])).state is State.DELETED, row
     assert {name: told[name].version_id for name in told} == {
         name: new[name].version_id for name in new
     }
     changed = {name: new[name].version_id for name in new if new[name] != old.get(name)}
-    shown = {str(r["bundle"]): r["version_id"] for r in rows_of(step.effects, "bundle_ownership")}
+    kept = [row for row in current if row["state"] != State.INIT.value]
+    shown = {str(row["bundle"]): row["version_id"] for row in kept}
     assert shown == changed
 
 

@@ -154,6 +154,10 @@ class World:
         """What the driver's clock shows."""
         return self.now_ms + self.driver_ahead_ms
 
+    def append(self, message: Message) -> None:
+        """Put a message into the log, as anybody may."""
+        self._append(message)
+
     def newest(self) -> list[Mapping[str, object]]:
         """The newest event of each bundle."""
         found = {row["bundle"]: row for row in self.events}

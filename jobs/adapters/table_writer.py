@@ -25,10 +25,12 @@ from lbcore.model.tables import (
     TENANTS,
     TOPICS,
 )
+from lbcore.ownership.records import State
 
 EPOCH_APP = "writer_epoch"
 METADATA_KEY = "ballast"
 _ATTEMPTS = 5
+_FORGOTTEN = f"s.state = '{State.INIT.value}'"
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     BUNDLE_OWNERSHIP.name: ("cluster", "bundle"),
@@ -145,11 +147,15 @@ class TableWriter:
             write_deltalake(table, rows, mode="append", commit_properties=properties)
             return
         same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
-        newer = "s.version_id > t.version_id" if name == BUNDLE_OWNERSHIP.name else None
+        is_record = name == BUNDLE_OWNERSHIP.name
         merge = table.merge(
             rows, same, source_alias="s", target_alias="t", commit_properties=properties
         )
-        merge.when_matched_update_all(newer).when_not_matched_insert_all().execute()
+        if is_record:
+            merge = merge.when_matched_delete(_FORGOTTEN)
+        newer = "s.version_id > t.version_id" if is_record else None
+        known = f"NOT ({_FORGOTTEN})" if is_record else None
+        merge.when_matched_update_all(newer).when_not_matched_insert_all(known).execute()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

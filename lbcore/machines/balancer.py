@@ -16,17 +16,20 @@ from lbcore.machine import Step, UnknownStateSchemaError
 from lbcore.machines.book import broker_from_plain, namespace_from_plain, to_plain
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.checking import check_transitions
-from lbcore.machines.commands import take_command
+from lbcore.machines.commands import take_command, take_queued
 from lbcore.machines.cycle import run_cycle
+from lbcore.machines.deletions import drive_deletions, forget_expired
 from lbcore.machines.effects import REPORT, Effect
 from lbcore.machines.group_update import GroupUpdate, Placed
 from lbcore.machines.intake import take_updates
 from lbcore.machines.ledger import Ledger
+from lbcore.machines.outcome import Waiting, waiting_from_plain, waiting_to_plain
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.replies import take_acks, take_audit
 from lbcore.machines.report import make_report, write_brokers, write_history
 from lbcore.machines.reserving import drop_unrecorded, reserve_bundles
 from lbcore.machines.rules import Rules
+from lbcore.machines.waiting import settle_commands
 from lbcore.machines.watching import judge_brokers, watch_clocks
 from lbcore.machines.work import BalancerState, Times, Work
 from lbcore.ownership.liveness import Liveness
@@ -57,14 +60,18 @@ class ClusterBalancer:
         reserve_bundles(work, [p.message for p in placed if isinstance(p.message, Command)])
         for item in placed:
             if isinstance(item.message, Command):
-                take_command(work, item.message)
+                take_command(work, item.message, item.position.timestamp_ms)
         take_acks(work, [item.message for item in placed if isinstance(item.message, Acks)])
+        take_queued(work)
         take_updates(work, updates)
         take_audit(work, [item.message for item in placed if isinstance(item.message, AuditEntry)])
         drop_unrecorded(work)
         judge_brokers(work)
         repair_ownership(work)
+        drive_deletions(work)
         run_cycle(work)
+        settle_commands(work)
+        forget_expired(work)
         check_transitions(work)
         write_brokers(work, before.brokers)
         write_history(work)
@@ -91,6 +98,9 @@ class ClusterBalancer:
             "plan": packing.pack(state.plan.to_row(), {}),
             "rules": packing.pack(state.rules.to_plain(), {}),
             "catalogue": state.catalogue.blob,
+            "waiting": packing.pack(
+                {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
+            ),
             **state.ledger.pack(),
         }
 
@@ -112,6 +122,7 @@ class ClusterBalancer:
             rules=_rules(chunks.get("rules")),
             catalogue=Catalogue.unpack(chunks.get("catalogue")),
             times=Times(**plain),
+            waiting={w.command.command_id: w for w in _waiting(chunks)},
         )
 
 
@@ -122,3 +133,10 @@ def _rules(chunk: bytes | None) -> Rules:
 def _order(placed: Placed) -> tuple[str, int, int]:
     at = placed.position
     return (at.topic, at.partition, at.offset)
+
+
+def _waiting(chunks: Mapping[str, bytes]) -> list[Waiting]:
+    """The commands that wait; none in a state from before any did."""
+    if "waiting" not in chunks:
+        return []
+    return [waiting_from_plain(p) for p in packing.unpack(chunks["waiting"])[0]["commands"]]

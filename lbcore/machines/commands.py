@@ -1,21 +1,22 @@
 """Commands: what people and services ask of the balancer, each carried out or refused once.
 
 Decides that a command is new and well formed; whether it is possible now is its handler's to say.
-The outcome is a row of the `commands` table. First phase of `balancer`. Source: ours; the names of
+Each has an outcome in the `commands` table; one whose effect takes time is `accepted` there, and
+`waiting` writes its end. First phase of `balancer`. Source: ours; the names of
 the commands follow Pulsar's admin interface.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lbcore.machines.effects import to_json
 from lbcore.machines.handlers.bundles import BUNDLE_HANDLERS
 from lbcore.machines.handlers.catalogue import CATALOGUE_HANDLERS
-from lbcore.machines.handlers.namespaces import NAMESPACE_HANDLERS
+from lbcore.machines.handlers.namespaces import NAMESPACE_HANDLERS, has_split_under_way
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
-from lbcore.machines.outcome import Outcome, refuse
+from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
+from lbcore.machines.waiting import MAX_WAITING, begin_wait, timed_out_unread, write_outcome
 from lbcore.machines.work import Work
-from lbcore.model.tables import COMMANDS
+from lbcore.ownership.records import State
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
@@ -29,36 +30,71 @@ HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
 }
 
 
-def take_command(work: Work, command: Command) -> None:
-    """Carry out a command, or refuse it; one that was seen before changes nothing."""
-    if command.command_id in work.commands:
+def take_command(work: Work, command: Command, sent_ms: int) -> None:
+    """Carry out a command, or refuse it; one that was seen before changes nothing.
+
+    sent_ms: when Kafka got it. One that names a bundle in the middle of a split waits for its end.
+    """
+    if command.command_id in work.commands or command.command_id in work.waiting:
         work.counts["repeated_command"] += 1
         return
-    outcome = _outcome(work, command)
-    work.commands[command.command_id] = outcome.status
+    deadline_ms = sent_ms + command.timeout_ms if command.timeout_ms else 0
+    if 0 < deadline_ms < work.times.tick_ms:
+        write_outcome(work, command, timed_out_unread(command))
+    else:
+        _take(work, command, deadline_ms)
     while len(work.commands) > REMEMBERED_COMMANDS:
         del work.commands[next(iter(work.commands))]
-    kind = command.kind if command.kind in asked.KINDS else "unknown"
-    work.counts[f"command:{kind}:{outcome.status}"] += 1
-    work.add_row(
-        COMMANDS.name,
-        {
-            "command_id": command.command_id,
-            "kind": command.kind,
-            "arguments": to_json(command.arguments),
-            "principal": command.principal,
-            "address": command.address,
-            "status": outcome.status,
-            "reason": outcome.reason,
-            "result": to_json(outcome.result),
-        },
-    )
 
 
-def _outcome(work: Work, command: Command) -> Outcome:
-    arguments = asked.parse_arguments(command.kind, command.arguments)
+def take_queued(work: Work) -> None:
+    """Begin the commands whose bundle is no longer busy, in the order in which they came."""
+    for command_id, waiting in list(work.waiting.items()):
+        if waiting.is_queued and not _is_busy(work, _arguments(waiting.command)):
+            del work.waiting[command_id]
+            _take(work, waiting.command, waiting.deadline_ms)
+
+
+def _take(work: Work, command: Command, deadline_ms: int) -> None:
+    arguments = _arguments(command)
+    if len(work.waiting) < MAX_WAITING and _is_busy(work, arguments):
+        queued = Outcome(status=ACCEPTED)
+        begin_wait(work, command, queued, deadline_ms, is_queued=True)
+        return
+    outcome = _outcome(work, command, arguments)
+    if outcome.status == ACCEPTED:
+        begin_wait(work, command, outcome, deadline_ms)
+    else:
+        write_outcome(work, command, outcome)
+
+
+def _arguments(command: Command) -> asked.CommandArguments | asked.Refused:
+    return asked.parse_arguments(command.kind, command.arguments)
+
+
+def _is_busy(work: Work, arguments: asked.CommandArguments | asked.Refused) -> bool:
+    """Whether the command must wait for the end of what goes on with its bundle.
+
+    A split, for all but an override; an unload without a destination, for who wants it assigned.
+    """
+    if isinstance(arguments, asked.UnloadNamespace):
+        return has_split_under_way(work, arguments.namespace)
+    bundle = getattr(arguments, "bundle", "")
+    record = work.ledger.record(bundle) if bundle else None
+    if record is None or isinstance(arguments, asked.OverrideBundle):
+        return False
+    is_freed = record.state is State.RELEASING and not record.destination
+    wants_it_free = isinstance(arguments, asked.AssignBundle)
+    return record.state is State.SPLITTING or (is_freed and wants_it_free)
+
+
+def _outcome(
+    work: Work, command: Command, arguments: asked.CommandArguments | asked.Refused
+) -> Outcome:
     if isinstance(arguments, asked.Refused):
         return refuse(arguments.detail)
+    if len(work.waiting) >= MAX_WAITING:
+        return refuse(f"{MAX_WAITING} commands are under way; send it again when some have ended")
     handler = HANDLERS.get(command.kind)
     if handler is None:
         known = ", ".join(sorted(HANDLERS))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lbcore.config.ownership import EAGER
+from lbcore.machines.deletions import is_deleting
 from lbcore.machines.placing import make_snapshot, place, usable_brokers
 from lbcore.machines.work import Work
 from lbcore.ownership.changes import Refused, Transition
@@ -38,7 +39,7 @@ def run_cycle(work: Work) -> None:
 
 def assign_free(work: Work) -> None:
     """Give free bundles their owners. O(bundles)."""
-    free = [row for row in work.ledger.rows_in(State.FREE).tolist() if _is_settled(work, row)]
+    free = [row for row in work.ledger.rows_in(State.FREE).tolist() if _is_due(work, row)]
     chosen = place(work, free, {})
     if not chosen:
         return
@@ -57,7 +58,10 @@ def assign_free(work: Work) -> None:
     )
 
 
-def _is_settled(work: Work, row: int) -> bool:
+def _is_due(work: Work, row: int) -> bool:
+    """Whether a free bundle gets an owner now: brokers have settled, and it is to stay."""
+    if is_deleting(work, work.ledger.names[row].rpartition("/")[0]):
+        return False
     settle_ms = work.config.pipeline.settle_ms
     waited_ms = work.clock_ms - int(work.ledger.clock_ms[row])
     quiet_ms = work.clock_ms - work.times.newcomer_clock_ms

@@ -1,26 +1,69 @@
 """What becomes of a command: carried out, taken on, or refused with a sentence.
 
-Decides nothing. Handlers make these; `commands` writes them down. Source: ours.
+Decides nothing. Handlers make outcomes; `commands` and `waiting` write them down. Source: ours.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore.wire.messages import Command
+
 DONE = "done"
 ACCEPTED = "accepted"
 REFUSED = "refused"
+FAILED = "failed"
+TIMED_OUT = "timed_out"
+
+DEADLINE, QUEUED = "deadline_ms", "queued"
+"""What the result of an accepted command says, so that the waiting can be rebuilt from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a command. reason: a sentence when it was refused."""
+    """What became of a command. reason: a sentence when it was not done.
+
+    moving: with ACCEPTED, bundles whose transitions under the command's id must end, each with the
+    broker that had it; with none of them, whoever accepted it calls `waiting.finish_command`.
+    """
 
     status: str
     reason: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
+    moving: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A command that was accepted and has not ended.
+
+    deadline_ms: Kafka's time after which nobody waits for it any more, 0 = never. is_queued: it is
+    not begun, because its bundle is busy. moving: as in Outcome, what is left of it. faults: what
+    went otherwise, the first few sentences; failed: how many did.
+    """
+
+    command: Command
+    deadline_ms: int
+    is_queued: bool = False
+    moving: Mapping[str, str] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    failed: int = 0
 
 
 def refuse(reason: str) -> Outcome:
     """The outcome of a command that is not possible: what is wrong, and what to do next."""
     return Outcome(status=REFUSED, reason=reason)
+
+
+def waiting_to_plain(waiting: Waiting) -> dict[str, Any]:
+    """The waiting as JSON-able values."""
+    plain = {name: getattr(waiting, name) for name in Waiting.__dataclass_fields__}
+    command = {name: getattr(waiting.command, name) for name in Command.__dataclass_fields__}
+    return {**plain, "command": command, "moving": dict(waiting.moving)}
+
+
+def waiting_from_plain(plain: Mapping[str, Any]) -> Waiting:
+    """The inverse of `waiting_to_plain`."""
+    faults = tuple(plain["faults"])
+    return Waiting(**{**plain, "command": Command(**plain["command"]), "faults": faults})

@@ -15,11 +15,13 @@ from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.commands import REMEMBERED_COMMANDS
 from lbcore.machines.handlers.settings import settings_after
 from lbcore.machines.ledger import Ledger
-from lbcore.machines.outcome import DONE
+from lbcore.machines.outcome import ACCEPTED, DEADLINE, DONE, QUEUED, Waiting
 from lbcore.machines.work import BalancerState
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.wire.commands import ResetConfig, SetConfig, parse_arguments
+from lbcore.wire.messages import Command
 
 Row = Mapping[str, Any]
 
@@ -39,11 +41,12 @@ class TableRows:
 def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> BalancerState:
     """The state that goes on from the tables. O(rows log rows)."""
     empty = balancer.empty()
+    ledger = _ledger(cluster, rows.bundle_ownership)
     brokers = {row["broker"]: broker_from_row(row) for row in _by(rows.brokers, "broker")}
     commands = _by(rows.commands, "at_ms", "command_id")
     latest = commands[-REMEMBERED_COMMANDS:]
     return BalancerState(
-        ledger=_ledger(cluster, rows.bundle_ownership),
+        ledger=ledger,
         liveness=Liveness().expect(sorted(brokers)),
         plan=empty.plan,
         brokers=brokers,
@@ -59,6 +62,38 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
         commands={row["command_id"]: row["status"] for row in latest},
         settings=_settings(commands),
         catalogue=Catalogue.from_rows(rows.tenants, rows.topics),
+        waiting=_waiting(commands, ledger),
+    )
+
+
+def _waiting(commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
+    """The commands that were accepted and have not ended; their bundles are those in flight."""
+    moving: dict[str, dict[str, str]] = {}
+    for row in ledger.rows_in(*IN_FLIGHT).tolist():
+        record = ledger.record_at(row)
+        moving.setdefault(record.command_id, {})[record.bundle] = record.source
+    found = {}
+    for row in commands:
+        if row["status"] == ACCEPTED:
+            command_id, result = row["command_id"], json.loads(row["result"])
+            found[command_id] = Waiting(
+                command=_command(row),
+                deadline_ms=result.pop(DEADLINE),
+                is_queued=result.pop(QUEUED),
+                moving=moving.get(command_id, {}),
+                result=result,
+            )
+    return found
+
+
+def _command(row: Row) -> Command:
+    return Command(
+        cluster=row["cluster"],
+        command_id=row["command_id"],
+        kind=row["kind"],
+        arguments=json.loads(row["arguments"]),
+        principal=row["principal"],
+        address=row["address"],
     )
 
 

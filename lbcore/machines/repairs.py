@@ -72,7 +72,8 @@ def carry_out_all(work: Work, intents: list[tuple[int, Intent]]) -> None:
         if decision_id is None:
             decision_id = work.next_decision()
             by_cause[intent.reason.value, lost_by] = decision_id
-        origin = work.origin(_CAUSES.get(intent.reason, Cause.REPAIR), decision_id)
+        asked = record.command_id if record.state in _IN_FLIGHT else ""
+        origin = work.origin(_CAUSES.get(intent.reason, Cause.REPAIR), decision_id, asked)
         target = work.instance(destination) if destination else NO_INSTANCE
         answer = carry_out(record, intent, target, origin)
         if isinstance(answer, Transition):

@@ -37,7 +37,10 @@ def _bundles(work: Work, command: Command) -> Iterable[str]:
     if known is not None and not known.is_deleted:
         return ()
     try:
-        boundaries = arguments.boundaries or even_boundaries(arguments.bundles)
+        count = arguments.bundles or work.config.splitting.default_bundles
+        if count > asked.MAX_BUNDLES:
+            return ()
+        boundaries = arguments.boundaries or even_boundaries(count)
         return NamespaceBundles(namespace=arguments.namespace, boundaries=boundaries).names()
     except InvalidRangeError:
         return ()

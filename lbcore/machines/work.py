@@ -5,7 +5,7 @@ Source: ours.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,13 +13,14 @@ from lbcore.config.load import digest, with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.book import BrokerEntry, NamespaceEntry
 from lbcore.machines.catalogue import Catalogue
-from lbcore.machines.effects import Effect, Row, event_row, record_row, to_json
+from lbcore.machines.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.machines.ledger import Ledger
+from lbcore.machines.outcome import Waiting
 from lbcore.machines.rules import Rules
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
 from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
-from lbcore.ownership.records import Cause, OwnershipRecord
+from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import PlanState
 
 
@@ -49,7 +50,7 @@ class BalancerState:
     """Everything that the balancer remembers of one cluster.
 
     commands: id → status, the latest. settings: those that commands have changed, by
-    "section.name".
+    "section.name". waiting: id → command that was accepted and has not ended.
     """
 
     ledger: Ledger
@@ -62,6 +63,7 @@ class BalancerState:
     rules: Rules = field(default_factory=Rules)
     catalogue: Catalogue = field(default_factory=Catalogue)
     times: Times = field(default_factory=Times)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -81,9 +83,11 @@ class Work:
     rules: Rules
     catalogue: Catalogue
     times: Times
+    waiting: dict[str, Waiting]
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
     transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
+    forgotten: list[OwnershipRecord] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     decided: int = 0
@@ -106,6 +110,7 @@ class Work:
             rules=state.rules,
             catalogue=state.catalogue,
             times=state.times,
+            waiting=dict(state.waiting),
         )
         if state.settings:
             work.use_settings(state.settings)
@@ -134,6 +139,7 @@ class Work:
             rules=self.rules,
             catalogue=self.catalogue,
             times=replace(self.times, stepped_ms=self.now_ms),
+            waiting=self.waiting,
         )
 
     def note(self, **times: int) -> None:
@@ -163,6 +169,13 @@ class Work:
             self.ledger.put(change.after, self.clock_ms)
             self.transitions.append((change.before, change.after))
             self.counts[f"transition:{change.after.cause.value}"] += 1
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Drop the records of deleted bundles, and have every trace but their events removed."""
+        for name in names:
+            record = self.ledger.record_at(self.ledger.index[name])
+            self.forgotten.append(replace(record, state=State.INIT))
+        self.ledger.remove(names)
 
     def add_row(self, table: str, row: Row) -> None:
         """A row for a table; cluster and time are added."""
@@ -200,9 +213,13 @@ class Work:
     def effects(self) -> list[Effect]:
         """Rows by table, the transitions' tables included; tables in name order."""
         rows = dict(self.rows)
-        if self.transitions:
-            pairs = list(enumerate(self.transitions))
+        pairs = list(enumerate(self.transitions))
+        newest = {after.bundle: record_row(after, i) for i, (_, after) in pairs}
+        gone = [record_row(record, 0) for record in self.forgotten]
+        if pairs:
             rows[OWNERSHIP_EVENTS.name] = [event_row(b, a, i) for i, (b, a) in pairs]
-            newest = {after.bundle: record_row(after, i) for i, (_, after) in pairs}
-            rows[BUNDLE_OWNERSHIP.name] = [newest[name] for name in sorted(newest)]
+        if newest or gone:
+            rows[BUNDLE_OWNERSHIP.name] = [*(newest[name] for name in sorted(newest)), *gone]
+        if gone:
+            rows[TOMBSTONE] = [{"cluster": row["cluster"], "bundle": row["bundle"]} for row in gone]
         return [Effect(kind=name, rows=rows[name]) for name in sorted(rows)]

@@ -130,7 +130,11 @@ def backlog(brokers: int, rounds: int) -> Iterator[Message]:
         namespace = f"bench/ns-{number}"
         arguments = {"namespace": namespace, "bundles": PER_BROKER}
         yield Command(
-            cluster="local", command_id=namespace, kind="create_namespace", arguments=arguments
+            cluster="local",
+            command_id=namespace,
+            kind="create_namespace",
+            arguments=arguments,
+            timeout_ms=0,
         )
         boundaries = even_boundaries(PER_BROKER)
         owned[number] = NamespaceBundles(namespace=namespace, boundaries=boundaries).names()

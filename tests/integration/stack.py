@@ -172,6 +172,7 @@ class Stack:
                 command_id=f"create-{name}",
                 kind="create_namespace",
                 arguments=arguments,
+                timeout_ms=600_000,
             )
             topic, key, value = format_message(command)
             sender.send(topic, key.decode(), value)

@@ -5,42 +5,129 @@ admin interface.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from lbcore.machines.book import NamespaceEntry, namespace_row
-from lbcore.machines.outcome import DONE, Outcome, refuse
+from lbcore.machines.book import NamespaceEntry
+from lbcore.machines.deletions import DELETING, is_deleting, keep_namespace, live_records
+from lbcore.machines.handlers.bundles import reason_not_to_take, release
+from lbcore.machines.outcome import ACCEPTED, DONE, Outcome, refuse
 from lbcore.machines.work import Work
-from lbcore.model.bundles import NamespaceBundles, even_boundaries
-from lbcore.model.tables import NAMESPACES
-from lbcore.ownership.changes import Refused
+from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
+from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import create
-from lbcore.ownership.records import Cause
+from lbcore.ownership.records import Cause, State
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
+SPLIT_ALGORITHM = "split_algorithm"
+"""The property of a namespace that says where its bundles are cut."""
+
+
+def has_split_under_way(work: Work, namespace: str) -> bool:
+    """Whether a bundle of the namespace is being split."""
+    return any(record.state is State.SPLITTING for record in live_records(work, namespace))
+
 
 def _create_namespace(work: Work, command: Command, arguments: asked.CreateNamespace) -> Outcome:
-    name = arguments.namespace
+    name, algorithm = arguments.namespace, arguments.split_algorithm
     known = work.namespaces.get(name)
     if known is not None and not known.is_deleted:
+        if is_deleting(work, name):
+            return refuse(f"namespace {name} is still being deleted; create it when that is done")
         return refuse(f"namespace {name} exists already; delete it first, or choose another name")
+    supported = work.config.splitting.supported_algorithms
+    if algorithm and algorithm not in supported:
+        listed = ", ".join(supported)
+        return refuse(f"split algorithm {algorithm} is not supported; choose one of {listed}")
+    try:
+        bundles = _bundles(work, arguments)
+    except InvalidRangeError as error:
+        return refuse(f"namespace {name} can't be divided so: {error}")
+    made = _made(work, command, bundles, known.highest_version if known else 0)
+    if isinstance(made, Outcome):
+        return made
+    for transition in made:
+        work.apply(transition)
     floor = known.highest_version if known else 0
-    entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor)
-    work.namespaces[name] = entry
-    work.add_row(NAMESPACES.name, namespace_row(name, entry))
+    properties = {SPLIT_ALGORITHM: algorithm} if algorithm else {}
+    entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor, properties=properties)
+    keep_namespace(work, name, entry)
+    return Outcome(status=DONE, result={"bundles": len(bundles)})
+
+
+def _bundles(work: Work, arguments: asked.CreateNamespace) -> NamespaceBundles:
+    count = arguments.bundles or work.config.splitting.default_bundles
+    if count > asked.MAX_BUNDLES:
+        raise InvalidRangeError(f"it would have {count} bundles, at most are {asked.MAX_BUNDLES}")
+    boundaries = arguments.boundaries or even_boundaries(count)
+    return NamespaceBundles(namespace=arguments.namespace, boundaries=boundaries)
+
+
+def _made(
+    work: Work, command: Command, bundles: NamespaceBundles, floor: int
+) -> list[Transition] | Outcome:
     origin = work.origin(Cause.CREATE, command_id=command.command_id)
-    boundaries = arguments.boundaries or even_boundaries(arguments.bundles)
-    bundles = NamespaceBundles(namespace=name, boundaries=boundaries)
-    work.ledger.add(bundles.names())
+    transitions = []
     for bundle in bundles.names():
         previous = work.ledger.record(bundle)
         made = create(work.cluster, bundle, origin, previous=previous, version_floor=floor)
         if isinstance(made, Refused):
             return refuse(f"bundle {bundle} can't be created: {made.reason.value}")
-        work.apply(made)
-    return Outcome(status=DONE, result={"bundles": len(bundles)})
+        transitions.append(made)
+    work.ledger.add(bundles.names())
+    return transitions
+
+
+def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNamespace) -> Outcome:
+    """Mark it; `deletions` does the rest, from this batch on."""
+    name = arguments.namespace
+    problem = _problem(work, name)
+    if problem:
+        return refuse(problem)
+    entry = work.namespaces[name]
+    properties = {**entry.properties, DELETING: command.command_id}
+    keep_namespace(work, name, replace(entry, properties=properties))
+    return Outcome(status=ACCEPTED)
+
+
+def _unload_namespace(work: Work, command: Command, arguments: asked.UnloadNamespace) -> Outcome:
+    name, destination = arguments.namespace, arguments.destination
+    problem = _problem(work, name) or reason_not_to_take(work, destination)
+    if problem:
+        return refuse(problem)
+    moving: dict[str, str] = {}
+    records = live_records(work, name)
+    decision_id = work.next_decision()
+    origin = work.origin(Cause.ADMIN, decision_id, command.command_id)
+    for record in records:
+        had = record.destination
+        if record.state is State.OWNED and not release(work, record, origin, destination):
+            moving[record.bundle] = had
+    skipped = len(records) - len(moving)
+    result = {"bundles": len(moving), "skipped": skipped}
+    work.write_decision(
+        decision_id,
+        kind="transfer" if destination else "unload",
+        reason="Admin",
+        inputs={"command_id": command.command_id, "namespace": name, **result},
+        destination=destination,
+    )
+    return Outcome(status=ACCEPTED if moving else DONE, result=result, moving=moving)
+
+
+def _problem(work: Work, name: str) -> str:
+    """Why nothing can be done with the namespace; "" = nothing is in the way."""
+    entry = work.namespaces.get(name)
+    if entry is None or entry.is_deleted:
+        return f"there is no namespace {name}; create it first, or look at the list of namespaces"
+    if is_deleting(work, name):
+        return f"namespace {name} is being deleted already; wait for its end"
+    return ""
 
 
 NAMESPACE_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     "create_namespace": _create_namespace,
+    "delete_namespace": _delete_namespace,
+    "unload_namespace": _unload_namespace,
 }

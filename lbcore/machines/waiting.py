@@ -1,0 +1,185 @@
+"""Waiting: commands whose effect takes time, until their final outcome is written.
+
+Decides when an accepted command has ended, and how: by the transitions that carry its id, by the
+word of whoever carries it out, or because its time is over; what goes on then goes on all the same.
+`commands` begins a wait, `balancer` settles once a batch. Source: ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lbcore.machines.effects import to_json
+from lbcore.machines.outcome import (
+    DEADLINE,
+    DONE,
+    FAILED,
+    QUEUED,
+    TIMED_OUT,
+    Outcome,
+    Waiting,
+)
+from lbcore.machines.work import Work
+from lbcore.model.tables import COMMANDS
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.wire import commands as asked
+from lbcore.wire.messages import Command
+
+MAX_WAITING = 1_000
+"""Commands that may be under way at once; more are refused."""
+
+_SETTLED = frozenset({State.OWNED, State.FREE, State.DELETED})
+_FAULTS_SHOWN = 3
+
+
+def write_outcome(work: Work, command: Command, outcome: Outcome) -> None:
+    """Write a command's outcome down; the last of a batch is the one that stays."""
+    work.commands[command.command_id] = outcome.status
+    kind = command.kind if command.kind in asked.KINDS else "unknown"
+    work.counts[f"command:{kind}:{outcome.status}"] += 1
+    rows = work.rows.get(COMMANDS.name, [])
+    rows[:] = [row for row in rows if row["command_id"] != command.command_id]
+    work.add_row(
+        COMMANDS.name,
+        {
+            "command_id": command.command_id,
+            "kind": command.kind,
+            "arguments": to_json(command.arguments),
+            "principal": command.principal,
+            "address": command.address,
+            "status": outcome.status,
+            "reason": outcome.reason,
+            "result": to_json(outcome.result),
+        },
+    )
+
+
+def begin_wait(
+    work: Work, command: Command, outcome: Outcome, deadline_ms: int, *, is_queued: bool = False
+) -> None:
+    """Wait for the end of an accepted command, and write down that it is accepted."""
+    work.waiting[command.command_id] = Waiting(
+        command=command,
+        deadline_ms=deadline_ms,
+        is_queued=is_queued,
+        moving=outcome.moving,
+        result=outcome.result,
+    )
+    shown = {**outcome.result, DEADLINE: deadline_ms, QUEUED: is_queued}
+    write_outcome(work, command, replace(outcome, result=shown))
+
+
+def finish_command(work: Work, command_id: str, outcome: Outcome) -> None:
+    """Write the final outcome of a command that was accepted; nothing when nobody waits for it."""
+    waiting = work.waiting.pop(command_id, None)
+    if waiting is not None:
+        result = {**waiting.result, **outcome.result}
+        write_outcome(work, waiting.command, replace(outcome, result=result))
+
+
+def wait_also(work: Work, command_id: str, moving: Mapping[str, str]) -> None:
+    """Let a command end only when these bundles, too, have come to rest under its id."""
+    waiting = work.waiting.get(command_id)
+    if waiting is not None and moving:
+        together = {**waiting.moving, **moving}
+        work.waiting[command_id] = replace(waiting, moving=together)
+
+
+def settle_commands(work: Work) -> None:
+    """End the commands whose bundles have come to rest, and those whose time is over."""
+    for command_id, ended in _ended(work).items():
+        waiting = _without(work.waiting[command_id], ended)
+        work.waiting[command_id] = waiting
+        if not waiting.moving:
+            finish_command(work, command_id, _final(waiting))
+    for command_id in list(work.waiting):
+        waiting = work.waiting[command_id]
+        if 0 < waiting.deadline_ms < work.times.tick_ms:
+            finish_command(work, command_id, _timed_out(waiting))
+
+
+def timed_out_unread(command: Command) -> Outcome:
+    """The outcome of a command that was read only after its time."""
+    reason = (
+        f"it was read later than its timeout of {command.timeout_ms} ms and not begun: the "
+        "balancer was away or behind; send it again"
+    )
+    return Outcome(status=TIMED_OUT, reason=reason)
+
+
+def _ended(work: Work) -> dict[str, dict[str, str]]:
+    """Command → its bundles that came to rest in this batch → what is wrong with that, or ""."""
+    ended: dict[str, dict[str, str]] = {}
+    if not work.waiting:
+        return ended
+    for before, after in work.transitions:
+        ids = {after.command_id} if before is None else {before.command_id, after.command_id}
+        for command_id in sorted(ids & work.waiting.keys()):
+            waiting = work.waiting[command_id]
+            found = ended.setdefault(command_id, {})
+            if after.bundle not in waiting.moving or after.bundle in found:
+                continue
+            if after.command_id != command_id:
+                found[after.bundle] = f"{after.bundle} was overtaken by {after.cause.value}"
+            elif after.state in _SETTLED:
+                found[after.bundle] = _fault(waiting, after)
+    return {command_id: found for command_id, found in ended.items() if found}
+
+
+def _without(waiting: Waiting, ended: Mapping[str, str]) -> Waiting:
+    faults = [ended[bundle] for bundle in sorted(ended) if ended[bundle]]
+    return replace(
+        waiting,
+        moving={name: had for name, had in waiting.moving.items() if name not in ended},
+        faults=(*waiting.faults, *faults)[:_FAULTS_SHOWN],
+        failed=waiting.failed + len(faults),
+    )
+
+
+def _fault(waiting: Waiting, record: OwnershipRecord) -> str:
+    """What is wrong with where a bundle came to rest; "" when it is as asked."""
+    command, bundle = waiting.command, record.bundle
+    if command.kind == "split_bundle":
+        return _split_fault(waiting, record)
+    wanted = str(command.arguments.get("destination", ""))
+    had, owner = waiting.moving[bundle], record.destination
+    if record.state is not State.OWNED or owner == wanted or (not wanted and owner != had):
+        return ""
+    if owner == had:
+        return f"{bundle} stayed with {had}, which did not close it: read its log, then ask again"
+    return f"{bundle} is with {owner} and not with {wanted}: is that broker alive?"
+
+
+def _split_fault(waiting: Waiting, record: OwnershipRecord) -> str:
+    is_parent = record.bundle not in waiting.result.get("children", ())
+    if not is_parent or record.state is State.DELETED:
+        return ""
+    return (
+        f"{record.bundle} was not split and is with {record.destination}: read that broker's log, "
+        "then split it again"
+    )
+
+
+def _final(waiting: Waiting) -> Outcome:
+    if not waiting.failed:
+        return Outcome(status=DONE)
+    return Outcome(
+        status=FAILED,
+        reason=_listed(waiting.faults, waiting.failed),
+        result={"failed": waiting.failed},
+    )
+
+
+def _timed_out(waiting: Waiting) -> Outcome:
+    after = "its time was over before it ended"
+    if waiting.is_queued:
+        reason = f"{after}: it was not begun, because its bundle is still busy; send it again"
+        return Outcome(status=TIMED_OUT, reason=reason)
+    names = sorted(waiting.moving)
+    still = f": {_listed(names[:_FAULTS_SHOWN], len(names))} still under way" if names else ""
+    reason = f"{after}{still}; it goes on: look at the ownership, or wait longer next time"
+    return Outcome(status=TIMED_OUT, reason=reason)
+
+
+def _listed(shown: Sequence[str], count: int) -> str:
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return ", ".join(shown) + more

@@ -1,0 +1,320 @@
+"""Commands in a whole cluster in virtual time: what they do, and the outcomes they end with."""
+
+import json
+from typing import Any
+
+from lbcore.config.load import with_dynamic
+from lbcore.config.tree import Config
+from lbcore.ownership.changes import Instance
+from lbcore.wire.messages import Ack, AckOutcome, Acks, Command, Envelope
+from tests.checked_world import CheckedWorld
+from tests.world import CLUSTER, World, is_settled, states
+
+FIRST = "t/n/0x00000000_0x40000000"
+LAST = "t/n/0xc0000000_0xffffffff"
+
+
+def running(config: Config | None = None, brokers: int = 3, bundles: int = 4) -> CheckedWorld:
+    world = CheckedWorld(config or Config(), brokers, seed=5)
+    world.run(3_000)
+    world.command("create_namespace", namespace="t/n", bundles=bundles)
+    world.run(20_000)
+    return world
+
+
+def rows(world: World, command_id: str) -> list[dict[str, Any]]:
+    """The rows that the table had of a command, one after the other."""
+    found = [dict(row) for row in world.other_rows["commands"] if row["command_id"] == command_id]
+    return [{**row, "result": json.loads(row["result"])} for row in found]
+
+
+def told(world: World, command_id: str) -> list[str]:
+    return [row["status"] for row in rows(world, command_id)]
+
+
+def owner(world: World, bundle: str) -> str:
+    (row,) = [row for row in world.newest() if row["bundle"] == bundle]
+    return str(row["destination"])
+
+
+def other(world: World, bundle: str) -> str:
+    return next(name for name in sorted(world.brokers) if name != owner(world, bundle))
+
+
+def send(world: World, kind: str, *, timeout_ms: int, **arguments: object) -> str:
+    command = Command(
+        cluster=CLUSTER,
+        command_id=f"{kind}-{world.now_ms}",
+        kind=kind,
+        arguments=arguments,
+        timeout_ms=timeout_ms,
+    )
+    world.append(command)
+    return command.command_id
+
+
+def test_unload_with_a_destination_is_accepted_and_done_when_it_is_open_there() -> None:
+    world = running()
+    target = other(world, FIRST)
+    command_id = world.command("unload_bundle", bundle=FIRST, destination=target)
+    world.run(1_500)
+    assert told(world, command_id) == ["accepted"]
+    world.run(10_000)
+    assert told(world, command_id) == ["accepted", "done"]
+    assert owner(world, FIRST) == target
+    assert is_settled(world)
+
+
+def test_unload_without_a_destination_is_done_when_the_bundle_is_free() -> None:
+    world = running()
+    command_id = world.command("unload_bundle", bundle=FIRST)
+    world.run(12_000)
+    assert told(world, command_id) == ["accepted", "done"]
+    free = [row for row in world.events if row["bundle"] == FIRST and row["state"] == "Free"]
+    assert [row["command_id"] for row in free] == ["command-1", command_id]
+    assert is_settled(world)
+
+
+def test_unload_that_the_owner_never_answers_fails_and_says_who() -> None:
+    world = running()
+    had = owner(world, FIRST)
+    world.faults.unread = 1.0
+    command_id = send(world, "unload_bundle", timeout_ms=120_000, bundle=FIRST)
+    world.run(30_000)
+    assert told(world, command_id) == ["accepted", "failed"]
+    assert had in rows(world, command_id)[-1]["reason"]
+
+
+def test_unload_that_takes_longer_than_its_timeout_is_timed_out_and_goes_on() -> None:
+    world = running()
+    had, target = owner(world, FIRST), other(world, FIRST)
+    world.pause(had, is_paused=True)
+    command_id = send(world, "unload_bundle", timeout_ms=4_000, bundle=FIRST, destination=target)
+    world.run(8_000)
+    assert told(world, command_id) == ["accepted", "timed_out"]
+    assert FIRST in rows(world, command_id)[-1]["reason"]
+    world.pause(had, is_paused=False)
+    world.run(40_000)
+    assert told(world, command_id) == ["accepted", "timed_out"]
+    assert is_settled(world)
+
+
+def test_command_read_after_its_timeout_is_not_begun() -> None:
+    world = running()
+    command_id = world.command("unload_bundle", bundle=FIRST)
+    world.is_job_away = True
+    world.run(60_000)
+    world.is_job_away = False
+    before = len(world.events)
+    world.run(5_000)
+    assert told(world, command_id) == ["timed_out"]
+    assert len(world.events) == before
+
+
+def test_command_sent_twice_is_carried_out_once() -> None:
+    world = running()
+    command = Command(
+        cluster=CLUSTER, command_id="twice", kind="unload_bundle", arguments={"bundle": FIRST}
+    )
+    world.append(command)
+    world.append(command)
+    world.run(12_000)
+    world.append(command)
+    world.run(12_000)
+    assert told(world, "twice") == ["accepted", "done"]
+
+
+def test_unload_of_a_namespace_moves_all_of_it_to_the_destination() -> None:
+    world = running(bundles=6)
+    target = min(world.brokers)
+    command_id = world.command("unload_namespace", namespace="t/n", destination=target)
+    world.run(15_000)
+    first, last = rows(world, command_id)
+    assert (first["status"], last["status"]) == ("accepted", "done")
+    assert last["result"]["bundles"] + last["result"]["skipped"] == 6
+    assert {row["destination"] for row in world.newest()} == {target}
+    again = world.command("unload_namespace", namespace="t/n", destination=target)
+    world.run(3_000)
+    assert told(world, again) == ["done"]
+
+
+def test_deleted_namespace_is_closed_everywhere_first_and_versions_go_on_when_made_again() -> None:
+    world = running()
+    highest = max(int(str(row["version_id"])) for row in world.newest())
+    command_id = world.command("delete_namespace", namespace="t/n")
+    world.run(12_000)
+    assert told(world, command_id) == ["accepted", "done"]
+    assert states(world) == {"Deleted": 4}
+    assert world.served() == {}
+    for bundle in (FIRST, LAST):
+        seen = [row["state"] for row in world.events if row["bundle"] == bundle]
+        assert seen[-3:] == ["Releasing", "Free", "Deleted"]
+    world.command("create_namespace", namespace="t/n", bundles=2)
+    world.run(20_000)
+    live = [row for row in world.newest() if row["state"] != "Deleted"]
+    first = next(row for row in world.events if row["bundle"] == live[0]["bundle"])
+    assert int(str(first["version_id"])) > highest
+    assert [row["state"] for row in live] == ["Owned", "Owned"]
+
+
+def test_namespace_is_deleted_also_while_a_broker_of_it_dies() -> None:
+    world = running()
+    world.kill(owner(world, FIRST))
+    command_id = send(world, "delete_namespace", timeout_ms=120_000, namespace="t/n")
+    world.run(60_000)
+    assert told(world, command_id) == ["accepted", "done"]
+    assert states(world) == {"Deleted": 4}
+
+
+def test_namespace_is_deleted_also_when_every_broker_is_gone_for_good() -> None:
+    world = running(brokers=2)
+    for name in world.brokers:
+        world.kill(name)
+    world.run(5_000)
+    command_id = send(world, "delete_namespace", timeout_ms=0, namespace="t/n")
+    world.run(20_000)
+    world.start(min(world.brokers))
+    world.run(60_000)
+    assert told(world, command_id) == ["accepted", "done"]
+    assert states(world) == {"Deleted": 4}
+
+
+def test_deleted_bundles_are_forgotten_after_the_delay_and_their_versions_never_reused() -> None:
+    config = with_dynamic(Config(), {"ownership.tombstone_delay_ms": 30_000})
+    world = running(config)
+    world.command("delete_namespace", namespace="t/n")
+    world.run(12_000)
+    assert world.state is not None
+    assert len(world.state.ledger) == 4
+    highest = max(int(str(row["version_id"])) for row in world.newest())
+    world.run(31_000)
+    assert len(world.state.ledger) == 0
+    assert world.state.namespaces["t/n"].highest_version == highest
+    assert world.other_rows["namespaces"][-1]["highest_version"] == highest
+    world.command("create_namespace", namespace="t/n", bundles=4)
+    world.run(20_000)
+    assert is_settled(world)
+    assert min(int(str(row["version_id"])) for row in world.newest()) > highest
+
+
+def test_deleting_and_creating_at_once_is_refused_with_what_to_do() -> None:
+    world = running()
+    world.command("delete_namespace", namespace="t/n")
+    again = world.command("delete_namespace", namespace="t/n")
+    made = world.command("create_namespace", namespace="t/n", bundles=1)
+    unload = world.command("unload_bundle", bundle=FIRST)
+    world.run(12_000)
+    for command_id in (again, made, unload):
+        assert told(world, command_id) == ["refused"]
+        assert "delet" in rows(world, command_id)[0]["reason"]
+
+
+def test_namespace_without_a_number_gets_the_configured_one_and_keeps_its_algorithm() -> None:
+    config = with_dynamic(Config(), {"splitting.default_bundles": 7})
+    world = CheckedWorld(config, 1, seed=5)
+    world.command("create_namespace", namespace="t/n", split_algorithm="topic_count_equally_divide")
+    wrong = world.command("create_namespace", namespace="t/m", split_algorithm="by_feeling")
+    world.run(3_000)
+    assert len(world.newest()) == 7
+    assert told(world, wrong) == ["refused"]
+    assert "range_equally_divide" in rows(world, wrong)[0]["reason"]
+    assert json.loads(str(world.other_rows["namespaces"][0]["properties"])) == {
+        "split_algorithm": "topic_count_equally_divide"
+    }
+
+
+def test_on_demand_a_bundle_waits_for_its_first_lookup() -> None:
+    config = with_dynamic(Config(), {"ownership.assign": "on_demand"})
+    world = running(config)
+    assert states(world) == {"Free": 4}
+    first = world.command("assign_bundle", bundle=FIRST)
+    second = world.command("assign_bundle", bundle=FIRST)
+    world.run(5_000)
+    assert told(world, first) == ["accepted", "done"]
+    assert told(world, second) == ["done"]
+    assert rows(world, second)[0]["result"]["owner"] == owner(world, FIRST)
+    assert states(world) == {"Free": 3, "Owned": 1}
+    unload = world.command("unload_bundle", bundle=FIRST)
+    lookup = world.command("assign_bundle", bundle=FIRST)
+    world.run(12_000)
+    assert told(world, unload) == ["accepted", "done"]
+    assert told(world, lookup) == ["accepted", "accepted", "done"]
+    assert states(world) == {"Free": 3, "Owned": 1}
+
+
+def test_assign_of_an_owned_bundle_to_another_broker_is_refused() -> None:
+    world = running()
+    command_id = world.command("assign_bundle", bundle=FIRST, destination=other(world, FIRST))
+    world.run(3_000)
+    assert told(world, command_id) == ["refused"]
+    assert "unload" in rows(world, command_id)[0]["reason"]
+
+
+def test_override_gives_a_bundle_away_by_force() -> None:
+    world = running()
+    had, target = owner(world, FIRST), other(world, FIRST)
+    world.pause(had, is_paused=True)
+    command_id = world.command("override_bundle", bundle=FIRST, destination=target)
+    world.run(6_000)
+    assert told(world, command_id) == ["accepted", "done"]
+    assert owner(world, FIRST) == target
+    (forced,) = [row for row in world.events if row["is_forced"]]
+    assert (forced["state"], forced["command_id"]) == ("Assigning", command_id)
+
+
+def test_outcomes_survive_a_restart_and_a_rebuild_of_the_job() -> None:
+    world = running()
+    world.pause(owner(world, FIRST), is_paused=True)
+    moved = send(world, "unload_bundle", timeout_ms=60_000, bundle=FIRST)
+    deleted = world.command("create_namespace", namespace="t/m", bundles=1)
+    world.run(3_000)
+    assert told(world, moved) == ["accepted"]
+    world.restart_job()
+    assert world.state is not None
+    waiting = dict(world.state.waiting)
+    world.rebuild_job()
+    assert world.state is not None
+    assert {**waiting, moved: None} == {**world.state.waiting, moved: None}
+    assert world.state.waiting[moved].moving == waiting[moved].moving
+    assert world.state.waiting[moved].deadline_ms == waiting[moved].deadline_ms
+    for broker in world.brokers:
+        world.pause(broker, is_paused=False)
+    world.run(20_000)
+    assert told(world, moved) == ["accepted", "done"]
+    assert told(world, deleted) == ["done"]
+
+
+def test_answers_that_change_nothing_are_counted_by_reason() -> None:
+    world = running()
+    had = Instance(broker=owner(world, FIRST), incarnation=f"{owner(world, FIRST)}/1")
+    (row,) = [row for row in world.newest() if row["bundle"] == FIRST]
+    version = int(str(row["version_id"]))
+    forger = other(world, FIRST)
+    cases = (
+        (had.broker, version - 2, AckOutcome.OPENED, "late"),
+        (had.broker, version - 1, AckOutcome.OPENED, "repeated"),
+        (had.broker, version + 1, AckOutcome.CLOSED, "out_of_order"),
+        (forger, version, AckOutcome.FAILED, "forged"),
+        (had.broker, version, AckOutcome.CLOSED, "wrong_outcome"),
+    )
+    before = len(world.events)
+    for number, (broker, version_id, outcome, _) in enumerate(cases):
+        envelope = Envelope(
+            cluster=CLUSTER,
+            broker=broker,
+            incarnation=f"{broker}/1",
+            seq=1_000 + number,
+            reported_at_ms=0,
+        )
+        ack = Ack(bundle=FIRST, version_id=version_id, outcome=outcome)
+        world.append(Acks(envelope=envelope, acks=(ack,)))
+    world.run(2_000)
+    assert len(world.events) == before
+    counts: dict[str, int] = {}
+    for report in world.reports:
+        found = report["counts"]
+        assert isinstance(found, dict)
+        for name, count in found.items():
+            counts[name] = counts.get(name, 0) + count
+    for *_, reason in cases:
+        assert counts[f"ack_refused:{reason}"] == 1
