@@ -79,7 +79,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
     balancer = ClusterBalancer(cluster=command.cluster, config=config)
     state = _with_load(rebuild_state(balancer, command.cluster, rows.tables), rows, now_ms)
     work = Work.on(state, config, digest(config), now_ms)
-    take_command(work, command)
+    take_command(work, command, now_ms)
     outcomes = [
         r for r in work.rows.get(COMMANDS.name, []) if r["command_id"] == command.command_id
     ]
