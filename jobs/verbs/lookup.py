@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from jobs.console import CommandError, Exit, MisuseError, answer
-from jobs.local.layout import CLUSTER
+from jobs.local.layout import CLUSTER, Layout
 from jobs.lookup_client import LookupClient, LookupResult
+from jobs.operating.stack_words import STATE_DIR
 from lbcore.model.names import InvalidNameError
 from lbcore.route.snapshot import Outcome
 
@@ -18,7 +19,12 @@ from lbcore.route.snapshot import Outcome
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The topics, and where the tables are."""
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="persistent://tenant/ns/topic")
-    parser.add_argument("--tables", type=Path, required=True, help="folder of the Delta tables")
+    parser.add_argument(
+        "--tables",
+        type=Path,
+        default=Layout(root=STATE_DIR).tables,
+        help="folder of the Delta tables (default: those of `make run`)",
+    )
     parser.add_argument("--cluster", default=CLUSTER, help="cluster to look in")
     parser.add_argument("--listener", default="", help="advertised listener whose URLs are wanted")
     parser.add_argument("--timeout-ms", type=int, default=30_000, help="for loading the tables")

@@ -48,7 +48,7 @@ def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
         writer_ms=writer.now_ms if writer else None,
         bundles=reader.rows("bundle_ownership", record),
         brokers=reader.rows("brokers", ("broker", "state")),
-        decisions=reader.rows("decisions", ("cycle", "kind", "reason", "at_ms"), recent),
+        decisions=reader.rows("decisions", ("cycle", "kind", "reason", "source", "at_ms"), recent),
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", ("broker", "minute_ms", "score", "traffic"), recent),

@@ -112,8 +112,7 @@ class ClusterStatus:
 def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> ClusterStatus:
     """How the cluster is at `now_ms`. config: of the cluster. O(rows)."""
     policies = _policies(rows.policies)
-    cycles = [row for row in rows.decisions if row["cycle"] > 0]
-    last = max(cycles, key=lambda row: (row["cycle"], row["at_ms"]), default=None)
+    last = _last_cycle(rows.decisions)
     broker_rows = _broker_rows(rows)
     draft = ClusterStatus(
         cluster=cluster,
@@ -121,9 +120,9 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         phase=Phase.READY,
         why="",
         writer_silent_ms=-1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms),
-        cycle=last["cycle"] if last else 0,
-        cycle_age_ms=max(0, now_ms - last["at_ms"]) if last else -1,
-        last_cycle=_cycle_words(row for row in cycles if last and row["cycle"] == last["cycle"]),
+        cycle=last[0]["cycle"] if last else 0,
+        cycle_age_ms=max(0, now_ms - last[0]["at_ms"]) if last else -1,
+        last_cycle=_cycle_words(last),
         brokers=_counted(row.state for row in broker_rows),
         broker_rows=broker_rows,
         bundles=_counted(row["state"] for row in rows.bundles if row["state"] != "Deleted"),
@@ -183,6 +182,15 @@ def _broker_rows(rows: StatusRows) -> tuple[BrokerStatus, ...]:
         for row in sorted(rows.brokers, key=lambda row: str(row["broker"]))
         if row["state"] != "forgotten"
     )
+
+
+def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
+    """What the newest cycle decided; commands that came after it bear its number, too."""
+    cycles = [row for row in decisions if row["cycle"] > 0]
+    number = max((row["cycle"] for row in cycles), default=0)
+    newest = [row for row in cycles if row["cycle"] == number]
+    begun_ms = min((row["at_ms"] for row in newest), default=0)
+    return [row for row in newest if row["at_ms"] == begun_ms]
 
 
 def _cycle_words(rows: Iterable[Row]) -> str:
@@ -265,6 +273,11 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
         if not drain.is_done and 0 < drain.deadline_ms < status.now_ms:
             yield f"the drain of {drain.broker} is over its deadline with {drain.left} bundles left"
     yield from _waiting(status, rows, config)
+    ticks = [row for row in rows.decisions if row["kind"] == "ticks"]
+    if max(ticks, key=lambda row: int(row["at_ms"]), default={"reason": ""})["reason"] == "Missing":
+        yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
+    for broker in sorted({row["source"] for row in rows.decisions if row["kind"] == "back_off"}):
+        yield f"{broker} starts again and again and gets no bundles for now: read its log"
     reasons = Counter(row["reason"] for row in rows.rejected)
     for reason, count in sorted(reasons.items()):
         yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"

@@ -23,7 +23,7 @@ def policy(kind: str, name: str = "", *, is_set: bool = True, **value: Any) -> d
 
 
 def decision(cycle: int, kind: str = "skip", reason: str = "HitCount", age_ms: int = 2_000) -> Any:
-    return {"cycle": cycle, "kind": kind, "reason": reason, "at_ms": NOW_MS - age_ms}
+    return {"cycle": cycle, "kind": kind, "reason": reason, "source": "", "at_ms": NOW_MS - age_ms}
 
 
 def status(**rows: Any) -> ClusterStatus:
@@ -47,6 +47,13 @@ def test_status_of_a_quiet_cluster_is_ready_without_alarms() -> None:
     assert found.last_cycle == "1 skip (HitCount)"
     assert [(row.broker, row.bundles) for row in found.broker_rows] == [("b1", 1), ("b2", 1)]
     assert (found.brokers, found.bundles) == ({"active": 2}, {"Owned": 2})
+
+
+def test_status_of_the_last_cycle_leaves_out_what_came_between() -> None:
+    cycle = [decision(7, "transfer", "Overloaded", 5_000)] * 2
+    found = status(decisions=[decision(6), *cycle, decision(7, "unload", "Admin", 1_000)])
+    assert (found.cycle, found.cycle_age_ms) == (7, 5_000)
+    assert found.last_cycle == "2 transfer (Overloaded)"
 
 
 def test_status_before_the_job_has_written_is_off() -> None:
@@ -123,6 +130,16 @@ def test_status_alarms_of_silent_brokers_free_bundles_and_rejected_messages() ->
         "1 bundles have no owner",
         "2 messages rejected (not_json) within 10 minutes",
     ]
+
+
+def test_status_alarms_of_missing_ticks_until_they_are_back_and_of_flapping_brokers() -> None:
+    missing, back = decision(7, "ticks", "Missing", 9_000), decision(7, "ticks", "Back", 8_000)
+    (alarm,) = status(decisions=[decision(7), missing]).alarms
+    assert alarm.startswith("no ticks on broker-load")
+    assert status(decisions=[decision(7), back, missing]).alarms == ()
+    flapping = {**decision(7, "back_off", "Flapping"), "source": "b2"}
+    (alarm,) = status(decisions=[decision(7), flapping]).alarms
+    assert alarm.startswith("b2 starts again and again")
 
 
 def test_status_is_json_with_pins_load_and_exclusions() -> None:
