@@ -233,11 +233,19 @@ class World:
     def rebuild_job(self) -> None:
         """The job comes back without a checkpoint: from the tables, reading where it stopped."""
         newest: dict[str, dict[object, Mapping[str, object]]] = defaultdict(dict)
-        keys = {"brokers": "broker", "namespaces": "namespace", "commands": "command_id"}
-        keys |= {"tenants": "tenant", "topics": "topic"}
+        keys = {
+            "tenants": ("tenant",),
+            "topics": ("topic",),
+            "brokers": ("broker",),
+            "namespaces": ("namespace",),
+            "commands": ("command_id",),
+            "policies": ("kind", "name"),
+            "pins": ("bundle",),
+            "config_versions": ("number",),
+        }
         for table, key in keys.items():
             for row in self.other_rows[table]:
-                newest[table][row[key]] = row
+                newest[table][tuple(row[column] for column in key)] = row
         tables = {table: newest[table].values() for table in keys}
         rows = TableRows(bundle_ownership=self.newest(), **tables)
         self.state = rebuild_state(self.balancer, CLUSTER, rows)

@@ -22,6 +22,8 @@ from lbcore.model.tables import (
     COMMANDS,
     NAMESPACES,
     OWNERSHIP_EVENTS,
+    PINS,
+    POLICIES,
     TENANTS,
     TOPICS,
 )
@@ -38,6 +40,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     NAMESPACES.name: ("cluster", "namespace"),
     TENANTS.name: ("cluster", "tenant"),
     TOPICS.name: ("cluster", "topic"),
+    POLICIES.name: ("cluster", "kind", "name"),
+    PINS.name: ("cluster", "bundle"),
     COMMANDS.name: ("cluster", "command_id"),
 }
 """Tables with one row a key; the others only grow."""

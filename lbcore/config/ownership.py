@@ -64,6 +64,39 @@ class OwnershipConfig:
         doc="The record of a deleted bundle is kept this long; at least in_flight_timeout_ms.",
         dynamic=True,
     )
+    brake_brokers: int = setting(
+        3,
+        unit="brokers",
+        minimum=0,
+        maximum=1_000_000,
+        pulsar_default=0,
+        doc="The brake needs at least so many brokers to vanish at once; 0 = no brake.",
+        dynamic=True,
+    )
+    brake_percent: int = setting(
+        30,
+        unit="percent",
+        minimum=1,
+        maximum=100,
+        doc="And at least this part of all: then nothing is shed, split or drained any more.",
+        dynamic=True,
+    )
+    brake_window_ms: int = setting(
+        15_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=3_600_000,
+        doc="Brokers that are taken for dead within this time have vanished at once.",
+        dynamic=True,
+    )
+    brake_confirm_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=0,
+        maximum=3_600_000,
+        doc="With the brake on, failover waits this long for the brokers that vanished.",
+        dynamic=True,
+    )
     clock_step_max_ms: int = setting(
         2_000,
         unit="ms",

@@ -114,6 +114,35 @@ class Pipeline:
         doc="Free bundles are placed when no broker has joined for this long (five times as long"
         " at most), so that the first broker up does not get all of them.",
     )
+    report_age_max_ms: int = setting(
+        180_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=86_400_000,
+        pulsar_default=2_700_000,
+        dynamic=True,
+        doc="A broker's load report older than this is stale; several times"
+        " signals.report_max_interval_ms.",
+    )
+    restart_settle_ms: int = setting(
+        30_000,
+        unit="ms",
+        minimum=0,
+        maximum=3_600_000,
+        pulsar_default=0,
+        dynamic=True,
+        doc="A broker that restarted, or came back from silence, is unsettled for this long.",
+    )
+    unsettled_max_percent: int = setting(
+        50,
+        unit="percent",
+        minimum=0,
+        maximum=100,
+        pulsar_default=100,
+        dynamic=True,
+        doc="Nothing is shed or split while more of the brokers are unsettled, or have stale"
+        " reports.",
+    )
     plan_lag_max_ms: int = setting(
         10_000,
         unit="ms",

@@ -239,9 +239,33 @@ class SheddingConfig:
         minimum=-1,
         dynamic=True,
     )
-    max_drains_per_cycle: int = setting(
+    namespace_budget_ms: int = setting(
+        0,
+        doc="max_moves_per_namespace counts what moved for any reason within this time; 0 = only "
+        "the cycle's moves",
+        unit="ms",
+        minimum=0,
+        dynamic=True,
+    )
+    cool_down_ms: int = setting(
+        60_000,
+        pulsar_default=0,
+        doc="a bundle that got another owner, for whatever reason, is not shed for this long",
+        unit="ms",
+        minimum=0,
+        dynamic=True,
+    )
+    role_cool_down_ms: int = setting(
+        60_000,
+        pulsar_default=0,
+        doc="a broker that shed bundles takes no shed ones for this long, and the other way round",
+        unit="ms",
+        minimum=0,
+        dynamic=True,
+    )
+    max_drains_in_flight: int = setting(
         100,
-        doc="bundles moved away from draining brokers at most in a cycle",
+        doc="bundles that leave one broker at once because it drains or they are pinned elsewhere",
         unit="bundles",
         minimum=1,
         dynamic=True,

@@ -19,11 +19,13 @@ from lbcore.machines.checking import check_transitions
 from lbcore.machines.commands import take_command, take_queued
 from lbcore.machines.cycle import run_cycle
 from lbcore.machines.deletions import drive_deletions, forget_expired
+from lbcore.machines.drains import drive_drains
 from lbcore.machines.effects import REPORT, Effect
 from lbcore.machines.group_update import GroupUpdate, Placed
 from lbcore.machines.intake import take_updates
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import Waiting, waiting_from_plain, waiting_to_plain
+from lbcore.machines.pins import end_pins, follow_pins
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.replies import take_acks, take_audit
 from lbcore.machines.report import make_report, write_brokers, write_history
@@ -58,6 +60,7 @@ class ClusterBalancer:
         placed = sorted((p for update in updates for p in update.placed), key=_order)
         watch_clocks(work, updates)
         reserve_bundles(work, [p.message for p in placed if isinstance(p.message, Command)])
+        end_pins(work)
         for item in placed:
             if isinstance(item.message, Command):
                 take_command(work, item.message, item.position.timestamp_ms)
@@ -70,10 +73,13 @@ class ClusterBalancer:
         repair_ownership(work)
         drive_deletions(work)
         run_cycle(work)
+        drive_drains(work)
+        follow_pins(work)
         settle_commands(work)
         forget_expired(work)
         check_transitions(work)
-        write_brokers(work, before.brokers)
+        work.write_rules(before.rules)
+        write_brokers(work, before.brokers, before.rules.drains)
         write_history(work)
         report = Effect(kind=REPORT, rows=[make_report(work)])
         return Step(state=work.close(), effects=[*work.effects(), report])

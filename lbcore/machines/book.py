@@ -4,7 +4,7 @@ Decides nothing; `balancer` works on it. Source: ours.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from lbcore.machines.effects import to_json
 from lbcore.machines.group_update import BrokerReport
 
 Floats = NDArray[np.float64]
+
+STARTS_KEPT = 16
 
 TEXTS = (
     "web_service_url",
@@ -26,12 +28,22 @@ TEXTS = (
 )
 
 
+ACTIVE = "active"
+DRAINING = "draining"
+SILENT = "silent"
+FORGOTTEN = "forgotten"
+"""The states of a broker that the `brokers` table shows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEntry:
     """A broker as its newest reports show it.
 
     is_silent: taken for dead. percent: of each resource; traffic: msg/s in, out, bytes/s in, out;
-    reported_ms: Kafka's time of the load report, 0 = none of this incarnation yet.
+    reported_ms: Kafka's time of the load report, 0 = none of this incarnation yet. starts_ms: when
+    it was first seen, each new incarnation, and when it came back from silence, newest last, the
+    latest STARTS_KEPT; restarted_ms: the newest of them but for the first. died_clock_ms: the
+    waiting clock when it was last taken for dead, -1 = not in this state's time.
     """
 
     incarnation: str
@@ -47,13 +59,15 @@ class BrokerEntry:
     capacity: float = 1.0
     texts: Mapping[str, str] = field(default_factory=dict)
     listeners: Mapping[str, Any] = field(default_factory=dict)
+    starts_ms: tuple[int, ...] = ()
+    restarted_ms: int = 0
+    died_clock_ms: int = -1
 
     def with_report(self, report: BrokerReport) -> "BrokerEntry":
         """The entry after a load report of the same incarnation."""
         load = report.load
-        return BrokerEntry(
-            incarnation=self.incarnation,
-            is_silent=self.is_silent,
+        return replace(
+            self,
             is_draining=load.is_draining,
             reported_ms=report.reported_ms,
             percent=tuple(report.percent.tolist()),
@@ -67,25 +81,32 @@ class BrokerEntry:
             listeners=dict(load.advertised_listeners),
         )
 
-    def restarted(self, incarnation: str) -> "BrokerEntry":
+    def restarted(self, incarnation: str, now_ms: int) -> "BrokerEntry":
         """The entry at the first sign of a new start: its load unknown, its addresses the last."""
         return BrokerEntry(
             incarnation=incarnation,
             capacity=self.capacity,
             texts=self.texts,
             listeners=self.listeners,
+            starts_ms=(*self.starts_ms, now_ms)[-STARTS_KEPT:],
+            restarted_ms=now_ms,
+            died_clock_ms=self.died_clock_ms,
         )
 
-    @property
-    def state(self) -> str:
-        """The state that the `brokers` table shows."""
-        if self.is_silent:
-            return "silent"
-        return "draining" if self.is_draining else "active"
+    def died(self, clock_ms: int) -> "BrokerEntry":
+        """The entry once the broker is taken for dead."""
+        return replace(self, is_silent=True, died_clock_ms=clock_ms)
 
-    def shown(self) -> tuple[Any, ...]:
-        """What the `brokers` table shows; a change of it is written."""
-        return (self.incarnation, self.state, self.texts, self.listeners, self.capacity)
+    def returned(self, now_ms: int) -> "BrokerEntry":
+        """The entry of a broker that was taken for dead and is heard again, the same start."""
+        starts_ms = (*self.starts_ms, now_ms)[-STARTS_KEPT:]
+        return replace(self, is_silent=False, starts_ms=starts_ms, restarted_ms=now_ms)
+
+    def state(self, *, is_drained: bool) -> str:
+        """The state that the `brokers` table shows. is_drained: by command, empty or not."""
+        if self.is_silent:
+            return SILENT
+        return DRAINING if self.is_draining or is_drained else ACTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +126,8 @@ def to_plain(entry: BrokerEntry | NamespaceEntry) -> dict[str, Any]:
 
 def broker_from_plain(plain: Mapping[str, Any]) -> BrokerEntry:
     """The inverse of `to_plain`."""
-    tuples = {name: tuple(plain[name]) for name in ("percent", "traffic")}
+    names = ("percent", "traffic", "starts_ms")
+    tuples = {name: tuple(plain[name]) for name in names if name in plain}
     return BrokerEntry(**{**plain, **tuples})
 
 

@@ -9,9 +9,12 @@ the commands follow Pulsar's admin interface.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lbcore.machines.handlers.balancing import BALANCING_HANDLERS
+from lbcore.machines.handlers.brokers import BROKER_HANDLERS
 from lbcore.machines.handlers.bundles import BUNDLE_HANDLERS
 from lbcore.machines.handlers.catalogue import CATALOGUE_HANDLERS
 from lbcore.machines.handlers.namespaces import NAMESPACE_HANDLERS, has_split_under_way
+from lbcore.machines.handlers.policies import POLICY_HANDLERS
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
 from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
 from lbcore.machines.waiting import MAX_WAITING, begin_wait, timed_out_unread, write_outcome
@@ -25,6 +28,9 @@ REMEMBERED_COMMANDS = 2_000
 HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     **NAMESPACE_HANDLERS,
     **BUNDLE_HANDLERS,
+    **BROKER_HANDLERS,
+    **BALANCING_HANDLERS,
+    **POLICY_HANDLERS,
     **SETTINGS_HANDLERS,
     **CATALOGUE_HANDLERS,
 }

@@ -1,17 +1,20 @@
 """The cycle: owners for free bundles, and, when it is due, the plan's decisions carried out.
 
 Decides when: free bundles are placed once no broker has joined for a moment, so that the first one
-up doesn't get everything; a plan is made every decision interval, and never on reports that are
-old by now. What and where is `lbcore.plan`'s to say. Last deciding phase of `balancer`. Source:
-ours.
+up doesn't get everything; a plan is made every decision interval, unless something speaks against
+it (`restraint`); drains go on between the cycles too. What and where is `lbcore.plan`'s to say.
+Last deciding phase of `balancer`. Source: ours.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from lbcore.config.ownership import EAGER
 from lbcore.machines.deletions import is_deleting
-from lbcore.machines.placing import make_snapshot, place, usable_brokers
+from lbcore.machines.drains import is_emptying
+from lbcore.machines.placing import make_snapshot, place, planning_config, usable_brokers
+from lbcore.machines.restraint import reason_not_to_balance, reason_to_stand_still
 from lbcore.machines.work import Work
 from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import assign, split, transfer, unload
@@ -21,20 +24,29 @@ from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.planner import plan
 
 _SETTLING_ROUNDS = 5
+_CAUSES = {Kind.DRAIN: Cause.DRAIN}
+_ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False)
+"""A plan that only moves what operators want moved: off draining brokers, and to pins."""
 
 
 def run_cycle(work: Work) -> None:
     """Place what is free; plan when a plan is due."""
     if work.config.ownership.assign == EAGER:
         assign_free(work)
-    if work.now_ms - work.times.cycle_ms < work.config.pipeline.decision_interval_ms:
+    is_due = work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms
+    if not is_due and not is_emptying(work):
         return
-    work.note(cycle=work.times.cycle + 1, cycle_ms=work.now_ms)
-    reason = _reason_not_to_plan(work)
-    if reason:
-        work.write_decision(work.next_decision(), "skip", reason, {"behind_ms": _behind_ms(work)})
-        return
-    _plan(work)
+    if is_due:
+        work.note(cycle=work.times.cycle + 1, cycle_ms=work.now_ms)
+    reason, inputs = reason_to_stand_still(work)
+    if not reason and is_due:
+        balancing = _scope(work)
+        reason, inputs = reason_not_to_balance(work)
+        _plan(work, _ONLY_WISHES if reason else balancing)
+    elif not reason:
+        _plan(work, _ONLY_WISHES)
+    if reason and is_due:
+        work.write_decision(work.next_decision(), "skip", reason, inputs)
 
 
 def assign_free(work: Work) -> None:
@@ -68,20 +80,8 @@ def _is_due(work: Work, row: int) -> bool:
     return quiet_ms >= settle_ms or waited_ms >= _SETTLING_ROUNDS * settle_ms
 
 
-def _behind_ms(work: Work) -> int:
-    return work.now_ms - work.times.tick_ms
-
-
-def _reason_not_to_plan(work: Work) -> str:
-    if not usable_brokers(work):
-        return "NoBrokers"
-    if _behind_ms(work) > work.config.pipeline.plan_lag_max_ms:
-        return "OutDatedData"
-    return ""
-
-
-def _plan(work: Work) -> None:
-    snapshot, _ = make_snapshot(work, usable_brokers(work))
+def _scope(work: Work) -> Scope:
+    """What this cycle does; sheds and splits have intervals of their own."""
     rhythm, times = work.config.pipeline, work.times
     is_shedding = work.now_ms - times.shed_ms >= rhythm.shed_interval_ms
     is_splitting = work.now_ms - times.split_ms >= rhythm.split_interval_ms
@@ -89,9 +89,16 @@ def _plan(work: Work) -> None:
         shed_ms=work.now_ms if is_shedding else times.shed_ms,
         split_ms=work.now_ms if is_splitting else times.split_ms,
     )
-    scope = Scope(sheds=is_shedding, splits=is_splitting, assigns=False)
-    result, work.plan = plan(snapshot, work.plan, work.config, work.now_ms, scope)
+    return Scope(sheds=is_shedding, splits=is_splitting, assigns=False)
+
+
+def _plan(work: Work, scope: Scope) -> None:
+    snapshot, _ = make_snapshot(work, usable_brokers(work))
+    config = planning_config(work)
+    result, work.plan = plan(snapshot, work.plan, config, work.now_ms, scope)
     if not isinstance(result, Plan):
+        if scope is _ONLY_WISHES:
+            return
         inputs = {"skipped": dict(result.skipped)}
         work.write_decision(
             work.next_decision(), "skip", result.reason, inputs, strategy=result.strategy
@@ -103,7 +110,7 @@ def _plan(work: Work) -> None:
 
 def _carry_out(work: Work, decision: Decision) -> None:
     decision_id = work.next_decision()
-    inputs: dict[str, Any] = dict(decision.inputs)
+    inputs: dict[str, Any] = {**decision.inputs, **_wish(work, decision)}
     refused = _transit(work, decision, decision_id)
     if refused:
         inputs["refused"] = refused
@@ -116,14 +123,31 @@ def _carry_out(work: Work, decision: Decision) -> None:
     work.write_decision(decision_id, decision.kind.value, decision.reason, inputs, **names)
 
 
+def _wish(work: Work, decision: Decision) -> dict[str, Any]:
+    """What an operator wanted that led to the decision."""
+    if decision.kind is Kind.DRAIN and decision.source in work.rules.drains:
+        return asdict(work.rules.drains[decision.source])
+    if decision.reason == "Pinned" and decision.bundle in work.rules.pins:
+        return asdict(work.rules.pins[decision.bundle])
+    return {}
+
+
+def _children(work: Work, decision: Decision) -> Mapping[str, str]:
+    """Where the children of a split go; those of a pinned bundle stay with it."""
+    if decision.bundle in work.rules.pins:
+        return dict.fromkeys(decision.children, "")
+    return decision.children
+
+
 def _transit(work: Work, decision: Decision, decision_id: str) -> str:
     """Make the decision's transition; why not, or ""."""
     record = work.ledger.record(decision.bundle)
     if record is None:
         return "unknown_bundle"
-    origin = work.origin(Cause.SHED, decision_id)
+    origin = work.origin(_CAUSES.get(decision.kind, Cause.SHED), decision_id)
     if decision.kind is Kind.SPLIT:
-        answer = split(record, decision.children, work.origin(Cause.SPLIT, decision_id))
+        children = _children(work, decision)
+        answer = split(record, children, work.origin(Cause.SPLIT, decision_id))
     elif decision.kind is Kind.ASSIGN:
         answer = assign(record, work.instance(decision.destination), origin)
     elif decision.destination:

@@ -69,8 +69,8 @@ def _follow(work: Work, broker: str, incarnation: str) -> None:
     known = work.brokers.get(broker)
     if known is not None and known.incarnation == incarnation:
         return
-    fresh = BrokerEntry(incarnation=incarnation)
-    work.brokers[broker] = known.restarted(incarnation) if known else fresh
+    fresh = BrokerEntry(incarnation=incarnation, starts_ms=(work.now_ms,))
+    work.brokers[broker] = known.restarted(incarnation, work.now_ms) if known else fresh
     work.note(newcomer_clock_ms=work.clock_ms)
     work.counts["restarted" if known else "joined"] += 1
 

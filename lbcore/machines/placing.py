@@ -1,7 +1,9 @@
 """Placing: the planner's snapshot of the ledger and the book, and owners for bundles without one.
 
 Decides which brokers may take bundles at all (alive, reported, not draining) and asks the plan's
-assign phase for the rest. Used by repairs, by commands and by the cycle. Source: ours.
+assign phase for the rest. Feeds the plan with what operators have set and with what protects
+brokers and bundles: pins, pauses, policies, drains, flapping, moves of late. Used by repairs, by
+commands and by the cycle. Source: ours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,17 +11,20 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.config.tree import Config
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
+from lbcore.machines.standing import flapping, is_draining
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
 from lbcore.plan.phases.assign import cluster_seed, place_settings
 from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import place_request
-from lbcore.plan.snapshot import BrokerTable, BundleTable, Ints, Snapshot
+from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot
 from lbcore.signals.usage import weighted_usage
 
+_MOVING = (State.ASSIGNING, State.RELEASING)
 _LIVE = (State.FREE, State.OWNED, State.ASSIGNING, State.RELEASING, State.SPLITTING)
 
 
@@ -47,14 +52,17 @@ def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> dict[i
     bundles = np.array([position[row] for row in rows], dtype=np.int64)
     excluded = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
-    candidates = candidate_index(snapshot, usage, work.config.filters)
+    config = planning_config(work)
+    candidates = candidate_index(snapshot, usage, config.filters)
+    pins = snapshot.bundles.pin
     request = replace(
         place_request(snapshot, bundles, candidates, usage),
         excluded=np.array(excluded, dtype=np.int64),
+        pins=np.full(len(rows), NOBODY) if pins is None else pins[bundles],
         is_unload=np.zeros(len(rows), dtype=np.bool_),
     )
     seed = cluster_seed(work.cluster)
-    answer = place_bundles(request, work.plan.placement, place_settings(work.config), seed)
+    answer = place_bundles(request, work.plan.placement, place_settings(config), seed)
     work.plan = replace(work.plan, placement=answer.state)
     return {
         row: names[broker]
@@ -70,12 +78,24 @@ def make_snapshot(work: Work, names: Sequence[str]) -> tuple[Snapshot, Ints]:
         cluster=work.cluster,
         brokers=_broker_table(work, names),
         bundles=_bundle_table(work, names, rows),
+        policies=work.rules.policies(),
+        in_flight=len(work.ledger.rows_in(*_MOVING)),
     )
     return snapshot, rows
 
 
+def planning_config(work: Work) -> Config:
+    """The configuration with the namespaces that commands have excluded from shedding."""
+    if not work.rules.excluded:
+        return work.config
+    excluded = sorted({*work.config.shedding.excluded_namespaces, *work.rules.excluded})
+    shedding = replace(work.config.shedding, excluded_namespaces=tuple(excluded))
+    return replace(work.config, shedding=shedding)
+
+
 def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
     entries = [work.brokers[name] for name in names]
+    flaps = flapping(work)
     return BrokerTable(
         names=tuple(names),
         percent=np.array([e.percent for e in entries], dtype=np.float64).reshape(-1, 5),
@@ -86,12 +106,29 @@ def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
         throughput_ema=np.array([e.throughput_ema for e in entries], dtype=np.float64),
         updated_at_ms=np.array([e.reported_ms for e in entries], dtype=np.int64),
         is_fresh=np.ones(len(entries), dtype=np.bool_),
-        is_draining=np.array([e.is_draining for e in entries], dtype=np.bool_),
+        is_draining=np.array([is_draining(work, name) for name in names], dtype=np.bool_),
         versions=tuple(e.texts.get("broker_version", "") for e in entries),
         load_manager_classes=tuple(e.texts.get("load_manager_class", "") for e in entries),
         failure_domains=tuple(e.texts.get("failure_domain", "") for e in entries),
         capacity=np.array([e.capacity for e in entries], dtype=np.float64),
+        is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
+        room=_room(work, names),
     )
+
+
+def _room(work: Work, names: Sequence[str]) -> Ints:
+    """How many bundles operators' wishes may still take from each broker now."""
+    ledger, drains = work.ledger, work.rules.drains
+    moving = ledger.source[ledger.rows_in(*_MOVING)]
+    ids, counts = np.unique(moving[moving != NOBODY], return_counts=True)
+    leaving = dict.fromkeys(names, 0)
+    for instance, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        broker = ledger.instances.of(instance)[0]
+        if broker in leaving:
+            leaving[broker] += count
+    usual = work.config.shedding.max_drains_in_flight
+    most = [(drains[name].max_in_flight if name in drains else 0) or usual for name in names]
+    return np.array([cap - leaving[name] for cap, name in zip(most, names, strict=True)])
 
 
 def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
@@ -111,4 +148,31 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         sessions=ledger.sessions[rows],
         can_move=ledger.state[rows] == STATE_CODE[State.OWNED],
         versions=ledger.version[rows],
+        pin=_pins(work, names, rows),
+        is_held=_held(work, namespaces)[namespace[rows]],
+        moved_ms=ledger.moved_ms[rows],
     )
+
+
+def _pins(work: Work, names: Sequence[str], rows: Ints) -> Ints | None:
+    """The broker that each bundle is to be on; -1 also when that one can't take it now."""
+    if not work.rules.pins:
+        return None
+    flaps = flapping(work)
+    open_brokers = {
+        name: at
+        for at, name in enumerate(names)
+        if not is_draining(work, name) and name not in flaps
+    }
+    found = np.full(len(work.ledger), NOBODY, dtype=np.int64)
+    for bundle, pin in work.rules.pins.items():
+        row = work.ledger.index.get(bundle)
+        if row is not None:
+            found[row] = open_brokers.get(pin.broker, NOBODY)
+    return found[rows]
+
+
+def _held(work: Work, namespaces: Sequence[str]) -> Bools:
+    """The namespaces for which balancing is paused; one element more, for an empty cluster."""
+    paused = work.rules.paused
+    return np.array([*(name in paused for name in namespaces), False], dtype=np.bool_)

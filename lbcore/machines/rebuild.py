@@ -1,26 +1,26 @@
 """Rebuild: the balancer's state from the tables, when there is no checkpoint to go on from.
 
-Decides nothing. Ownership, brokers and namespaces come back exactly; load averages begin anew with
-the next reports, and liveness watches every broker from now on. Source: ours.
+Decides nothing. Ownership, brokers, namespaces, rules and changed settings come back exactly; load
+averages begin anew with the next reports, and liveness watches every broker from now on. Source:
+ours.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.book import TEXTS, BrokerEntry, NamespaceEntry
+from lbcore.machines.book import DRAINING, FORGOTTEN, SILENT, TEXTS, BrokerEntry, NamespaceEntry
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.commands import REMEMBERED_COMMANDS
-from lbcore.machines.handlers.settings import settings_after
 from lbcore.machines.ledger import Ledger
-from lbcore.machines.outcome import ACCEPTED, DEADLINE, DONE, QUEUED, Waiting
+from lbcore.machines.outcome import ACCEPTED, DEADLINE, QUEUED, Waiting
+from lbcore.machines.rules import rules_from_rows
 from lbcore.machines.work import BalancerState
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.wire.commands import ResetConfig, SetConfig, parse_arguments
 from lbcore.wire.messages import Command
 
 Row = Mapping[str, Any]
@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """One cluster's rows: the newest of each bundle, broker, namespace, ..."""
+    """One cluster's rows: the newest of each key, and every one of config_versions."""
 
     bundle_ownership: Iterable[Row]
     brokers: Iterable[Row]
@@ -36,18 +36,25 @@ class TableRows:
     commands: Iterable[Row]
     tenants: Iterable[Row]
     topics: Iterable[Row]
+    policies: Iterable[Row] = ()
+    pins: Iterable[Row] = ()
+    config_versions: Iterable[Row] = ()
 
 
 def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> BalancerState:
     """The state that goes on from the tables. O(rows log rows)."""
     empty = balancer.empty()
     ledger = _ledger(cluster, rows.bundle_ownership)
-    brokers = {row["broker"]: broker_from_row(row) for row in _by(rows.brokers, "broker")}
+    changes = _by(rows.config_versions, "number")
+    rules = rules_from_rows(rows.policies, rows.pins, changes[-1]["number"] if changes else 0)
+    known = [row for row in _by(rows.brokers, "broker") if row["state"] != FORGOTTEN]
+    brokers = {row["broker"]: broker_from_row(row, rules.drains) for row in known}
+    silent = [name for name, entry in brokers.items() if entry.is_silent]
     commands = _by(rows.commands, "at_ms", "command_id")
     latest = commands[-REMEMBERED_COMMANDS:]
     return BalancerState(
         ledger=ledger,
-        liveness=Liveness().expect(sorted(brokers)),
+        liveness=Liveness().expect(sorted(brokers), silent),
         plan=empty.plan,
         brokers=brokers,
         namespaces={
@@ -60,7 +67,8 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
             for row in _by(rows.namespaces, "namespace")
         },
         commands={row["command_id"]: row["status"] for row in latest},
-        settings=_settings(commands),
+        settings=json.loads(changes[-1]["settings"]) if changes else {},
+        rules=rules,
         catalogue=Catalogue.from_rows(rows.tenants, rows.topics),
         waiting=_waiting(commands, ledger),
     )
@@ -97,22 +105,16 @@ def _command(row: Row) -> Command:
     )
 
 
-def _settings(commands: Iterable[Row]) -> Mapping[str, Any]:
-    """What commands have changed of the configuration, in the order in which they were done."""
-    settings: Mapping[str, Any] = {}
-    for row in commands:
-        arguments = parse_arguments(row["kind"], json.loads(row["arguments"]))
-        if row["status"] == DONE and isinstance(arguments, SetConfig | ResetConfig):
-            settings = settings_after(settings, arguments)
-    return settings
+def broker_from_row(row: Row, drains: Collection[str] = ()) -> BrokerEntry:
+    """A broker as the `brokers` table shows it; its load is known with its next report.
 
-
-def broker_from_row(row: Row) -> BrokerEntry:
-    """A broker as the `brokers` table shows it; its load is known with its next report."""
+    drains: brokers that are drained by command; the others that drain said so themselves.
+    """
     texts = {name: row[name] for name in TEXTS if name in row}
     return BrokerEntry(
         incarnation=row["incarnation"],
-        is_draining=row["state"] == "draining",
+        is_silent=row["state"] == SILENT,
+        is_draining=row["state"] == DRAINING and row["broker"] not in drains,
         texts={**texts, "broker_version": row["version"]},
         listeners=json.loads(row["advertised_listeners"]),
         capacity=row["capacity"],

@@ -80,6 +80,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
     state = _with_load(rebuild_state(balancer, command.cluster, rows.tables), rows, now_ms)
     work = Work.on(state, config, digest(config), now_ms)
     take_command(work, command, now_ms)
+    work.write_rules(state.rules)
     outcomes = [
         r for r in work.rows.get(COMMANDS.name, []) if r["command_id"] == command.command_id
     ]

@@ -10,9 +10,11 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
+from lbcore.machines.brake import is_confirming
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.placing import place
+from lbcore.machines.standing import flapping, is_open
 from lbcore.machines.work import Work
 from lbcore.ownership.changes import NOBODY as NO_INSTANCE
 from lbcore.ownership.changes import Action, Intent, IntentReason, Transition
@@ -21,6 +23,9 @@ from lbcore.ownership.records import Cause, State
 from lbcore.ownership.repair import Presence, Watch, repair
 
 _IN_FLIGHT = (State.ASSIGNING, State.RELEASING, State.SPLITTING)
+_OF_THE_DEAD = frozenset(
+    {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
+)
 _CAUSES = {
     IntentReason.OWNER_DEAD: Cause.FAILOVER,
     IntentReason.DESTINATION_DEAD: Cause.FAILOVER,
@@ -32,12 +37,17 @@ _CAUSES = {
 def repair_ownership(work: Work) -> None:
     """Give what is broken or stuck to whom it belongs now. O(bundles)."""
     presence = presences(work)
+    is_waiting = is_confirming(work)
     intents: list[tuple[int, Intent]] = []
     for row in _suspects(work, presence).tolist():
         intent = repair(
             work.ledger.record_at(row), _watch(work, row, presence), work.config.ownership
         )
-        if intent is not None and intent.action is not Action.WAIT:
+        if intent is None or intent.action is Action.WAIT:
+            continue
+        if is_waiting and intent.reason in _OF_THE_DEAD:
+            work.counts["held_by_brake"] += 1
+        else:
             intents.append((row, intent))
     if intents:
         carry_out_all(work, intents)
@@ -105,13 +115,14 @@ def _watch(work: Work, row: int, presence: list[Presence]) -> Watch:
 
 def _destinations(work: Work, intents: list[tuple[int, Intent]]) -> dict[int, str]:
     """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
+    flaps = flapping(work)
     chosen: dict[int, str] = {}
     open_rows: list[int] = []
     avoided: dict[int, str] = {}
     for row, intent in intents:
         if intent.action is Action.CANCEL:
             continue
-        if _may_take(work, intent.destination):
+        if intent.destination not in flaps and is_open(work, intent.destination):
             chosen[row] = intent.destination
         else:
             open_rows.append(row)
@@ -123,11 +134,6 @@ def _destinations(work: Work, intents: list[tuple[int, Intent]]) -> dict[int, st
     return chosen
 
 
-def _may_take(work: Work, broker: str) -> bool:
-    entry = work.brokers.get(broker)
-    return entry is not None and not entry.is_silent and not entry.is_draining
-
-
 def _may_ask_again(work: Work, row: int, intent: Intent) -> bool:
     """Whether the broker that lost the bundle is asked again, because nobody else can have it.
 
@@ -135,7 +141,7 @@ def _may_ask_again(work: Work, row: int, intent: Intent) -> bool:
     """
     is_assigning = work.ledger.state[row] == STATE_CODE[State.ASSIGNING]
     has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
-    return not has_just_failed and _may_take(work, _lost_by(work, row))
+    return not has_just_failed and is_open(work, _lost_by(work, row))
 
 
 def _lost_by(work: Work, row: int) -> str:

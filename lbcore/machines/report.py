@@ -4,13 +4,13 @@ Decides nothing. Last phase of `balancer`. Source: ours.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.machines.book import TEXTS, BrokerEntry
+from lbcore.machines.book import FORGOTTEN, TEXTS, BrokerEntry
 from lbcore.machines.effects import to_json
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATES
@@ -23,20 +23,31 @@ _IN_FLIGHT = frozenset({State.ASSIGNING, State.RELEASING, State.SPLITTING})
 _PERCENT = 100.0
 
 
-def write_brokers(work: Work, before: Mapping[str, BrokerEntry]) -> None:
-    """A row of `brokers` for each that is new or shows otherwise than before."""
+def write_brokers(
+    work: Work, before: Mapping[str, BrokerEntry], drained_before: Collection[str]
+) -> None:
+    """A row of `brokers` for each that is new, is forgotten, or shows otherwise than before.
+
+    drained_before: brokers that were drained by command.
+    """
     for name in sorted(work.brokers):
         entry, old = work.brokers[name], before.get(name)
-        if old is None or old.shown() != entry.shown():
-            work.add_row(BROKERS.name, broker_row(name, entry))
+        is_drained, was_drained = name in work.rules.drains, name in drained_before
+        if old is entry and is_drained == was_drained:
+            continue
+        row = broker_row(name, entry, entry.state(is_drained=is_drained))
+        if old is None or row != broker_row(name, old, old.state(is_drained=was_drained)):
+            work.add_row(BROKERS.name, row)
+    for name in sorted(before.keys() - work.brokers.keys()):
+        work.add_row(BROKERS.name, broker_row(name, before[name], FORGOTTEN))
 
 
-def broker_row(name: str, entry: BrokerEntry) -> dict[str, Any]:
+def broker_row(name: str, entry: BrokerEntry, state: str) -> dict[str, Any]:
     """A broker as a row of the `brokers` table."""
     return {
         "broker": name,
         "incarnation": entry.incarnation,
-        "state": entry.state,
+        "state": state,
         **{text: entry.texts.get(text, "") for text in _SHOWN},
         "version": entry.texts.get("broker_version", ""),
         "advertised_listeners": to_json(entry.listeners),
@@ -84,11 +95,13 @@ def make_report(work: Work) -> dict[str, Any]:
                 "ema": entry.weighted_max_ema,
                 "msg_rate": entry.traffic[0] + entry.traffic[1],
                 "bundles": owned.get(name, 0),
-                "state": entry.state,
+                "state": entry.state(is_drained=name in work.rules.drains),
             }
             for name, entry in sorted(work.brokers.items())
         },
         "moves": _moves(work),
+        "rules": _rules(work),
+        "alarms": sorted(work.alarms),
     }
 
 
@@ -105,6 +118,23 @@ def _moves(work: Work) -> list[dict[str, Any]]:
         for before, after in work.transitions
         if after.state is State.RELEASING or (after.state is State.ASSIGNING and after.is_forced)
     ]
+
+
+def _rules(work: Work) -> dict[str, Any]:
+    """What operators have set, as far as a line of the log needs it."""
+    rules = work.rules
+    return {
+        "paused": sorted(rules.paused),
+        "pins": len(rules.pins),
+        "excluded": len(rules.excluded),
+        "isolation": len(rules.isolation),
+        "anti_affinity": len(rules.anti_affinity),
+        "drains": {
+            name: {"left": drain.left, "total": drain.total, "is_done": drain.is_done}
+            for name, drain in sorted(rules.drains.items())
+        },
+        "brake": sorted(rules.brake.lost) if rules.brake else [],
+    }
 
 
 def _owned_counts(work: Work) -> dict[str, int]:

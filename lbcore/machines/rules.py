@@ -1,14 +1,30 @@
 """The rules: what operators have asked for and what stands until they take it back.
 
-Decides nothing; handlers of commands change it, placing and the cycle read it. Kept by the
-balancer, and in the tables from which it is rebuilt. Source: ours; policies are Pulsar 4.0.8's.
+Decides nothing; handlers of commands change it, drains, brake and pins keep it up, placing and the
+cycle read it. Kept by the balancer, and in the tables `policies` and `pins`, from which it is
+rebuilt exactly. Source: ours; policies are Pulsar 4.0.8's.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lbcore.plan.filter.policies import IsolationPolicy
+from lbcore.machines.effects import to_json
+from lbcore.plan.filter.policies import IsolationPolicy, Policies
+
+ISOLATION = "isolation"
+ANTI_AFFINITY = "anti_affinity"
+EXCLUDED = "excluded"
+PAUSED = "paused"
+DRAIN = "drain"
+BRAKE = "brake"
+PIN = "pin"
+
+WHOLE_CLUSTER = ""
+
+Key = tuple[str, str]
+"""Kind and name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,17 +39,21 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """A broker is being emptied.
+    """A broker is being emptied, or kept empty.
 
-    total: bundles that it had when the drain began at since_ms. max_in_flight: bundles that move
+    total: bundles that it had when the drain began at since_ms; left: that it has, as last written
+    down; estimated_end_ms: by the rate so far, 0 = not known yet. max_in_flight: bundles that move
     at once, 0 = as configured. deadline_ms: when it is given up, ms since 1970, 0 = never.
     """
 
     since_ms: int
     total: int
+    left: int
+    estimated_end_ms: int = 0
     max_in_flight: int = 0
     deadline_ms: int = 0
     is_done: bool = False
+    command_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +66,21 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Brake:
+    """Many brokers have vanished at once. lost: who, sorted; brokers: how many there were."""
+
+    since_ms: int
+    lost: tuple[str, ...]
+    brokers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """All of a cluster's.
 
     pins: by bundle. drains: by broker. paused: by namespace, "" = the whole cluster. isolation: by
     the policy's name. anti_affinity: namespace → group. excluded: namespaces never shed, sorted.
+    brake: None = nothing has happened. config_changes: changes of the configuration so far.
     """
 
     pins: Mapping[str, Pin] = field(default_factory=dict)
@@ -59,29 +89,98 @@ class Rules:
     isolation: Mapping[str, IsolationPolicy] = field(default_factory=dict)
     anti_affinity: Mapping[str, str] = field(default_factory=dict)
     excluded: tuple[str, ...] = ()
+    brake: Brake | None = None
+    config_changes: int = 0
+
+    def policies(self) -> Policies:
+        """Where namespaces may live, as the plan reads it."""
+        return Policies(
+            isolation=tuple(self.isolation[name] for name in sorted(self.isolation)),
+            anti_affinity=self.anti_affinity,
+        )
+
+    def facts(self) -> dict[Key, dict[str, Any]]:
+        """Every rule as JSON-able values, by kind and name."""
+        plain: dict[str, dict[str, dict[str, Any]]] = {
+            PIN: {name: asdict(pin) for name, pin in self.pins.items()},
+            DRAIN: {name: asdict(drain) for name, drain in self.drains.items()},
+            PAUSED: {name: asdict(paused) for name, paused in self.paused.items()},
+            ISOLATION: {name: policy.to_json() for name, policy in self.isolation.items()},
+            ANTI_AFFINITY: {name: {"group": group} for name, group in self.anti_affinity.items()},
+            EXCLUDED: {name: {} for name in self.excluded},
+        }
+        if self.brake is not None:
+            plain[BRAKE] = {WHOLE_CLUSTER: {**asdict(self.brake), "lost": list(self.brake.lost)}}
+        return {(kind, name): value for kind, of in plain.items() for name, value in of.items()}
+
+    @staticmethod
+    def from_facts(facts: Mapping[Key, Mapping[str, Any]], config_changes: int) -> "Rules":
+        """The inverse of `facts`; each mapping in name order."""
+        of: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for kind, name in sorted(facts):
+            of.setdefault(kind, {})[name] = facts[kind, name]
+        brakes = [
+            Brake(**{**brake, "lost": tuple(brake["lost"])}) for brake in of.get(BRAKE, {}).values()
+        ]
+        return Rules(
+            pins={name: Pin(**pin) for name, pin in of.get(PIN, {}).items()},
+            drains={name: Drain(**drain) for name, drain in of.get(DRAIN, {}).items()},
+            paused={name: Paused(**paused) for name, paused in of.get(PAUSED, {}).items()},
+            isolation={
+                name: IsolationPolicy.from_json(name, policy)
+                for name, policy in of.get(ISOLATION, {}).items()
+            },
+            anti_affinity={
+                name: value["group"] for name, value in of.get(ANTI_AFFINITY, {}).items()
+            },
+            excluded=tuple(of.get(EXCLUDED, {})),
+            brake=brakes[0] if brakes else None,
+            config_changes=config_changes,
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able values."""
+        facts = self.facts()
         return {
-            "pins": {name: asdict(pin) for name, pin in self.pins.items()},
-            "drains": {name: asdict(drain) for name, drain in self.drains.items()},
-            "paused": {name: asdict(paused) for name, paused in self.paused.items()},
-            "isolation": {name: policy.to_json() for name, policy in self.isolation.items()},
-            "anti_affinity": dict(self.anti_affinity),
-            "excluded": list(self.excluded),
+            "facts": [[*key, facts[key]] for key in sorted(facts)],
+            "config_changes": self.config_changes,
         }
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> "Rules":
         """The inverse of `to_plain`."""
-        return Rules(
-            pins={name: Pin(**pin) for name, pin in plain["pins"].items()},
-            drains={name: Drain(**drain) for name, drain in plain["drains"].items()},
-            paused={name: Paused(**paused) for name, paused in plain["paused"].items()},
-            isolation={
-                name: IsolationPolicy.from_json(name, policy)
-                for name, policy in plain["isolation"].items()
-            },
-            anti_affinity=dict(plain["anti_affinity"]),
-            excluded=tuple(plain["excluded"]),
-        )
+        facts = {(kind, name): value for kind, name, value in plain["facts"]}
+        return Rules.from_facts(facts, plain["config_changes"])
+
+
+def differing(before: Rules, after: Rules) -> list[Key]:
+    """The rules that are not the same, sorted."""
+    old, new = before.facts(), after.facts()
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+
+
+def policy_row(key: Key, value: Mapping[str, Any], *, is_set: bool) -> dict[str, Any]:
+    """A rule that is no pin as a row of `policies`, without who changed it."""
+    kind, name = key
+    return {"kind": kind, "name": name, "value": to_json(value), "is_set": is_set}
+
+
+def pin_row(bundle: str, value: Mapping[str, Any], *, is_set: bool) -> dict[str, Any]:
+    """A pin as a row of `pins`, without who changed it."""
+    return {"bundle": bundle, **value, "is_set": is_set}
+
+
+def rules_from_rows(
+    policies: Iterable[Mapping[str, Any]],
+    pins: Iterable[Mapping[str, Any]],
+    config_changes: int,
+) -> Rules:
+    """The rules that the newest rows of `policies` and `pins` hold."""
+    facts = {
+        (row["kind"], row["name"]): json.loads(row["value"]) for row in policies if row["is_set"]
+    }
+    for row in pins:
+        if row["is_set"]:
+            pin = {name: row[name] for name in ("broker", "until_ms", "owner", "reason")}
+            facts[PIN, row["bundle"]] = pin
+    return Rules.from_facts(facts, config_changes)

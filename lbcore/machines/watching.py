@@ -12,14 +12,15 @@ back from brokers whose answers it has yet to read.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lbcore.machines.brake import watch_brake
 from lbcore.machines.group_update import TICK, GroupUpdate
+from lbcore.machines.standing import note_flapping
 from lbcore.machines.work import Work
-from lbcore.ownership.liveness import Rows
+from lbcore.ownership.liveness import Liveness, Rows
 
 BATCHES_PER_WAIT = 3
 
@@ -27,26 +28,47 @@ BATCHES_PER_WAIT = 3
 def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
     """Advance the clocks by the batch's arrivals."""
     rows = _rows(updates)
-    before_ms = work.liveness.elapsed_ms
+    before = work.liveness
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
-    log_ms = work.liveness.elapsed_ms - before_ms
+    log_ms = work.liveness.elapsed_ms - before.elapsed_ms
     batch_ms = work.now_ms - work.times.stepped_ms
     most_ms = work.config.ownership.in_flight_timeout_ms // BATCHES_PER_WAIT
     waited_ms = max(0, min(log_ms, batch_ms, most_ms))
+    _watch_ticks(work, before)
     ticks = rows.timestamp_ms[rows.broker == TICK]
     tick_ms = max([work.times.tick_ms, *ticks.tolist()])
     work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
 
 
 def judge_brokers(work: Work) -> None:
-    """Judge who is dead, and note in the book who is silent."""
+    """Judge who is dead, note in the book who is silent, and look whether too many are."""
     work.liveness = work.liveness.judge(work.config.ownership.broker_timeout_ms)
-    dead = work.liveness.dead
+    dead, died = work.liveness.dead, []
     for name in sorted(work.brokers):
         entry = work.brokers[name]
-        if entry.is_silent != (name in dead):
-            work.brokers[name] = replace(entry, is_silent=name in dead)
-            work.counts["died" if name in dead else "returned"] += 1
+        if entry.is_silent == (name in dead):
+            continue
+        if name in dead:
+            died.append(name)
+            work.brokers[name] = entry.died(work.clock_ms)
+        else:
+            work.brokers[name] = entry.returned(work.now_ms)
+        work.counts["died" if name in dead else "returned"] += 1
+    watch_brake(work, died)
+    note_flapping(work)
+
+
+def _watch_ticks(work: Work, before: Liveness) -> None:
+    """Raise the alarm while partitions of broker-load get no ticks; write its start and end."""
+    alarm_ms = work.config.ownership.tick_alarm_ms
+    missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
+    if missing:
+        work.alarms.add("ticks")
+        work.counts["partitions_without_ticks"] += len(missing)
+    if bool(missing) != bool(known):
+        inputs = {"partitions": missing or known, "tick_alarm_ms": alarm_ms}
+        reason = "Missing" if missing else "Back"
+        work.write_decision(work.next_decision(), "ticks", reason, inputs)
 
 
 def _rows(updates: Sequence[GroupUpdate]) -> Rows:

@@ -16,12 +16,13 @@ from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import Waiting
-from lbcore.machines.rules import Rules
-from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
+from lbcore.machines.rules import PIN, Key, Rules, differing, pin_row, policy_row
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, PINS, POLICIES
 from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import PlanState
+from lbcore.wire.messages import Command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,8 @@ class Times:
     clock_ms: the waiting clock, see `watching`; stepped_ms: time of the last batch; tick_ms: the
     newest tick's, Kafka's time. cycle: number of the last cycle, begun at cycle_ms; shed_ms,
     split_ms: of the last that shed, and split. history_ms: of the last rows of history.
-    newcomer_clock_ms: clock_ms when a broker's start was first seen.
+    newcomer_clock_ms: clock_ms when a broker's start was first seen; brake_clock_ms: and when the
+    brake was engaged.
     """
 
     clock_ms: int = 0
@@ -43,6 +45,7 @@ class Times:
     split_ms: int = 0
     history_ms: int = 0
     newcomer_clock_ms: int = 0
+    brake_clock_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,8 @@ class Work:
     forgotten: list[OwnershipRecord] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
+    changed_by: dict[Key, Command] = field(default_factory=dict)
+    alarms: set[str] = field(default_factory=set)
     decided: int = 0
 
     @classmethod
@@ -124,6 +129,29 @@ class Work:
         self.config = with_dynamic(self.base_config, settings)
         self.config_version = digest(self.config)
         self.settings = settings
+
+    def change_rules(self, command: Command | None = None, **rules: Any) -> None:
+        """Change what stands until it is taken back; command: who asked for it."""
+        before, self.rules = self.rules, replace(self.rules, **rules)
+        if command is not None:
+            self.changed_by |= dict.fromkeys(differing(before, self.rules), command)
+
+    def write_rules(self, before: Rules) -> None:
+        """A row of `policies` or `pins` for each rule that is not as before the batch."""
+        if before is self.rules:
+            return
+        old, new = before.facts(), self.rules.facts()
+        for key in differing(before, self.rules):
+            value, is_set = new.get(key, old.get(key, {})), key in new
+            command = self.changed_by.get(key)
+            by = {
+                "principal": command.principal if command else "",
+                "command_id": command.command_id if command else "",
+            }
+            if key[0] == PIN:
+                self.add_row(PINS.name, {**pin_row(key[1], value, is_set=is_set), **by})
+            else:
+                self.add_row(POLICIES.name, {**policy_row(key, value, is_set=is_set), **by})
 
     def close(self) -> BalancerState:
         """The state after the batch."""

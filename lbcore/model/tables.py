@@ -115,6 +115,55 @@ NAMESPACES = Table(
     ),
 )
 
+POLICIES = Table(
+    name="policies",
+    doc="What operators have set and what stands of it: the newest row of each kind and name.",
+    columns=(
+        _column("cluster", "string", "cluster"),
+        _column("kind", "string", "isolation, anti_affinity, excluded, paused, drain or brake"),
+        _column("name", "string", "policy, namespace or broker; '' = the whole cluster"),
+        _column("value", "string", "JSON object; of a drain: total, left, estimated_end_ms, ..."),
+        _column("is_set", "boolean", "false: taken back, or over"),
+        _column("principal", "string", "who changed it; '' = the balancer"),
+        _column("command_id", "string", "command behind it, or ''"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+PINS = Table(
+    name="pins",
+    doc="The bundles that operators keep on a broker: the newest row of each bundle.",
+    columns=(
+        _column("cluster", "string", "cluster of the bundle"),
+        _column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
+        _column("broker", "string", "where it is kept"),
+        _column("until_ms", "long", "when the pin ends, ms since 1970; 0 = never"),
+        _column("owner", "string", "who wants it"),
+        _column("reason", "string", "why"),
+        _column("is_set", "boolean", "false: unpinned, run out, or the bundle is gone"),
+        _column("principal", "string", "who changed it; '' = the balancer"),
+        _column("command_id", "string", "command behind it, or ''"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+CONFIG_VERSIONS = Table(
+    name="config_versions",
+    doc="Each change of the configuration while running.",
+    columns=(
+        _column("cluster", "string", "cluster that it is for"),
+        _column("number", "long", "1 for the cluster's first change, then one more each"),
+        _column("config_version", "string", "configuration in force from then on"),
+        _column("settings", "string", "JSON object: all that is changed, by section.name"),
+        _column("principal", "string", "who changed it"),
+        _column("command_id", "string", "command behind it"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
 COMMANDS = Table(
     name="commands",
     doc="Each command and its outcome.",
@@ -156,7 +205,7 @@ DECISIONS = Table(
         _column("cluster", "string", "cluster"),
         _column("decision_id", "string", "id that ownership_events refer to"),
         _column("cycle", "long", "number of the decision cycle"),
-        _column("kind", "string", "assign, unload, transfer, split, failover, drain or skip"),
+        _column("kind", "string", "assign, unload, transfer, split, drain, failover, skip, ..."),
         _column("strategy", "string", "strategy that decided"),
         _column("reason", "string", "label, e.g. Overloaded, HitCount, NoBundles"),
         _column("bundle", "string", "bundle, or ''"),
@@ -242,6 +291,9 @@ TABLES = (
     NAMESPACES,
     TENANTS,
     TOPICS,
+    POLICIES,
+    PINS,
+    CONFIG_VERSIONS,
     COMMANDS,
     AUDIT,
     DECISIONS,

@@ -20,6 +20,8 @@ Ints: TypeAlias = NDArray[np.int64]
 TICK = -1
 ANYWHERE = -1
 """The partition of a broker that is known from the tables and has not reported yet."""
+NEVER = -(10**12)
+"""When a broker was heard of that was dead when the state was rebuilt: longer ago than any wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +113,16 @@ class Liveness:
             if elapsed_ms - clock.ticked_at_ms > tick_alarm_ms
         )
 
-    def expect(self, brokers: Sequence[str]) -> "Liveness":
-        """Brokers that are known to exist: silent from now on, until they report."""
+    def expect(self, brokers: Sequence[str], dead: Sequence[str] = ()) -> "Liveness":
+        """Brokers that are known to exist: silent from now on, until they report.
+
+        dead: those that were taken for dead already; they stay so until heard of.
+        """
         waiting = LastSeen(partition=ANYWHERE, clock_ms=self.elapsed_ms)
-        return replace(self, seen={**dict.fromkeys(brokers, waiting), **self.seen})
+        gone = LastSeen(partition=ANYWHERE, clock_ms=NEVER)
+        expected = {**dict.fromkeys(brokers, waiting), **dict.fromkeys(dead, gone)}
+        seen = {**expected, **self.seen}
+        return replace(self, seen=seen, dead=self.dead | {*dead})
 
     def forget(self, broker: str) -> "Liveness":
         """A broker that is no longer watched."""

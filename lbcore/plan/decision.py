@@ -138,7 +138,8 @@ class PlanState:
     the report that was judged last, when that was), for shedding and for splits. moves: bundle →
     its move under way, in name order (their loads are added up in this order). unseen: broker →
     load that was decided and that its reports don't show. unloaded_ms: bundle → when it was last
-    shed, within the grace period.
+    shed, within the grace period. gave_ms, took_ms: broker → when bundles were last shed from it,
+    or to it.
     """
 
     strategy: str = ""
@@ -151,6 +152,8 @@ class PlanState:
     moves: Mapping[str, Move] = field(default_factory=dict)
     unseen: Mapping[str, Unseen] = field(default_factory=dict)
     unloaded_ms: Mapping[str, int] = field(default_factory=dict)
+    gave_ms: Mapping[str, int] = field(default_factory=dict)
+    took_ms: Mapping[str, int] = field(default_factory=dict)
 
     def to_row(self) -> dict[str, Any]:
         """The state as a JSON object with sorted keys."""
@@ -166,6 +169,8 @@ class PlanState:
             "moves": {name: self.moves[name].to_row() for name in sorted(self.moves)},
             "unseen": {name: self.unseen[name].to_row() for name in sorted(self.unseen)},
             "unloaded_ms": _sorted(self.unloaded_ms),
+            "gave_ms": _sorted(self.gave_ms),
+            "took_ms": _sorted(self.took_ms),
         }
 
     @classmethod
@@ -184,6 +189,8 @@ class PlanState:
             moves={name: Move.from_row(plain) for name, plain in row["moves"].items()},
             unseen={name: Unseen.from_row(plain) for name, plain in row["unseen"].items()},
             unloaded_ms=dict(row["unloaded_ms"]),
+            gave_ms=dict(row.get("gave_ms", {})),
+            took_ms=dict(row.get("took_ms", {})),
         )
 
 

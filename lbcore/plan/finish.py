@@ -32,7 +32,7 @@ from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.registry import TRANSFER
 from lbcore.plan.shed.transfer_types import TransferState
-from lbcore.plan.snapshot import Floats, Snapshot
+from lbcore.plan.snapshot import Floats, Ints, Snapshot
 from lbcore.plan.trace import Trace
 
 
@@ -110,9 +110,18 @@ def _remember(draft: Draft) -> PlanState:
             load, draft.state.unseen, draft.reported.brokers, dict.fromkeys(touched, now_ms)
         ),
         unloaded_ms=unloaded,
+        gave_ms=_roles(draft, draft.state.gave_ms, moves.source),
+        took_ms=_roles(draft, draft.state.took_ms, moves.destination),
         transfer=replace(draft.state.transfer, unloaded_brokers=left),
     )
     return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state
+
+
+def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
+    """When brokers last had a role, within the cool-down; `brokers` have it now."""
+    after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
+    kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
+    return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
 
 
 def _steps(moves: Moves) -> list[tuple[int, int, int]]:

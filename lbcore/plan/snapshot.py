@@ -33,6 +33,7 @@ class BrokerTable:
     traffic: float64[n, 4], broker totals (msg/s in, msg/s out, bytes/s in, bytes/s out).
     bundle_count: all bundles the broker reports, filtered or not.
     weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible rules.
+    room: bundles that operators' wishes (drains, pins) may still take from it; None = no bound.
     is_fresh: has a report newer than the one judged last (a hit is a fresh observation); the plan
     finds it out itself, what comes in is not read. is_flapping: started too often of late; None =
     nobody.
@@ -53,6 +54,7 @@ class BrokerTable:
     failure_domains: tuple[str, ...]
     capacity: Floats
     is_flapping: Bools | None = None
+    room: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,8 @@ class BundleTable:
     the plan finds itself). needs_owner: to be assigned now; None = every bundle without an owner.
     avoid: broker that must not get it now, -1 = none; None = none at all.
     pin: broker that an operator pinned it to, -1 = none; None = none at all. is_non_persistent:
-    holds such topics; None = none does.
+    holds such topics; None = none does. is_held: stays where it is whatever balancing wants; None =
+    none does. moved_ms: when it last got another owner, 0 = never; None = not known.
     versions: the ownership record's version id (placement's deterministic choice uses it).
     """
 
@@ -83,6 +86,8 @@ class BundleTable:
     avoid: Ints | None = None
     pin: Ints | None = None
     is_non_persistent: Bools | None = None
+    is_held: Bools | None = None
+    moved_ms: Ints | None = None
 
 
 def nothing_known(bundle: str) -> TopicLoads | None:
@@ -96,7 +101,7 @@ class Snapshot:
     """Everything a plan is made from, besides its own state and the configuration.
 
     topics_of: what is known of a bundle's topics, by its full name; None = nothing. policies: where
-    namespaces may live.
+    namespaces may live. in_flight: bundles that are changing hands, whoever wanted it.
     """
 
     cluster: str
@@ -104,3 +109,4 @@ class Snapshot:
     bundles: BundleTable
     topics_of: TopicsOf = nothing_known
     policies: Policies = field(default_factory=Policies)
+    in_flight: int = 0

@@ -26,6 +26,7 @@ class Verdict(str, Enum):
     BROKER_LIMIT = "broker_limit"
     NAMESPACE_LIMIT = "namespace_limit"
     IN_FLIGHT_LIMIT = "in_flight_limit"
+    ROLE_COOL_DOWN = "role_cool_down"
 
 
 VERDICTS = tuple(Verdict)

@@ -149,7 +149,7 @@ def test_command_that_the_readme_sends_is_carried_out() -> None:
 def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:
     text = text_of(ROOT / "CHANGELOG.md")
     (sentence,) = re.findall(r"\*\*Commands\*\* on the topic(.*?)\. ", text, re.DOTALL)
-    assert set(re.findall(r"`([a-z]+_[a-z_]+)`", sentence)) == HANDLERS.keys(), (
+    assert set(re.findall(r"`([a-z_]+)`", sentence)) - {"commands"} == HANDLERS.keys(), (
         "say in CHANGELOG.md and README.md which commands the job carries out"
     )
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from lbcore.config.pulsar_keys import named_by, resolve_changes
 from lbcore.config.values import ConfigError
+from lbcore.machines.effects import to_json
 from lbcore.machines.outcome import DONE, Outcome, refuse
 from lbcore.machines.work import Work
+from lbcore.model.tables import CONFIG_VERSIONS
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
@@ -18,15 +20,27 @@ from lbcore.wire.messages import Command
 def _change_config(
     work: Work, command: Command, arguments: asked.SetConfig | asked.ResetConfig
 ) -> Outcome:
-    del command
     try:
-        work.use_settings(settings_after(work.settings, arguments))
+        work.use_settings(_settings_after(work.settings, arguments))
     except ConfigError as error:
         return refuse(str(error))
-    return Outcome(status=DONE, result={"config_version": work.config_version})
+    number = work.rules.config_changes + 1
+    work.change_rules(command, config_changes=number)
+    work.add_row(
+        CONFIG_VERSIONS.name,
+        {
+            "number": number,
+            "config_version": work.config_version,
+            "settings": to_json(work.settings),
+            "principal": command.principal,
+            "command_id": command.command_id,
+        },
+    )
+    result = {"config_version": work.config_version, "number": number}
+    return Outcome(status=DONE, result=result)
 
 
-def settings_after(
+def _settings_after(
     settings: Mapping[str, Any], arguments: asked.SetConfig | asked.ResetConfig
 ) -> Mapping[str, Any]:
     """The settings that commands have changed, by "section.name", after one command more.

@@ -30,12 +30,13 @@ SYSTEM_NAMESPACES = (
 class BundleFacts:
     """What is known of the bundles beside their load, m rows.
 
-    is_recently_unloaded: moved within the grace period. is_in_flight: not Owned. pin: broker index
-    that it is pinned to, -1 = none.
+    is_recently_unloaded: moved within the grace period. is_in_flight: not Owned. is_held: balancing
+    is paused for it. pin: broker index that it is pinned to, -1 = none.
     """
 
     is_recently_unloaded: Bools
     is_in_flight: Bools
+    is_held: Bools
     pin: Ints
 
 
@@ -55,6 +56,7 @@ def bundle_verdicts(
     verdicts[(facts.pin >= 0) & (facts.pin == bundles.owner)] = Verdict.PINNED
     verdicts[is_excluded[namespace]] = Verdict.EXCLUDED_NAMESPACE
     verdicts[is_system[namespace]] = Verdict.SYSTEM_NAMESPACE
+    verdicts[facts.is_held] = Verdict.HELD
     verdicts[facts.is_in_flight] = Verdict.IN_FLIGHT
     return verdicts
 

@@ -40,6 +40,7 @@ class Verdict(IntEnum):
     NO_OTHER_BROKER = 18
     IN_FLIGHT = 19
     SYSTEM_NAMESPACE = 20
+    HELD = 21
 
     @property
     def label(self) -> str:

@@ -105,6 +105,8 @@ def _with_rows(
         avoid=None,
         pin=None,
         is_non_persistent=None,
+        is_held=None,
+        moved_ms=None,
     )
 
 

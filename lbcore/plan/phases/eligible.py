@@ -2,7 +2,7 @@
 
 Decides that alone; whether one bundle may go to one broker is answered in the assign phase. Source:
 Pulsar 4.0.8 LoadData's shedding view and the grace period of ModularLoadManagerImpl; draining,
-flapping, pins and moves in flight are ours.
+flapping, pins, pauses, cool-downs and moves in flight are ours.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from lbcore.plan.filter.index import CandidateIndex, FilterInput, index_candidat
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
 from lbcore.plan.filter.verdict import Verdict, Verdicts
 from lbcore.plan.shed.common import throughput
-from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
+from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints, Snapshot
 from lbcore.plan.trace import Columns
 
 PHASE = "eligible"
@@ -32,8 +32,9 @@ def eligible(draft: Draft) -> Draft:
     verdicts = bundle_verdicts(
         draft.snapshot,
         BundleFacts(
-            is_recently_unloaded=_named(draft, draft.state.unloaded_ms),
+            is_recently_unloaded=_named(draft, draft.state.unloaded_ms) | _cooling(draft),
             is_in_flight=~bundles.can_move | _named(draft, draft.state.moves),
+            is_held=held(bundles),
             pin=pins(draft),
         ),
         draft.config.shedding.excluded_namespaces,
@@ -50,6 +51,22 @@ def pins(draft: Draft) -> Ints:
     if bundles.pin is not None:
         return bundles.pin
     return np.full(len(bundles.names), NOBODY, dtype=np.int64)
+
+
+def held(bundles: BundleTable) -> Bools:
+    """The bundles that stay where they are whatever balancing wants, bool[m]."""
+    if bundles.is_held is not None:
+        return bundles.is_held
+    return np.zeros(len(bundles.names), dtype=np.bool_)
+
+
+def _cooling(draft: Draft) -> Bools:
+    """The bundles that got another owner a short while ago, for whatever reason."""
+    bundles, cool_down_ms = draft.snapshot.bundles, draft.config.shedding.cool_down_ms
+    if bundles.moved_ms is None or not cool_down_ms:
+        return np.zeros(len(bundles.names), dtype=np.bool_)
+    is_cooling: Bools = bundles.moved_ms > draft.now_ms - cool_down_ms
+    return is_cooling
 
 
 def candidate_index(snapshot: Snapshot, usage: Floats, config: FilterConfig) -> CandidateIndex:

@@ -1,12 +1,14 @@
 """Phase 6: how much of it may happen at once.
 
 Decides which moves of the shed phase wait for another cycle: caps on a cycle, on a broker (as
-source or destination), on a namespace, and on what is in flight. Bundles without an owner are
-never held back; drains have a bound of their own. Source: ours (Pulsar's own caps are part of its
+source or destination), on a namespace, and on what is in flight; and brokers keep the role of giver
+or taker for a while. Bundles without an owner are never held back; drains have a bound of their
+own. Source: ours (Pulsar's own caps are part of its
 strategies).
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,6 +31,8 @@ class _Room:
     broker: float
     namespace: float
     is_flight_full_first: bool
+    givers: frozenset[int] = frozenset()
+    takers: frozenset[int] = frozenset()
     brokers: Counter[int] = field(default_factory=Counter)
     namespaces: Counter[int] = field(default_factory=Counter)
 
@@ -52,6 +56,8 @@ class _Room:
     def verdict(self, source: int, destination: int, namespace: int) -> int:
         """Take the move if there is room for it; otherwise say what is full."""
         brokers, namespaces = self.brokers, self.namespaces
+        if source in self.takers or destination in self.givers:
+            return CODE[Verdict.ROLE_COOL_DOWN]
         if brokers[source] >= self.broker or brokers[destination] >= self.broker:
             return CODE[Verdict.BROKER_LIMIT]
         if namespaces[namespace] >= self.namespace:
@@ -77,7 +83,11 @@ def limit(draft: Draft) -> Draft:
 
 def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
     """Each move's verdict, int64[k], index into VERDICTS; a destination of -1 has no cap."""
-    room = _Room.of(draft.config.shedding, len(draft.state.moves) + len(draft.forced.bundle))
+    in_flight = max(len(draft.state.moves), draft.snapshot.in_flight) + len(draft.forced.bundle)
+    room = _Room.of(draft.config.shedding, in_flight)
+    room.givers = _indices(draft, draft.state.gave_ms)
+    room.takers = _indices(draft, draft.state.took_ms)
+    room.namespaces.update(_moved_lately(draft))
     namespace = draft.snapshot.bundles.namespace[moves.bundle]
     columns = (moves.source.tolist(), moves.destination.tolist(), namespace.tolist())
     found = np.full(len(namespace), room.when_full(), dtype=np.int64)
@@ -86,6 +96,22 @@ def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
             break
         found[at] = room.verdict(*move)
     return found
+
+
+def _indices(draft: Draft, since: Mapping[str, int]) -> frozenset[int]:
+    """The brokers that have had a role within the cool-down."""
+    after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
+    names = enumerate(draft.snapshot.brokers.names)
+    return frozenset(at for at, name in names if since.get(name, after_ms) > after_ms)
+
+
+def _moved_lately(draft: Draft) -> Counter[int]:
+    """Bundles of each namespace that moved within the budget's time."""
+    config, bundles = draft.config.shedding, draft.snapshot.bundles
+    if bundles.moved_ms is None or not config.namespace_budget_ms:
+        return Counter()
+    is_late = bundles.moved_ms > draft.now_ms - config.namespace_budget_ms
+    return Counter(bundles.namespace[is_late].tolist())
 
 
 def show_limits(draft: Draft, moves: Moves, verdicts: Ints) -> Draft:

@@ -1,7 +1,7 @@
 """Phase 4: which bundles are split.
 
 Decides through `plan.split.decide`; what it adds is who is blocked (a bundle that moves in this
-plan, or is at work, is not split) and whose hits may advance. Source: ours.
+plan, is at work or paused, is not split) and whose hits may advance. Source: ours.
 """
 
 from dataclasses import replace
@@ -10,6 +10,7 @@ import numpy as np
 
 from lbcore.plan.draft import Draft
 from lbcore.plan.phases.adjust import observed
+from lbcore.plan.phases.eligible import held
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.decide import decide_splits
 from lbcore.plan.split.decision import VERDICTS, SplitTrace
@@ -26,7 +27,7 @@ def split(draft: Draft) -> Draft:
     if not draft.config.splitting.enabled:
         return draft.skip(PHASE, "Disabled")
     draft, snapshot = _observed(draft)
-    blocked = ~draft.reported.bundles.can_move
+    blocked = ~draft.reported.bundles.can_move | held(draft.reported.bundles)
     blocked[draft.sheddings.bundle] = True
     blocked[draft.forced.bundle] = True
     decisions, state, seen = decide_splits(

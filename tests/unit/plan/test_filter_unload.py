@@ -12,13 +12,15 @@ from tests.clusters import broker_table, bundle_table, snapshot
 
 def test_bundle_that_stays_has_the_reason_why() -> None:
     names = ["t/n/0", "t/n/1", "t/n/2", "t/n/3", "t/x/4", "pulsar/b1:8080/5", "sla-monitor/c/b:1/6"]
+    names.append("t/y/7")
     snap = snapshot(
-        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(7, dtype=np.int64))
+        broker_table(["a", "b"]), bundle_table(names, owner=np.zeros(8, dtype=np.int64))
     )
     facts = BundleFacts(
-        is_recently_unloaded=np.array([False, True, False, False, True, False, False]),
-        is_in_flight=np.array([False, False, False, True, False, False, False]),
-        pin=np.array([1, -1, 0, -1, -1, -1, -1]),
+        is_recently_unloaded=np.array([False, True, False, False, True, False, False, True]),
+        is_in_flight=np.array([False, False, False, True, False, False, False, False]),
+        is_held=np.array([False] * 7 + [True]),
+        pin=np.array([1, -1, 0, -1, -1, -1, -1, -1]),
     )
     found = bundle_verdicts(snap, facts, {"t/x"}).tolist()
     assert found == [
@@ -29,13 +31,16 @@ def test_bundle_that_stays_has_the_reason_why() -> None:
         Verdict.EXCLUDED_NAMESPACE,
         Verdict.SYSTEM_NAMESPACE,
         Verdict.SYSTEM_NAMESPACE,
+        Verdict.HELD,
     ]
 
 
 def test_system_namespaces_of_pulsar_itself_may_be_shed() -> None:
     snap = snapshot(broker_table(["a"]), bundle_table(["pulsar/system/0"]))
     quiet = np.zeros(1, dtype=np.bool_)
-    facts = BundleFacts(is_recently_unloaded=quiet, is_in_flight=quiet, pin=np.array([-1]))
+    facts = BundleFacts(
+        is_recently_unloaded=quiet, is_in_flight=quiet, is_held=quiet, pin=np.array([-1])
+    )
     assert bundle_verdicts(snap, facts, ()).tolist() == [Verdict.OK]
 
 

@@ -37,7 +37,7 @@ def with_bundles(cluster: Snapshot, **columns: object) -> Snapshot:
 
 
 def test_drain_moves_at_most_its_bound_and_nothing_to_the_draining_broker() -> None:
-    config = Sections(shedding=SheddingConfig(strategy="avg", max_drains_per_cycle=7))
+    config = Sections(shedding=SheddingConfig(strategy="avg", max_drains_in_flight=7))
     cluster = cluster_of({"a": [1_000.0] * 20, "b": [1_000.0] * 20, "c": [1_000.0] * 20})
     cluster = with_brokers(cluster, is_draining=np.array([True, False, False]))
     answer, state = plan(cluster, PlanState(), config, NOW_MS)

@@ -1,0 +1,81 @@
+"""Commands that hold balancing back: pins, pauses and the brake.
+
+Decides whether each is possible now. Part of `commands`. Source: ours.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lbcore.machines.brake import release
+from lbcore.machines.outcome import DONE, Outcome, refuse
+from lbcore.machines.rules import Paused, Pin
+from lbcore.machines.work import Work
+from lbcore.ownership.records import State
+from lbcore.wire import commands as asked
+from lbcore.wire.messages import Command
+
+
+def _pin(work: Work, command: Command, arguments: asked.PinBundle) -> Outcome:
+    bundle, broker = arguments.bundle, arguments.broker
+    record = work.ledger.record(bundle)
+    if record is None or record.state is State.DELETED:
+        return refuse(f"there is no bundle {bundle}; table bundle_ownership lists them")
+    entry = work.brokers.get(broker)
+    if entry is None or entry.is_silent:
+        return refuse(f"broker {broker} is not active; choose one that is")
+    pin = Pin(
+        broker=broker,
+        until_ms=work.now_ms + arguments.ttl_ms if arguments.ttl_ms else 0,
+        owner=arguments.owner or command.principal,
+        reason=arguments.reason,
+    )
+    pins = {**work.rules.pins, bundle: pin}
+    work.change_rules(command, pins={name: pins[name] for name in sorted(pins)})
+    return Outcome(status=DONE, result={"until_ms": pin.until_ms})
+
+
+def _unpin(work: Work, command: Command, arguments: asked.UnpinBundle) -> Outcome:
+    if arguments.bundle not in work.rules.pins:
+        return refuse(f"bundle {arguments.bundle} is not pinned; table pins lists those that are")
+    pins = {name: pin for name, pin in work.rules.pins.items() if name != arguments.bundle}
+    work.change_rules(command, pins=pins)
+    return Outcome(status=DONE)
+
+
+def _pause(work: Work, command: Command, arguments: asked.Pause) -> Outcome:
+    name = arguments.namespace
+    known = work.namespaces.get(name)
+    if name and (known is None or known.is_deleted):
+        return refuse(f"there is no namespace {name}; table namespaces lists them")
+    paused = Paused(since_ms=work.now_ms, by=command.principal, reason=arguments.reason)
+    all_paused = {**work.rules.paused, name: paused}
+    work.change_rules(command, paused={one: all_paused[one] for one in sorted(all_paused)})
+    return Outcome(status=DONE)
+
+
+def _resume(work: Work, command: Command, arguments: asked.Resume) -> Outcome:
+    name = arguments.namespace
+    if name not in work.rules.paused:
+        what = f"namespace {name}" if name else "the cluster"
+        return refuse(f"{what} is not paused; table policies lists what is")
+    paused = {one: value for one, value in work.rules.paused.items() if one != name}
+    work.change_rules(command, paused=paused)
+    return Outcome(status=DONE)
+
+
+def _release_brake(work: Work, command: Command, arguments: asked.ReleaseBrake) -> Outcome:
+    del arguments
+    brake = work.rules.brake
+    if brake is None:
+        return refuse("the brake is not on; table policies shows when it is")
+    release(work, "Released", command)
+    return Outcome(status=DONE, result={"still_lost": list(brake.lost)})
+
+
+BALANCING_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "pin_bundle": _pin,
+    "unpin_bundle": _unpin,
+    "pause": _pause,
+    "resume": _resume,
+    "release_brake": _release_brake,
+}

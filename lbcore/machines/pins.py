@@ -1,0 +1,63 @@
+"""Pins: bundles that operators keep on a broker, followed through splits, deaths and time.
+
+Decides when a pin ends (its time is over, its bundle gone) and who inherits it; the plan's cycle
+moves strayed bundles to their pins. A failure breaks a pin, because serving comes first; the bundle
+returns when the broker takes bundles again. Part of `balancer`. Source: ours.
+"""
+
+from lbcore.machines.rules import Pin
+from lbcore.machines.work import Work
+from lbcore.ownership.records import OwnershipRecord, State
+
+
+def end_pins(work: Work) -> None:
+    """Drop the pins whose time is over."""
+    over = [
+        bundle for bundle, pin in sorted(work.rules.pins.items()) if 0 < pin.until_ms <= work.now_ms
+    ]
+    if not over:
+        return
+    kept = {bundle: pin for bundle, pin in work.rules.pins.items() if bundle not in over}
+    for bundle in over:
+        work.counts["pin_expired"] += 1
+        _write(work, bundle, work.rules.pins[bundle], "Expired")
+    work.change_rules(pins=kept)
+
+
+def follow_pins(work: Work) -> None:
+    """After the batch's transitions: children of splits inherit, gone bundles are unpinned.
+
+    Counts the pins that a forced transition broke.
+    """
+    if not work.rules.pins:
+        return
+    pins = dict(work.rules.pins)
+    for before, after in work.transitions:
+        pin = pins.get(after.bundle)
+        if pin is None:
+            continue
+        if after.state is State.DELETED:
+            del pins[after.bundle]
+            children = before.children if before and before.state is State.SPLITTING else {}
+            pins |= dict.fromkeys(sorted(children), pin)
+            reason = "Inherited" if children else "Gone"
+            _write(work, after.bundle, pin, reason, children=len(children))
+        elif _is_broken(pin, before, after):
+            work.counts["pin_broken"] += 1
+            _write(work, after.bundle, pin, "Broken", destination=after.destination)
+    if pins != work.rules.pins:
+        work.change_rules(pins={bundle: pins[bundle] for bundle in sorted(pins)})
+
+
+def _is_broken(pin: Pin, before: OwnershipRecord | None, after: OwnershipRecord) -> bool:
+    """Whether the bundle is taken from its pin by force."""
+    was_there = before is not None and pin.broker in (before.source, before.destination)
+    is_taken = after.is_forced and after.state is State.ASSIGNING
+    return is_taken and was_there and after.destination != pin.broker
+
+
+def _write(work: Work, bundle: str, pin: Pin, reason: str, **inputs: object) -> None:
+    about = {"until_ms": pin.until_ms, "owner": pin.owner, "why": pin.reason, **inputs}
+    work.write_decision(
+        work.next_decision(), "pin", reason, about, bundle=bundle, destination=pin.broker
+    )

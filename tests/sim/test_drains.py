@@ -1,0 +1,107 @@
+"""Brokers that are emptied, stopped and forgotten, in a cluster in virtual time."""
+
+from collections import Counter
+
+from tests.ruled_world import (
+    decided,
+    most_unserved,
+    newest,
+    outcome,
+    owners,
+    running,
+)
+from tests.world import gapless, is_settled
+
+
+def test_drain_under_load_empties_the_broker_and_no_bundle_is_unserved_for_long() -> None:
+    world = running(bundles=40)
+    world.rates = dict.fromkeys(owners(world), 500.0)
+    broker = "broker-1:8080"
+    total = Counter(owners(world).values())[broker]
+    command_id = world.command("drain_broker", broker=broker, max_in_flight=2)
+    first = len(world.events)
+    assert most_unserved(world, 60_000) <= 8  # a transfer: closing, an ack, a batch, opening
+    assert broker not in owners(world).values()
+    assert is_settled(world)
+    assert gapless(world)
+    assert newest(world, "brokers", "broker")[broker,]["state"] == "draining"
+    assert outcome(world, command_id)["status"] == "done"
+    assert len(decided(world, "drain", "Draining")) == total
+    moving, most = set(), 0
+    for row in world.events[first:]:
+        if row["source"] == broker and row["state"] in ("Releasing", "Assigning"):
+            moving.add(row["bundle"])
+        else:
+            moving.discard(row["bundle"])
+        most = max(most, len(moving))
+    assert most == 2
+
+
+def test_drained_broker_takes_nothing_and_may_leave_and_be_forgotten() -> None:
+    world = running()
+    broker = "broker-1:8080"
+    world.command("drain_broker", broker=broker)
+    world.run(20_000)
+    world.kill("broker-2:8080")
+    world.run(30_000)
+    assert broker not in owners(world).values()
+    before = len(world.events)
+    refused = world.command("forget_broker", broker=broker)
+    world.kill(broker)
+    world.run(30_000)
+    assert len(world.events) == before
+    assert "alive" in str(outcome(world, refused)["reason"])
+    world.command("forget_broker", broker=broker)
+    world.run(2_000)
+    assert newest(world, "brokers", "broker")[broker,]["state"] == "forgotten"
+    assert world.state is not None
+    assert broker not in world.state.brokers
+    world.start(broker)
+    world.run(5_000)
+    assert newest(world, "brokers", "broker")[broker,]["state"] == "active"
+
+
+def test_drain_cancelled_opens_the_broker_again() -> None:
+    world = running(bundles=40)
+    broker = "broker-1:8080"
+    drain = world.command("drain_broker", broker=broker, max_in_flight=1)
+    world.run(5_000)
+    cancel = world.command("cancel_drain", broker=broker)
+    world.run(30_000)
+    assert outcome(world, cancel)["status"] == "done"
+    assert "cancelled" in str(outcome(world, drain)["reason"])
+    assert broker in owners(world).values()
+    assert newest(world, "brokers", "broker")[broker,]["state"] == "active"
+    assert newest(world, "policies", "kind", "name")["drain", broker]["is_set"] is False
+
+
+def test_drain_past_its_deadline_is_given_up_with_the_reason() -> None:
+    world = running(bundles=40)
+    broker = "broker-1:8080"
+    world.command("pause", namespace="t/n", reason="works")
+    drain = world.command("drain_broker", broker=broker, deadline_ms=15_000)
+    world.run(20_000)
+    row = outcome(world, drain)
+    assert row["status"] == "timed_out"
+    assert "deadline" in row["reason"]
+    assert decided(world, "drain", "GivenUp")
+    assert newest(world, "brokers", "broker")[broker,]["state"] == "active"
+
+
+def test_drain_shows_its_progress_in_the_table() -> None:
+    world = running(bundles=64)
+    broker = "broker-1:8080"
+    world.command("drain_broker", broker=broker, max_in_flight=1)
+    world.run(25_000)
+    rows = [r for r in world.other_rows["policies"] if r["kind"] == "drain"]
+    assert len(rows) >= 3
+    shown = [r["value"] for r in rows]
+    assert '"estimated_end_ms":0' in str(shown[0])
+    assert '"estimated_end_ms":0' not in str(shown[-1])
+
+
+def test_drain_without_anybody_to_take_the_bundles_is_refused() -> None:
+    world = running(1, 4)
+    command_id = world.command("drain_broker", broker="broker-0:8080")
+    world.run(2_000)
+    assert "start another broker" in str(outcome(world, command_id)["reason"])
