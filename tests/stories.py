@@ -42,7 +42,11 @@ def begun(world: World, bundles: int) -> None:
 
 
 def heal(world: World) -> None:
-    """End every fault, every wish of operators and all balancing; what is under way goes on."""
+    """End every fault, every wish of operators and all balancing; what is under way goes on.
+
+    The clocks agree again, on the later time: commands must not be too old when they are read.
+    """
+    world.driver_ahead_ms = world.log_ahead_ms = max(world.driver_ahead_ms, world.log_ahead_ms)
     world.faults = Faults()
     world.is_job_away = world.are_ticks_away = False
     for name, broker in world.brokers.items():

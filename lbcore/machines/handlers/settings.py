@@ -21,7 +21,7 @@ def _change_config(
     work: Work, command: Command, arguments: asked.SetConfig | asked.ResetConfig
 ) -> Outcome:
     try:
-        work.use_settings(_settings_after(work.settings, arguments))
+        work.use_settings(settings_after(work.settings, arguments))
     except ConfigError as error:
         return refuse(str(error))
     number = work.rules.config_changes + 1
@@ -40,7 +40,7 @@ def _change_config(
     return Outcome(status=DONE, result=result)
 
 
-def _settings_after(
+def settings_after(
     settings: Mapping[str, Any], arguments: asked.SetConfig | asked.ResetConfig
 ) -> Mapping[str, Any]:
     """The settings that commands have changed, by "section.name", after one command more.
