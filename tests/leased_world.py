@@ -13,27 +13,25 @@ from lbcore.config.tree import Config
 from lbcore.machines.agent import Agent
 from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
 from lbcore.machines.agent_reporting import Identity
-from lbcore.machines.tracks import RawMessage
 from lbcore.model.bundles import Bundle
 from lbcore.wire.messages import BrokerLoad, Heartbeat, Message
-from tests.checked_world import CheckedWorld
+from tests.lagging_world import LaggingWorld
 from tests.world import CLUSTER, Broker
 
 LEASED = parse_config({"ownership": {"fencing": FENCING_LEASE}})
 
 
-class LeasedWorld(CheckedWorld):
-    """A CheckedWorld under `fencing = lease`.
+class LeasedWorld(LaggingWorld):
+    """A world under `fencing = lease`.
 
     confirmed: sending times by incarnation. late_readers: brokers that get no records for now.
-    slow_ms: how long callbacks of a broker take. read_until_ms: the job sees nothing later.
+    slow_ms: how long callbacks of a broker take.
     """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
         self.confirmed: dict[str, list[int]] = defaultdict(list)
         self.late_readers: set[str] = set()
         self.slow_ms: dict[str, int] = {}
-        self.read_until_ms: int | None = None
         super().__init__(config, brokers, seed=seed)
 
     def start(self, name: str) -> None:
@@ -76,17 +74,6 @@ class LeasedWorld(CheckedWorld):
         if isinstance(message, Heartbeat | BrokerLoad):
             made = message.envelope
             self.confirmed[made.incarnation].append(made.reported_at_ms)
-
-    def _read_log(self) -> dict[int, list[RawMessage]]:
-        if self.read_until_ms is None:
-            return super()._read_log()
-        whole = {place: list(messages) for place, messages in self.log.items()}
-        for place, messages in whole.items():
-            seen = [m for m in messages if m.position.timestamp_ms <= self.read_until_ms]
-            self.log[place] = seen
-        found = super()._read_log()
-        self.log.update(whole)
-        return found
 
     def _step_broker(self, broker: Broker) -> None:
         if broker.agent is None or broker.is_paused:

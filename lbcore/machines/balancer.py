@@ -26,6 +26,7 @@ from lbcore.machines.intake import take_updates
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import Waiting, waiting_from_plain, waiting_to_plain
 from lbcore.machines.pins import end_pins, follow_pins
+from lbcore.machines.reconcile import reconcile
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.replies import take_acks, take_audit
 from lbcore.machines.report import make_report, write_brokers, write_history
@@ -77,6 +78,7 @@ class ClusterBalancer:
         follow_pins(work)
         settle_commands(work)
         forget_expired(work)
+        reconcile(work, updates)
         check_transitions(work)
         work.write_rules(before.rules)
         write_brokers(work, before.brokers, before.rules.drains)

@@ -31,7 +31,7 @@ _ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False)
 
 def run_cycle(work: Work) -> None:
     """Place what is free; plan when a plan is due."""
-    if work.config.ownership.assign == EAGER:
+    if work.config.ownership.assign == EAGER and not work.is_catching_up:
         assign_free(work)
     is_due = work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms
     if not is_due and not is_emptying(work):

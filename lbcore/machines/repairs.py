@@ -35,7 +35,9 @@ _CAUSES = {
 
 
 def repair_ownership(work: Work) -> None:
-    """Give what is broken or stuck to whom it belongs now. O(bundles)."""
+    """Give what is broken or stuck to whom it belongs now; not while the log is old. O(bundles)."""
+    if work.is_catching_up:
+        return
     presence = presences(work)
     is_waiting = is_confirming(work)
     intents: list[tuple[int, Intent]] = []

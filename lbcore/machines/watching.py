@@ -37,11 +37,15 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
     _watch_ticks(work, before)
     ticks = rows.timestamp_ms[rows.broker == TICK]
     tick_ms = max([work.times.tick_ms, *ticks.tolist()])
+    work.is_catching_up = _is_catching_up(work, tick_ms)
     work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
 
 
 def judge_brokers(work: Work) -> None:
     """Judge who is dead, note in the book who is silent, and look whether too many are."""
+    if work.is_catching_up:
+        work.counts["judged_later"] += 1
+        return
     work.liveness = work.liveness.judge(work.config.ownership.broker_timeout_ms)
     dead, died = work.liveness.dead, []
     for name in sorted(work.brokers):
@@ -69,6 +73,14 @@ def _watch_ticks(work: Work, before: Liveness) -> None:
         inputs = {"partitions": missing or known, "tick_alarm_ms": alarm_ms}
         reason = "Missing" if missing else "Back"
         work.write_decision(work.next_decision(), "ticks", reason, inputs)
+
+
+def _is_catching_up(work: Work, tick_ms: int) -> bool:
+    """Whether the newest tick read is too old, and was not just as old in the batch before."""
+    lag_ms = work.now_ms - tick_ms
+    lag_before_ms = work.times.stepped_ms - work.times.tick_ms
+    is_old = work.times.tick_ms > 0 and lag_ms > work.config.pipeline.plan_lag_max_ms
+    return is_old and abs(lag_ms - lag_before_ms) > work.config.ownership.clock_step_max_ms
 
 
 def _rows(updates: Sequence[GroupUpdate]) -> Rows:

@@ -71,7 +71,10 @@ class BalancerState:
 
 @dataclass(slots=True)
 class Work:
-    """The state opened for change, and what the batch adds up to."""
+    """The state opened for change, and what the batch adds up to.
+
+    is_catching_up: what the batch has read is old, and newer reports wait; see `watching`.
+    """
 
     config: Config
     config_version: str
@@ -96,6 +99,7 @@ class Work:
     changed_by: dict[Key, Command] = field(default_factory=dict)
     alarms: set[str] = field(default_factory=set)
     decided: int = 0
+    is_catching_up: bool = False
 
     @classmethod
     def on(cls, state: BalancerState, config: Config, config_version: str, now_ms: int) -> "Work":

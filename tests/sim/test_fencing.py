@@ -26,7 +26,7 @@ def leased(brokers: int = 3, seed: int = 1) -> LeasedWorld:
 
 
 def all_used(world: LeasedWorld) -> bool:
-    """Whether each bundle is used by its owner."""
+    """Whether each live bundle is used by its owner."""
     used = world.used()
     live = [row for row in world.newest() if row["state"] != State.DELETED.value]
     return all(list(used.get(str(row["bundle"]), {})) == [row["destination"]] for row in live)
