@@ -115,4 +115,5 @@ def _is_due(work: Work, rows: Rows) -> NDArray[np.bool_]:
     """Whether a record may be sent again now: once in in_flight_timeout_ms."""
     resent_ms = work.ledger.resent_clock_ms[rows]
     waited_ms = work.clock_ms - resent_ms
-    return (resent_ms == 0) | (waited_ms >= work.config.ownership.in_flight_timeout_ms)
+    is_due = (resent_ms == 0) | (waited_ms >= work.config.ownership.in_flight_timeout_ms)
+    return np.asarray(is_due)
