@@ -7,6 +7,7 @@ from typing import Any
 
 from jobs.adapters.delta_follower import DeltaFollower
 from jobs.admin.app import AdminApp
+from jobs.admin.changes import ChangeFeed
 from jobs.admin.context import AdminContext, CommandOutcome
 from jobs.admin.routes import Route
 from jobs.admin.views import TableViews
@@ -54,11 +55,18 @@ def write_tables(root: Path) -> TablesWriter:
 def make_context(root: Path, balancer: Balancer | None = None) -> AdminContext:
     """A context that has read the tables once."""
     follower = DeltaFollower(root, CLUSTER)
+    feed = ChangeFeed(root, CLUSTER, 1_000)
+    follower.on_commits(feed.add)
     follower.poll()
     views = TableViews(root, CLUSTER)
     views.refresh()
     return AdminContext(
-        cluster=CLUSTER, follower=follower, views=views, config=Config(), commands=balancer
+        cluster=CLUSTER,
+        follower=follower,
+        views=views,
+        config=Config(),
+        commands=balancer,
+        changes=feed,
     )
 
 

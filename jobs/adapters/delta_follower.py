@@ -13,11 +13,8 @@ Source: ours.
 
 import logging
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,6 +41,7 @@ from jobs.adapters.delta_rows import (
     scan,
 )
 from jobs.adapters.delta_tables import open_table, table_path
+from jobs.adapters.follower_view import Changes, FollowCounts, ReloadReason, View, boot_ms
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
 from lbcore.route.snapshot import Position, Snapshot, find_regressions
@@ -51,49 +49,9 @@ from lbcore.route.snapshot import Position, Snapshot, find_regressions
 logger = logging.getLogger(__name__)
 
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
-_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _OVERLAP_MS = 600_000
 _RELOAD_DELAY_MS = 500
 _RELOAD_DELAY_MAX_MS = 10_000
-
-
-class ReloadReason(str, Enum):
-    """Why the tables were loaded whole; also the label of the reloads metric."""
-
-    START = "start"
-    LOG_FILE_MISSING = "log_file_missing"
-    REWRITTEN = "rewritten"
-    UNREADABLE = "unreadable"
-    UNSOUND = "unsound"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """A snapshot and how old it is. `confirmed_ms`: boot clock; `writer`: the job's last commit."""
-
-    snapshot: Snapshot
-    confirmed_ms: int
-    writer: WriterCommit | None
-
-    def age_ms(self, boot_ms: int) -> int:
-        """Milliseconds since this was last known to be the newest there is."""
-        return max(0, boot_ms - self.confirmed_ms)
-
-    def writer_silent_ms(self, now_ms: int) -> int:
-        """Milliseconds since the batch of the job's last commit, -1 when no commit is known."""
-        return -1 if self.writer is None else max(0, now_ms - self.writer.now_ms)
-
-
-@dataclass(slots=True, kw_only=True)
-class FollowCounts:
-    """What happened so far, and what is wrong at the moment ("" = nothing)."""
-
-    reloads: Counter[ReloadReason] = field(default_factory=Counter)
-    refused: Counter[Unsound] = field(default_factory=Counter)
-    errors: int = 0
-    commits: int = 0
-    rows: int = 0
-    last_error: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,11 +63,6 @@ class _Tables:
     writer: WriterCommit | None
     versions: dict[str, int]
     is_checked: bool = False
-
-
-def boot_ms() -> int:
-    """Milliseconds since boot, suspension counted: what ages are measured with."""
-    return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
 
 
 class DeltaFollower:
@@ -124,6 +77,8 @@ class DeltaFollower:
         self._root = Path(tables)
         self._cluster = cluster
         self._listeners: list[Callable[[], None]] = []
+        self._commit_listeners: list[Callable[[Changes], None]] = []
+        self._untold: list[tuple[int, list[BundleRoute]]] = []
         self._tables: _Tables | None = None
         self._published_table_id = ""
         self._reload_reason: ReloadReason | None = ReloadReason.START
@@ -133,6 +88,10 @@ class DeltaFollower:
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have `listener` called after each swap to other content, in the polling thread."""
         self._listeners.append(listener)
+
+    def on_commits(self, listener: Callable[[Changes], None]) -> None:
+        """Have `listener` told of each published change of records, in the polling thread."""
+        self._commit_listeners.append(listener)
 
     def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
         """Poll until `stop` is set; nothing but `stop` ends it."""
@@ -238,7 +197,10 @@ class DeltaFollower:
         while (commit := read_commit(path, version + 1)) is not None:
             if commit.needs_reload:
                 return ReloadReason.REWRITTEN
-            routes += self._routes_in(path, commit)
+            found = self._routes_in(path, commit)
+            routes += found
+            if found and self._commit_listeners:
+                self._untold.append((commit.version, found))
             version, writer = commit.version, commit.writer or writer
             self.counts.commits += 1
         if version == tables.versions[OWNERSHIP_EVENTS.name]:
@@ -282,6 +244,7 @@ class DeltaFollower:
         if unsound:
             self._refuse(unsound, tables)
             return
+        is_whole = not tables.is_checked
         tables.is_checked = True
         self._published_table_id = tables.table_id
         self._reload_reason = None
@@ -290,6 +253,14 @@ class DeltaFollower:
         self.view = View(snapshot=tables.candidate, confirmed_ms=confirmed_ms, writer=tables.writer)
         for listener in self._listeners:
             listener()
+        changes = Changes(
+            version=tables.versions[OWNERSHIP_EVENTS.name],
+            commits=() if is_whole else tuple(self._untold),
+            is_whole=is_whole,
+        )
+        self._untold.clear()
+        for tell in self._commit_listeners:
+            tell(changes)
 
     def _find_unsound(self, tables: _Tables) -> dict[str, Unsound]:
         """What is wrong, by namespace or bundle.

@@ -6,6 +6,12 @@ the OpenAPI document is drawn from. Source: ours.
 
 from jobs.admin.pulsar.routes import PULSAR_ROUTES
 from jobs.admin.routes import Route
-from jobs.admin.status import STATUS_ROUTES
+from jobs.admin.v1.commands import COMMAND_ROUTES
+from jobs.admin.v1.openapi import openapi_route
+from jobs.admin.v1.ownership import OWNERSHIP_ROUTES
+from jobs.admin.v1.showing import SHOWING_ROUTES
+from jobs.admin.v1.watch import WATCH_ROUTES
 
-ROUTES: tuple[Route, ...] = (*STATUS_ROUTES, *PULSAR_ROUTES)
+_OWN = (*SHOWING_ROUTES, *OWNERSHIP_ROUTES, *WATCH_ROUTES, *COMMAND_ROUTES)
+
+ROUTES: tuple[Route, ...] = (*_OWN, openapi_route(_OWN), *PULSAR_ROUTES)

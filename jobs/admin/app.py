@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
+from jobs.adapters.delta_follower import boot_ms
 from jobs.adapters.lookup_replies import stamps
 from jobs.admin.access import ANY, Caller, anonymous
 from jobs.admin.context import AdminContext
 from jobs.admin.counts import AdminCounts
-from jobs.admin.exchange import HttpError, Reply, Request, Stream, error_reply
+from jobs.admin.exchange import RETRY, HttpError, Reply, Request, Stream, error_reply
 from jobs.admin.gates import address_of
 from jobs.admin.rates import RateLimiter
 from jobs.admin.routes import TENANT, Match, Route, Router
@@ -95,6 +96,7 @@ class AdminApp:
             self._record_refusal(scope, caller, error)
             raise
         request = await self._read(scope, receive, match, caller)
+        self._check_age(request)
         try:
             reply = await match.route.handler(request, self._context)
         except HttpError as error:
@@ -107,7 +109,7 @@ class AdminApp:
         """Raises HttpError 403, with Pulsar's words where only a superuser may."""
         route = match.route
         tenant = ANY if route.is_for_superuser else match.params.get(TENANT, ANY)
-        if caller.may(route.role, self._context.cluster, tenant):
+        if route.checks_itself or caller.may(route.role, self._context.cluster, tenant):
             return
         if route.is_for_superuser:
             reason = "This operation requires super-user access"
@@ -115,6 +117,14 @@ class AdminApp:
             where = "the cluster" if tenant == ANY else f"tenant {tenant}"
             reason = f"{caller.name} is not {route.role.name.lower()} of {where}"
         raise HttpError(403, reason)
+
+    def _check_age(self, request: Request) -> None:
+        """Raises HttpError 503 when the tables are older than the request allows."""
+        if "max_age_ms" not in request.query:
+            return
+        age_ms = self._context.view.age_ms(boot_ms())
+        if age_ms > request.whole("max_age_ms", 0):
+            raise HttpError(503, f"The answer would be {age_ms} ms old: too old", RETRY)
 
     async def _read(
         self, scope: Message, receive: Receive, match: Match, caller: Caller

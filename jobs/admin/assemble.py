@@ -19,6 +19,7 @@ from jobs.admin.access import parse_grants
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
 from jobs.admin.assignments import Assignments
+from jobs.admin.changes import ChangeFeed
 from jobs.admin.context import AdminContext
 from jobs.admin.gates import Gatekeeper, GateRules
 from jobs.admin.kafka_port import KafkaPort
@@ -69,12 +70,14 @@ def start_service(config: Config, tables: Path, cluster: str, *, bootstrap: str 
         address = kafka_address(config, bootstrap)
         port = KafkaPort(address, tables, cluster, waiting_max=lookup.max_commands)
     follower, views = DeltaFollower(tables, cluster), TableViews(tables, cluster)
+    feed = ChangeFeed(tables, cluster, lookup.watch_history)
     context = AdminContext(
         cluster=cluster,
         follower=follower,
         views=views,
         config=config.for_cluster(cluster),
         commands=port,
+        changes=feed,
     )
     admin = AdminApp(context, ROUTES, gate=gate, body_max_bytes=lookup.max_body_bytes)
     app = LookupApp(
@@ -89,6 +92,7 @@ def start_service(config: Config, tables: Path, cluster: str, *, bootstrap: str 
     )
     app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
     follower.on_change(app.notice_change)
+    follower.on_commits(feed.add)
     stopped = threading.Event()
     pause = {"poll_ms": lookup.poll_interval_ms}
     threads = (

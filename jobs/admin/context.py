@@ -11,6 +11,7 @@ from typing import Protocol
 
 from jobs.adapters.delta_follower import DeltaFollower, View
 from jobs.admin.access import Caller
+from jobs.admin.changes import ChangeFeed
 from jobs.admin.exchange import RETRY, HttpError, Request
 from jobs.admin.views import TableViews
 from lbcore.config.tree import Config
@@ -58,7 +59,7 @@ class AdminContext:
     """One cluster's.
 
     commands: None when the service was started without Kafka's address. catch_up_ms: how long an
-    answer may wait for the tables to show what it says.
+    answer may wait for the tables to show what it says. changes: None where nobody can watch.
     """
 
     cluster: str
@@ -67,6 +68,7 @@ class AdminContext:
     config: Config
     commands: CommandPort | None = None
     catch_up_ms: int = 3_000
+    changes: ChangeFeed | None = None
 
     @property
     def view(self) -> View:

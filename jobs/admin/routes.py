@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import unquote
 
+from jobs.admin.about import About
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Reply, Request, Stream
@@ -25,8 +26,10 @@ class Route:
 
     path: "/v1/bundles/{tenant}/{namespace}"; a part in braces matches any one part, decoded.
     role: what it takes, on the tenant that the path names in {tenant}, or on the whole cluster
-    when there is none or is_for_superuser. A route that isn't read (GET) is written to the audit
-    table, unless is_recorded says otherwise; refusals of any route always are.
+    when there is none or is_for_superuser; with checks_itself the handler judges, because it
+    depends on the body or the query. about: its page in the OpenAPI document, of our own paths. A
+    route that isn't read (GET) is written to the audit table, unless is_recorded says otherwise;
+    refusals of any route always are.
     """
 
     method: str
@@ -34,6 +37,8 @@ class Route:
     handler: Handler
     role: Role = Role.ADMIN
     is_for_superuser: bool = False
+    checks_itself: bool = False
+    about: About | None = None
     is_recorded: bool | None = None
 
     @property

@@ -120,7 +120,19 @@ def test_status_counts_bundles_and_brokers_by_state(app: AdminApp) -> None:
     status = call(app, "/v1/status").json
     assert status["bundles"] == {"Free": 1, "Owned": 8}
     assert status["brokers"] == {"active": 2}
-    assert status["can_command"] is True
+    assert status["service"]["can_command"] is True
+
+
+def test_answer_older_than_asked_for_is_refused(app: AdminApp) -> None:
+    assert call(app, "/v1/pins?max_age_ms=60000").status == 200
+    follower = app._context.follower  # noqa: SLF001 (made old)
+    view = follower.view
+    assert view is not None
+    follower.view = type(view)(
+        snapshot=view.snapshot, confirmed_ms=view.confirmed_ms - 120_000, writer=view.writer
+    )
+    assert call(app, "/v1/pins?max_age_ms=60000").status == 503
+    assert call(app, "/v1/pins?max_age_ms=x").status == 400
 
 
 def test_command_is_sent_in_the_callers_name_and_recorded(

@@ -1,0 +1,197 @@
+"""What there is: the cluster's state, brokers, namespaces, pins, policies, settings, decisions.
+
+Decides nothing: rows of tables, as JSON. Source: ours.
+"""
+
+from collections.abc import Sequence
+from time import monotonic, time_ns
+from typing import Any
+
+from jobs.adapters.delta_follower import boot_ms
+from jobs.adapters.table_reader import TableReader, wall_ms
+from jobs.admin.about import WHOLE, About, Example, Query
+from jobs.admin.access import Role
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import HttpError, Reply, Request, json_reply
+from jobs.admin.routes import Handler, Route
+from jobs.admin.v1.reading import in_background
+from jobs.verbs.status import read_status_rows
+from lbcore.config.tree import SETTINGS, value_of
+from lbcore.machines.status import make_status
+from lbcore.model.names import InvalidNameError, check_namespace
+
+_DECISIONS_MAX = 1_000
+_STATUS_S = 1.0
+_LEFT_OUT = frozenset({"cluster", "batch_id"})
+
+
+class _Status:
+    """The last status, which is made at most once a second, however many ask."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
+
+    async def get(self, context: AdminContext) -> dict[str, Any]:
+        """Of this cluster, a second old at most."""
+        key = (str(context.views.root), context.cluster)
+        made_s, value = self._made.get(key, (-_STATUS_S, {}))
+        if monotonic() - made_s < _STATUS_S:
+            return value
+
+        def read(reader: TableReader) -> dict[str, Any]:
+            now_ms = wall_ms()
+            rows = read_status_rows(reader, now_ms)
+            return make_status(context.cluster, rows, context.config, now_ms).to_json()
+
+        value = await in_background(context, read)
+        self._made[key] = (monotonic(), value)
+        return value
+
+
+_status = _Status()
+
+
+async def get_status(request: Request, context: AdminContext) -> Reply:
+    """How the cluster is, and how old all that is."""
+    del request
+    view = context.view
+    service = {
+        "table_version": view.snapshot.position.table_version,
+        "age_ms": view.age_ms(boot_ms()),
+        "writer_silent_ms": view.writer_silent_ms(time_ns() // 1_000_000),
+        "can_command": context.commands is not None,
+    }
+    return json_reply({**await _status.get(context), "service": service})
+
+
+async def get_settings(request: Request, context: AdminContext) -> Reply:
+    """Those that decide: in force, as the files say with what commands have changed."""
+    del request
+    changed = context.views.settings
+    values = {
+        key: changed.get(key, value_of(context.config, entry))
+        for key, entry in sorted(SETTINGS.items())
+        if entry.section not in ("kafka", "topics", "lookup")
+    }
+    return json_reply({"settings": values, "changed": dict(sorted(changed.items()))})
+
+
+def rows_of(name: str, key: str) -> Handler:
+    """A handler that shows a small table's rows, those that are set, by their key."""
+
+    async def handle(request: Request, context: AdminContext) -> Reply:
+        del request
+        rows = [row for row in context.views.rows(name) if row.get("is_set", True)]
+        shown = [{k: v for k, v in row.items() if k not in _LEFT_OUT} for row in rows]
+        return json_reply({name: sorted(shown, key=lambda row: str(row[key]))})
+
+    return handle
+
+
+async def get_decisions(request: Request, context: AdminContext) -> Reply:
+    """The newest decisions with their inputs."""
+    limit = request.whole("limit", 100, minimum=1, maximum=_DECISIONS_MAX)
+    conditions = [
+        f"{name} = '{_quoted(request.first(name))}'"
+        for name in ("bundle", "kind", "decision_id")
+        if request.first(name)
+    ]
+
+    def read(reader: TableReader) -> Sequence[dict[str, Any]]:
+        return reader.rows("decisions", condition=" AND ".join(conditions))
+
+    rows = await in_background(context, read)
+    newest = sorted(rows, key=lambda row: (row["at_ms"], row["decision_id"]), reverse=True)[:limit]
+    shown = [{k: v for k, v in row.items() if k not in _LEFT_OUT} for row in newest]
+    return json_reply({"decisions": shown})
+
+
+async def get_history(request: Request, context: AdminContext) -> Reply:
+    """All versions of one bundle's record."""
+    params = request.params
+    try:
+        namespace = check_namespace(f"{params['tenant']}/{params['namespace']}")
+    except InvalidNameError as error:
+        raise HttpError(400, str(error)) from None
+    bundle = f"{namespace}/{params['range']}"
+    condition = f"namespace = '{namespace}' AND bundle = '{_quoted(bundle)}'"
+    rows = await in_background(
+        context, lambda reader: reader.rows("ownership_events", condition=condition)
+    )
+    if not rows:
+        raise HttpError(404, f"No bundle {bundle} was ever there")
+    ordered = sorted(rows, key=lambda row: (row["version_id"], row["at_ms"]))
+    shown = [{k: v for k, v in row.items() if k not in _LEFT_OUT} for row in ordered]
+    return json_reply({"events": shown})
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _shown(path: str, handler: Handler, about: About) -> Route:
+    return Route(method="GET", path=path, handler=handler, role=Role.VIEWER, about=about)
+
+
+def _about(summary: str, path: str, answer: Any, *queries: Query) -> About:
+    return About(
+        summary=summary, queries=queries, example=Example(path=path, status=200, answer=answer)
+    )
+
+
+SHOWING_ROUTES = (
+    _shown(
+        "/v1/status",
+        get_status,
+        _about("How the cluster is: phase, why, counts, moves, alarms.", "/v1/status", None),
+    ),
+    _shown(
+        "/v1/settings",
+        get_settings,
+        _about("The settings that decide.", "/v1/settings", {"settings": None, "changed": {}}),
+    ),
+    _shown(
+        "/v1/brokers",
+        rows_of("brokers", "broker"),
+        _about("Every broker as a lookup answers with it.", "/v1/brokers", {"brokers": None}),
+    ),
+    _shown(
+        "/v1/namespaces",
+        rows_of("namespaces", "namespace"),
+        _about("Every namespace.", "/v1/namespaces", {"namespaces": None}),
+    ),
+    _shown(
+        "/v1/pins",
+        rows_of("pins", "bundle"),
+        _about("Bundles that stay on a broker.", "/v1/pins", {"pins": []}),
+    ),
+    _shown(
+        "/v1/policies",
+        rows_of("policies", "name"),
+        _about(
+            "Isolation, anti-affinity, pauses, drains, excluded.", "/v1/policies", {"policies": []}
+        ),
+    ),
+    _shown(
+        "/v1/decisions",
+        get_decisions,
+        _about(
+            "The newest decisions and why.",
+            "/v1/decisions?limit=10",
+            {"decisions": []},
+            Query(name="limit", doc=f"At most {_DECISIONS_MAX}.", schema=WHOLE),
+            Query(name="bundle", doc="Only about this bundle."),
+            Query(name="kind", doc="Only of this kind, such as transfer or skip."),
+            Query(name="decision_id", doc="Only this one."),
+        ),
+    ),
+    _shown(
+        "/v1/bundles/{tenant}/{namespace}/{range}/history",
+        get_history,
+        _about(
+            "Every version of a bundle's record.",
+            "/v1/bundles/acme/free/0x00000000_0xffffffff/history",
+            {"events": None},
+        ),
+    ),
+)
