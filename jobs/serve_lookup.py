@@ -193,8 +193,7 @@ class Server(uvicorn.Server):
         timer.start()
 
     def _end(self, sig: int, frame: FrameType | None) -> None:
-        self._service.app.is_stopping = True
-        self._service.admin.end_streams()
+        self._service.end_waits()
         super().handle_exit(sig, frame)
 
 

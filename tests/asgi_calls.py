@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back; header names in lower case."""
+    """What came back; header names in lower case. sent_headers: as they came, in order."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    sent_headers: Sequence[tuple[str, str]] = ()
 
     @property
     def json(self) -> Any:
@@ -30,6 +31,7 @@ async def ask(  # noqa: PLR0913 (a request has as many parts)
     body: bytes | Sequence[bytes] = b"",
     headers: Mapping[str, str] | None = None,
     client: str = "127.0.0.1",
+    leaves_after_s: float = 3_600.0,
 ) -> Answer:
     """One request; path with its query, percent-encoded where it has to be."""
     raw, _, query = path.partition("?")
@@ -51,14 +53,14 @@ async def ask(  # noqa: PLR0913 (a request has as many parts)
         if parts:
             part = parts.pop(0)
             return {"type": "http.request", "body": part, "more_body": bool(parts)}
-        await asyncio.sleep(3600)
-        raise AssertionError
+        await asyncio.sleep(leaves_after_s)
+        return {"type": "http.disconnect"}
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
     await app(scope, receive, send)
     start = sent[0]
-    found = {name.decode().lower(): value.decode() for name, value in start["headers"]}
+    found = [(name.decode().lower(), value.decode()) for name, value in start["headers"]]
     whole = b"".join(message.get("body", b"") for message in sent[1:])
-    return Answer(status=start["status"], headers=found, body=whole)
+    return Answer(status=start["status"], headers=dict(found), body=whole, sent_headers=found)

@@ -7,7 +7,7 @@ Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import perf_counter, time_ns
 from typing import Any, Protocol, TypeAlias
@@ -31,23 +31,26 @@ from jobs.adapters.lookup_replies import (
     reason,
     refusal,
     stale,
+    stamped,
     stamps,
 )
 from jobs.admin.exchange import JSON, RETRY, Header, HttpError, encode
+from jobs.admin.streams import Message, Receive, Send, until_gone
 from lbcore.model.names import InvalidNameError
 from lbcore.route.bundles import BundleRoute
+from lbcore.route.snapshot import Outcome
 
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
 AsgiApp: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
+FOUND = Outcome.FOUND.value
 _V2 = b"/lookup/v2/topic/"
 _V1 = b"/lookup/v2/destination/"
 _PARTS = {_V2: 4, _V1: 5}
 _LISTENER_HEADER = b"x-pulsar-listenername"
 _METRICS_TEXT: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+_CLOSE: Header = (b"connection", b"close")
 _DIGITS_MAX = 15
+_ASK_AGAIN_S = 5.0
 
 
 class Guard(Protocol):
@@ -95,13 +98,19 @@ class LookupApp:
         self._waiting_max = waiting_max
         self._hooks = hooks or Hooks()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Future[None] | None = None
+        self._is_ending = False
 
     def notice_change(self) -> None:
         """Let waiting lookups look again; called from any thread after a swap."""
         loop = self._loop
         if loop is not None and self.metrics.waiting:
             loop.call_soon_threadsafe(self._wake)
+
+    def end_waits(self) -> None:
+        """Tell those who wait to come again, elsewhere; nobody waits any more. From any thread."""
+        self._is_ending = self.is_stopping = True
+        self.notice_change()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server: a request or the server's life span."""
@@ -115,8 +124,10 @@ class LookupApp:
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
         started_s = perf_counter()
         path: bytes = scope["raw_path"]
+        if self.is_stopping:
+            send = _closing(send)
         if path.startswith((_V2, _V1)):
-            reply = await self._look_up(scope, path)
+            reply = await self._look_up(scope, path, receive)
             if reply.result:
                 self.metrics.count(reply.result, perf_counter() - started_s)
         elif path == b"/health":
@@ -130,11 +141,14 @@ class LookupApp:
             return
         else:
             reply = not_found()
-        await _send(send, of_method(reply, scope["method"]))
+        reply = of_method(reply, scope["method"])
+        if reply.result != FOUND:  # which has its stamps, and is to be fast
+            reply = stamped(reply, self._follower.view)
+        await _send(send, reply)
 
     # -- lookups
 
-    async def _look_up(self, scope: Message, path: bytes) -> Reply:
+    async def _look_up(self, scope: Message, path: bytes, receive: Receive) -> Reply:
         request = _parse(scope, path)
         if request is None:
             return not_found()
@@ -148,29 +162,42 @@ class LookupApp:
         reply = self._reply(request)
         if reply.is_final or self.metrics.waiting >= self._waiting_max:
             return reply
+        gone = asyncio.ensure_future(until_gone(receive))
         self.metrics.waiting += 1
         try:
-            if reply.unowned is not None and self._hooks.ask_owner is not None:
-                self._hooks.ask_owner(reply.unowned)
-            return await self._wait(request, reply)
+            return await self._wait(request, reply, gone)
         finally:
             self.metrics.waiting -= 1
+            gone.cancel()
 
-    async def _wait(self, request: LookupRequest, reply: Reply) -> Reply:
-        """The reply once the bundle has an owner, or the last one when time is up."""
+    async def _wait(
+        self, request: LookupRequest, reply: Reply, gone: "asyncio.Future[None]"
+    ) -> Reply:
+        """The reply once the bundle has an owner; the last one when time is up or nobody listens.
+
+        Whatever has become of the bundle meanwhile, freed or split, its owner is asked for.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._wait_s
-        while not reply.is_final and (left_s := deadline_s - loop.time()) > 0:
-            try:
-                await asyncio.wait_for(self._changed.wait(), left_s)
-            except asyncio.TimeoutError:
+        while not (reply.is_final or self._is_ending or gone.done()):
+            left_s = deadline_s - loop.time()
+            if left_s <= 0:
                 break
+            if reply.unowned is not None and self._hooks.ask_owner is not None:
+                self._hooks.ask_owner(reply.unowned)
+            self._changed = self._changed or loop.create_future()
+            await asyncio.wait(
+                {self._changed, gone},
+                timeout=min(left_s, _ASK_AGAIN_S),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             reply = self._reply(request)
         return reply
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set_result(None)
 
     def _reply(self, request: LookupRequest) -> Reply:
         view = self._follower.view
@@ -236,7 +263,6 @@ class LookupApp:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 self._loop = asyncio.get_running_loop()
-                self._changed = asyncio.Event()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self._loop = None
@@ -289,6 +315,17 @@ def _age_max(scope: Message) -> int:
     text = parse_qs(scope["query_string"].decode("utf-8", "replace")).get("max_age_ms", [""])[0]
     is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
     return int(text) if is_number else BAD_AGE
+
+
+def _closing(send: Send) -> Send:
+    """Tells the client to make its next request on another connection."""
+
+    async def closing(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], _CLOSE]
+        await send(message)
+
+    return closing
 
 
 async def _send(send: Send, reply: Reply) -> None:

@@ -21,7 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from jobs.adapters.delta_follower import DeltaFollower, boot_ms
-from jobs.admin.counts import AdminCounts, GateCounts
+from jobs.admin.counts import AdminCounts, AuditCounts, GateCounts
 
 METRICS = {
     "ballast_lookup_requests": "Lookups by what they came to.",
@@ -37,12 +37,14 @@ METRICS = {
     "ballast_snapshot_refused": "Unsound snapshots that were not served, by what was wrong.",
     "ballast_writer_silent_seconds": "Since the job's last commit; -1 when none is known.",
     "ballast_tables_reloads": "Loads of the whole tables, by reason.",
+    "ballast_tables_trouble": "1 while the newest tables are refused or unreadable: answers age.",
     "ballast_tables_errors": "Times the tables could not be read.",
     "ballast_tables_commits": "Commits of ownership_events applied.",
     "ballast_tables_rows": "Ownership records applied from commits.",
     "ballast_requests_refused": "Requests that were not let in, by reason.",
     "ballast_admin_requests": "Requests beside lookups, by the status they were answered with.",
     "ballast_admin_streams": "Answers that go on: clients that watch.",
+    "ballast_audit_dropped": "Audit entries that did not get to Kafka; the service's log has them.",
     "ballast_audit_unrecorded": "Refusals left out of the audit because there were too many.",
 }
 """Each metric's name (counters get `_total`) and meaning, declared once."""
@@ -57,6 +59,7 @@ class LookupMetrics(Collector):
         self.waiting = 0
         self.gate: GateCounts | None = None
         self.admin: AdminCounts | None = None
+        self.audit: AuditCounts | None = None
         self._results: Counter[str] = Counter()
         self._buckets = [0] * (len(_BUCKETS_S) + 1)
         self._duration_s = 0.0
@@ -85,6 +88,7 @@ class LookupMetrics(Collector):
         counts = self._follower.counts
         yield _counter("ballast_snapshot_refused", "reason", counts.refused)
         yield _counter("ballast_tables_reloads", "reason", counts.reloads)
+        yield _gauge("ballast_tables_trouble", int(counts.last_error != ""))
         yield _plain_counter("ballast_tables_errors", counts.errors)
         yield _plain_counter("ballast_tables_commits", counts.commits)
         yield _plain_counter("ballast_tables_rows", counts.rows)
@@ -99,6 +103,8 @@ class LookupMetrics(Collector):
             yield _counter("ballast_admin_requests", "status", statuses)
             yield _gauge("ballast_admin_streams", self.admin.streams)
             yield _plain_counter("ballast_audit_unrecorded", self.admin.unrecorded)
+        if self.audit is not None:
+            yield _plain_counter("ballast_audit_dropped", self.audit.dropped)
 
     def _histogram(self) -> Metric:
         name = "ballast_lookup_duration_seconds"

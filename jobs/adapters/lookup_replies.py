@@ -5,7 +5,7 @@ Decides the words and the codes; what the answer is, is `lbcore.route`'s, when i
 headers are ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time_ns
 from urllib.parse import quote
 
@@ -22,6 +22,7 @@ REFUSED = "refused"
 OTHER_RESULTS = ("bundle", INVALID_NAME, NOT_READY, STALE, REFUSED)
 """What a lookup may come to beside the outcomes; labels of the lookups metric."""
 
+AGE = b"x-ballast-age-ms"
 ANY_AGE = 1 << 62
 BAD_AGE = -1
 _WORTH_WAITING = frozenset({Outcome.NO_OWNER, Outcome.BROKER_UNKNOWN})
@@ -109,22 +110,33 @@ def _no_listener(listener: str) -> str:
 
 
 def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
-    """How old the answer is, and which record it comes from."""
-    stamps: tuple[Header, ...] = (
-        JSON,
-        (b"x-ballast-table-version", b"%d" % view.snapshot.position.table_version),
-        (b"x-ballast-age-ms", b"%d" % view.age_ms(boot_ms())),
-        (b"x-ballast-writer-silent-ms", b"%d" % view.writer_silent_ms(time_ns() // 1_000_000)),
-    )
+    """That it is JSON, how old the answer is, and which record it comes from."""
     if answer is None or answer.route is None:
-        return stamps
+        return (JSON, *ages(view))
     route = answer.route
     return (
-        *stamps,
+        JSON,
+        *ages(view),
         (b"x-ballast-bundle", route.bundle.encode()),
         (b"x-ballast-version-id", b"%d" % route.version_id),
         (b"x-ballast-broker", quote(route.broker, safe=":/[]").encode()),
     )
+
+
+def ages(view: View) -> tuple[Header, ...]:
+    """The version of the table that is answered from, and how old that is in both ways."""
+    return (
+        (b"x-ballast-table-version", b"%d" % view.snapshot.position.table_version),
+        (AGE, b"%d" % view.age_ms(boot_ms())),
+        (b"x-ballast-writer-silent-ms", b"%d" % view.writer_silent_ms(time_ns() // 1_000_000)),
+    )
+
+
+def stamped(reply: Reply, view: View | None) -> Reply:
+    """The reply with `ages`, unless it has them already or nothing is known yet."""
+    if view is None or any(name == AGE for name, _ in reply.headers):
+        return reply
+    return replace(reply, headers=(*reply.headers, *ages(view)))
 
 
 def not_ready() -> Reply:

@@ -12,7 +12,7 @@ from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
 from jobs.adapters.delta_follower import boot_ms
-from jobs.adapters.lookup_replies import stamps
+from jobs.adapters.lookup_replies import ages
 from jobs.admin.access import ANY, Caller, anonymous
 from jobs.admin.context import AdminContext
 from jobs.admin.counts import AdminCounts
@@ -26,7 +26,7 @@ from lbcore.wire.messages import AuditEntry
 logger = logging.getLogger(__name__)
 
 BODY_MAX_BYTES = 1 << 20
-UNAUTHENTICATED, FORBIDDEN = 401, 403
+FORBIDDEN = 403
 _REFUSALS_PER_S = 50
 _BODY_TIMEOUT_S = 30.0
 _QUERY_FIELDS_MAX = 1_000
@@ -84,19 +84,20 @@ class AdminApp:
 
     async def _reply(self, scope: Message, receive: Receive) -> Reply | Stream:
         match = self._router.match(scope["method"], scope["raw_path"])
+        caller = Caller(name="", address=address_of(scope))
         try:
             caller = self._gate.caller(scope)
-        except HttpError as error:
-            if error.status == UNAUTHENTICATED:
-                self._record_refusal(scope, Caller(name="", address=address_of(scope)), error)
-            raise
-        try:
             self._authorise(match, caller)
         except HttpError as error:
             self._record_refusal(scope, caller, error)
             raise
-        request = await self._read(scope, receive, match, caller)
-        self._check_age(request)
+        try:
+            request = await self._read(scope, receive, match, caller)
+            self._check_age(request)
+        except HttpError as error:
+            if match.route.recorded:
+                self._record_refusal(scope, caller, error)
+            raise
         try:
             reply = await match.route.handler(request, self._context)
         except HttpError as error:
@@ -195,7 +196,7 @@ class AdminApp:
         )
 
     def _record_refusal(self, scope: Message, caller: Caller, error: HttpError) -> None:
-        if not self._refusals.allows(""):
+        if not self._refusals.allows(str(error.status)):
             self.counts.unrecorded += 1  # a flood of refusals must not become one of records
             return
         path = unquote(scope["raw_path"].decode("utf-8", "replace"))
@@ -263,7 +264,7 @@ class AdminApp:
 
     def _stamps(self) -> tuple[tuple[bytes, bytes], ...]:
         view = self._context.follower.view
-        return () if view is None else stamps(view)
+        return () if view is None else ages(view)
 
 
 class ClientGoneError(Exception):

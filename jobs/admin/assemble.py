@@ -48,6 +48,13 @@ class Service:
         """Run something else in a thread until the end."""
         threading.Thread(target=target, args=(self.stopped,), daemon=True).start()
 
+    def end_waits(self) -> None:
+        """Answer whoever waits or watches, because the service is about to stop."""
+        self.app.end_waits()
+        self.admin.end_streams()
+        if self.port is not None:
+            self.port.end_waits()
+
     def stop(self) -> None:
         """End the threads; what they read at the moment is finished first."""
         self.stopped.set()
@@ -91,6 +98,7 @@ def start_service(config: Config, tables: Path, cluster: str, *, bootstrap: str 
         ),
     )
     app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
+    app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)
     follower.on_commits(feed.add)
     stopped = threading.Event()

@@ -21,3 +21,10 @@ class AdminCounts:
     statuses: Counter[int] = field(default_factory=Counter)
     unrecorded: int = 0
     streams: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class AuditCounts:
+    """Entries that stand in the service's log only, because Kafka was away for too long."""
+
+    dropped: int = 0

@@ -9,12 +9,14 @@ import logging
 import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from jobs.adapters.command_client import CommandClient, Ticket
-from jobs.adapters.kafka_clients import KafkaAddress, Sender
+from jobs.adapters.kafka_clients import Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.outcome_follower import CommandOutcome as Row
 from jobs.admin.context import CommandOutcome
+from jobs.admin.counts import AuditCounts
 from jobs.admin.exchange import RETRY, HttpError
 from jobs.console import CommandError
 from lbcore.wire.format import format_message
@@ -38,11 +40,14 @@ class KafkaPort:
     def __init__(
         self, address: KafkaAddress, tables: Path, cluster: str, *, waiting_max: int
     ) -> None:
-        self.dropped = 0
+        self.counts = AuditCounts()
+        self._has_failed, self._ended = threading.Event(), threading.Event()
         self._address = address
         self._client = CommandClient(address, tables, cluster, client_id="ballast-admin")
         self._threads = ThreadPoolExecutor(_SENDERS, thread_name_prefix="ballast-commands")
         self._waiting = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._finals: set[asyncio.Future[Row]] = set()
         self._waiting_max = waiting_max
         self._entries: queue.Queue[AuditEntry | None] = queue.Queue(_ENTRIES_MAX)
         self._recorder = threading.Thread(target=self._record_all, daemon=True)
@@ -59,7 +64,7 @@ class KafkaPort:
             self._waiting -= 1
 
     async def _ask(self, command: Command) -> CommandOutcome | None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         try:
             ticket = await loop.run_in_executor(self._threads, self._client.send, command)
         except CommandError as error:
@@ -71,41 +76,61 @@ class KafkaPort:
                 "id is safe",
                 RETRY,
             ) from None
+        final = asyncio.wrap_future(ticket.final)
+        self._finals.add(final)
         try:
-            wait_s = command.timeout_ms / 1000 + _GRACE_S
-            return _outcome(await asyncio.wait_for(asyncio.wrap_future(ticket.final), wait_s))
-        except asyncio.TimeoutError:
-            return _first(ticket)
+            await asyncio.wait({final}, timeout=command.timeout_ms / 1000 + _GRACE_S)
+            is_ended = final.done() and not final.cancelled()
+            return _outcome(final.result()) if is_ended else _first(ticket)
         finally:
+            self._finals.discard(final)
             self._client.forget(ticket)
+
+    def end_waits(self) -> None:
+        """Answer those who wait with what is known by now; from any thread. Commands go on."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end_waits)
+
+    def _end_waits(self) -> None:
+        for final in tuple(self._finals):
+            final.cancel()
 
     def record(self, entry: AuditEntry) -> None:
         """Queue an entry; what no longer fits is counted and stands in the log only."""
         try:
             self._entries.put_nowait(entry)
         except queue.Full:
-            self.dropped += 1
+            self.counts.dropped += 1
 
     def close(self) -> None:
         """Send what is queued, within 2 s, and disconnect."""
+        self._ended.set()
         try:
             self._entries.put_nowait(None)
         except queue.Full:
-            self.dropped += 1
+            self.counts.dropped += 1
         self._recorder.join(_END_S)
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
     def _record_all(self) -> None:
         sender: Sender | None = None
-        pause = threading.Event()
         while (entry := self._entries.get()) is not None:
             while (sender := sender or self._connected()) is None:
-                pause.wait(_AGAIN_S)
+                self._ended.wait(_AGAIN_S)
+            if self._has_failed.is_set():
+                self._has_failed.clear()
+                self._ended.wait(_AGAIN_S)
             topic, key, value = format_message(entry)
-            sender.send(topic, key.decode(), value)
+            sender.send(topic, key.decode(), value, on_delivery=partial(self._look_at, entry))
         if sender is not None:
             sender.close(int(_END_S * 1000))
+
+    def _look_at(self, entry: AuditEntry, delivery: Delivery) -> None:
+        """An entry that Kafka did not take is sent again; called in the producer's thread."""
+        if isinstance(delivery, NotDelivered):
+            self._has_failed.set()
+            self.record(entry)
 
     def _connected(self) -> Sender | None:
         try:

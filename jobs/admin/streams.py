@@ -25,7 +25,7 @@ async def send_parts(
 
     streams: holds, while this runs, the future whose cancellation ends the answer properly.
     """
-    gone = asyncio.ensure_future(_wait_for_end(receive))
+    gone = asyncio.ensure_future(until_gone(receive))
     streams.add(gone)
     try:
         while (part := await _next(parts, gone)) is not None:
@@ -61,6 +61,7 @@ async def _take(parts: AsyncIterator[bytes]) -> bytes | None:
     return None
 
 
-async def _wait_for_end(receive: Receive) -> None:
+async def until_gone(receive: Receive) -> None:
+    """Until the client has closed the connection; whatever it sends besides is dropped."""
     while (await receive())["type"] != "http.disconnect":
         pass

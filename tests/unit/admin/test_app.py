@@ -172,6 +172,22 @@ def test_right_of_another_cluster_tenant_or_role_is_not_enough(
     assert len(balancer.commands) == entry.is_allowed
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "count"),
+    [
+        ("PUT", "/x/acme/ns1/unload", b"x" * 101, 1),
+        ("PUT", "/x/acme/ns1/unload?max_age_ms=x", b"", 1),
+        ("GET", "/x/acme/a?max_age_ms=x", b"", 0),
+    ],
+)
+def test_action_that_is_refused_before_it_is_understood_is_recorded(
+    app: AdminApp, balancer: Balancer, method: str, path: str, body: bytes, count: int
+) -> None:
+    assert call(app, path, method=method, body=body).status in (400, 413)
+    assert [entry.is_allowed for entry in balancer.entries] == [False] * count
+    assert balancer.commands == []
+
+
 def test_command_that_nobody_takes_up_is_503_with_its_id(app: AdminApp, balancer: Balancer) -> None:
     balancer.answer = lambda _: None
     reply = call(app, "/x/acme/ns1/unload", method="PUT")
