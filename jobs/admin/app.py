@@ -84,9 +84,13 @@ class AdminApp:
 
     async def _reply(self, scope: Message, receive: Receive) -> Reply | Stream:
         match = self._router.match(scope["method"], scope["raw_path"])
-        caller = Caller(name="", address=address_of(scope))
         try:
             caller = self._gate.caller(scope)
+        except HttpError as error:
+            nobody = Caller(name=error.principal, address=address_of(scope))
+            self._record_refusal(scope, nobody, error)
+            raise
+        try:
             self._authorise(match, caller)
         except HttpError as error:
             self._record_refusal(scope, caller, error)

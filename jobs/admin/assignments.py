@@ -2,8 +2,8 @@
 
 Decides when to ask: under ownership.assign = "on_demand", unless it was asked a moment ago. All
 workers and replicas give such a command the same id, so that the balancer carries out one of them.
-The waiters see the answer in the tables, like everybody. Source: ours; Pulsar's brokers assign at the
-first lookup too (ExtensibleLoadManagerImpl.assign).
+The waiters see the answer in the tables, like everybody. Source: ours; Pulsar's brokers assign at
+the first lookup too (ExtensibleLoadManagerImpl.assign).
 """
 
 import asyncio

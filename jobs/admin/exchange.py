@@ -19,10 +19,14 @@ RETRY: Header = (b"retry-after", b"1")
 
 
 class HttpError(Exception):
-    """The request ends with this status and {"reason": reason}; headers are added."""
+    """The request ends with this status and {"reason": reason}; headers are added.
 
-    def __init__(self, status: int, reason: str, *headers: Header) -> None:
+    principal: who has proven to be somebody before being refused, for the audit.
+    """
+
+    def __init__(self, status: int, reason: str, *headers: Header, principal: str = "") -> None:
         super().__init__(reason)
+        self.principal = principal
         self.status = status
         self.reason = reason
         self.headers = headers

@@ -70,7 +70,7 @@ class Gatekeeper:
             self._limit(address)
             return anonymous(address)
         name, grants = self._proven(scope, address)
-        self._limit(name)
+        self._limit(name, principal=name)
         return Caller(name=name, address=address, grants=grants)
 
     def check_lookup(self, scope: Message, tenant: str) -> None:
@@ -95,10 +95,11 @@ class Gatekeeper:
             self.counts.refused[FORBIDDEN] += 1
             raise HttpError(403, f"{caller.name} has no role on this cluster")
 
-    def _limit(self, name: str) -> None:
+    def _limit(self, name: str, principal: str = "") -> None:
         if not self._limiter.allows(name):
             self.counts.refused[TOO_MANY] += 1
-            raise HttpError(429, "Too many requests: come again a little later", RETRY)
+            text = "Too many requests: come again a little later"
+            raise HttpError(429, text, RETRY, principal=principal)
 
     # -- proofs
 

@@ -167,13 +167,11 @@ def test_one_principal_too_fast_is_429_and_others_are_served(tables: Path) -> No
 def test_action_of_one_principal_too_fast_is_recorded_as_refused(tables: Path) -> None:
     balancer = Balancer()
     app = service(tables, balancer, per_s=2)
-    replies = [
-        call(app, "/v1/pause", signed("admin:c1"), method="PUT").status for _ in range(6)
-    ]
+    replies = [call(app, "/v1/pause", signed("admin:c1"), method="PUT").status for _ in range(6)]
     assert 429 in replies
     refused = [entry for entry in balancer.entries if not entry.is_allowed]
     assert len(refused) == replies.count(429)
-    assert {entry.principal for entry in refused} == {""}
+    assert {entry.principal for entry in refused} == {"ada"}
 
 
 def test_limiter_refills_steadily_and_forgets_who_is_long_gone() -> None:

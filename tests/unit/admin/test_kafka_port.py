@@ -81,9 +81,7 @@ def port(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaP
 
 
 def command(timeout_ms: int = 20_000) -> Command:
-    return Command(
-        cluster="c1", command_id="c", kind="pause", arguments={}, timeout_ms=timeout_ms
-    )
+    return Command(cluster="c1", command_id="c", kind="pause", arguments={}, timeout_ms=timeout_ms)
 
 
 def row(status: str) -> CommandOutcome:

@@ -210,9 +210,7 @@ def test_replicas_ask_with_the_same_id_so_that_one_is_carried_out(
     assert len({command.command_id for command in balancer.commands}) == 2
 
 
-@pytest.mark.parametrize(
-    ("assign", "state"), [("eager", State.FREE), (ON_DEMAND, State.RELEASING)]
-)
+@pytest.mark.parametrize(("assign", "state"), [("eager", State.FREE), (ON_DEMAND, State.RELEASING)])
 def test_owner_is_not_asked_for_where_the_balancer_gives_one_by_itself(
     assign: str, state: State
 ) -> None:
