@@ -6,12 +6,15 @@ Other languages implement the same Machine over the same topics. Source: ours.
 """
 
 import logging
+import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from secrets import token_hex
 
 from kafka.errors import KafkaError
 
@@ -116,6 +119,7 @@ class Agent:
         self._is_ending = threading.Event()
         self._is_stopped = threading.Event()
         self._failure: BaseException | None = None
+        self._left: tuple[str, ...] = ()
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True, name=name)
             for name, work in (("agent", self._work), ("ownership", self._follow))
@@ -125,6 +129,11 @@ class Agent:
     def permits(self) -> Permits:
         """What may be served now; the same object that the callback attach gets."""
         return self._permits
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """After the end: the bundles that nobody had taken over when the time to stop was up."""
+        return self._left
 
     def start(self) -> None:
         """Report, follow records, open what is assigned."""
@@ -149,11 +158,12 @@ class Agent:
     def stop(self, timeout_ms: int | None = None) -> bool:
         """Stop in order, then disconnect; False = the time was over before all was handed on.
 
-        Without a timeout_ms it takes at most the settings' shutdown_timeout_ms + stop_grace_ms.
+        Without a timeout_ms it takes at most the settings' shutdown_timeout_ms + stop_grace_ms, and
+        a few seconds to disconnect.
         """
         self.ask_to_stop()
         try:
-            return self.wait(timeout_ms)
+            return self.wait(timeout_ms) and not self._left
         finally:
             self.close()
 
@@ -212,11 +222,11 @@ class Agent:
         while not self._is_ending.is_set():
             step = self._machine.step(self._state, events, self._clock.now_ms())
             self._state, self._wake_at_ms = step.state, step.wake_at_ms
-            for effect in step.effects:
-                self._carry_out(effect)
-            if step.state is not None:
+            if step.state is not None:  # first of all: nobody may hear of what is permitted still
                 until_ms = self._machine.until_ms(step.state)
                 self._permits.give(self._machine.usable(step.state), until_ms)
+            for effect in step.effects:
+                self._carry_out(effect)
             events = self._next_events()
 
     def _next_events(self) -> Sequence[Event]:
@@ -247,6 +257,7 @@ class Agent:
                 self._reader_of_load.submit(self._read_load)
         elif isinstance(effect, Stopped):
             self._sender.flush(_LAST_WORDS_MS)
+            self._left = effect.left
             self._is_stopped.set()
 
     def _hear(self, sent_ms: int, delivery: Delivery) -> None:
@@ -288,4 +299,19 @@ def _ignore(_: Delivery) -> None:
     return None
 
 
-__all__ = ("Agent", "Callbacks", "Identity", "LoadRead", "Options", "Permits", "TopicsRead")
+def new_incarnation() -> str:
+    """A name for one start of a broker that no other start has had; readable, without order."""
+    return f"{time.time_ns() // 1_000_000}-{os.getpid()}-{token_hex(4)}"
+
+
+__all__ = (
+    "Agent",
+    "Callbacks",
+    "Identity",
+    "KafkaAddress",
+    "LoadRead",
+    "Options",
+    "Permits",
+    "TopicsRead",
+    "new_incarnation",
+)

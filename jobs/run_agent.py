@@ -1,35 +1,51 @@
 """Runs one broker's agent around a service written in Python, until it is told to stop.
 
-Decides nothing: it finds the service's callbacks, connects, and waits. SIGTERM or SIGINT asks for
-the bundles to be moved away first; a second one ends at once. `docs/agent.md` shows a service.
-Source: ours.
+The first SIGTERM or SIGINT asks the balancer to move the broker's bundles away and waits for it,
+agent.shutdown_timeout_ms + agent.stop_grace_ms at most; a second one ends at once. Exit codes: 0
+every bundle was handed on, 1 ended without, 2 misuse. `docs/agent.md` has a whole service, which
+
+    ballast run-agent --service word_store:make --cluster local --broker store-1
+        --web-service-url http://127.0.0.1:8081 --bootstrap 127.0.0.1:9092
+
+runs. Decides nothing: it finds the service's callbacks, connects, and waits. Source: ours.
 """
 
 import argparse
 import importlib
 import os
+import re
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
-from secrets import token_hex
 
 from jobs import VERSION
 from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.settings import load_settings
-from jobs.agent import Agent, Callbacks, Identity, Options
+from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
 from jobs.console import CommandError, Exit, MisuseError, complain, note
 from lbcore.config.tree import Config
+from lbcore.wire.fields import NAME_PATTERN
 
 _POLL_MS = 500
-_URLS = ("web-service-url", "web-service-url-tls", "pulsar-service-url", "pulsar-service-url-tls")
+_SHOWN = 3
+_URLS = {
+    "web-service-url": "for HTTP clients",
+    "web-service-url-tls": "for HTTPS clients",
+    "pulsar-service-url": "for clients of another protocol",
+    "pulsar-service-url-tls": "for those over TLS",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until stopped; 0 = every bundle was handed on, 1 = ended without."""
-    args = parser().parse_args(argv)
-    log_json_lines()
+    """As the verb `run-agent`."""
+    made = argparse.ArgumentParser(
+        prog="run_agent",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(made)
+    args = made.parse_args(argv)
     try:
         return run(args)
     except CommandError as error:
@@ -37,34 +53,45 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(prog="run_agent", description=__doc__)
-    made.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What an agent can be told."""
+    parser.add_argument(
         "--service",
         required=True,
         metavar="MODULE:FUNCTION",
-        help="a function without arguments that returns the service's jobs.agent.Callbacks",
+        help="a function without arguments that returns the service's jobs.agent.Callbacks; the "
+        "module is looked for in the current folder and on PYTHONPATH",
     )
-    made.add_argument("--cluster", required=True, help="the cluster that the broker belongs to")
-    made.add_argument("--broker", required=True, help="the broker's name, e.g. host:port")
-    for url in _URLS:
-        made.add_argument(f"--{url}", default="", metavar="URL", help="what lookups answer with")
-    made.add_argument("--failure-domain", default="", help="label: rack, zone and the like")
-    made.add_argument("--capacity", type=float, default=1.0, help="label: 1.0 = like the others")
-    made.add_argument("--threads", type=int, default=8, help="callbacks at once")
-    made.add_argument("--bootstrap", default="", help="Kafka's host:port, if not from --config")
-    made.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
-    made.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
-    return made
+    parser.add_argument("--threads", type=int, default=8, help="callbacks at once (8)")
+    broker = parser.add_argument_group("the broker")
+    broker.add_argument("--cluster", required=True, help="the cluster that it belongs to")
+    broker.add_argument("--broker", required=True, help="its name, e.g. host:port; keep it")
+    for name, who in _URLS.items():
+        broker.add_argument(f"--{name}", default="", metavar="URL", help=f"in lookups: {who}")
+    broker.add_argument("--failure-domain", default="", help="label: rack, zone and the like")
+    broker.add_argument(
+        "--capacity", type=float, default=1.0, help="label: 2.0 = twice as strong as most (1.0)"
+    )
+    conf = parser.add_argument_group("Kafka and settings")
+    conf.add_argument("--bootstrap", default="", help="Kafka's host:port, if not from --config")
+    conf.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
+    conf.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting, e.g. ownership.fencing=lease (repeat); they must be those of the job",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Start the agent, wait for a signal, stop in order."""
-    config = load_settings(args.config or None, args.set)
-    options = options_of(config.for_cluster(args.cluster), args.threads)
-    callbacks = find_service(args.service)()
-    agent = Agent(identity_of(args), kafka_address(config, args.bootstrap), callbacks, options)
+    log_json_lines()
+    identity = identity_of(args)
+    config = load_settings(args.config or None, args.set).for_cluster(args.cluster)
+    address = kafka_address(config, args.bootstrap)
+    options = options_of(config, args.threads)
+    agent = Agent(identity, address, make_callbacks(args.service), options)
     stops = _Stops(agent)
     agent.start()
     note(f"the agent of {args.broker} runs")
@@ -73,11 +100,32 @@ def run(args: argparse.Namespace) -> int:
     agent.close()
     if stops.is_urgent:
         note(f"{args.broker} ended at once; its bundles are taken over when it is missed")
-    return Exit.FAILED if stops.is_urgent else Exit.DONE
+        return Exit.FAILED
+    if agent.left:
+        raise _not_handed_on(args.broker, agent.left, config)
+    note(f"{args.broker} has handed on every bundle and ended")
+    return Exit.DONE
+
+
+def _not_handed_on(broker: str, left: Sequence[str], config: Config) -> CommandError:
+    names = ", ".join(left[:_SHOWN]) + (", ..." if len(left) > _SHOWN else "")
+    return CommandError(
+        f"{broker} ended while {len(left)} of its bundles had no new owner: {names}",
+        why="the balancer did not move them within agent.shutdown_timeout_ms ="
+        f" {config.agent.shutdown_timeout_ms}: it is away, held back, or there is no other broker",
+        next_step="nothing for these bundles: they were given back, and get an owner as soon as one"
+        " can be had. `ballast status` says what holds the balancer",
+    )
 
 
 def options_of(config: Config, threads: int) -> Options:
-    """How the agent of a cluster behaves under a configuration."""
+    """How the agent of a cluster behaves under a configuration. Raises MisuseError."""
+    if threads < 1:
+        raise MisuseError(
+            f"--threads {threads} can't be used",
+            why="callbacks need at least one thread to run in",
+            next_step="take 1 or more, or leave it out",
+        )
     return Options(
         agent=config.agent,
         signals=config.signals,
@@ -104,27 +152,63 @@ class _Stops:
         self._agent.ask_to_stop()
 
 
-def find_service(name: str) -> Callable[[], Callbacks]:
-    """The function that MODULE:FUNCTION names; raises MisuseError when there is none."""
-    module_name, _, function_name = name.partition(":")
+def make_callbacks(service: str) -> Callbacks:
+    """What the service's function returns. Raises MisuseError, CommandError when it fails."""
+    function = find_service(service)
     try:
-        found = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise MisuseError(
-            f"the service {name} can't be loaded",
+        made: object = function()
+    except Exception as error:
+        raise CommandError(
+            f"the service {service} could not be started",
             why=f"{type(error).__name__}: {error}",
-            next_step="name it as MODULE:FUNCTION, with the module's folder on PYTHONPATH",
+            next_step="correct what it needs (ports, files, variables), then start it again",
         ) from error
-    made: Callable[[], Callbacks] = found
+    if not isinstance(made, Callbacks):
+        raise MisuseError(
+            f"the service {service} can't be used",
+            why=f"it returned {type(made).__name__}, not jobs.agent.Callbacks",
+            next_step="return Callbacks(load=..., open=..., close=..., split=...) from it, as"
+            " docs/agent.md shows",
+        )
     return made
 
 
+def find_service(name: str) -> Callable[[], object]:
+    """The function that MODULE:FUNCTION names; raises MisuseError when there is none."""
+    module_name, _, function_name = name.partition(":")
+    here = os.getcwd()  # noqa: PTH109 sys.path wants text
+    if here not in sys.path and "" not in sys.path:  # the command `ballast` doesn't look there
+        sys.path.insert(0, here)
+    try:
+        found: Callable[[], object] = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+        raise MisuseError(
+            f"the service {name} can't be loaded",
+            why=f"{type(error).__name__}: {error}",
+            next_step="name it as MODULE:FUNCTION, e.g. word_store:make for the function make of"
+            " word_store.py, and start this in the module's folder or put it on PYTHONPATH",
+        ) from error
+    return found
+
+
 def identity_of(args: argparse.Namespace) -> Identity:
-    """Who the agent is: an incarnation of the broker that nobody has had before."""
+    """Who the agent is: an incarnation of the broker that nobody has had before.
+
+    Raises MisuseError for a name that no message may carry.
+    """
+    for option, name in (("cluster", args.cluster), ("broker", args.broker)):
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise MisuseError(
+                f"--{option} {name!r} can't be used",
+                why="names have no blank, no slash and no control character, and no leading ~",
+                next_step="take another one, e.g. the broker's host:port",
+            )
+    if not any(getattr(args, url.replace("-", "_")) for url in _URLS):
+        note(f"{args.broker} has no URL: lookups of its topics can't say where it is (--help)")
     return Identity(
         cluster=args.cluster,
         broker=args.broker,
-        incarnation=f"{time.time_ns() // 1_000_000}-{os.getpid()}-{token_hex(4)}",
+        incarnation=new_incarnation(),
         web_service_url=args.web_service_url,
         web_service_url_tls=args.web_service_url_tls,
         pulsar_service_url=args.pulsar_service_url,

@@ -50,6 +50,9 @@ VERBS = {
         module="jobs.verbs.release_brake", summary="go on after many brokers vanished at once"
     ),
     "resume": Verb(module="jobs.verbs.resume", summary="end a pause"),
+    "run-agent": Verb(
+        module="jobs.run_agent", summary="run a broker's agent around a service in Python"
+    ),
     "run-local": Verb(
         module="jobs.run_local", summary="run everything on this machine and watch it"
     ),

@@ -44,6 +44,7 @@ from lbcore.ownership.holding import (
     NO_TOKEN,
     CallDone,
     Goal,
+    Holding,
     due_at_ms,
     finish,
     follow,
@@ -218,7 +219,7 @@ class Agent:
         is_too_late = now_ms - work.stopping_at_ms >= most_ms
         if is_too_late or all(holding.is_left for holding in work.holdings.values()):
             work.is_stopped = True
-            work.effects.append(Stopped())
+            work.effects.append(Stopped(left=_not_moved(work.holdings)))
 
     def _wake_at_ms(self, state: AgentState, now_ms: int) -> int:
         reporting, config = state.reporting, self._config
@@ -231,6 +232,15 @@ class Agent:
             deadline_ms = state.stopping_at_ms + config.shutdown_timeout_ms
             due += [at for at in (deadline_ms, deadline_ms + config.stop_grace_ms) if at > now_ms]
         return max(now_ms + 1, min(due))
+
+
+def _not_moved(holdings: Mapping[str, Holding]) -> tuple[str, ...]:
+    """What is still this broker's by the records, or still open; not what it refused to open."""
+    return tuple(
+        name
+        for name, holding in sorted(holdings.items())
+        if not holding.is_closed or (holding.goal is Goal.GIVE_UP and holding.is_owned)
+    )
 
 
 def _take_result(work: Work, done: CallDone) -> None:

@@ -56,7 +56,13 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """Effect: nothing is served any more and everything is said; the process may end."""
+    """Effect: everything is said; the process may end.
+
+    left: bundles that were not moved away in time, by name. They are closed and given back, if the
+    service closed them in time; what it did not close ends with the process.
+    """
+
+    left: tuple[str, ...] = ()
 
 
 Event: TypeAlias = (

@@ -1,12 +1,13 @@
 """The agent around the service of docs/agent.md, on the real Kafka."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
@@ -15,41 +16,54 @@ import pytest
 
 from jobs.adapters.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.preflight import free_ports
 from lbcore.ownership.records import State
 from lbcore.wire.messages import Ack, AckOutcome, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
-from tests.agent_talk import AgentTalk, assigning, owned, releasing, until
+from tests.agent_talk import CLUSTER, AgentTalk, assigning, owned, releasing, until
+from tests.documented_service import ROOT, StoreFile, write_service
 from tests.kafka_cluster import make_topics, running_kafka
 
 BROKER = "store-1"
-ROOT = Path(__file__).parents[2]
 WHOLE = "public/default/0x00000000_0xffffffff"
 HALVES = ("public/default/0x00000000_0x80000000", "public/default/0x80000000_0xffffffff")
 FAST = ("agent.heartbeat_interval_ms=200", "signals.report_check_ms=200", "agent.ack_repeat_ms=500")
 
 
-def example() -> str:
-    """The module that the documentation shows."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "agent.md").read_text(), re.DOTALL)
-    assert len(blocks) == 1
-    return str(blocks[0])
-
-
 @dataclass
 class Running:
-    """One agent's process, what it says, and its service's folder."""
+    """One agent's process, what it says, its service's port and store."""
 
     talk: AgentTalk
     process: "subprocess.Popen[str]"
-    folder: Path
+    port: int
+    store: StoreFile
 
     def incarnation(self) -> str:
         """Which start it is, once it has spoken."""
         until(lambda: bool(self.talk.said(BROKER)))
         return str(self.talk.said(BROKER)[0].envelope.incarnation)
 
-    def lines(self, bundle: str) -> list[str]:
-        """What the store has of the bundle."""
-        return (self.folder / bundle.replace("/", "~")).read_text().splitlines()
+    def own(self, bundle: str, version: int = 1) -> None:
+        """Have the bundle owned and served."""
+        first = assigning(bundle, BROKER, self.incarnation(), version)
+        self.talk.write(first)
+        until(lambda: ack(bundle, version, AckOutcome.OPENED) in self.talk.acks(BROKER))
+        self.talk.write(owned(first))
+
+    def ask(self, topic: str, line: str | None = None) -> tuple[int, str]:
+        """A client's request: append a line, or read them; status and text."""
+        url = f"http://127.0.0.1:{self.port}/{topic.replace('://', '/')}"
+        request = urllib.request.Request(url, None if line is None else line.encode())
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 (loopback)
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end: the exit code, and what it wrote to standard error."""
+        told = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, told
 
 
 @pytest.fixture(scope="module")
@@ -58,99 +72,138 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
         yield broker
 
 
-def command(address: KafkaAddress, service: str = "word_store:make") -> list[str]:
-    words = [sys.executable, "-m", "jobs.run_agent", "--service", service, "--cluster", "c"]
+def command(address: KafkaAddress, service: str, *settings: str) -> list[str]:
+    words = [
+        sys.executable,
+        "-m",
+        "jobs.cli",
+        "run-agent",
+        "--service",
+        service,
+        "--cluster",
+        CLUSTER,
+    ]
     words += ["--broker", BROKER, "--bootstrap", address.bootstrap]
     words += ["--web-service-url", "http://store:80"]
-    settings = (*FAST, f"pipeline.topic_prefix={address.topic_prefix}")
-    return words + [word for setting in settings for word in ("--set", setting)]
+    every = (*FAST, f"pipeline.topic_prefix={address.topic_prefix}", *settings)
+    return words + [word for setting in every for word in ("--set", setting)]
+
+
+@contextmanager
+def started(words: Sequence[str], address: KafkaAddress, folder: Path) -> Iterator[Running]:
+    """The process, with the service's files and store in the folder."""
+    write_service(folder)
+    (port,) = free_ports(1)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}",
+        "WORD_STORE": str(folder / "words.db"),
+        "WORD_PORT": str(port),
+    }
+    process = subprocess.Popen(
+        words, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        with closing(AgentTalk(address)) as talk:
+            yield Running(
+                talk=talk, process=process, port=port, store=StoreFile(folder / "words.db")
+            )
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+@contextmanager
+def started_agent(kafka: EmbeddedKafka, folder: Path, *settings: str) -> Iterator[Running]:
+    """`run-agent`, with topics of its own."""
+    address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{folder.name}.")
+    make_topics(kafka, address)
+    words = command(address, "word_store:make", *settings)
+    with started(words, address, folder) as running:
+        yield running
 
 
 @pytest.fixture
 def running(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Running]:
-    (tmp_path / "word_store.py").write_text(example())
-    address = KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=f"{tmp_path.name}.")
-    make_topics(kafka, address)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
-        "WORD_STORE": str(tmp_path / "words"),
-    }
-    process = subprocess.Popen(
-        command(address),
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        with closing(AgentTalk(address)) as talk:
-            yield Running(talk=talk, process=process, folder=tmp_path / "words")
-    finally:
-        process.kill()
-        process.communicate(timeout=30)
+    with started_agent(kafka, tmp_path) as made:
+        yield made
 
 
 def ack(bundle: str, version: int, outcome: AckOutcome, reason: str = "") -> Ack:
     return Ack(bundle=bundle, version_id=version, outcome=outcome, reason=reason)
 
 
-def test_agent_of_the_documented_service_opens_reports_splits_and_hands_on(
+def topic_in(half: int) -> str:
+    """A topic that one of HALVES holds."""
+    names = map("persistent://public/default/t-{}".format, range(99))
+    return next(name for name in names if crc32(name.encode()) >> 31 == half)
+
+
+def test_agent_of_the_documented_service_opens_serves_reports_and_splits(
     running: Running,
 ) -> None:
-    talk = running.talk
-    first = assigning(WHOLE, BROKER, running.incarnation())
-    talk.write(first)
-    until(lambda: ack(WHOLE, 1, AckOutcome.OPENED) in talk.acks(BROKER))
-    assert running.lines(WHOLE) == ["1"]
+    talk, topics = running.talk, (topic_in(0), topic_in(1))
+    assert running.ask(topics[0], "too early")[0] == 503
+    running.own(WHOLE)
+    assert running.store.claims() == {(0, 1 << 32): 1}
+    for topic in topics:
+        assert running.ask(topic, "one") == (200, "")
+        assert running.ask(topic, "two") == (200, "")
+    assert running.ask(topics[1]) == (200, "one\ntwo")
 
-    low, high = (next(t for t in map("t-{}".format, range(99)) if half(t) == i) for i in (0, 1))
-    (running.folder / WHOLE.replace("/", "~")).write_text(
-        f"1\n{low} one\n{high} two\n{low} three\n"
-    )
-    until(lambda: any(m.names == (WHOLE,) for m in talk.said(BROKER) if isinstance(m, BundleLoad)))
-    both = (WHOLE, tuple(sorted((low, high))))
-    until(
-        lambda: (
-            both in [(m.bundle, m.topics) for m in talk.said(BROKER) if isinstance(m, TopicLoad)]
-        )
-    )
+    def topic_loads() -> list[tuple[str, tuple[str, ...]]]:
+        said = [m for m in talk.said(BROKER) if isinstance(m, TopicLoad)]
+        return [(message.bundle, message.topics) for message in said]
+
+    until(lambda: (WHOLE, tuple(sorted(topics))) in topic_loads())
+    loads = [m for m in talk.said(BROKER) if isinstance(m, BundleLoad) and m.names == (WHOLE,)]
+    assert any(load.stats[0, 0] > 0 for load in loads)
     load = next(m for m in talk.said(BROKER) if isinstance(m, BrokerLoad))
     assert load.web_service_url == "http://store:80"
     assert any(isinstance(m, Heartbeat) for m in talk.said(BROKER))
 
-    talk.write(owned(first))
-    splitting = replace(
-        releasing(owned(first)), state=State.SPLITTING, children=dict.fromkeys(HALVES, "")
-    )
-    talk.write(splitting)
+    record = owned(assigning(WHOLE, BROKER, running.incarnation()))
+    children = dict.fromkeys(HALVES, "")
+    talk.write(replace(releasing(record), state=State.SPLITTING, children=children))
     until(lambda: ack(WHOLE, 3, AckOutcome.SPLIT) in talk.acks(BROKER))
-    assert running.lines(HALVES[0]) == ["1", f"{low} one", f"{low} three"]
-    assert running.lines(HALVES[1]) == ["1", f"{high} two"]
+    until(lambda: running.ask(topics[0], "three")[0] == 200)
+    assert running.ask(topics[0]) == (200, "one\ntwo\nthree")
 
 
-def half(topic: str) -> int:
-    """Which of HALVES holds the topic."""
-    return crc32(topic.encode()) >> 31
-
-
-def test_agent_told_to_stop_is_drained_and_ends_in_order(running: Running) -> None:
-    talk = running.talk
-    first = assigning(HALVES[0], BROKER, running.incarnation())
-    talk.write(first, owned(first))
-    until(lambda: running.folder.exists() and len(list(running.folder.iterdir())) == 1)
+def test_agent_told_to_stop_serves_until_it_is_drained_and_ends_in_order(
+    running: Running,
+) -> None:
+    talk, topic = running.talk, topic_in(0)
+    running.own(HALVES[0])
     running.process.send_signal(signal.SIGTERM)
     until(lambda: any(isinstance(m, BrokerLoad) and m.is_draining for m in talk.said(BROKER)))
     assert running.process.poll() is None
-    talk.write(releasing(owned(first), destination="other"))
-    assert running.process.wait(60) == 0
+    assert running.ask(topic, "late")[0] == 200
+    record = owned(assigning(HALVES[0], BROKER, running.incarnation()))
+    talk.write(releasing(record, destination="other"))
+    code, told = running.end()
+    assert code == 0, told
+    assert "handed on every bundle" in told
     assert ack(HALVES[0], 3, AckOutcome.CLOSED) in talk.acks(BROKER)
+
+
+def test_agent_whose_bundles_nobody_takes_ends_in_its_time_and_says_so(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    with started_agent(kafka, tmp_path, "agent.shutdown_timeout_ms=1000") as running:
+        running.own(HALVES[0])
+        running.process.send_signal(signal.SIGTERM)
+        code, told = running.end()
+        assert code == 1
+        assert f"ended while 1 of its bundles had no new owner: {HALVES[0]}" in told
+        assert "Traceback" not in told
+        stopping = ack(HALVES[0], 2, AckOutcome.FAILED, "the broker is stopping")
+        until(lambda: stopping in running.talk.acks(BROKER))
 
 
 def test_agent_told_twice_to_stop_does_not_wait(running: Running) -> None:
     talk = running.talk
-    first = assigning(HALVES[0], BROKER, running.incarnation())
-    talk.write(first, owned(first))
-    until(lambda: running.folder.exists() and len(list(running.folder.iterdir())) == 1)
+    running.own(HALVES[0])
     running.process.send_signal(signal.SIGTERM)
     until(lambda: any(isinstance(m, BrokerLoad) and m.is_draining for m in talk.said(BROKER)))
     running.process.send_signal(signal.SIGTERM)
@@ -160,20 +213,24 @@ def test_agent_told_twice_to_stop_does_not_wait(running: Running) -> None:
 def test_agent_of_a_service_that_refuses_says_failed_with_the_reason(running: Running) -> None:
     talk = running.talk
     incarnation = running.incarnation()
-    running.folder.mkdir(exist_ok=True)
-    (running.folder / WHOLE.replace("/", "~")).write_text("99\n")
+    running.store.claim("public/default", 99)
     talk.write(assigning(WHOLE, BROKER, incarnation, version=50))
     until(lambda: any(a.outcome is AckOutcome.FAILED for a in talk.acks(BROKER)))
     failed = next(a for a in talk.acks(BROKER) if a.outcome is AckOutcome.FAILED)
     assert (failed.bundle, failed.version_id) == (WHOLE, 50)
-    assert "newer token than 50" in failed.reason
+    assert "was claimed with 99, this is 50" in failed.reason
 
 
-def test_agent_of_an_unknown_service_says_what_to_do(kafka: EmbeddedKafka) -> None:
-    words = command(KafkaAddress(bootstrap=kafka.bootstrap), "no_such_module:make")
-    ended = subprocess.run(
-        words, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120
-    )
-    assert ended.returncode == 2
-    assert "the service no_such_module:make can't be loaded" in ended.stderr
-    assert "Traceback" not in ended.stderr
+def test_documented_process_of_ones_own_serves_and_hands_on_when_it_is_told_to_stop(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    words = [sys.executable, "word_broker.py", CLUSTER, BROKER, kafka.bootstrap]
+    with started(words, KafkaAddress(bootstrap=kafka.bootstrap), tmp_path) as running:
+        running.own(HALVES[1])
+        until(lambda: running.ask(topic_in(1), "hello")[0] == 200)
+        running.process.send_signal(signal.SIGTERM)
+        record = owned(assigning(HALVES[1], BROKER, running.incarnation()))
+        running.talk.write(releasing(record, destination="other"))
+        code, told = running.end()
+        assert (code, told) == (0, "")
+        assert running.store.lines() == [(topic_in(1), "hello")]

@@ -311,14 +311,14 @@ def test_stop_after_its_time_closes_what_is_left_and_says_that_it_failed() -> No
     assert driver.calls() == [(CLOSE, BUNDLE, 3)]
     driver.done(CLOSE, 3)
     assert driver.acks() == [(BUNDLE, 3, AckOutcome.FAILED, STOPPING)]
-    assert Stopped() in driver.seen
+    assert Stopped(left=(BUNDLE,)) in driver.seen
 
 
 def test_stop_with_a_callback_that_never_ends_is_bounded() -> None:
     driver = Driver().opened().give(Stop())
     driver.give(after_ms=CONFIG.shutdown_timeout_ms)
-    assert Stopped() not in driver.seen
-    assert Stopped() in driver.give(after_ms=CONFIG.stop_grace_ms).seen
+    assert Stopped(left=(BUNDLE,)) not in driver.seen
+    assert Stopped(left=(BUNDLE,)) in driver.give(after_ms=CONFIG.stop_grace_ms).seen
 
 
 def test_assignment_to_a_stopping_agent_is_refused_at_once() -> None:
@@ -326,6 +326,8 @@ def test_assignment_to_a_stopping_agent_is_refused_at_once() -> None:
     driver = Driver().opened().give(Stop()).read(other)
     assert driver.calls() == []
     assert driver.acks() == [(LEFT, 2, AckOutcome.FAILED, STOPPING)]
+    driver.read(releasing(A, B)).done(CLOSE, 4)
+    assert Stopped() in driver.seen
 
 
 def test_acks_of_one_step_travel_together_in_messages_of_bounded_size() -> None:

@@ -1,0 +1,74 @@
+"""What a newcomer to `ballast run-agent` is told before anything is connected."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from jobs import cli
+
+NEEDED = ("--service", "shop:make", "--cluster", "c", "--broker", "b:1", "--bootstrap", "k:1")
+SHOP = """
+def make(): return None
+def broken(): raise OSError("port 80 is taken")
+"""
+
+
+def told(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+    """Exit code and standard error."""
+    code = cli.main(["run-agent", *NEEDED, *more])
+    return code, capsys.readouterr().err
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service's module, in the current folder only."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "what", "next_step"),
+    [
+        (("--service", "no_such:make"), 2, "can't be loaded", "MODULE:FUNCTION"),
+        (("--service", "shop:absent"), 2, "can't be loaded", "MODULE:FUNCTION"),
+        (("--service", "shop"), 2, "can't be loaded", "MODULE:FUNCTION"),
+        (("--service", "shop:make"), 2, "returned NoneType", "return Callbacks("),
+        (("--service", "shop:broken"), 1, "port 80 is taken", "start it again"),
+        (("--broker", "a/b"), 2, "--broker 'a/b' can't be used", "host:port"),
+        (("--cluster", ""), 2, "--cluster '' can't be used", "take another one"),
+        (("--threads", "0"), 2, "--threads 0 can't be used", "take 1 or more"),
+        (("--set", "agent.agent_leas_ms=1"), 2, "agent_lease_ms", "ballast config show"),
+        (("--set", "ownership.fencing=lease", "--set", "agent.agent_lease_ms=90000"), 2,
+         "must be below broker_timeout_ms", "correct them"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("shop")
+def test_agent_that_cannot_run_says_why_and_what_to_do(
+    capsys: pytest.CaptureFixture[str], more: Sequence[str], code: int, what: str, next_step: str
+) -> None:
+    found, text = told(capsys, *more)
+    assert found == code
+    assert what in text
+    assert next_step in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.usefixtures("shop")
+def test_agent_without_a_url_is_warned_that_lookups_cannot_name_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "has no URL" in told(capsys)[1]
+    assert "has no URL" not in told(capsys, "--web-service-url", "http://b:1")[1]
+
+
+def test_help_shows_a_whole_command_and_every_option_with_its_meaning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["run-agent", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "ballast run-agent --service word_store:make --cluster local" in text
+    assert "docs/agent.md" in text
