@@ -20,6 +20,8 @@ from jobs.operating.durations import format_duration
 from jobs.operating.stack_words import Whereabouts, whereabouts
 from lbcore.machines.outcome import DONE
 from lbcore.machines.rehearse import Rehearsal, RehearsalRows, rehearse
+from lbcore.machines.status import RECENT_MS
+from lbcore.model.tables import LOAD_HISTORY
 from lbcore.wire.messages import Command
 
 _GRACE_MS = 5_000
@@ -179,15 +181,11 @@ def _rehearse(args: argparse.Namespace, where: Whereabouts, command: Command) ->
 
 
 def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
-    """Everything that a rehearsal goes by."""
-    since_ms = (
-        max((row["minute_ms"] for row in reader.rows("load_history", ["minute_ms"])), default=0)
-        - 120_000
-    )
+    """Everything that a rehearsal goes by; of the load's history only the newest."""
+    writer = reader.writer()
+    newest = f"at_ms >= {(writer.now_ms if writer else wall_ms()) - RECENT_MS}"
     return RehearsalRows.read(
-        lambda name: reader.rows(
-            name, condition=f"minute_ms >= {since_ms}" if name == "load_history" else ""
-        )
+        lambda name: reader.rows(name, condition=newest if name == LOAD_HISTORY.name else "")
     )
 
 
