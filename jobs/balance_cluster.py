@@ -42,6 +42,7 @@ from jobs.adapters.state_folder import hold_folder
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
 from jobs.adapters.table_writer import FencedError, TableWriter
 from jobs.adapters.ticks import Ticker
+from jobs.adapters.topic_watch import TopicWatch
 from jobs.console import CommandError, Exit, note
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
@@ -157,10 +158,11 @@ class _Job:
                 passed=self.passed,
                 ends=place.ends_after(writer.last_commit()),
             )
+            watch = cleanup.enter_context(TopicWatch(address, place.topics))
             query = start_query(
                 self.warm_up(), self.config, beginning, _named_once(sink, resumption)
             )
-            return _wait(query, self.stop, resumption.checkpoint, log)
+            return _wait(query, self.stop, watch, resumption.checkpoint, log)
 
 
 def _manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
@@ -215,13 +217,20 @@ def _named_once(sink: BatchSink, resumption: Resumption) -> Callable[[Any, int],
 
 
 def _wait(
-    query: Any, stop: threading.Event, checkpoint: Path, log: Callable[[Mapping[str, Any]], None]
+    query: Any,
+    stop: threading.Event,
+    watch: TopicWatch,
+    checkpoint: Path,
+    log: Callable[[Mapping[str, Any]], None],
 ) -> int:
     last = -1
     while not stop.wait(_POLL_S):
+        loss = watch.loss()
+        if loss is not None:
+            query.stop()
+            raise loss
         if not query.isActive:
-            error = query.exception()
-            note(_explain(str(error)))
+            note(_explain(str(query.exception()), watch))
             return Exit.FAILED
         progress = query.lastProgress
         if progress is not None and progress.batchId > last:
@@ -257,12 +266,13 @@ def _progress_line(progress: Any) -> dict[str, Any]:
     }
 
 
-def _explain(error: str) -> str:
+def _explain(error: str, watch: TopicWatch) -> str:
     for line in error.splitlines():
         for name in _OUR_ERRORS:
             if name in line:
                 return "error: the job has ended\n  why: " + line.split(name, 1)[1]
-    return f"error: the streaming query has ended\n  why: {error}"
+    loss = watch.look()
+    return str(loss) if loss else f"error: the streaming query has ended\n  why: {error}"
 
 
 def _ticker(config: Config, address: KafkaAddress) -> Ticker:

@@ -45,9 +45,9 @@ def move(bundle: str, version: int, to: str) -> Row:
 
 
 def poll_until(follower: DeltaFollower, is_reached: Callable[[], bool]) -> None:
-    """Poll, as the thread does, at most 20 s."""
+    """Poll, as the thread does, at most 60 s."""
     pause = threading.Event()
-    deadline_ms = boot_ms() + 20_000
+    deadline_ms = boot_ms() + 60_000
     while not is_reached():
         assert boot_ms() < deadline_ms, follower.counts
         follower.poll()

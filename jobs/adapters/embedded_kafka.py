@@ -42,7 +42,7 @@ class KafkaOptions:
     format_arguments: tuple[str, ...] = ()
     java_options: tuple[str, ...] = ()
     heap_mb: int = 512
-    start_timeout_ms: int = 60_000
+    start_timeout_ms: int = 180_000
 
 
 class EmbeddedKafka:

@@ -30,7 +30,7 @@ from tests.kafka_cluster import make_topics
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = {"demo/one": ("crc32", 30), "demo/two": ("murmur3_32", 30)}
-PATIENCE_S = 240
+PATIENCE_S = 300
 """A job starts in 12 s on two quiet cores, and in more than a minute on two crowded ones."""
 
 _POLL_S = 0.2
@@ -284,7 +284,7 @@ def http_json(url: str, method: str = "GET") -> tuple[int, Any]:
     """Status and JSON body of a request."""
     request = urllib.request.Request(url, method=method)  # noqa: S310 (loopback)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 (loopback)
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 (loopback)
             return answer.status, json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read() or b"null")

@@ -5,6 +5,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -12,8 +13,10 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions, read_properties
 from jobs.console import CommandError
+from tests.integration.stack import wait_for
 
 _TOPIC = "kept"
+_PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +43,10 @@ def _consume(broker: EmbeddedKafka, expected: int) -> list[int]:
         _TOPIC, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", group_id=None
     )
     seen: list[int] = []
-    for _ in range(100):
+    deadline_s = monotonic() + _PATIENCE_S
+    while len(seen) < expected and monotonic() < deadline_s:
         for records in consumer.poll(timeout_ms=200).values():
             seen.extend(int(record.value) for record in records)
-        if len(seen) >= expected:
-            break
     consumer.close()
     return sorted(seen)
 
@@ -67,7 +69,7 @@ def test_embedded_kafka_keeps_data_over_stop_and_kill(kafka: EmbeddedKafka) -> N
 def test_embedded_kafka_same_folder_finds_ports_again(kafka: EmbeddedKafka) -> None:
     again = EmbeddedKafka(kafka.folder)
     assert (again.port, again.controller_port) == (kafka.port, kafka.controller_port)
-    assert again.answers()
+    wait_for("an answer", again.answers, _PATIENCE_S)
 
 
 def test_embedded_kafka_killed_from_outside_recovers(kafka: EmbeddedKafka) -> None:

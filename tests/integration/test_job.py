@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +44,24 @@ def checkpoint_of(stack: Stack) -> Path:
     return folder
 
 
-def versions_of(stack: Stack) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def events_of(stack: Stack) -> dict[str, list[dict[str, Any]]]:
+    """Bundle → its transitions as they were written: after a rebuild batches count from 0 again."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    order = ("writer_epoch", "batch_id", "seq_in_batch")
     rows = stack.rows(OWNERSHIP_EVENTS.name)
-    for row in sorted(rows, key=lambda row: (row["batch_id"], row["seq_in_batch"])):
-        found.setdefault(row["bundle"], []).append(row["version_id"])
+    for row in sorted(rows, key=lambda row: tuple(row[name] for name in order)):
+        found.setdefault(row["bundle"], []).append(row)
     return found
 
 
 def assert_gapless(stack: Stack) -> None:
-    for bundle, versions in versions_of(stack).items():
+    """Each bundle's versions count from 1, and each transition starts where the last one ended."""
+    for bundle, events in events_of(stack).items():
+        versions = [event["version_id"] for event in events]
         assert versions == list(range(1, len(versions) + 1)), bundle
+        for last, event in pairwise(events):
+            before = (event["state_before"], event["source_before"], event["destination_before"])
+            assert before == (last["state"], last["source"], last["destination"]), event
 
 
 def assert_goes_on_from(stack: Stack, records: list[dict[str, Any]]) -> None:
@@ -86,6 +94,11 @@ def starts(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
     return [line for line in stack.batch_lines(name) if line.get("event") == "start"]
 
 
+def batches(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
+    """The lines of a job's batches."""
+    return [line for line in stack.batch_lines(name) if "batch_id" in line]
+
+
 def told_last(stack: Stack) -> dict[str, OwnershipRecord]:
     """Bundle → newest record on the topic `ownership`."""
     tail, found = Tail(stack.address("agent"), Topic.OWNERSHIP, "test-tail"), {}
@@ -106,6 +119,12 @@ def command(stack: Stack, kind: str, command_id: str, **arguments: object) -> No
     topic, key, value = format_message(sent)
     sender.send(topic, key.decode(), value)
     sender.close(timeout_ms=10_000)
+
+
+def outcomes(stack: Stack, *command_ids: str) -> list[str | None]:
+    """What became of each of these commands so far."""
+    known = {row["command_id"]: row["status"] for row in stack.rows("commands")}
+    return [known.get(one) for one in command_ids]
 
 
 def dead_brokers(stack: Stack, name: str = "job") -> int:
@@ -247,8 +266,9 @@ def test_job_killed_in_its_first_batch_after_a_rebuild_rebuilds_what_that_batch_
     stack.wait_for_batches(3)
     reasons = [line["rebuilt_because"] for line in starts(stack)[-2:]]
     assert reasons == ["no checkpoint yet", "the checkpoint has no finished batch"]
-    outcomes = {row["command_id"]: row["status"] for row in stack.rows("commands")}
-    assert (outcomes["moved"], outcomes["late"]) == ("accepted", "done")
+    stack.wait(
+        "both commands to be done", lambda: outcomes(stack, "moved", "late") == ["done", "done"]
+    )
     stack.wait("the late namespace to be owned", lambda: events <= stack.owners().keys())
     assert_gapless(stack)
 
@@ -283,15 +303,18 @@ def test_job_handed_over_goes_on_from_the_checkpoint_and_its_clocks(stack: Stack
     killed_ms = time.time() * 1_000
     assert stack.stop("other") == 0
     stopped = stack.batch_lines("other")[-1]
-    assert (stopped["event"], stopped["unfinished_batch"]) == ("stop", None)
+    assert stopped["event"] == "stop"
     stack.wait_for_batches(1, "next")
     assert starts(stack, "next")[-1]["rebuilt_because"] == ""
-    last = [line for line in stack.batch_lines("other") if "batch_id" in line][-1]
-    first = next(line for line in stack.batch_lines("next") if "batch_id" in line)
-    assert first["batch_id"] == last["batch_id"] + 1
+    last = batches(stack, "other")[-1]
+    first = batches(stack, "next")[0]
+    # a crowded machine may let Spark begin one more batch, which is then repeated
+    begun = stopped["unfinished_batch"]
+    assert first["batch_id"] == (last["batch_id"] + 1 if begun is None else begun)
     gap_ms = first["logged_at_ms"] - last["logged_at_ms"]
     stack.wait("broker-5 to own nothing", lambda: "broker-5" not in stack.owners().values())
-    found = next(line for line in stack.batch_lines("next") if line["counts"].get("died"))
+    stack.wait("the log to say so", lambda: dead_brokers(stack, "next"))
+    found = next(line for line in batches(stack, "next") if line["counts"].get("died"))
     print(json.dumps({"gap_ms": gap_ms, "found_ms": found["logged_at_ms"] - killed_ms}))  # noqa: T201 (a measurement)
     assert dead_brokers(stack, "next") == 1
     stack.fleet("/start/broker-5", "POST")
@@ -332,5 +355,4 @@ def _goes_on(stack: Stack, since_ms: float) -> bool:
     if _is_dead(stack):
         del stack.children["job"]
         stack.start_job()
-    lines = [line for line in stack.batch_lines() if "batch_id" in line]
-    return bool(lines[-1]["now_ms"] > since_ms)
+    return bool(batches(stack)[-1]["now_ms"] > since_ms)

@@ -34,7 +34,7 @@ from jobs.adapters.topics import ensure_topics, wanted_topics
 from jobs.console import CommandError
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.wire.messages import Topic
-from tests.integration.stack import Stack, wait_for
+from tests.integration.stack import PATIENCE_S, Stack, wait_for
 
 MECHANISM = "SCRAM-SHA-512"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -167,13 +167,15 @@ def test_stack_over_tls_with_passwords_and_acls_gives_every_bundle_an_owner(
     def opened() -> set[str]:
         return {e["bundle"] for e in stack.rows(OWNERSHIP_EVENTS.name) if e["state"] == "Owned"}
 
-    wait_for("every bundle to be opened once", lambda: len(opened()) == stack.cluster.bundles, 180)
+    wait_for(
+        "every bundle to be opened once", lambda: len(opened()) == stack.cluster.bundles, PATIENCE_S
+    )
 
 
 def test_role_is_refused_what_it_has_no_right_to(stack: SecureStack) -> None:
     producer = KafkaProducer(**stack.address("agent").client_options("test-forger"))
     with pytest.raises(TopicAuthorizationFailedError):
-        producer.send(Topic.OWNERSHIP.value, b"x").get(10)
+        producer.send(Topic.OWNERSHIP.value, b"x").get(60)
     producer.close()
 
 

@@ -12,7 +12,7 @@ from jobs.adapters.command_client import NEVER, writer_silent_ms
 from jobs.adapters.outcome_follower import OutcomeFollower
 from tests.commands_table import CLUSTER, CommandsTable
 
-_WAIT_S = 30.0
+_WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -98,8 +98,8 @@ def prober(root: Path, url: str) -> Prober:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what must come; fails after 30 s."""
-    deadline = monotonic() + 30.0
+    """Wait for what must come; fails after 60 s."""
+    deadline = monotonic() + 60.0
     while not is_so():
         assert monotonic() < deadline
         sleep(0.02)

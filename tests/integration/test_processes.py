@@ -13,7 +13,7 @@ import pytest
 from jobs.adapters.processes import Child, ProcessSpec, Supervisor
 from jobs.console import CommandError
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 _SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 _STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + _SLEEPER
 _PARENT_OF_ONE = (
@@ -55,6 +55,18 @@ def _logged(spec: ProcessSpec, word: str) -> bool:
     return spec.log_path.exists() and word in spec.log_path.read_text()
 
 
+def _grandchild(log_path: Path) -> int:
+    """Its process id, once it is up and its parent has said so; they write in any order."""
+
+    def is_told() -> bool:
+        lines = log_path.read_text().splitlines(keepends=True) if log_path.exists() else []
+        told = [line for line in lines if line.startswith("grandchild") and line.endswith("\n")]
+        return bool(told) and "up\n" in lines
+
+    assert _eventually(is_told)
+    return int(log_path.read_text().split("grandchild")[1].split()[0])
+
+
 def test_child_stopped_ends_and_says_143(tmp_path: Path) -> None:
     child = Child(_spec(tmp_path, _SLEEPER))
     assert _eventually(lambda: _logged(child.spec, "up"))
@@ -72,21 +84,20 @@ def test_child_that_ignores_sigterm_is_killed_after_grace(tmp_path: Path) -> Non
 
 def test_child_killed_takes_its_own_children_along(tmp_path: Path) -> None:
     child = Child(_spec(tmp_path, _PARENT_OF_ONE))
-    assert _eventually(lambda: _logged(child.spec, "up"))
-    grandchild = int(child.spec.log_path.read_text().split("grandchild")[1].split()[0])
+    grandchild = _grandchild(child.spec.log_path)
     os.kill(child.pid, signal.SIGKILL)
-    assert child.wait(10_000) == 128 + signal.SIGKILL
+    assert child.wait(60_000) == 128 + signal.SIGKILL
     assert _eventually(lambda: not _runs(grandchild))
 
 
 def test_child_with_exit_code_reports_it(tmp_path: Path) -> None:
-    assert Child(_spec(tmp_path, "import sys; sys.exit(7)")).wait(10_000) == 7
+    assert Child(_spec(tmp_path, "import sys; sys.exit(7)")).wait(60_000) == 7
 
 
 def test_child_with_unknown_command_says_127_and_why(tmp_path: Path) -> None:
     log_path = tmp_path / "absent.log"
     spec = ProcessSpec(name="absent", command=("no-such-command",), log_path=log_path)
-    assert Child(spec).wait(10_000) == 127
+    assert Child(spec).wait(60_000) == 127
     assert "no-such-command" in log_path.read_text()
 
 
@@ -116,10 +127,9 @@ def test_supervisor_process_ended_leaves_no_child(tmp_path: Path, number: int) -
     )
     assert supervisor.stdout is not None
     child_pid = int(supervisor.stdout.readline())
-    assert _eventually(lambda: log_path.exists() and "up" in log_path.read_text())
-    grandchild = int(log_path.read_text().split("grandchild")[1].split()[0])
+    grandchild = _grandchild(log_path)
     supervisor.send_signal(number)
-    supervisor.communicate(timeout=10)
+    supervisor.communicate(timeout=60)
     assert _eventually(lambda: not _runs(child_pid))
     assert _eventually(lambda: not _runs(grandchild))
 

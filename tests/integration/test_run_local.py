@@ -16,7 +16,9 @@ from deltalake import DeltaTable
 
 ROOT = Path(__file__).resolve().parents[2]
 _START_S = 400.0
-_STOP_S = 10.0
+_STOP_S = 40.0
+"""It takes 2 s on a quiet machine; whoever is asked in vain is killed after 4 s."""
+
 _SIZE = ("--brokers", "4", "--bundles", "24")
 
 
@@ -79,7 +81,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., _Run]]:
     for run in runs:
         if run.process.poll() is None:
             run.process.terminate()
-            run.process.wait(60)
+            run.process.wait(_STOP_S)
 
 
 def _is_open(line: Mapping[str, Any]) -> bool:
@@ -115,7 +117,7 @@ def test_run_local_survives_crashes_and_goes_on_with_its_state(
     assert any(event.endswith("balance_cluster was started again") for event in first.events())
 
     second = start("--for", "20")
-    assert second.process.wait(300) == 0, second.said()
+    assert second.process.wait(_START_S) == 0, second.said()
     assert _gone(second)
     assert second.lines()[-1]["bundles"] == 24
     events = DeltaTable(str(first.folder / "tables" / "ownership_events")).to_pyarrow_table()
@@ -130,10 +132,10 @@ def _ballast(*words: str) -> None:
 
 
 def _end(run: _Run) -> None:
-    """Ctrl-C: all of it ends within 10 s and leaves no process."""
+    """Ctrl-C: all of it ends soon and leaves no process."""
     began_s = time.monotonic()
     run.process.send_signal(signal.SIGINT)
-    assert run.process.wait(60) == 0, run.said()
+    assert run.process.wait(_STOP_S) == 0, run.said()
     assert time.monotonic() - began_s < _STOP_S
     assert run.processes() == {}
 
@@ -172,14 +174,14 @@ def test_run_local_second_run_in_the_same_folder_is_refused(start: Callable[...,
         assert time.monotonic() < deadline_s, first.said()
         time.sleep(0.1)
     second = start(*_SIZE)
-    assert second.process.wait(60) == 1
+    assert second.process.wait(_START_S) == 1
     assert "another run is using" in second.said()
     first.process.send_signal(signal.SIGTERM)
-    assert first.process.wait(60) in (0, 130), first.said()
+    assert first.process.wait(_STOP_S) in (0, 130), first.said()
     assert _gone(first)
 
 
 def test_run_local_with_impossible_numbers_is_misuse(start: Callable[..., _Run]) -> None:
     run = start("--brokers", "2", "--bundles", "1")
-    assert run.process.wait(60) == 2
+    assert run.process.wait(_START_S) == 2
     assert "bundles must be at least one a namespace" in run.said()

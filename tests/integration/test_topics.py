@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient
+from kafka.admin import KafkaAdminClient, NewTopic
 
 from jobs.adapters.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.preflight import free_ports
+from jobs.adapters.topic_watch import TopicWatch
 from jobs.adapters.topics import Status, ensure_topics, wanted_topics
 from jobs.cli import main
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
+from tests.integration.stack import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def test_ensure_makes_topics_whose_messages_bear_the_brokers_time(
     ensure_topics(address, wanted_topics(config))
     producer = KafkaProducer(bootstrap_servers=address.bootstrap)
     sent = producer.send(address.topic_name(Topic.BROKER_LOAD), b"x", b"k", timestamp_ms=1_000)
-    assert sent.get(timeout=30).timestamp > 1_600_000_000_000
+    assert sent.get(timeout=60).timestamp > 1_600_000_000_000
     producer.close()
 
 
@@ -158,3 +160,30 @@ def test_verb_without_a_kafka_that_answers_fails_with_what_to_do(
 def test_verb_without_an_address_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topics", "ensure"]) == 2
     assert "Kafka's address is not known" in capsys.readouterr().err
+
+
+def test_watch_tells_a_topic_made_anew_and_a_deleted_one_from_those_that_stayed(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    deleted, anew, stays = names = [f"{tmp_path.name}.{word}" for word in ("gone", "new", "same")]
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 1, 1) for name in names])
+        wait_for("the topics", lambda: set(names) <= set(admin.list_topics()), 60)
+        ids = {one["name"]: str(one["topic_id"]) for one in admin.describe_topics(names)}
+        with TopicWatch(KafkaAddress(bootstrap=kafka.bootstrap), ids, look_s=0.1) as watch:
+            assert (watch.look(), watch.loss()) == (None, None)
+            admin.delete_topics([deleted, anew])
+            wait_for(
+                "both to be gone", lambda: {stays} == set(names) & set(admin.list_topics()), 60
+            )
+            admin.create_topics([NewTopic(anew, 1, 1)])
+            wanted = f"{deleted} was deleted, {anew} was made anew in Kafka"
+            wait_for("the loss", lambda: wanted in getattr(watch.loss(), "why", ""), 60)
+            assert wanted in getattr(watch.look(), "why", "")
+
+
+def test_watch_with_kafka_away_says_nothing() -> None:
+    (port,) = free_ports(1)
+    nowhere = KafkaAddress(bootstrap=f"127.0.0.1:{port}", security={"bootstrap_timeout_ms": 300})
+    watch = TopicWatch(nowhere, {"acks": "an-id"})
+    assert (watch.look(), watch.loss()) == (None, None)
