@@ -24,6 +24,8 @@ logging.getLogger("kafka").setLevel(logging.ERROR)  # a broker that is away is r
 _NEW_TOPIC_S = 5.0  # a topic that was made just now is not known everywhere at once
 _AGAIN_S = 0.2
 _REFUSAL = re.compile(r"Authentication failed[^()]*|certificate verify failed[^()]*")
+_CUT = "socket disconnected"
+_CUT_AT_LOGIN = "Kafka closed the connection at every login: the user or the password may be wrong"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,20 +286,27 @@ def _received(record: Any) -> Received:
 
 
 class _Refusals(logging.Handler):
-    """Remembers why connections were refused: the client goes on trying and reports a timeout."""
+    """Remembers why connections were refused: the client goes on trying and reports a timeout.
 
-    def __init__(self) -> None:
+    Kafka answers a wrong password and hangs up at once; a client that is slow sees the second only.
+    """
+
+    def __init__(self, *, logs_in: bool) -> None:
         super().__init__(logging.WARNING)
+        self._logs_in = logs_in
         self.last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what tells of a password or a certificate."""
         found = _REFUSAL.search(record.getMessage())
-        self.last = found.group() if found else self.last
+        if found:
+            self.last = found.group()
+        elif self._logs_in and _CUT in record.getMessage():
+            self.last = self.last or _CUT_AT_LOGIN
 
 
 def _connected(address: KafkaAddress, make: Callable[[], Any]) -> Any:
-    refusals = _Refusals()
+    refusals = _Refusals(logs_in="sasl_mechanism" in address.security)
     logging.getLogger("kafka").addHandler(refusals)
     try:
         return make()

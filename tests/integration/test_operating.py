@@ -1,31 +1,51 @@
-"""The verbs on the real stack, end to end: what an operator says, and what has become of it."""
+"""What an operator says and what becomes of it, on a real stack that lets nobody in unasked.
+
+Kafka over TLS with passwords and ACLs: each process has what its role needs, and no more. One
+stack, one story: each test goes on with what the one before left.
+"""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pytest
+from kafka import KafkaProducer
+from kafka.errors import TopicAuthorizationFailedError
 
+from jobs.adapters.kafka_clients import Sender
+from jobs.adapters.kafka_settings import PASSWORD
 from jobs.cli import main
-from tests.integration.stack import NAMESPACES, Stack, running_stack, wait_for
+from jobs.console import CommandError
+from lbcore.wire.messages import Topic
+from tests.integration.secure_stack import SecureStack, running_secure_stack, secret_of
+from tests.integration.stack import PATIENCE_S
 
 Say = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("operating")) as running:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureStack]:
+    with running_secure_stack(tmp_path_factory.mktemp("secure")) as running:
         yield running
 
 
 @pytest.fixture
-def say(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Say:
-    """Says a line to `ballast`; exit code and answer."""
+def say(
+    stack: SecureStack, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Say:
+    """Says a line to `ballast`, logged in as an operator; exit code and answer."""
+    overlay = stack.folder / "operator.toml"
+    overlay.write_text(overlay_of(stack.words("operator")))
+    monkeypatch.setenv(PASSWORD, secret_of("operator"))
 
     def run(line: str) -> tuple[int, Any]:
-        words = [*line.split(), "--json", "--conf", "test", "--tables", str(stack.tables)]
+        words = [*line.split(), "--json", "--conf", "test", "--conf", str(overlay)]
+        words += ["--tables", str(stack.tables)]
         if line.split(maxsplit=1)[0] not in ("status", "ownership"):
             words += ["--bootstrap", stack.kafka.bootstrap]
+            words += [] if "--timeout" in line else ["--timeout", f"{PATIENCE_S}s"]
         code = main(words)
         said = capsys.readouterr()
         lines = (said.out or said.err).splitlines()
@@ -34,13 +54,27 @@ def say(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Say:
     return run
 
 
+def overlay_of(words: list[str]) -> str:
+    """What --set says of Kafka, as a file."""
+    settings = (word.removeprefix("kafka.").partition("=") for word in words if word != "--set")
+    return "[kafka]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, _, value in settings)
+
+
 def done(answer: tuple[int, Any]) -> Any:
     code, value = answer
     assert code == 0, value
     return value
 
 
-def test_unload_is_waited_for_and_seen_in_the_ownership(stack: Stack, say: Say) -> None:
+def test_pause_is_seen(say: Say) -> None:
+    done(say("pause --reason thinking"))
+    found = done(say("status"))
+    assert found["phase"] == "off"
+    assert found["pauses"][""]["reason"] == "thinking"
+
+
+def test_unload_is_waited_for_and_seen_in_the_ownership(stack: SecureStack, say: Say) -> None:
+    # nothing else moves in the pause that the test before began
     before = done(say("ownership"))
     bundle, owner = next((row["bundle"], row["destination"]) for row in before["bundles"])
     other = next(name for name in sorted(set(stack.owners().values())) if name != owner)
@@ -57,12 +91,19 @@ def test_unload_is_waited_for_and_seen_in_the_ownership(stack: Stack, say: Say) 
     assert next(row for row in rows if row["bundle"] == bundle)["destination"] == owner
 
 
-def test_pin_brings_a_bundle_to_its_broker_and_status_shows_it(stack: Stack, say: Say) -> None:
+def test_resume_ends_the_pause(say: Say) -> None:
+    done(say("resume"))
+    assert done(say("status"))["pauses"] == {}
+
+
+def test_pin_brings_a_bundle_to_its_broker_and_status_shows_it(
+    stack: SecureStack, say: Say
+) -> None:
     owners = stack.owners()
     bundle = min(owners)
     other = next(name for name in sorted(set(owners.values())) if name != owners[bundle])
     done(say(f"bundle pin {bundle} {other} --ttl 10m --reason test"))
-    wait_for("the pinned bundle to move", lambda: stack.owners().get(bundle) == other, 60)
+    stack.wait("the pinned bundle to move", lambda: stack.owners().get(bundle) == other)
     (pin,) = done(say("status"))["pins"]
     assert (pin["bundle"], pin["broker"], pin["reason"]) == (bundle, other, "test")
     done(say(f"bundle unpin {bundle}"))
@@ -71,34 +112,15 @@ def test_pin_brings_a_bundle_to_its_broker_and_status_shows_it(stack: Stack, say
     assert (code, refused["status"]) == (1, "refused")
 
 
-def test_pause_is_seen_until_it_is_ended(say: Say) -> None:
-    done(say("pause --reason thinking"))
-    found = done(say("status"))
-    assert found["phase"] == "off"
-    assert found["pauses"][""]["reason"] == "thinking"
-    done(say("resume"))
-    assert done(say("status"))["pauses"] == {}
-
-
-def test_split_of_the_largest_bundle_ends_with_its_children(stack: Stack, say: Say) -> None:
-    namespace = min(NAMESPACES)
-    line = f"bundle split --namespace {namespace} --which LARGEST --force"
-    children = done(say(line))["result"]["children"]
-    assert len(children) == 2
-    assert set(children) <= stack.owners().keys()
-    rows = done(say(f"ownership --namespace {namespace}"))["bundles"]
-    assert len(rows) == NAMESPACES[namespace][1] + 1
-
-
 def test_setting_is_changed_and_taken_back_while_running(say: Say) -> None:
     done(say("config set shedding.max_moves_per_cycle=3"))
     done(say("config reset shedding.max_moves_per_cycle"))
     assert say("config set wire.max_message_bytes=5")[0] == 1, "needs a restart"
 
 
-def test_drained_broker_is_empty_when_the_verb_ends(stack: Stack, say: Say) -> None:
+def test_drained_broker_is_empty_when_the_verb_ends(stack: SecureStack, say: Say) -> None:
     broker = max(set(stack.owners().values()))
-    assert done(say(f"broker drain {broker} --timeout 90s"))["status"] == "done"
+    assert done(say(f"broker drain {broker}"))["status"] == "done"
     assert broker not in stack.owners().values()
     found = done(say("status"))
     (drain,) = found["drains"]
@@ -107,10 +129,38 @@ def test_drained_broker_is_empty_when_the_verb_ends(stack: Stack, say: Say) -> N
     assert done(say("status"))["drains"] == []
 
 
-def test_command_to_a_job_that_is_away_ends_with_nobody_knows(stack: Stack, say: Say) -> None:
+def test_role_is_refused_what_it_has_no_right_to(stack: SecureStack) -> None:
+    producer = KafkaProducer(**stack.address("agent").client_options("test-forger"))
+    with pytest.raises(TopicAuthorizationFailedError):
+        producer.send(Topic.OWNERSHIP.value, b"x").get(60)
+    producer.close()
+
+
+def test_wrong_password_is_named_and_not_shown(stack: SecureStack) -> None:
+    with pytest.raises(CommandError) as raised:
+        Sender(stack.address("operator", "a-wrong-one"), "test-wrong")
+    assert re.search("Authentication failed|password may be wrong", raised.value.why)
+    assert "a-wrong-one" not in str(raised.value)
+
+
+def test_no_password_is_in_a_log_or_in_the_list_of_processes(stack: SecureStack) -> None:
+    logs = [path for path in stack.folder.rglob("*.log") if path.is_file()]
+    logs += list(stack.folder.rglob("*.jsonl"))
+    shown = "".join(path.read_text(errors="replace") for path in logs) + command_lines()
+    assert "-hush-hush" not in shown
+    assert "PRIVATE KEY" not in shown
+
+
+def test_command_to_a_job_that_is_away_ends_with_nobody_knows(stack: SecureStack, say: Say) -> None:
     stack.kill("job")
     assert done(say("resume --no-wait"))["status"] == "sent"
     code, error = say("pause --timeout 2s")
     assert code == 3
     assert "no outcome of pause" in error["error"]
     assert "last heartbeat" in error["why"]
+
+
+def command_lines() -> str:
+    """The command lines of every process that may be seen."""
+    processes = psutil.process_iter(["cmdline"])
+    return "\n".join(" ".join(each.info["cmdline"] or ()) for each in processes)

@@ -1,11 +1,10 @@
-"""Kafka over TLS with passwords and ACLs: each process has what its role needs, and no more."""
+"""The real stack with Kafka over TLS, passwords and ACLs: each process logs in as its role."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -13,7 +12,6 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from kafka import KafkaProducer
 from kafka.admin import (
     ACL,
     ACLOperation,
@@ -23,18 +21,14 @@ from kafka.admin import (
     ResourcePattern,
     ResourceType,
 )
-from kafka.errors import TopicAuthorizationFailedError
 
 from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.kafka_acls import GROUP, ROLES, TOPIC, TRANSACTION, rights_of
-from jobs.adapters.kafka_clients import KafkaAddress, Sender
+from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.kafka_settings import PASSWORD, kafka_address
 from jobs.adapters.settings import load_settings
 from jobs.adapters.topics import ensure_topics, wanted_topics
-from jobs.console import CommandError
-from lbcore.model.tables import OWNERSHIP_EVENTS
-from lbcore.wire.messages import Topic
-from tests.integration.stack import PATIENCE_S, Stack, wait_for
+from tests.integration.stack import Stack
 
 MECHANISM = "SCRAM-SHA-512"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -145,56 +139,17 @@ def give_rights(address: KafkaAddress) -> None:
     admin.close()
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureStack]:
-    folder = tmp_path_factory.mktemp("secure")
-    made = SecureStack(folder=folder, kafka=secure_kafka(folder))
+@contextmanager
+def running_secure_stack(folder: Path) -> Iterator[SecureStack]:
+    """The whole stack, every bundle served; all of it is gone at the end."""
+    stack = SecureStack(folder=folder, kafka=secure_kafka(folder))
     try:
-        config = load_settings(["test"])
-        ensure_topics(made.address("admin"), wanted_topics(config))
-        give_rights(made.address("admin"))
-        made.start_fleet()
-        made.start_job()
-        made.create_namespaces()
-        yield made
+        ensure_topics(stack.address("admin"), wanted_topics(load_settings(["test"])))
+        give_rights(stack.address("admin"))
+        stack.start_fleet()
+        stack.start_job()
+        stack.create_namespaces()
+        stack.wait_settled()
+        yield stack
     finally:
-        made.stop_all()
-
-
-def test_stack_over_tls_with_passwords_and_acls_gives_every_bundle_an_owner(
-    stack: SecureStack,
-) -> None:
-    def opened() -> set[str]:
-        return {e["bundle"] for e in stack.rows(OWNERSHIP_EVENTS.name) if e["state"] == "Owned"}
-
-    wait_for(
-        "every bundle to be opened once", lambda: len(opened()) == stack.cluster.bundles, PATIENCE_S
-    )
-
-
-def test_role_is_refused_what_it_has_no_right_to(stack: SecureStack) -> None:
-    producer = KafkaProducer(**stack.address("agent").client_options("test-forger"))
-    with pytest.raises(TopicAuthorizationFailedError):
-        producer.send(Topic.OWNERSHIP.value, b"x").get(60)
-    producer.close()
-
-
-def test_wrong_password_is_named_and_not_shown(stack: SecureStack) -> None:
-    with pytest.raises(CommandError) as raised:
-        Sender(stack.address("operator", "a-wrong-one"), "test-wrong")
-    assert "Authentication failed" in raised.value.why
-    assert "a-wrong-one" not in str(raised.value)
-
-
-def test_no_password_is_in_a_log_or_in_the_list_of_processes(stack: SecureStack) -> None:
-    logs = [path for path in stack.folder.rglob("*.log") if path.is_file()]
-    logs += list(stack.folder.rglob("*.jsonl"))
-    shown = "".join(path.read_text(errors="replace") for path in logs) + command_lines()
-    assert "-hush-hush" not in shown
-    assert "PRIVATE KEY" not in shown
-
-
-def command_lines() -> str:
-    """The command lines of every process that may be seen."""
-    processes = psutil.process_iter(["cmdline"])
-    return "\n".join(" ".join(each.info["cmdline"] or ()) for each in processes)
+        stack.stop_all()
