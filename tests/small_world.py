@@ -12,7 +12,7 @@ plays the rest fairly and checks that nothing stays stuck. A path of event numbe
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lbcore.machines.agent_state import RecordRead
@@ -34,6 +34,7 @@ from lbcore.ownership.holding import Call, CallDone, Goal, goal_of
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.repair import Presence, Watch, repair
 from lbcore.wire.messages import Ack
+from tests.small_scenarios import SCENARIOS, Scenario
 from tests.small_world_state import (
     BROKERS,
     CLUSTER,
@@ -55,49 +56,6 @@ from tests.small_world_state import (
 )
 
 Event = tuple[Any, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """What may happen at all. start: the bundles there are, each Owned by the first broker.
-
-    crashes, deaths (a live broker taken for dead), failures (of callbacks): how many at most.
-    version_max: requests stop there.
-    """
-
-    start: tuple[str, ...] = (WHOLE,)
-    requests: frozenset[str] = frozenset({"assign", "transfer", "unload"})
-    has_timeouts: bool = False
-    crashes: int = 0
-    deaths: int = 0
-    failures: int = 0
-    version_max: int = 9
-
-
-SCENARIOS = {
-    "moves": Scenario(failures=1),
-    "timeouts": Scenario(has_timeouts=True),
-    "crashes": Scenario(crashes=2),
-    "deaths": Scenario(deaths=2),
-    "splits": Scenario(requests=frozenset({"split", "transfer"}), failures=1, has_timeouts=True),
-    "split-crashes": Scenario(requests=frozenset({"split", "transfer"}), crashes=1, deaths=1),
-    "two-bundles": Scenario(start=(LEFT, RIGHT), requests=frozenset({"transfer"}), crashes=1),
-    "everything": Scenario(
-        requests=frozenset({"assign", "transfer", "unload", "split"}),
-        has_timeouts=True,
-        crashes=1,
-        deaths=1,
-        failures=1,
-    ),
-    "storm": Scenario(
-        requests=frozenset({"assign", "transfer", "unload", "split"}),
-        has_timeouts=True,
-        crashes=4,
-        deaths=4,
-        failures=4,
-        version_max=60,
-    ),
-}
 
 
 def start(scenario: Scenario) -> World:
@@ -122,9 +80,11 @@ def events(world: World, scenario: Scenario) -> list[Event]:
     """What can happen next, in a fixed order; what would change nothing is left out."""
     found: list[Event] = []
     for bundle, record in sorted(world.records.items()):
-        found += _requests(world, record, scenario)
+        if not world.is_deleting:
+            found += _requests(world, record, scenario)
         found += [("ack", sender, ack) for sender, ack in _pending(world, bundle)]
         found += _repairs(world, record, has_timeouts=scenario.has_timeouts)
+    found += _namespace_events(world, scenario)
     for name, process in sorted(world.processes.items()):
         found += [("read", name, record) for record in _readable(world, name)]
         for call in process.calls:
@@ -191,6 +151,8 @@ def _round(world: World) -> World:
             world = _acknowledge(world, sender, ack)
         for event in _repairs(world, world.records[bundle], has_timeouts=False)[:1]:
             world = _EFFECTS[event[0]](world, *event[1:])
+    if world.is_deleting:
+        world = _drive(world)
     check(world)
     return world
 
@@ -199,7 +161,7 @@ def _long_wait(world: World) -> World:
     for name in BROKERS:
         world = tick(world, name)
     for bundle, record in sorted(world.records.items()):
-        if record.state is State.FREE:
+        if record.state is State.FREE and not world.is_deleting:
             world = _request(world, "assign", bundle, BROKERS[0])
         for event in _repairs(world, record, has_timeouts=True)[:1]:
             world = _EFFECTS[event[0]](world, *event[1:])
@@ -231,10 +193,25 @@ def _requests(world: World, record: OwnershipRecord, scenario: Scenario) -> Iter
         is_move = record.state is State.OWNED and broker not in {record.destination, *world.dead}
         if is_move and "transfer" in scenario.requests:
             yield ("request", "transfer", bundle, broker)
+        can_override = record.state is not State.DELETED and broker not in world.dead
+        if can_override and "override" in scenario.requests:
+            yield ("request", "override", bundle, broker)
     if record.state is State.OWNED and "unload" in scenario.requests:
         yield ("request", "unload", bundle, "")
     if record.state is State.OWNED and bundle == WHOLE and "split" in scenario.requests:
         yield ("request", "split", bundle, "")
+
+
+def _namespace_events(world: World, scenario: Scenario) -> Iterator[Event]:
+    """Delete the namespace, go on with that, or make it again."""
+    is_gone = all(record.state is State.DELETED for record in world.records.values())
+    if world.is_deleting and _drive(world).key() != world.key():
+        yield ("drive",)
+    if is_gone and not world.is_deleting:
+        yield from (("recreate", (WHOLE,)), ("recreate", (LEFT, RIGHT)))
+    may_delete = "delete" in scenario.requests and world.lives < scenario.lives
+    if may_delete and not is_gone and not world.is_deleting:
+        yield ("delete",)
 
 
 def _repairs(world: World, record: OwnershipRecord, *, has_timeouts: bool) -> list[Event]:
@@ -282,9 +259,56 @@ def _request(world: World, kind: str, bundle: str, broker: str) -> World:
         return write(world, protocol.assign(record, destination, ORIGIN))
     if kind == "transfer":
         return write(world, protocol.transfer(record, destination, ORIGIN))
+    if kind == "override":
+        return _override(world, record, destination)
     if kind == "unload":
         return write(world, protocol.unload(record, ORIGIN))
     return write(world, protocol.split(record, {LEFT: "", RIGHT: ""}, ORIGIN))
+
+
+def _override(world: World, record: OwnershipRecord, destination: Instance) -> World:
+    """As the balancer: by force, also under a live owner's feet."""
+    if record.state is State.FREE:
+        return write(world, protocol.assign(record, destination, ORIGIN))
+    world = replace(world, is_unsafe=world.is_unsafe or _lives(world, holder_of(record)))
+    return write(world, protocol.reassign(record, destination, ORIGIN))
+
+
+def _delete(world: World) -> World:
+    """Somebody asks for the namespace's end; `_drive` carries it out."""
+    return replace(world, is_deleting=True)
+
+
+def _drive(world: World) -> World:
+    """As the balancer in each batch: release what is owned, delete all at once when all is closed.
+
+    What a broker that is taken for dead has open counts as closed; if it lives, tokens keep order.
+    """
+    for _, record in sorted(world.records.items()):
+        if record.state is State.OWNED:
+            world = write(world, protocol.unload(record, ORIGIN))
+    live = [r for _, r in sorted(world.records.items()) if r.state is not State.DELETED]
+    holders = [holder_of(record) for record in live]
+    if any(_presence(world, holder) is Presence.ALIVE and holder.broker for holder in holders):
+        return world
+    is_unsafe = world.is_unsafe or any(_lives(world, holder) for holder in holders)
+    for record in live:
+        world = write(world, protocol.delete(record, ORIGIN))
+    return replace(world, is_deleting=False, is_unsafe=is_unsafe)
+
+
+def _recreate(world: World, bundles: tuple[str, ...]) -> World:
+    floor = max(record.version_id for record in world.records.values())
+    for bundle in bundles:
+        previous = world.records.get(bundle)
+        made = protocol.create(CLUSTER, bundle, ORIGIN, previous=previous, version_floor=floor)
+        world = write(world, made, is_new_life=True)
+    return replace(world, lives=world.lives + 1)
+
+
+def _lives(world: World, instance: Instance) -> bool:
+    process = world.processes.get(instance.broker)
+    return process is not None and process.incarnation == instance.incarnation
 
 
 def _read(world: World, name: str, record: OwnershipRecord) -> World:
@@ -356,6 +380,9 @@ _EFFECTS = {
     "learn": _learn,
     "die": _die,
     "return": _return,
+    "delete": _delete,
+    "drive": _drive,
+    "recreate": _recreate,
 }
 
 

@@ -85,6 +85,7 @@ class World:
     """Everything there is. known: the incarnations the balancer knows; dead: those it gave up.
 
     is_unsafe: a bundle was taken from a broker that lived; from then on only tokens keep order.
+    is_deleting: the namespace is on its way out. lives: how often it was made again.
     granted: the highest token under which each bundle was ever opened, or began to be.
     """
 
@@ -99,6 +100,8 @@ class World:
     crashes: int = 0
     deaths: int = 0
     failures: int = 0
+    is_deleting: bool = False
+    lives: int = 0
     path: tuple[int, ...] = field(default=(), compare=False)
 
     def key(self) -> Any:
@@ -115,13 +118,14 @@ class World:
             for name, process in sorted(self.processes.items())
         )
         records = tuple((record.bundle, record.version_id) for record in self.written)
-        budget = (self.crashes, self.deaths, self.failures, self.is_unsafe)
+        budget = (self.crashes, self.deaths, self.failures, self.lives)
+        flags = (self.is_unsafe, self.is_deleting)
         known = (tuple(sorted(self.known.items())), self.dead, tuple(sorted(self.granted.items())))
         shape = tuple(
             (r.bundle, r.version_id, r.state, source_of(r), destination_of(r))
             for _, r in sorted(self.records.items())
         )
-        return records, shape, self.acks, agents, known, budget
+        return records, shape, self.acks, agents, known, budget, flags
 
 
 def check(world: World) -> None:
@@ -161,12 +165,14 @@ def _is_owner_at_rest(world: World, broker: str, bundle: str) -> bool:
     )
 
 
-def write(world: World, answer: Answer) -> World:
+def write(world: World, answer: Answer, *, is_new_life: bool = False) -> World:
+    """The world with a transition's records; versions rise by one, or above all in a new life."""
     assert isinstance(answer, Transition), answer
     for change in answer.changes:
         expected = 1 if change.before is None else change.before.version_id + 1
         is_first = change.before is None and change.after.version_id >= expected
-        if change.after.version_id != expected and not is_first:
+        is_above = is_new_life and change.after.version_id >= expected
+        if change.after.version_id != expected and not is_first and not is_above:
             raise BrokenWorldError(f"gap before {change.after} (path {world.path})")
     made = {change.after.bundle: change.after for change in answer.changes}
     return replace(

@@ -13,13 +13,18 @@ from lbcore.ownership.busy_ranges import Busy, BusyRanges
 from lbcore.ownership.holding import (
     NO_TOKEN,
     Call,
+    Callback,
     CallDone,
     Holding,
+    Next,
     forget,
     inherited,
     next_call,
+    supersede,
 )
+from lbcore.ownership.open_ranges import OpenRanges
 from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.resolve import is_newer
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 
@@ -114,6 +119,7 @@ class Work:
         self._pending = set(state.pending)
         self._busy = BusyRanges(state.busy)
         self._blocked = set(state.blocked)
+        self._open: OpenRanges | None = None
 
     def freeze(self) -> AgentState:
         """The state as it is now."""
@@ -140,7 +146,9 @@ class Work:
         """
         kept, call = next_call(holding)
         self._blocked.discard(kept.bundle)
-        if call is not None and self._busy.take(call.bundle):
+        if call is not None:
+            kept, call = self._make_way(holding, kept, call)
+        if call is not None and self._may_run(kept, call):
             self.effects.append(call)
         elif call is not None:
             self._blocked.add(call.bundle)
@@ -157,9 +165,38 @@ class Work:
         else:
             self._pending.discard(kept.bundle)
 
+    def _make_way(self, holding: Holding, kept: Holding, call: Call) -> Next:
+        """Close what an older record left open in the range; leave alone what is newer there.
+
+        There is such only when a namespace was made again with other boundaries, and the records of
+        its former life come late: each bundle's come in order, but not those of all bundles. The
+        versions of a hash range only rise, so they tell which life a record is of.
+        """
+        overlapping = self._overlapping(kept)
+        if not kept.is_open and any(is_newer(o.newest, kept.newest) for o in overlapping):
+            return next_call(supersede(holding))
+        if call.callback is Callback.OPEN:
+            for other in overlapping:
+                self.advance(supersede(other))
+        return kept, call
+
+    def _may_run(self, kept: Holding, call: Call) -> bool:
+        """Take the call's range, unless another call runs there, or it is still to be closed."""
+        is_taken = call.callback is Callback.OPEN and self._overlapping(kept)
+        return not is_taken and self._busy.take(call.bundle)
+
+    def _overlapping(self, holding: Holding) -> list[Holding]:
+        """Other bundles that are open here and share hashes with this one, in name order."""
+        if self._open is None:
+            self._open = OpenRanges(self.holdings.values())
+        names = self._open.overlapping(holding.bundle)
+        found = [self.holdings.get(name) for name in names if name not in holding.split_into]
+        return [o for o in found if o is not None and o.is_open and o.bundle != holding.bundle]
+
     def finish_call(self, before: Holding, after: Holding) -> None:
         """A callback has run: follow what it did to children, start what it kept waiting."""
         self._busy.release(before.bundle)
+        self._open = None
         if after.split_into != before.split_into:
             self._disinherit(before)
             self._inherit(after)

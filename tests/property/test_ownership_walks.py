@@ -8,9 +8,10 @@ import random
 
 import pytest
 
-from tests.small_world import SCENARIOS, World, replay, settle
+from tests.small_scenarios import SCENARIOS
+from tests.small_world import World, replay, settle
 
-WALKS_A_CASE = 25
+WALKS_A_CASE = 50
 STEPS_MAX = 60
 NUMBERS = 1_000
 
@@ -23,8 +24,15 @@ def walk(seed: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("first_seed", range(0, 1_500, WALKS_A_CASE))
+@pytest.mark.parametrize("first_seed", range(0, 1_000, WALKS_A_CASE))
 def test_random_walk_keeps_the_invariants_and_settles(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + WALKS_A_CASE):
+        settle(walk(seed))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first_seed", range(1_000, 11_000, WALKS_A_CASE))
+def test_many_random_walks_keep_the_invariants_and_settle(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + WALKS_A_CASE):
         settle(walk(seed))
 

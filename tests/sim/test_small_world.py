@@ -13,16 +13,9 @@ import pytest
 from lbcore.machines import agent_state
 from lbcore.ownership import acknowledge, holding, repair
 from lbcore.ownership.changes import ProtocolError
-from tests.small_world import (
-    SCENARIOS,
-    BrokenWorldError,
-    Scenario,
-    World,
-    apply,
-    events,
-    settle,
-    start,
-)
+from tests.small_scenarios import SCENARIOS, Scenario
+from tests.small_world import World, apply, events, settle, start
+from tests.small_world_state import BrokenWorldError
 
 SETTLED_ONE_IN = 8
 USERS = (agent_state,)
@@ -34,6 +27,9 @@ DEPTHS = {
     "splits": 9,
     "split-crashes": 9,
     "two-bundles": 8,
+    "overrides": 8,
+    "namespaces": 9,
+    "split-namespaces": 9,
     "everything": 8,
 }
 
@@ -75,6 +71,7 @@ def test_small_world_in_every_order_of_events_keeps_its_invariants_and_settles(n
         ("crashes", holding, "goal_of", lambda *_: holding.Goal.SERVE),
         ("splits", holding, "inherited", lambda _: ()),
         ("crashes", repair, "_repair_destination", lambda *_: None),
+        ("namespaces", holding, "supersede", lambda one: one),
     ],
 )
 def test_small_world_with_a_broken_part_is_caught(
