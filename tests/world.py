@@ -377,11 +377,12 @@ def is_settled(world: World) -> bool:
 
 
 def gapless(world: World) -> bool:
-    """Whether each bundle's versions rise by one."""
-    last: dict[str, int] = {}
+    """Whether each bundle's versions rise by one; a new life begins anywhere above the last."""
+    last: dict[str, tuple[int, bool]] = {}
     for row in world.events:
         bundle, version = str(row["bundle"]), int(str(row["version_id"]))
-        if version != last.get(bundle, version - 1) + 1:
+        known, is_over = last.get(bundle, (0, True))
+        if version <= known or (not is_over and version != known + 1):
             return False
-        last[bundle] = version
+        last[bundle] = version, row["state"] == State.DELETED.value
     return True
