@@ -15,25 +15,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbcore.machines.agent_state import RecordRead
 from lbcore.ownership import protocol
-from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import (
     Action,
     Answer,
     Instance,
     Intent,
-    IntentReason,
-    Surroundings,
     Transition,
     destination_of,
-    holder_of,
     source_of,
 )
-from lbcore.ownership.holding import Call, CallDone, Goal, goal_of
+from lbcore.ownership.holding import Goal, goal_of
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.repair import Presence, Watch, repair
+from lbcore.ownership.repair import Watch, repair
 from lbcore.wire.messages import Ack
+from tests.small_effects import (
+    EFFECTS,
+    answer_to,
+    done,
+    drive,
+    learn,
+    presence,
+    read,
+    request,
+    take_ack,
+)
 from tests.small_scenarios import SCENARIOS, Scenario
 from tests.small_world_state import (
     BROKERS,
@@ -50,7 +56,6 @@ from tests.small_world_state import (
     check,
     process_of,
     served,
-    step,
     tick,
     write,
 )
@@ -104,7 +109,7 @@ def events(world: World, scenario: Scenario) -> list[Event]:
 
 def apply(world: World, event: Event) -> World:
     """The world after an event; raises BrokenWorldError when something does not hold any more."""
-    after = _EFFECTS[event[0]](world, *event[1:])
+    after = EFFECTS[event[0]](world, *event[1:])
     check(after)
     return after
 
@@ -141,18 +146,18 @@ _AT_REST = (State.OWNED, State.DELETED)
 
 def _round(world: World) -> World:
     for name in BROKERS:
-        world = _learn(world, name)
+        world = learn(world, name)
         for bundle in sorted(world.records):
-            world = _read(world, name, world.records[bundle])
+            world = read(world, name, world.records[bundle])
         for call in world.processes[name].calls:
-            world = _done(world, name, call, "")
+            world = done(world, name, call, "")
     for bundle in sorted(world.records):
         for sender, ack in _pending(world, bundle):
-            world = _acknowledge(world, sender, ack)
+            world = take_ack(world, sender, ack)
         for event in _repairs(world, world.records[bundle], has_timeouts=False)[:1]:
-            world = _EFFECTS[event[0]](world, *event[1:])
+            world = EFFECTS[event[0]](world, *event[1:])
     if world.is_deleting:
-        world = _drive(world)
+        world = drive(world)
     check(world)
     return world
 
@@ -162,9 +167,9 @@ def _long_wait(world: World) -> World:
         world = tick(world, name)
     for bundle, record in sorted(world.records.items()):
         if record.state is State.FREE and not world.is_deleting:
-            world = _request(world, "assign", bundle, BROKERS[0])
+            world = request(world, "assign", bundle, BROKERS[0])
         for event in _repairs(world, record, has_timeouts=True)[:1]:
-            world = _EFFECTS[event[0]](world, *event[1:])
+            world = EFFECTS[event[0]](world, *event[1:])
     check(world)
     return world
 
@@ -205,7 +210,7 @@ def _requests(world: World, record: OwnershipRecord, scenario: Scenario) -> Iter
 def _namespace_events(world: World, scenario: Scenario) -> Iterator[Event]:
     """Delete the namespace, go on with that, or make it again."""
     is_gone = all(record.state is State.DELETED for record in world.records.values())
-    if world.is_deleting and _drive(world).key() != world.key():
+    if world.is_deleting and drive(world).key() != world.key():
         yield ("drive",)
     if is_gone and not world.is_deleting:
         yield from (("recreate", (WHOLE,)), ("recreate", (LEFT, RIGHT)))
@@ -236,154 +241,11 @@ def _carry_out_events(world: World, record: OwnershipRecord, intent: Intent) -> 
 
 def _watch(world: World, record: OwnershipRecord, waited_ms: int) -> Watch:
     return Watch(
-        source=_presence(world, source_of(record)),
-        destination=_presence(world, destination_of(record)),
+        source=presence(world, source_of(record)),
+        destination=presence(world, destination_of(record)),
         waiting_ms=waited_ms,
         silent_ms=waited_ms,
     )
-
-
-def _presence(world: World, instance: Instance) -> Presence:
-    if not instance.broker:
-        return Presence.ALIVE
-    if instance.broker in world.dead:
-        return Presence.DEAD
-    is_known = world.known[instance.broker] == instance.incarnation
-    return Presence.ALIVE if is_known else Presence.RESTARTED
-
-
-def _request(world: World, kind: str, bundle: str, broker: str) -> World:
-    record = world.records[bundle]
-    destination = Instance(broker=broker, incarnation=world.known.get(broker, ""))
-    if kind == "assign":
-        return write(world, protocol.assign(record, destination, ORIGIN))
-    if kind == "transfer":
-        return write(world, protocol.transfer(record, destination, ORIGIN))
-    if kind == "override":
-        return _override(world, record, destination)
-    if kind == "unload":
-        return write(world, protocol.unload(record, ORIGIN))
-    return write(world, protocol.split(record, {LEFT: "", RIGHT: ""}, ORIGIN))
-
-
-def _override(world: World, record: OwnershipRecord, destination: Instance) -> World:
-    """As the balancer: by force, also under a live owner's feet."""
-    if record.state is State.FREE:
-        return write(world, protocol.assign(record, destination, ORIGIN))
-    world = replace(world, is_unsafe=world.is_unsafe or _lives(world, holder_of(record)))
-    return write(world, protocol.reassign(record, destination, ORIGIN))
-
-
-def _delete(world: World) -> World:
-    """Somebody asks for the namespace's end; `_drive` carries it out."""
-    return replace(world, is_deleting=True)
-
-
-def _drive(world: World) -> World:
-    """As the balancer in each batch: release what is owned, delete all at once when all is closed.
-
-    What a broker that is taken for dead has open counts as closed; if it lives, tokens keep order.
-    """
-    for _, record in sorted(world.records.items()):
-        if record.state is State.OWNED:
-            world = write(world, protocol.unload(record, ORIGIN))
-    live = [r for _, r in sorted(world.records.items()) if r.state is not State.DELETED]
-    holders = [holder_of(record) for record in live]
-    if any(_presence(world, holder) is Presence.ALIVE and holder.broker for holder in holders):
-        return world
-    is_unsafe = world.is_unsafe or any(_lives(world, holder) for holder in holders)
-    for record in live:
-        world = write(world, protocol.delete(record, ORIGIN))
-    return replace(world, is_deleting=False, is_unsafe=is_unsafe)
-
-
-def _recreate(world: World, bundles: tuple[str, ...]) -> World:
-    floor = max(record.version_id for record in world.records.values())
-    for bundle in bundles:
-        previous = world.records.get(bundle)
-        made = protocol.create(CLUSTER, bundle, ORIGIN, previous=previous, version_floor=floor)
-        world = write(world, made, is_new_life=True)
-    return replace(world, lives=world.lives + 1)
-
-
-def _lives(world: World, instance: Instance) -> bool:
-    process = world.processes.get(instance.broker)
-    return process is not None and process.incarnation == instance.incarnation
-
-
-def _read(world: World, name: str, record: OwnershipRecord) -> World:
-    return step(world, name, RecordRead(record=record))
-
-
-def _done(world: World, name: str, call: Call, failure: str) -> World:
-    processes = {**world.processes, name: world.processes[name].did(call, failure)}
-    failures = world.failures + bool(failure)
-    done = CallDone(
-        callback=call.callback,
-        bundle=call.bundle,
-        version_id=call.version_id,
-        failure=failure,
-    )
-    return step(replace(world, processes=processes, failures=failures), name, done)
-
-
-def _acknowledge(world: World, sender: Instance, ack: Ack) -> World:
-    answer = _answer(world, sender, ack)
-    if isinstance(answer, Transition):
-        return write(world, answer)
-    assert isinstance(answer, Intent)
-    others = [name for name in BROKERS if name != sender.broker and name not in world.dead]
-    return _carry_out(world, ack.bundle, answer, [*others, sender.broker][0])
-
-
-def _carry_out(world: World, bundle: str, intent: Intent, name: str) -> World:
-    record = world.records[bundle]
-    destination = Instance(broker=name, incarnation=world.known.get(name, ""))
-    if intent.action is Action.REASSIGN:
-        holder = holder_of(record)
-        process = world.processes[holder.broker]
-        is_alive = process.incarnation == holder.incarnation
-        is_source = record.state in (State.RELEASING, State.SPLITTING)
-        if is_alive and is_source and holder.broker not in world.dead:
-            raise BrokenWorldError(f"{bundle} is taken from a live source (path {world.path})")
-        if is_alive and intent.reason is not IntentReason.CANNOT_SERVE:
-            world = replace(world, is_unsafe=True)
-    return write(world, protocol.carry_out(record, intent, destination, ORIGIN))
-
-
-def _crash(world: World, name: str) -> World:
-    number = int(world.processes[name].incarnation[1:]) + 1
-    processes = {**world.processes, name: process_of(name, number)}
-    return replace(world, processes=processes, crashes=world.crashes + 1)
-
-
-def _learn(world: World, name: str) -> World:
-    known = {**world.known, name: world.processes[name].incarnation}
-    return replace(world, known=known)
-
-
-def _die(world: World, name: str) -> World:
-    return replace(world, dead=world.dead | {name}, deaths=world.deaths + 1)
-
-
-def _return(world: World, name: str) -> World:
-    return replace(world, dead=world.dead - {name})
-
-
-_EFFECTS = {
-    "request": _request,
-    "read": _read,
-    "done": _done,
-    "ack": _acknowledge,
-    "repair": _carry_out,
-    "crash": _crash,
-    "learn": _learn,
-    "die": _die,
-    "return": _return,
-    "delete": _delete,
-    "drive": _drive,
-    "recreate": _recreate,
-}
 
 
 def _pending(world: World, bundle: str) -> list[tuple[Instance, Ack]]:
@@ -392,17 +254,12 @@ def _pending(world: World, bundle: str) -> list[tuple[Instance, Ack]]:
     mine.sort(
         key=lambda said: (said[0].broker, said[0].incarnation, said[1].version_id, said[1].outcome)
     )
-    return [(sender, ack) for sender, ack in mine if _changes(_answer(world, sender, ack))]
+    return [(sender, ack) for sender, ack in mine if _changes(answer_to(world, sender, ack))]
 
 
 def _changes(answer: Answer) -> bool:
     is_wait = isinstance(answer, Intent) and answer.action is Action.WAIT
     return isinstance(answer, Transition | Intent) and not is_wait
-
-
-def _answer(world: World, sender: Instance, ack: Ack) -> Answer:
-    surroundings = Surroundings(incarnations=world.known)
-    return acknowledge(world.records.get(ack.bundle), ack, sender, ORIGIN, surroundings)
 
 
 def replay(scenario: Scenario, path: Sequence[int]) -> Iterator[tuple[Event, World]]:

@@ -13,18 +13,14 @@ from lbcore.ownership.busy_ranges import Busy, BusyRanges
 from lbcore.ownership.holding import (
     NO_TOKEN,
     Call,
-    Callback,
     CallDone,
     Holding,
-    Next,
     forget,
     inherited,
     next_call,
-    supersede,
 )
 from lbcore.ownership.open_ranges import OpenRanges
 from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.resolve import is_newer
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 
@@ -142,61 +138,42 @@ class Work:
     def advance(self, holding: Holding) -> None:
         """Keep a holding, after starting the callback that it needs; forget it when it is idle.
 
-        The callback waits while one runs for another bundle that overlaps.
+        The callback waits while another bundle that overlaps is open, or has one running.
         """
         kept, call = next_call(holding)
         self._blocked.discard(kept.bundle)
-        if call is not None:
-            kept, call = self._make_way(holding, kept, call)
-        if call is not None and self._may_run(kept, call):
+        if call is not None and self._may_run(holding):
             self.effects.append(call)
         elif call is not None:
             self._blocked.add(call.bundle)
             kept = holding
         if kept is self.holdings.get(kept.bundle):
             return
-        holdings = self._own_holdings()
         if kept.is_idle:
-            holdings.pop(kept.bundle, None)
+            self._drop(kept.bundle)
         else:
-            holdings[kept.bundle] = kept
+            self._keep(kept)
         if kept.is_pending:
             self._pending.add(kept.bundle)
         else:
             self._pending.discard(kept.bundle)
 
-    def _make_way(self, holding: Holding, kept: Holding, call: Call) -> Next:
-        """Close what an older record left open in the range; leave alone what is newer there.
+    def _may_run(self, holding: Holding) -> bool:
+        """Take the range of a holding's call, unless that overlaps another call or open bundle.
 
-        There is such only when a namespace was made again with other boundaries, and the records of
-        its former life come late: each bundle's come in order, but not those of all bundles. The
-        versions of a hash range only rise, so they tell which life a record is of.
+        What is open there although a record wants something else has had no record of its own yet:
+        its namespace was made again with other boundaries, and each bundle's records come in order,
+        but not those of all bundles. Either it is closed when its record comes, or the call is of
+        the namespace's former life, and the next record of its bundle takes it back.
         """
-        overlapping = self._overlapping(kept)
-        if not kept.is_open and any(is_newer(o.newest, kept.newest) for o in overlapping):
-            return next_call(supersede(holding))
-        if call.callback is Callback.OPEN:
-            for other in overlapping:
-                self.advance(supersede(other))
-        return kept, call
-
-    def _may_run(self, kept: Holding, call: Call) -> bool:
-        """Take the call's range, unless another call runs there, or it is still to be closed."""
-        is_taken = call.callback is Callback.OPEN and self._overlapping(kept)
-        return not is_taken and self._busy.take(call.bundle)
-
-    def _overlapping(self, holding: Holding) -> list[Holding]:
-        """Other bundles that are open here and share hashes with this one, in name order."""
         if self._open is None:
-            self._open = OpenRanges(self.holdings.values())
-        names = self._open.overlapping(holding.bundle)
-        found = [self.holdings.get(name) for name in names if name not in holding.split_into]
-        return [o for o in found if o is not None and o.is_open and o.bundle != holding.bundle]
+            self._open = OpenRanges(b for b, kept in self.holdings.items() if kept.is_open)
+        is_beside_open = holding.token == NO_TOKEN and self._open.overlaps(holding.bundle)
+        return not is_beside_open and self._busy.take(holding.bundle)
 
     def finish_call(self, before: Holding, after: Holding) -> None:
         """A callback has run: follow what it did to children, start what it kept waiting."""
         self._busy.release(before.bundle)
-        self._open = None
         if after.split_into != before.split_into:
             self._disinherit(before)
             self._inherit(after)
@@ -232,20 +209,31 @@ class Work:
         self.effects.append(ReadLoad())
 
     def _inherit(self, parent: Holding) -> None:
-        holdings = self._own_holdings()
         for child in inherited(parent):
-            holdings.setdefault(child.bundle, child)
+            if child.bundle not in self.holdings:
+                self._keep(child)
 
     def _disinherit(self, parent: Holding) -> None:
         """The bundle is served as its children no more: those without records go."""
-        holdings = self._own_holdings()
         for name in parent.split_into:
-            child = holdings.get(name)
+            child = self.holdings.get(name)
             if child is not None and child.version_id == 0:
-                del holdings[name]
+                self._drop(name)
                 self._pending.discard(name)
             elif child is not None:
                 self.advance(replace(child, token=NO_TOKEN, is_settled=False))
+
+    def _keep(self, holding: Holding) -> None:
+        self._own_holdings()[holding.bundle] = holding
+        if self._open is not None and holding.is_open:
+            self._open.add(holding.bundle)
+        elif self._open is not None:
+            self._open.discard(holding.bundle)
+
+    def _drop(self, bundle: str) -> None:
+        self._own_holdings().pop(bundle, None)
+        if self._open is not None:
+            self._open.discard(bundle)
 
     def _own_holdings(self) -> dict[str, Holding]:
         if self.holdings is self._before.holdings:

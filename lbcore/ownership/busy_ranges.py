@@ -5,7 +5,7 @@ namespace was made again; then a parent that is still closing must not take with
 has just opened. Source: ours.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -34,15 +34,20 @@ class BusyRanges:
 
     def take(self, bundle: str) -> bool:
         """Make a bundle's range busy; False, and nothing, when it overlaps a busy one. O(log n)."""
-        namespace, taken = _parse(bundle)
-        ranges = self._ranges(namespace)
-        at = bisect_left(ranges, taken)
-        is_hit_below = at > 0 and ranges[at - 1][1] >= taken[0]
-        is_hit_above = at < len(ranges) and ranges[at][0] <= taken[1]
-        if is_hit_below or is_hit_above:
+        if not self.is_free(bundle):
             return False
-        ranges.insert(at, taken)
+        namespace, taken = _parse(bundle)
+        insort(self._ranges(namespace), taken)
         return True
+
+    def is_free(self, bundle: str) -> bool:
+        """Whether a bundle's range overlaps no busy one. O(log n)."""
+        namespace, wanted = _parse(bundle)
+        ranges = self._changed.get(namespace, self._before.get(namespace, ()))
+        at = bisect_left(ranges, wanted)
+        is_hit_below = at > 0 and ranges[at - 1][1] >= wanted[0]
+        is_hit_above = at < len(ranges) and ranges[at][0] <= wanted[1]
+        return not (is_hit_below or is_hit_above)
 
     def release(self, bundle: str) -> None:
         """Make a bundle's range free again; raises ValueError when it was not busy."""

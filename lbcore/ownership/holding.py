@@ -96,11 +96,6 @@ class Holding:
         return self.token != NO_TOKEN and not self.split_into
 
     @property
-    def newest(self) -> int:
-        """The highest version that this agent knows for what it has open, or is to open."""
-        return max(self.version_id, self.token)
-
-    @property
     def is_confirmed(self) -> bool:
         """Whether the newest record says that it is, or still is, this agent's alone.
 
@@ -230,13 +225,6 @@ def inherited(parent: Holding) -> tuple[Holding, ...]:
         Holding(bundle=child, version_id=0, goal=Goal.SERVE, token=parent.token, is_settled=True)
         for child in parent.split_into
     )
-
-
-def supersede(holding: Holding) -> Holding:
-    """The holding of a bundle whose range a newer record has given out under another name."""
-    if holding.goal is Goal.DROP:
-        return holding
-    return replace(holding, goal=Goal.DROP, is_settled=False, outcome=None)
 
 
 def give_up(holding: Holding, reason: str) -> Holding:

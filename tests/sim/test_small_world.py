@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from lbcore.machines import agent_state
-from lbcore.ownership import acknowledge, holding, repair
+from lbcore.ownership import acknowledge, holding, open_ranges, repair
 from lbcore.ownership.changes import ProtocolError
 from tests.small_scenarios import SCENARIOS, Scenario
 from tests.small_world import World, apply, events, settle, start
@@ -71,12 +71,12 @@ def test_small_world_in_every_order_of_events_keeps_its_invariants_and_settles(n
         ("crashes", holding, "goal_of", lambda *_: holding.Goal.SERVE),
         ("splits", holding, "inherited", lambda _: ()),
         ("crashes", repair, "_repair_destination", lambda *_: None),
-        ("namespaces", holding, "supersede", lambda one: one),
+        ("namespaces", open_ranges.OpenRanges, "overlaps", lambda *_: False),
     ],
 )
 def test_small_world_with_a_broken_part_is_caught(
     name: str,
-    module: ModuleType,
+    module: ModuleType | type,
     function: str,
     broken: Callable[..., object],
     monkeypatch: pytest.MonkeyPatch,

@@ -278,6 +278,25 @@ def test_child_waits_for_a_parent_that_is_still_closing() -> None:
     assert driver.done(CLOSE, 4).calls() == [(OPEN, LEFT, 9)]
 
 
+@pytest.mark.parametrize("late", [assigning(), releasing()])
+def test_bundle_of_a_former_life_is_left_alone_while_another_is_open_there(
+    late: OwnershipRecord,
+) -> None:
+    newer = replace(assigning(), bundle=LEFT, version_id=9)
+    driver = Driver().read(newer)
+    driver.give(CallDone(callback=OPEN, bundle=LEFT, version_id=9))
+    assert driver.read(late).calls() == []
+    assert driver.read(replace(deleted(), version_id=8)).calls() == []
+    assert driver.served() == {LEFT: 9}
+
+
+def test_bundle_of_a_new_life_waits_for_what_the_former_left_open() -> None:
+    driver = Driver().opened().read(replace(assigning(), bundle=LEFT, version_id=9))
+    assert driver.calls() == []
+    assert driver.read(replace(deleted(), version_id=8)).calls() == [(CLOSE, BUNDLE, 8)]
+    assert driver.done(CLOSE, 8).calls() == [(OPEN, LEFT, 9)]
+
+
 def test_deleted_by_force_closes_the_bundle() -> None:
     driver = Driver().opened().read(deleted())
     assert driver.calls() == [(CLOSE, BUNDLE, 4)]

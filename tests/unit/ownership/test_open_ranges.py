@@ -1,8 +1,7 @@
-"""Open ranges: which open bundles overlap another."""
+"""Open ranges: whether a bundle overlaps one that is open."""
 
 import pytest
 
-from lbcore.ownership.holding import Goal, Holding
 from lbcore.ownership.open_ranges import OpenRanges
 
 WHOLE = "t/n/0x00000000_0xffffffff"
@@ -10,32 +9,29 @@ LEFT = "t/n/0x00000000_0x80000000"
 RIGHT = "t/n/0x80000000_0xffffffff"
 LAST = "t/n/0xffffffff_0xffffffff"
 MIDDLE = "t/n/0x70000000_0x90000000"
-FIRST = "t/n/0x00000000_0x00000001"
 ELSEWHERE = "t/other/0x00000000_0xffffffff"
 
 
-def opened(bundle: str, **fields: object) -> Holding:
-    values: dict[str, object] = {"version_id": 3, "goal": Goal.SERVE, "token": 3, **fields}
-    return Holding(bundle=bundle, **values)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
-    ("bundle", "found"),
-    [
-        (WHOLE, [LEFT, WHOLE, RIGHT]),
-        (LEFT, [LEFT, WHOLE]),
-        (RIGHT, [WHOLE, RIGHT]),
-        (LAST, [WHOLE, RIGHT]),
-        (MIDDLE, [LEFT, WHOLE, RIGHT]),
-        (FIRST, [LEFT, WHOLE]),
-        (ELSEWHERE, []),
-    ],
+    ("bundle", "is_overlapping"),
+    [(WHOLE, True), (LEFT, False), (RIGHT, True), (LAST, True), (MIDDLE, True), (ELSEWHERE, False)],
 )
-def test_open_bundles_that_share_a_hash_are_found(bundle: str, found: list[str]) -> None:
-    ranges = OpenRanges([opened(RIGHT), opened(WHOLE), opened(LEFT)])
-    assert ranges.overlapping(bundle) == found
+def test_bundle_overlaps_what_is_open(bundle: str, is_overlapping: object) -> None:
+    assert OpenRanges([RIGHT]).overlaps(bundle) == is_overlapping
 
 
-def test_bundles_closed_or_served_as_children_are_not_open() -> None:
-    held = [opened(LEFT, token=0), opened(WHOLE, split_into=(LEFT, RIGHT)), opened(RIGHT)]
-    assert OpenRanges(held).overlapping(WHOLE) == [RIGHT]
+def test_bundle_overlaps_nothing_once_that_is_closed() -> None:
+    ranges = OpenRanges([LEFT, RIGHT])
+    ranges.discard(RIGHT)
+    ranges.discard(MIDDLE)
+    assert not ranges.overlaps(RIGHT)
+    assert ranges.overlaps(LEFT)
+
+
+def test_bundle_open_over_another_leaves_that_in_place() -> None:
+    ranges = OpenRanges([LEFT])
+    ranges.add(WHOLE)
+    ranges.add(LEFT)
+    ranges.discard(WHOLE)
+    assert ranges.overlaps(LEFT)
+    assert not ranges.overlaps(RIGHT)
