@@ -1,7 +1,8 @@
-"""Lookups inside a Python process: the lookup service's answers without HTTP.
+"""Lookups inside a Python process: the lookup service's answers without a request each.
 
-Decides nothing: a thread follows the tables, `lbcore.route` answers. For services that look up
-more than a request a millisecond, or that must go on when no lookup service can be reached.
+Decides nothing: a thread follows the tables, or a lookup service's watch stream where the tables
+can't be read; `lbcore.route` answers. For services that look up more than a request a millisecond,
+or that must go on when no lookup service can be reached. docs/client.md shows it.
 
     with LookupClient("var/tables", "local") as client:
         client.wait_ready(timeout_ms=30_000)
@@ -22,6 +23,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from jobs.adapters.delta_follower import DeltaFollower, View, boot_ms
+from jobs.adapters.watch_follower import WatchAddress, WatchFollower
 from lbcore.route.addresses import lookup_data
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute
@@ -68,15 +70,22 @@ class LookupResult:
 
 
 class LookupClient:
-    """Answers lookups from the tables; may be used from any number of threads.
+    """Answers lookups from what it follows; may be used from any number of threads.
 
-    tables: the folder of the tables, which need not be there yet. cluster: whose bundles.
+    source: the folder of the tables, which need not be there yet, or a service to watch. cluster:
+    whose bundles. poll_ms: pause between two looks at the tables.
     """
 
-    def __init__(self, tables: str | Path, cluster: str, *, poll_ms: int = 200) -> None:
+    def __init__(
+        self, source: str | Path | WatchAddress, cluster: str, *, poll_ms: int = 200
+    ) -> None:
         self._ready = threading.Event()
         self._stop = threading.Event()
-        self._follower = DeltaFollower(tables, cluster)
+        self._follower: DeltaFollower | WatchFollower = (
+            WatchFollower(source, cluster)
+            if isinstance(source, WatchAddress)
+            else DeltaFollower(source, cluster)
+        )
         self._follower.on_change(self._ready.set)
         self._index: tuple[Snapshot, BatchIndex] | None = None
         self._thread = threading.Thread(
@@ -123,7 +132,7 @@ class LookupClient:
 
     @property
     def last_error(self) -> str:
-        """Why the tables can't be followed at the moment, "" when they can."""
+        """Why the source can't be followed at the moment, "" when it can."""
         return self._follower.counts.last_error
 
     def lookup(self, topic: str, listener: str = "") -> LookupResult:
@@ -174,8 +183,8 @@ class LookupClient:
         view = self._follower.view
         if view is None:
             raise NotReadyError(
-                "the tables are not loaded yet, because they are not there or can't be read "
-                f"({self._follower.counts.last_error or 'no error so far'}): call wait_ready first"
+                "nothing is loaded yet, because the tables or the service are not there or can't "
+                f"be read ({self.last_error or 'no error so far'}): call wait_ready first"
             )
         return view
 

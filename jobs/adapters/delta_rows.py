@@ -72,7 +72,7 @@ def routes_of(rows: pa.Table) -> list[BundleRoute]:
 def brokers_of(table: DeltaTable, cluster: str) -> list[BrokerAddress]:
     """The brokers of one cluster; raises CorruptRowError."""
     rows = scan(table, _BROKER_COLUMNS, of_cluster(cluster))
-    return [_broker(row) for row in rows.to_pylist()]
+    return [broker_of(row) for row in rows.to_pylist()]
 
 
 def hashes_of(table: DeltaTable, cluster: str) -> dict[str, HashFunction]:
@@ -120,7 +120,8 @@ def _route(ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]) -> Bundl
     )
 
 
-def _broker(row: Mapping[str, Any]) -> BrokerAddress:
+def broker_of(row: Mapping[str, Any]) -> BrokerAddress:
+    """A row of `brokers`, of which other columns are left aside; raises CorruptRowError."""
     try:
         listeners = {
             name: ListenerUrls(

@@ -39,9 +39,11 @@ class ChangeFeed:
     """Remembers the last changes; the follower adds, any number of watchers read.
 
     kept_max: changes in memory. Watchers wait in the event loop, the follower's thread adds.
+    rendered: what watchers have made of the last changes, to be used by the next ones.
     """
 
     def __init__(self, tables: Path, cluster: str, kept_max: int) -> None:
+        self.rendered: dict[tuple[Place, Place, str], bytes] = {}
         self._path = table_path(tables, OWNERSHIP_EVENTS.name)
         self._cluster = cluster
         self._kept_max = kept_max

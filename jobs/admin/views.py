@@ -92,6 +92,10 @@ class TableViews:
         """The rows of a small table; none while it isn't there."""
         return self._rows.get(table, ())
 
+    def version(self, table: str) -> int:
+        """The version that `rows` are of, or newer ones; -1 while the table isn't there."""
+        return self._versions.get(table, -1)
+
     @property
     def newest_load(self) -> Mapping[str, Row]:
         """Each broker's newest row of load_history, of the last ten minutes at the start."""

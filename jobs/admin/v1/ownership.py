@@ -4,7 +4,8 @@ Decides how a moment is written: ms since 1970, a version of ownership_events as
 for now. Source: ours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from jobs.adapters.table_reader import AsOf, TableReader
@@ -35,13 +36,13 @@ async def get_ownership(request: Request, context: AdminContext) -> Reply:
         found = await in_background(context, lambda reader: _at(reader, moment, namespace))
         rows = [{name: row[name] for name in _SHOWN} for row in found.rows]
         about = {"table_version": found.version, "at_ms": found.at_ms}
-        return json_reply({**about, **_page(request, rows)})
+        return json_reply({**about, **_page(request, ((row["bundle"], row) for row in rows))})
     snapshot = context.snapshot
     spaces = sorted(snapshot.namespaces.values(), key=lambda space: space.namespace)
     wanted = [s for s in spaces if s.hash_function and namespace in ("", s.namespace)]
-    rows = [record(route) for space in wanted for route in space.live]
-    about = {"table_version": snapshot.position.table_version}
-    return json_reply({**about, **_page(request, rows)})
+    page = _page(request, ((route.bundle, route) for space in wanted for route in space.live))
+    shown = {**page, "bundles": [record(route) for route in page["bundles"]]}
+    return json_reply({"table_version": snapshot.position.table_version, **shown})
 
 
 async def get_diff(request: Request, context: AdminContext) -> Reply:
@@ -152,13 +153,13 @@ def _row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in _SHOWN}
 
 
-def _page(request: Request, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _page(request: Request, found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Those after the bundle `after`; next: what to give as `after` for more, "" at the end."""
     after, limit = request.first("after"), request.whole("limit", PAGE_MAX, minimum=1)
-    rest = sorted((row for row in rows if row["bundle"] > after), key=lambda r: str(r["bundle"]))
+    rest = sorted((pair for pair in found if pair[0] > after), key=itemgetter(0))
     page = rest[: min(limit, PAGE_MAX)]
-    more = page[-1]["bundle"] if len(page) < len(rest) else ""
-    return {"bundles": page, "next": more}
+    more = page[-1][0] if len(page) < len(rest) else ""
+    return {"bundles": [value for _, value in page], "next": more}
 
 
 _NAMESPACE = Query(name="namespace", doc="Only this one; without it, all of the cluster.")

@@ -81,9 +81,11 @@ def rows_of(name: str, key: str) -> Handler:
 
     async def handle(request: Request, context: AdminContext) -> Reply:
         del request
+        version = context.views.version(name)  # first: rows may be newer than it, never older
         rows = [row for row in context.views.rows(name) if row.get("is_set", True)]
         shown = [{k: v for k, v in row.items() if k not in _LEFT_OUT} for row in rows]
-        return json_reply({name: sorted(shown, key=lambda row: str(row[key]))})
+        ordered = sorted(shown, key=lambda row: str(row[key]))
+        return json_reply({"version": version, name: ordered})
 
     return handle
 
@@ -153,23 +155,29 @@ SHOWING_ROUTES = (
     _shown(
         "/v1/brokers",
         rows_of("brokers", "broker"),
-        _about("Every broker as a lookup answers with it.", "/v1/brokers", {"brokers": None}),
+        _about(
+            "Every broker as a lookup answers with it.",
+            "/v1/brokers",
+            {"version": None, "brokers": None},
+        ),
     ),
     _shown(
         "/v1/namespaces",
         rows_of("namespaces", "namespace"),
-        _about("Every namespace.", "/v1/namespaces", {"namespaces": None}),
+        _about("Every namespace.", "/v1/namespaces", {"version": None, "namespaces": None}),
     ),
     _shown(
         "/v1/pins",
         rows_of("pins", "bundle"),
-        _about("Bundles that stay on a broker.", "/v1/pins", {"pins": []}),
+        _about("Bundles that stay on a broker.", "/v1/pins", {"version": None, "pins": []}),
     ),
     _shown(
         "/v1/policies",
         rows_of("policies", "name"),
         _about(
-            "Isolation, anti-affinity, pauses, drains, excluded.", "/v1/policies", {"policies": []}
+            "Isolation, anti-affinity, pauses, drains, excluded.",
+            "/v1/policies",
+            {"version": None, "policies": []},
         ),
     ),
     _shown(

@@ -1,8 +1,10 @@
 """Watching: each change of ownership as a server-sent event, for as long as the client listens.
 
 Decides what a stream begins with, and when it must begin anew: after `reset` the client reads
-/v1/ownership again. Every 15 s without a change an `alive` says how old the view is. Source: the
-HTML standard's server-sent events; the events are ours.
+/v1/ownership again. At least every 15 s an `alive` says how old the view is, up to where all
+changes have been told, and which versions the lists of namespaces and brokers have. A comment
+(": end") follows when there are no more changes for now. Source: the HTML standard's server-sent
+events; the events are ours.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ from time import monotonic, time_ns
 from typing import Any
 
 from jobs.adapters.delta_follower import boot_ms
-from jobs.admin.about import About, Example, Query
+from jobs.admin.about import WHOLE, About, Example, Query
 from jobs.admin.access import Role
 from jobs.admin.changes import Change, ChangeFeed, Place, format_place, parse_place
 from jobs.admin.context import AdminContext
@@ -21,6 +23,10 @@ from jobs.admin.v1.ownership import record
 from jobs.admin.v1.reading import require, tenant_of
 
 ALIVE_S = 15.0
+ALIVE_MIN_MS, ALIVE_MAX_MS = 500, 60_000
+END_OF_PART = b": end\n\n"
+_CATCH_UP_S = 2.0
+_RENDERED_MAX = 64
 _PART_MAX = 500
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -40,7 +46,10 @@ async def get_watch(request: Request, context: AdminContext) -> Stream:
     place = parse_place(given) if given else None
     if given and place is None:
         raise HttpError(400, "Last-Event-ID must be the id of an event of this stream")
-    watcher = Watcher(context, context.changes, namespace)
+    alive_ms = request.whole(
+        "alive_ms", int(ALIVE_S * 1_000), minimum=ALIVE_MIN_MS, maximum=ALIVE_MAX_MS
+    )
+    watcher = Watcher(context, context.changes, namespace, alive_ms / 1_000)
     return Stream(parts=watcher.parts(place), headers=_HEADERS)
 
 
@@ -58,26 +67,49 @@ class Watcher:
     async def parts(self, place: Place | None) -> AsyncIterator[bytes]:
         """The stream, in pieces of at most 500 events."""
         self._feed.join()
+        if place is not None:
+            await self._catch_up(place)
         if place is None or place > self._feed.end:
             kind = "start" if place is None else "reset"
             place = self._feed.end
-            yield _event(kind, place, self._ages())
+            yield _event(kind, place, self._ages(place))
         said_s = monotonic()
         while True:
+            end, part = self._feed.end, b""
             found = await self._next(place)
             if found is None:
                 place = self._feed.end
-                part = _event("reset", place, self._ages())
+                part = _event("reset", place, self._ages(place))
+            elif found[0]:
+                part = self._render(place, *found)
+                place = found[1]
             else:
-                changes, place = found
-                part = b"".join(map(_change_event, filter(self._is_meant, changes)))
-                if not changes:
-                    await self._feed.wait(max(0.0, said_s + self._alive_s - monotonic()))
-            if not part and monotonic() - said_s >= self._alive_s:
-                part = _event("alive", None, self._ages())
+                place = max(place, end)  # a commit may have brought nothing
+                await self._feed.wait(max(0.0, said_s + self._alive_s - monotonic()))
+                if monotonic() - said_s >= self._alive_s:
+                    said_s = monotonic()
+                    part = _event("alive", place, self._ages(place))
             if part:
-                said_s = monotonic()
                 yield part
+
+    async def _catch_up(self, place: Place) -> None:
+        """Another replica may have been a moment ahead of this one."""
+        until_s = monotonic() + _CATCH_UP_S
+        while place > self._feed.end and (left_s := until_s - monotonic()) > 0:
+            await self._feed.wait(left_s)
+
+    def _render(self, before: Place, changes: Sequence[Change], after: Place) -> bytes:
+        """The changes as events; made once for all who are at the same place."""
+        key = (before, after, self._namespace)
+        part = self._feed.rendered.get(key)
+        if part is None:
+            part = b"".join(map(_change_event, filter(self._is_meant, changes)))
+            if part and self._feed.after(after, 1) == []:
+                part += END_OF_PART
+            self._feed.rendered[key] = part
+            if len(self._feed.rendered) > _RENDERED_MAX:
+                self._feed.rendered.pop(next(iter(self._feed.rendered)))
+        return part
 
     async def _next(self, place: Place) -> tuple[Sequence[Change], Place] | None:
         """What comes after a place: from memory, else from the log, None when that is gone."""
@@ -89,12 +121,14 @@ class Watcher:
     def _is_meant(self, change: Change) -> bool:
         return self._namespace in ("", change.route.namespace)
 
-    def _ages(self) -> dict[str, Any]:
-        view = self._context.view
+    def _ages(self, place: Place) -> dict[str, Any]:
+        view, views = self._context.view, self._context.views
         return {
-            "table_version": view.snapshot.position.table_version,
+            "table_version": place[0],
             "age_ms": view.age_ms(boot_ms()),
             "writer_silent_ms": view.writer_silent_ms(time_ns() // 1_000_000),
+            "namespaces_version": views.version("namespaces"),
+            "brokers_version": views.version("brokers"),
         }
 
 
@@ -118,6 +152,11 @@ WATCH_ROUTES = (
             summary="Each change of ownership, as server-sent events: start, change, alive, reset.",
             queries=(
                 Query(name="namespace", doc="Only this one; without it, all of the cluster."),
+                Query(
+                    name="alive_ms",
+                    doc=f"How often to say `alive`, from {ALIVE_MIN_MS} to {ALIVE_MAX_MS}.",
+                    schema=WHOLE,
+                ),
                 Query(name="last_event_id", doc="As the header Last-Event-ID: where to go on."),
             ),
             media_type="text/event-stream",

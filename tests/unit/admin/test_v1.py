@@ -219,7 +219,7 @@ async def take(watcher: Watcher, place: Any, count: int) -> list[dict[str, str]]
     found: list[dict[str, str]] = []
     while len(found) < count:
         part = await asyncio.wait_for(anext(parts), 10)
-        blocks = part.decode().strip().split("\n\n")
+        blocks = [one for one in part.decode().strip().split("\n\n") if one != ": end"]
         found += [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
     await parts.aclose()  # type: ignore[attr-defined]
     return found
@@ -278,14 +278,61 @@ def test_watcher_that_comes_again_misses_nothing_and_gets_nothing_twice(
 
 
 def test_watcher_whose_place_is_gone_or_of_the_future_must_begin_anew(
-    moving: tuple[TablesWriter, AdminContext],
+    moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("jobs.admin.v1.watch._CATCH_UP_S", 0.05)
     writer, context = moving
     move(writer, 2)
     context.follower.poll()
     for place in ((99, 0), (-5, 0)):
         (event,) = asyncio.run(take(watcher(context), place, 1))
         assert (event["event"], event["id"]) == ("reset", "3.end")
+
+
+def test_watcher_that_comes_from_a_replica_that_was_ahead_goes_on(
+    moving: tuple[TablesWriter, AdminContext],
+) -> None:
+    writer, context = moving
+
+    async def run() -> list[dict[str, str]]:
+        reading = asyncio.ensure_future(take(watcher(context), (3, END), 1))
+        await asyncio.sleep(0.05)
+        for version in (2, 3):
+            move(writer, version)
+            await asyncio.to_thread(context.follower.poll)
+        return await reading
+
+    (event,) = asyncio.run(run())
+    assert (event["event"], event["id"]) == ("change", "4.0")
+
+
+def test_watchers_at_one_place_share_what_was_made_for_the_first(
+    moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    writer, context = moving
+    move(writer, 2)
+    context.follower.poll()
+    assert context.changes is not None
+    monkeypatch.setattr(
+        "jobs.admin.v1.watch._change_event", lambda _: made.append(1) or b"data: {}\n\n"
+    )
+    for _ in range(5):
+        asyncio.run(take(watcher(context), (2, END), 1))
+    assert len(made) == 1
+
+
+def test_watcher_is_told_up_to_where_it_knows_all(
+    moving: tuple[TablesWriter, AdminContext],
+) -> None:
+    writer, context = moving
+    writer.batch([])
+    context.follower.poll()
+    (event,) = asyncio.run(take(watcher(context, alive_s=0.05), (2, END), 1))
+    assert (event["event"], event["id"]) == ("alive", "3.end")
+    data = json.loads(event["data"])
+    assert data["table_version"] == 3
+    assert data["brokers_version"] == context.views.version("brokers") >= 0
 
 
 def test_watcher_of_one_namespace_is_told_of_no_other(
