@@ -1,4 +1,4 @@
-"""Our own paths: every example of the OpenAPI document, roles, watching."""
+"""Our own paths: every example of the OpenAPI document, roles."""
 
 import asyncio
 import json
@@ -11,16 +11,14 @@ from jobs.admin.about import Example
 from jobs.admin.access import Caller, Grant, Role
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
-from jobs.admin.changes import END, ChangeFeed, format_place, parse_place
 from jobs.admin.context import AdminContext, CommandOutcome
 from jobs.admin.routes import Route
 from jobs.admin.v1.commands import OPERATING
 from jobs.admin.v1.openapi import draw_openapi
-from jobs.admin.v1.watch import Watcher
 from lbcore.wire.commands import KINDS
 from tests.admin_world import Balancer, make_context, write_tables
 from tests.asgi_calls import Answer, ask
-from tests.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of
+from tests.lookup_tables import Row, TablesWriter, bundles_of
 
 OWN = [route for route in ROUTES if route.about is not None]
 BUNDLE = bundles_of("acme/ns1", 4)[0]
@@ -208,196 +206,3 @@ def test_earlier_ownership_and_differences_come_from_the_events(
     assert call(app, "/v1/ownership?as_of=v99").status == 503
     history = call(app, f"/v1/bundles/{BUNDLE}/history").json["events"]
     assert [row["version_id"] for row in history] == [1, 2]
-
-
-# -- watching
-
-
-async def take(watcher: Watcher, place: Any, count: int) -> list[dict[str, str]]:
-    """The first events of a stream."""
-    parts = watcher.parts(place)
-    found: list[dict[str, str]] = []
-    while len(found) < count:
-        part = await asyncio.wait_for(anext(parts), 10)
-        blocks = [one for one in part.decode().strip().split("\n\n") if one != ": end"]
-        found += [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
-    await parts.aclose()  # type: ignore[attr-defined]
-    return found
-
-
-def watcher(context: AdminContext, namespace: str = "", alive_s: float = 10) -> Watcher:
-    assert context.changes is not None
-    return Watcher(context, context.changes, namespace, alive_s)
-
-
-def test_watcher_is_told_each_change_with_its_version(
-    moving: tuple[TablesWriter, AdminContext],
-) -> None:
-    writer, context = moving
-
-    async def run() -> list[dict[str, str]]:
-        reading = asyncio.ensure_future(take(watcher(context), None, 4))
-        await asyncio.sleep(0.05)
-        for version in (2, 3, 4):
-            move(writer, version, f"broker-{version}")
-            await asyncio.to_thread(context.follower.poll)
-        return await reading
-
-    start, *changes = asyncio.run(run())
-    assert (start["event"], start["id"]) == ("start", "2.end")
-    assert [change["event"] for change in changes] == ["change"] * 3
-    data = [json.loads(change["data"]) for change in changes]
-    assert [(one["version_id"], one["broker"]) for one in data] == [
-        (2, "broker-2"),
-        (3, "broker-3"),
-        (4, "broker-4"),
-    ]
-    assert [change["id"] for change in changes] == ["3.0", "4.0", "5.0"]
-    assert [one["table_version"] for one in data] == [3, 4, 5]
-
-
-@pytest.mark.parametrize("kept", [1_000, 1])
-def test_watcher_that_comes_again_misses_nothing_and_gets_nothing_twice(
-    moving: tuple[TablesWriter, AdminContext], kept: int
-) -> None:
-    writer, first = moving
-    feed = ChangeFeed(first.views.root, CLUSTER, kept)
-    first.follower.on_commits(feed.add)
-    for version in range(2, 8):
-        move(writer, version)
-        first.follower.poll()
-    replica = make_context(first.views.root)
-    for context, memory in ((first, feed), (replica, replica.changes)):
-        assert memory is not None
-        again = Watcher(context, memory, "")
-        events = asyncio.run(take(again, parse_place("4.0"), 4))
-        versions = [json.loads(event["data"])["version_id"] for event in events]
-        assert versions == [4, 5, 6, 7]
-        late = asyncio.run(take(Watcher(context, memory, "", 0.05), memory.end, 1))
-        assert late[0]["event"] == "alive"
-
-
-def test_watcher_whose_place_is_gone_or_of_the_future_must_begin_anew(
-    moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.admin.v1.watch._CATCH_UP_S", 0.05)
-    writer, context = moving
-    move(writer, 2)
-    context.follower.poll()
-    for place in ((99, 0), (-5, 0)):
-        (event,) = asyncio.run(take(watcher(context), place, 1))
-        assert (event["event"], event["id"]) == ("reset", "3.end")
-
-
-def test_watcher_that_comes_from_a_replica_that_was_ahead_goes_on(
-    moving: tuple[TablesWriter, AdminContext],
-) -> None:
-    writer, context = moving
-
-    async def run() -> list[dict[str, str]]:
-        reading = asyncio.ensure_future(take(watcher(context), (3, END), 1))
-        await asyncio.sleep(0.05)
-        for version in (2, 3):
-            move(writer, version)
-            await asyncio.to_thread(context.follower.poll)
-        return await reading
-
-    (event,) = asyncio.run(run())
-    assert (event["event"], event["id"]) == ("change", "4.0")
-
-
-def test_watchers_at_one_place_share_what_was_made_for_the_first(
-    moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-    writer, context = moving
-    move(writer, 2)
-    context.follower.poll()
-    assert context.changes is not None
-    monkeypatch.setattr(
-        "jobs.admin.v1.watch._change_event", lambda _: made.append(1) or b"data: {}\n\n"
-    )
-    for _ in range(5):
-        asyncio.run(take(watcher(context), (2, END), 1))
-    assert len(made) == 1
-
-
-def test_watcher_is_told_up_to_where_it_knows_all(
-    moving: tuple[TablesWriter, AdminContext],
-) -> None:
-    writer, context = moving
-    writer.batch([])
-    context.follower.poll()
-    (event,) = asyncio.run(take(watcher(context, alive_s=0.05), (2, END), 1))
-    assert (event["event"], event["id"]) == ("alive", "3.end")
-    data = json.loads(event["data"])
-    assert data["table_version"] == 3
-    assert data["brokers_version"] == context.views.version("brokers") >= 0
-
-
-def test_watcher_of_one_namespace_is_told_of_no_other(
-    moving: tuple[TablesWriter, AdminContext],
-) -> None:
-    writer, context = moving
-    other = bundles_of("acme/ns2", 4)[0]
-    writer.batch([Row(bundle=other, version=2, destination="broker-1:8080")])
-    move(writer, 2)
-    context.follower.poll()
-    (event,) = asyncio.run(take(watcher(context, "acme/ns1"), (2, END), 1))
-    assert json.loads(event["data"])["bundle"] == BUNDLE
-
-
-def test_stream_ends_properly_when_the_service_stops_or_the_client_leaves(
-    moving: tuple[TablesWriter, AdminContext],
-) -> None:
-    _, context = moving
-    app = AdminApp(context, ROUTES)
-    sent: list[dict[str, Any]] = []
-
-    async def run(*, leaves: bool) -> None:
-        sent.clear()
-        asked, left = asyncio.Event(), asyncio.Event()
-
-        async def receive() -> dict[str, Any]:
-            if not asked.is_set():
-                asked.set()
-                return {"type": "http.request", "body": b"", "more_body": False}
-            await left.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "raw_path": b"/v1/watch",
-            "query_string": b"",
-            "headers": [],
-        }
-        serving = asyncio.ensure_future(app(scope, receive, send))
-        await asyncio.sleep(0.1)
-        assert app.counts.streams == 1
-        if leaves:
-            left.set()
-        else:
-            app.end_streams()
-        await asyncio.wait_for(serving, 5)
-        assert app.counts.streams == 0
-
-    asyncio.run(run(leaves=True))
-    assert sent[-1].get("more_body") is True
-    asyncio.run(run(leaves=False))
-    assert sent[-1] == {"type": "http.response.body", "body": b""}
-
-
-@pytest.mark.parametrize(
-    "text", ["", ".", "1", "1.", ".1", "-1.0", "1.0.0", "a.b", "1.End", "²." * 2]
-)
-def test_place_that_is_none_is_recognised(text: str) -> None:
-    assert parse_place(text) is None
-
-
-@pytest.mark.parametrize("place", [(0, 0), (12, 345), (7, END)])
-def test_place_is_read_back_as_written(place: tuple[int, int]) -> None:
-    assert parse_place(format_place(place)) == place
