@@ -1,0 +1,74 @@
+"""A network that a test can cut: everything that goes to one port passes through here, or hangs."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+_CHUNK_BYTES = 65_536
+
+
+class Forwarder:
+    """Passes bytes between one loopback port and another, both ways, until it is cut.
+
+    While it is cut connections stay, as behind a broken switch: what is sent waits, and arrives
+    when it is mended. A connection whose far end is gone is closed.
+    """
+
+    def __init__(self, port: int, target_port: int) -> None:
+        self._target = ("127.0.0.1", target_port)
+        self._is_whole = threading.Event()
+        self._is_whole.set()
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """From now on nothing passes."""
+        self._is_whole.clear()
+
+    def mend(self) -> None:
+        """Let it pass again, what has waited first."""
+        self._is_whole.set()
+
+    def close(self) -> None:
+        """End every connection."""
+        self._listener.close()
+        for each in list(self._open):
+            each.close()
+        self._is_whole.set()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                near, _ = self._listener.accept()
+                threading.Thread(target=self._connect, args=(near,), daemon=True).start()
+
+    def _connect(self, near: socket.socket) -> None:
+        self._is_whole.wait()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.suppress(OSError))  # nobody listens there now
+            stack.enter_context(self._kept(near))
+            far = stack.enter_context(self._kept(socket.create_connection(self._target)))
+            back = threading.Thread(target=self._pump, args=(far, near), daemon=True)
+            back.start()
+            self._pump(near, far)
+            back.join()
+
+    @contextlib.contextmanager
+    def _kept(self, one: socket.socket) -> Iterator[socket.socket]:
+        self._open.add(one)
+        try:
+            yield one
+        finally:
+            self._open.discard(one)
+            one.close()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while passed := source.recv(_CHUNK_BYTES):
+                self._is_whole.wait()
+                sink.sendall(passed)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
