@@ -106,6 +106,7 @@ class Agent:
         self._permits = Permits(self._clock)
         self._asks_ends_ms = chosen.agent.heartbeat_interval_ms
         self._is_leased = chosen.fencing == FENCING_LEASE
+        self._holds_lease = not self._is_leased
         self._state: AgentState | None = None
         self._wake_at_ms: int | None = None
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -225,9 +226,23 @@ class Agent:
             if step.state is not None:  # first of all: nobody may hear of what is permitted still
                 until_ms = self._machine.until_ms(step.state)
                 self._permits.give(self._machine.usable(step.state), until_ms)
+                self._tell_lease(until_ms)
             for effect in step.effects:
                 self._carry_out(effect)
             events = self._next_events()
+
+    def _tell_lease(self, until_ms: int) -> None:
+        """Log when the lease runs out, and when it is back; the permits need no telling."""
+        holds = self._clock.now_ms() <= until_ms
+        if holds and not self._holds_lease:
+            logger.info("%s may serve: Kafka confirms its reports", self._broker)
+        elif self._holds_lease and not holds:
+            logger.warning(
+                "%s serves nothing: for longer than its lease Kafka has confirmed no report of it,"
+                " or it could not read ownership; it goes on by itself one lease after both do",
+                self._broker,
+            )
+        self._holds_lease = holds
 
     def _next_events(self) -> Sequence[Event]:
         """What has come, waiting for it until the Machine wants to be woken."""

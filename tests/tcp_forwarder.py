@@ -3,16 +3,19 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 _CHUNK_BYTES = 65_536
+_AGAIN_S = 0.1
+_TRIES = 10
 
 
 class Forwarder:
     """Passes bytes between one loopback port and another, both ways, until it is cut.
 
     While it is cut connections stay, as behind a broken switch: what is sent waits, and arrives
-    when it is mended. A connection whose far end is gone is closed.
+    when it is mended, and new connections wait too. Those whose target is gone are closed.
     """
 
     def __init__(self, port: int, target_port: int) -> None:
@@ -47,13 +50,29 @@ class Forwarder:
     def _connect(self, near: socket.socket) -> None:
         self._is_whole.wait()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(contextlib.suppress(OSError))  # nobody listens there now
             stack.enter_context(self._kept(near))
-            far = stack.enter_context(self._kept(socket.create_connection(self._target)))
+            far = self._reached()
+            if far is None:
+                return
+            stack.enter_context(self._kept(far))
             back = threading.Thread(target=self._pump, args=(far, near), daemon=True)
             back.start()
             self._pump(near, far)
             back.join()
+
+    def _reached(self) -> socket.socket | None:
+        """A connection to the target; None = it does not listen, found out slowly.
+
+        At once would have clients try again without any pause: to them it is a connection that
+        was made and lost.
+        """
+        for _ in range(_TRIES):
+            far = socket.socket()
+            if far.connect_ex(self._target) == 0:
+                return far
+            far.close()
+            time.sleep(_AGAIN_S)
+        return None
 
     @contextlib.contextmanager
     def _kept(self, one: socket.socket) -> Iterator[socket.socket]:
