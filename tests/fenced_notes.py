@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -69,6 +70,7 @@ class Hold:
             return False
 
 
+@cache
 def topic_of(bundle: Bundle) -> str:
     """The first topic of the bundle, by number."""
     names = (f"persistent://{bundle.namespace}/t-{number}" for number in count())

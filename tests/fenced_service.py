@@ -17,7 +17,7 @@ from jobs.agent import Callbacks
 from lbcore.model.bundles import Bundle
 from tests.fenced_notes import Hold, Notes, topic_of
 
-_REST_S = 0.02
+_REST_S = 0.05
 
 
 class NotingStore(word_store.Store):
