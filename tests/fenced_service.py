@@ -8,15 +8,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import word_store
 
 from jobs.agent import Callbacks
 from lbcore.model.bundles import Bundle
 from tests.fenced_notes import Hold, Notes, topic_of
 
+word_store: Any = import_module("word_store")  # written from the page by the test
 _REST_S = 0.05
 
 
