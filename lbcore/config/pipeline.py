@@ -143,6 +143,15 @@ class Pipeline:
         doc="Nothing is shed or split while more of the brokers are unsettled, or have stale"
         " reports.",
     )
+    topics_kept_max: int = setting(
+        500_000,
+        unit="topics",
+        minimum=0,
+        maximum=10_000_000,
+        dynamic=True,
+        doc="Most topics whose hashes and rates are kept to cut bundles between them, 12 bytes"
+        " each; bundles whose topics don't fit are cut as if nothing were known of them.",
+    )
     plan_lag_max_ms: int = setting(
         10_000,
         unit="ms",

@@ -161,6 +161,15 @@ class Splitting:
         pulsar_default=2,
         dynamic=True,
     )
+    max_empty_children: int = setting(
+        2,
+        doc="A split command of which more children than this would have no known topic needs "
+        "force: it is mostly a slip in its positions.",
+        unit="bundles",
+        minimum=0,
+        maximum=1_024,
+        dynamic=True,
+    )
     require_division: bool = setting(
         default=True,
         doc="Never decide a split that leaves all known topics in one child: a bundle with one "

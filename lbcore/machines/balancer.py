@@ -32,12 +32,14 @@ from lbcore.machines.replies import take_acks, take_audit
 from lbcore.machines.report import make_report, write_brokers, write_history
 from lbcore.machines.reserving import drop_unrecorded, reserve_bundles
 from lbcore.machines.rules import Rules
+from lbcore.machines.topic_book import TopicBook
+from lbcore.machines.topics import take_topics
 from lbcore.machines.waiting import settle_commands
 from lbcore.machines.watching import judge_brokers, watch_clocks
 from lbcore.machines.work import BalancerState, Times, Work
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
-from lbcore.wire.messages import Acks, AuditEntry, Command
+from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
 STATE_SCHEMA = 2
 """1: before there were rules. Read and upgraded: a field added later is as empty as it was then."""
@@ -68,6 +70,7 @@ class ClusterBalancer:
         take_acks(work, [item.message for item in placed if isinstance(item.message, Acks)])
         take_queued(work)
         take_updates(work, updates)
+        take_topics(work, [p.message for p in placed if isinstance(p.message, TopicLoad)])
         take_audit(work, [item.message for item in placed if isinstance(item.message, AuditEntry)])
         drop_unrecorded(work)
         judge_brokers(work)
@@ -106,6 +109,7 @@ class ClusterBalancer:
             "plan": packing.pack(state.plan.to_row(), {}),
             "rules": packing.pack(state.rules.to_plain(), {}),
             "catalogue": state.catalogue.blob,
+            "topics": state.topics.pack(),
             "waiting": packing.pack(
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
             ),
@@ -130,6 +134,7 @@ class ClusterBalancer:
             rules=_rules(chunks.get("rules")),
             catalogue=Catalogue.unpack(chunks.get("catalogue")),
             times=Times(**plain),
+            topics=TopicBook.unpack(chunks.get("topics")),
             waiting={w.command.command_id: w for w in _waiting(chunks)},
         )
 

@@ -6,7 +6,7 @@ Source: ours; the tombstone delay is Pulsar 4.0.8's, where each broker deletes i
 """
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -99,7 +99,7 @@ def _is_closed(work: Work, record: OwnershipRecord) -> bool:
     return entry is None or entry.is_silent or entry.incarnation != holder.incarnation
 
 
-def _delete(work: Work, name: str, records: Iterable[OwnershipRecord]) -> None:
+def _delete(work: Work, name: str, records: Sequence[OwnershipRecord]) -> None:
     entry = work.namespaces[name]
     command_id = str(entry.properties[DELETING])
     origin = work.origin(Cause.DELETE, command_id=command_id)
@@ -113,4 +113,5 @@ def _delete(work: Work, name: str, records: Iterable[OwnershipRecord]) -> None:
     gone = replace(entry, is_deleted=True, highest_version=highest, properties=left)
     keep_namespace(work, name, gone)
     forget_topics(work, name)
+    work.topics = work.topics.without(record.bundle for record in records)
     finish_command(work, command_id, Outcome(status=DONE, result={"bundles": count}))

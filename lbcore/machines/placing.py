@@ -80,6 +80,7 @@ def make_snapshot(work: Work, names: Sequence[str]) -> tuple[Snapshot, Ints]:
         bundles=_bundle_table(work, names, rows),
         policies=work.rules.policies(),
         in_flight=len(work.ledger.rows_in(*_MOVING)),
+        topics_of=work.topics.loads_of,
     )
     return snapshot, rows
 

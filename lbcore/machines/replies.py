@@ -7,12 +7,13 @@ Decides nothing by itself: `ownership.acknowledge` says what an answer changes. 
 from collections.abc import Sequence
 
 from lbcore.machines.repairs import carry_out_all
+from lbcore.machines.splits import finish_split
 from lbcore.machines.work import Work
 from lbcore.model.tables import AUDIT
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import Action, Instance, Intent, Refused, Surroundings, Transition
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.wire.messages import Ack, Acks, AuditEntry
+from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry
 
 _AUDITED = ("cluster", "principal", "address", "action", "is_allowed", "reason", "command_id")
 
@@ -50,6 +51,8 @@ def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) 
     answer = acknowledge(record, ack, sender, origin, around)
     if isinstance(answer, Transition):
         work.apply(answer)
+        if record is not None and ack.outcome is AckOutcome.SPLIT:
+            finish_split(work, record)
         work.counts[f"ack:{ack.outcome.value}"] += 1
     elif isinstance(answer, Refused):
         work.counts[f"ack_refused:{answer.reason.value}"] += 1

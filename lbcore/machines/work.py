@@ -17,6 +17,7 @@ from lbcore.machines.effects import TOMBSTONE, Effect, Row, event_row, record_ro
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import Waiting
 from lbcore.machines.rules import PIN, Key, Rules, differing, pin_row, policy_row
+from lbcore.machines.topic_book import TopicBook
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, PINS, POLICIES
 from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
@@ -67,6 +68,7 @@ class BalancerState:
     catalogue: Catalogue = field(default_factory=Catalogue)
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    topics: TopicBook = field(default_factory=TopicBook)
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ class Work:
     catalogue: Catalogue
     times: Times
     waiting: dict[str, Waiting]
+    topics: TopicBook
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
     transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
@@ -120,6 +123,7 @@ class Work:
             catalogue=state.catalogue,
             times=state.times,
             waiting=dict(state.waiting),
+            topics=state.topics,
         )
         if state.settings:
             work.use_settings(state.settings)
@@ -172,6 +176,7 @@ class Work:
             catalogue=self.catalogue,
             times=replace(self.times, stepped_ms=self.now_ms),
             waiting=self.waiting,
+            topics=self.topics,
         )
 
     def note(self, **times: int) -> None:
@@ -208,6 +213,7 @@ class Work:
             record = self.ledger.record_at(self.ledger.index[name])
             self.forgotten.append(replace(record, state=State.INIT))
         self.ledger.remove(names)
+        self.topics = self.topics.without(names)
 
     def add_row(self, table: str, row: Row) -> None:
         """A row for a table; cluster and time are added."""

@@ -53,7 +53,7 @@ def assign(draft: Draft) -> Draft:
     """The draft with destinations; a bundle that nobody may take stays where it is."""
     draft = _place_shed(draft)
     draft = _place_forced(draft)
-    if not draft.scope.assigns:
+    if not draft.scope.assigns and not any(found.place_children for found in draft.splits):
         return draft.skip(PHASE, "NotThisCycle")
     return _place_unowned(draft)
 
@@ -143,10 +143,10 @@ def _place_forced(draft: Draft) -> Draft:
 
 
 def _place_unowned(draft: Draft) -> Draft:
-    """Bundles without an owner, and the children of this plan's splits, get one."""
+    """Bundles without an owner, if it is their cycle, and the children of this plan's splits."""
     bundles = draft.snapshot.bundles
     needs = bundles.needs_owner if bundles.needs_owner is not None else bundles.owner < 0
-    rows = np.flatnonzero(needs)
+    rows = np.flatnonzero(needs & draft.scope.assigns)
     family = with_children(_planned(draft), draft.candidates, draft.usage, draft.splits)
     everyone = np.concatenate([rows, family.rows])
     if not len(everyone):

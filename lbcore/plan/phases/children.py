@@ -13,6 +13,7 @@ import numpy as np
 from lbcore.plan.filter.index import CandidateIndex
 from lbcore.plan.pending import load_share
 from lbcore.plan.snapshot import BundleTable, Floats, Ints, Snapshot
+from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.split.decision import SplitDecision
 
 
@@ -68,12 +69,19 @@ def _without_parents(snapshot: Snapshot, usage: Floats, splits: Sequence[SplitDe
 
 def child_shares(snapshot: Snapshot, split: SplitDecision) -> Floats:
     """Each child's part of its parent's traffic, summing to 1: by its topics, else equal."""
-    count = len(split.children)
+    return topic_shares(snapshot.topics_of(split.name), split.boundaries)
+
+
+def topic_shares(topics: TopicLoads | None, boundaries: Sequence[int]) -> Floats:
+    """The part of a bundle's traffic in each part of its range, summing to 1; see `child_shares`.
+
+    boundaries: ascending, strictly inside of the range; one part more than they are.
+    """
+    count = len(boundaries) + 1
     equal = np.full(count, 1.0 / count)
-    topics = snapshot.topics_of(split.name)
     if topics is None or not len(topics.hashes):
         return equal
-    child = np.searchsorted(np.array(split.boundaries), topics.hashes, side="right")
+    child = np.searchsorted(np.array(boundaries), topics.hashes, side="right")
     for weight in (topics.throughput, topics.msg_rate):
         sums = np.bincount(child, weights=weight, minlength=count)
         total = float(np.cumsum(sums)[-1])

@@ -1,0 +1,110 @@
+"""Splits: what the children of a split inherit, and where they go once they exist.
+
+Decides each child's part of its parent's load, by its topics where they are known. Where children
+go was decided with the split, by the same placement as for everything; it is carried out in the
+batch in which the split is acknowledged. Part of `replies` and of the split command. Source: ours;
+Pulsar 4.0.8 unloads children afterwards and lets lookups place them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lbcore.machines.deletions import is_deleting
+from lbcore.machines.placing import make_snapshot, usable_brokers
+from lbcore.machines.waiting import wait_also
+from lbcore.machines.work import Work
+from lbcore.model.names import parse_bundle
+from lbcore.ownership.changes import Transition
+from lbcore.ownership.protocol import transfer
+from lbcore.ownership.records import Cause, OwnershipRecord
+from lbcore.plan.phases.assign import cluster_seed, place_settings
+from lbcore.plan.phases.children import placed_children, topic_shares, with_children
+from lbcore.plan.phases.eligible import candidate_index
+from lbcore.plan.place.place import place_bundles
+from lbcore.plan.place.request import place_request
+from lbcore.plan.split.algorithms import TopicLoads
+from lbcore.plan.split.decision import SplitDecision
+from lbcore.signals.usage import weighted_usage
+
+
+def cuts_of(children: Sequence[str]) -> tuple[int, ...]:
+    """The boundaries between children, ascending."""
+    return tuple(parse_bundle(child)[1] for child in sorted(children))[1:]
+
+
+def without_topics(topics: TopicLoads | None, children: Sequence[str]) -> tuple[str, ...]:
+    """The children in whose range no topic is known, in name order."""
+    counts = _counts(topics, children)
+    return tuple(name for name, n in zip(sorted(children), counts, strict=True) if not n)
+
+
+def finish_split(work: Work, before: OwnershipRecord) -> None:
+    """What follows from a split that its owner has acknowledged. before: Splitting."""
+    parent, children = before.bundle, sorted(before.children)
+    topics = work.topics.loads_of(parent)
+    shares = topic_shares(topics, cuts_of(children)).tolist()
+    counts = None if topics is None else _counts(topics, children)
+    work.ledger.inherit(parent, dict(zip(children, shares, strict=True)), counts)
+    work.topics = work.topics.divided(parent, children)
+    _inherit_grace(work, parent, children)
+    _place(work, before)
+
+
+def choose_places(work: Work, decision: SplitDecision) -> Mapping[str, str]:
+    """Child → broker by the placement strategy, "" = it stays. decision.bundle: the ledger's row.
+
+    As the plan places the children of its own splits.
+    """
+    names = usable_brokers(work)
+    if not names:
+        return {}
+    snapshot, rows = make_snapshot(work, names)
+    at = int(np.searchsorted(rows, decision.bundle))
+    splits = (replace(decision, bundle=at),)
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    index = candidate_index(snapshot, usage, work.config.filters)
+    family = with_children(snapshot, index, usage, splits)
+    request = replace(
+        place_request(family.snapshot, family.rows, family.index, family.usage),
+        is_unload=np.zeros(len(family.rows), dtype=np.bool_),
+    )
+    settings, seed = place_settings(work.config), cluster_seed(work.cluster)
+    answer = place_bundles(request, work.plan.placement, settings, seed)
+    work.plan = replace(work.plan, placement=answer.state)
+    return placed_children(family, splits, answer.brokers, names)
+
+
+def _counts(topics: TopicLoads | None, children: Sequence[str]) -> list[int]:
+    """The number of known topics of each child, in name order."""
+    if topics is None:
+        return [0] * len(children)
+    child = np.searchsorted(np.array(cuts_of(children)), topics.hashes, side="right")
+    return np.bincount(child, minlength=len(children)).tolist()
+
+
+def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
+    """A parent that was moved a moment ago rests; so do its children."""
+    unloaded = dict(work.plan.unloaded_ms)
+    since_ms = unloaded.pop(parent, None)
+    if since_ms is not None:
+        kept = {**unloaded, **dict.fromkeys(children, since_ms)}
+        work.plan = replace(work.plan, unloaded_ms=kept)
+
+
+def _place(work: Work, before: OwnershipRecord) -> None:
+    """Send the children on their way that are to live elsewhere, if that broker can take them."""
+    if is_deleting(work, before.bundle.rpartition("/")[0]):
+        return
+    usable = {name for name in usable_brokers(work) if not work.brokers[name].is_draining}
+    origin = work.origin(Cause.SPLIT, before.decision_id, before.command_id)
+    moving = {}
+    for child, broker in sorted(before.children.items()):
+        record = work.ledger.record(child)
+        if record is not None and broker in usable and broker != record.destination:
+            answer = transfer(record, work.instance(broker), origin)
+            if isinstance(answer, Transition):
+                work.apply(answer)
+                moving[child] = record.destination
+    wait_also(work, before.command_id, moving)
