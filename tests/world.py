@@ -18,7 +18,7 @@ import numpy as np
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.machines.agent import Agent
-from lbcore.machines.agent_reporting import Identity, LoadRead
+from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
 from lbcore.machines.agent_state import AgentState, ReadLoad, RecordRead, Send
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import Effect
@@ -31,6 +31,7 @@ from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
+from tests.topic_reads import rate_of, read_topics, topics_in
 
 CLUSTER = "local"
 PARTITIONS = 4
@@ -72,6 +73,8 @@ class World:
     """A cluster, its log and its job; `run` lets time pass.
 
     driver_ahead_ms, log_ahead_ms: how wrong the clocks of the job's driver and of Kafka are.
+    rates: bundle → msg/s in, and as much out; 100 where it has none. topics: full name → the same;
+    a bundle with such topics has their rates, and its owner reports them.
     """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
@@ -99,6 +102,7 @@ class World:
         self.are_ticks_away = False
         self.next_batch_ms = self.now_ms
         self.rates: dict[str, float] = {}
+        self.topics: dict[str, float] = {}
         self.brokers = {f"broker-{i}:8080": Broker(f"broker-{i}:8080") for i in range(brokers)}
         self.command_count = 0
         for name in self.brokers:
@@ -336,18 +340,22 @@ class World:
             elif isinstance(effect, Call):
                 broker.calls.append((self.now_ms + self.random.choice((0, 100, 700)), effect))
             elif isinstance(effect, ReadLoad):
-                answers.append(self._load(broker))
+                answers += [self._load(broker), *self._topics(broker)]
         if answers:
             self._advance(broker, answers)
+
+    def _topics(self, broker: Broker) -> list[TopicsRead]:
+        assert broker.agent is not None
+        return read_topics(self.topics, broker.agent.served(broker.state) if broker.state else ())
 
     def _load(self, broker: Broker) -> LoadRead:
         assert broker.agent is not None
         bundles = tuple(broker.agent.served(broker.state)) if broker.state else ()
-        rates = np.array([self.rates.get(bundle, 100.0) for bundle in bundles])
+        rates = np.array([rate_of(self.topics, b) or self.rates.get(b, 100.0) for b in bundles])
         stats = np.zeros((len(bundles), 8))
         stats[:, 0] = stats[:, 1] = rates
         stats[:, 2] = stats[:, 3] = rates * 1_000
-        stats[:, 4] = 10
+        stats[:, 4] = [len(topics_in(self.topics, bundle)) or 10 for bundle in bundles]
         total = float(rates.sum())
         return LoadRead(
             usage=np.array([total / 100, 0.0, 0.0, 0.0, 0.0]),

@@ -109,6 +109,10 @@ class BrokerEntry:
         return DRAINING if self.is_draining or is_drained else ACTIVE
 
 
+SPLIT_ALGORITHM = "split_algorithm"
+"""The property of a namespace that says where its bundles are cut."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceEntry:
     """A namespace: how its topics are hashed, and the highest version its bundles ever had."""

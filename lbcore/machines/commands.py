@@ -16,10 +16,12 @@ from lbcore.machines.handlers.catalogue import CATALOGUE_HANDLERS
 from lbcore.machines.handlers.namespaces import NAMESPACE_HANDLERS, has_split_under_way
 from lbcore.machines.handlers.policies import POLICY_HANDLERS
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
+from lbcore.machines.handlers.splits import SPLIT_HANDLERS
 from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
 from lbcore.machines.waiting import MAX_WAITING, begin_wait, timed_out_unread, write_outcome
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
+from lbcore.ownership.states import IN_FLIGHT
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
@@ -28,6 +30,7 @@ REMEMBERED_COMMANDS = 2_000
 HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     **NAMESPACE_HANDLERS,
     **BUNDLE_HANDLERS,
+    **SPLIT_HANDLERS,
     **BROKER_HANDLERS,
     **BALANCING_HANDLERS,
     **POLICY_HANDLERS,
@@ -81,9 +84,10 @@ def _arguments(command: Command) -> asked.CommandArguments | asked.Refused:
 def _is_busy(work: Work, arguments: asked.CommandArguments | asked.Refused) -> bool:
     """Whether the command must wait for the end of what goes on with its bundle.
 
-    A split, for all but an override; an unload without a destination, for who wants it assigned.
+    A split, for all but an override; an unload without a destination, for who wants it assigned;
+    whatever it is, for who wants it split.
     """
-    if isinstance(arguments, asked.UnloadNamespace):
+    if isinstance(arguments, asked.UnloadNamespace | asked.SplitBundle) and arguments.namespace:
         return has_split_under_way(work, arguments.namespace)
     bundle = getattr(arguments, "bundle", "")
     record = work.ledger.record(bundle) if bundle else None
@@ -91,7 +95,8 @@ def _is_busy(work: Work, arguments: asked.CommandArguments | asked.Refused) -> b
         return False
     is_freed = record.state is State.RELEASING and not record.destination
     wants_it_free = isinstance(arguments, asked.AssignBundle)
-    return record.state is State.SPLITTING or (is_freed and wants_it_free)
+    wants_it_split = isinstance(arguments, asked.SplitBundle) and record.state in IN_FLIGHT
+    return record.state is State.SPLITTING or (is_freed and wants_it_free) or wants_it_split
 
 
 def _outcome(

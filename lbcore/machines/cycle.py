@@ -13,6 +13,7 @@ from typing import Any
 from lbcore.config.ownership import EAGER
 from lbcore.machines.deletions import is_deleting
 from lbcore.machines.drains import is_emptying
+from lbcore.machines.ledger import CAUSE_CODE
 from lbcore.machines.placing import make_snapshot, place, planning_config, usable_brokers
 from lbcore.machines.restraint import reason_not_to_balance, reason_to_stand_still
 from lbcore.machines.work import Work
@@ -22,6 +23,7 @@ from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Decision, Kind, Plan, Scope
 from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.planner import plan
+from lbcore.plan.snapshot import Ints
 
 _SETTLING_ROUNDS = 5
 _CAUSES = {Kind.DRAIN: Cause.DRAIN}
@@ -31,9 +33,11 @@ _ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False)
 
 def run_cycle(work: Work) -> None:
     """Place what is free; plan when a plan is due."""
-    if work.config.ownership.assign == EAGER and not work.is_catching_up:
-        assign_free(work)
     is_due = work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms
+    if work.config.ownership.assign == EAGER and not work.is_catching_up:
+        assign_free(work, work.ledger.rows_in(State.FREE))
+    elif is_due and not work.is_catching_up:
+        assign_free(work, _freed(work))
     if not is_due and not is_emptying(work):
         return
     if is_due:
@@ -49,9 +53,16 @@ def run_cycle(work: Work) -> None:
         work.write_decision(work.next_decision(), "skip", reason, inputs)
 
 
-def assign_free(work: Work) -> None:
-    """Give free bundles their owners. O(bundles)."""
-    free = [row for row in work.ledger.rows_in(State.FREE).tolist() if _is_due(work, row)]
+def _freed(work: Work) -> Ints:
+    """The free bundles that had an owner once: on demand, only new ones wait for a lookup."""
+    free = work.ledger.rows_in(State.FREE)
+    freed: Ints = free[work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]]
+    return freed
+
+
+def assign_free(work: Work, rows: Ints) -> None:
+    """Give free bundles their owners. rows: of the ledger, ascending. O(bundles)."""
+    free = [row for row in rows.tolist() if _is_due(work, row)]
     chosen = place(work, free, {})
     if not chosen:
         return

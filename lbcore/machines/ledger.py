@@ -16,8 +16,7 @@ from lbcore.machine import UnknownStateSchemaError
 from lbcore.machines.instances import NOBODY, Instance, Instances
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.signals.arrays import with_rows
-from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages, inherited_averages
+from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
 
 STATE_SCHEMA = 2
 """Since 2 resent_clock_ms is kept, and no longer when a bundle was reported."""
@@ -264,28 +263,10 @@ class Ledger:
         self.long, self.long_count = averages.long, averages.long_count
         self.topics = averages.topics
 
-    def inherit(self, parent: str, shares: Mapping[str, float], topics: Sequence[int] | None) -> None:
-        """Give the children of a split what is known of their parent: load and last move.
-
-        shares: child → its part of the parent's traffic, in name order; topics: how many each has,
-        None = by its part.
-        """
-        rows = np.array([self.index[child] for child in shares], dtype=np.int64)
-        parents = np.full(len(rows), self.index[parent], dtype=np.int64)
-        part = np.array(list(shares.values()), dtype=np.float64)
-        new = inherited_averages(self.averages(), parents, part)
-        counted = new.topics if topics is None else np.array(topics, dtype=np.int64)
-        sessions = np.floor(self.sessions[parents] * part).astype(np.int64)
-        averages = BundleAverages(
-            short=with_rows(self.short, rows, new.short),
-            short_count=with_rows(self.short_count, rows, new.short_count),
-            long=with_rows(self.long, rows, new.long),
-            long_count=with_rows(self.long_count, rows, new.long_count),
-            topics=with_rows(self.topics, rows, counted),
-        )
-        self.keep_load(averages, with_rows(self.sessions, rows, sessions))
+    def note_moved(self, rows: Sequence[int], moved_ms: int) -> None:
+        """These rows' bundles count as moved at that time."""
         self._open_ownership()
-        self.moved_ms[rows] = self.moved_ms[parents]
+        self.moved_ms[rows] = moved_ms
 
     def namespaces(self) -> tuple[list[str], NDArray[np.int64]]:
         """The namespaces, sorted, and each row's index into them."""

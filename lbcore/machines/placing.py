@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.config.tree import Config
+from lbcore.machines.book import SPLIT_ALGORITHM
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.standing import flapping, is_draining
@@ -81,6 +82,11 @@ def make_snapshot(work: Work, names: Sequence[str]) -> tuple[Snapshot, Ints]:
         policies=work.rules.policies(),
         in_flight=len(work.ledger.rows_in(*_MOVING)),
         topics_of=work.topics.loads_of,
+        split_algorithms={
+            name: str(entry.properties[SPLIT_ALGORITHM])
+            for name, entry in work.namespaces.items()
+            if SPLIT_ALGORITHM in entry.properties
+        },
     )
     return snapshot, rows
 

@@ -12,10 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.machines.deletions import is_deleting
-from lbcore.machines.placing import make_snapshot, usable_brokers
+from lbcore.machines.placing import make_snapshot, planning_config, usable_brokers
+from lbcore.machines.standing import flapping, is_open
+from lbcore.machines.topics import created_hashes
 from lbcore.machines.waiting import wait_also
 from lbcore.machines.work import Work
-from lbcore.model.names import parse_bundle
+from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import transfer
 from lbcore.ownership.records import Cause, OwnershipRecord
@@ -26,6 +28,8 @@ from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import place_request
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.split.decision import SplitDecision
+from lbcore.signals.arrays import with_rows
+from lbcore.signals.averages import BundleAverages, inherited_averages
 from lbcore.signals.usage import weighted_usage
 
 
@@ -46,10 +50,32 @@ def finish_split(work: Work, before: OwnershipRecord) -> None:
     topics = work.topics.loads_of(parent)
     shares = topic_shares(topics, cuts_of(children)).tolist()
     counts = None if topics is None else _counts(topics, children)
-    work.ledger.inherit(parent, dict(zip(children, shares, strict=True)), counts)
+    _inherit_load(work, parent, dict(zip(children, shares, strict=True)), counts)
     work.topics = work.topics.divided(parent, children)
     _inherit_grace(work, parent, children)
     _place(work, before)
+
+
+def known_topics(work: Work, bundle: str) -> TopicLoads | None:
+    """What is known of a bundle's topics: reported by its owner, or created here; None = nothing.
+
+    Created ones that nobody has reported are without load. O(topics of the cluster).
+    """
+    reported = work.topics.loads_of(bundle)
+    namespace, lower, upper = parse_bundle(bundle)
+    created = created_hashes(work, namespace)
+    last = upper if upper == FULL_UPPER else upper - 1
+    created = created[(created >= lower) & (created <= last)]
+    if reported is None:
+        reported = TopicLoads(hashes=created[:0], msg_rate=np.zeros(0), throughput=np.zeros(0))
+        if not len(created):
+            return None
+    more = np.setdiff1d(created, reported.hashes)
+    return TopicLoads(
+        hashes=np.concatenate([reported.hashes, more]),
+        msg_rate=np.concatenate([reported.msg_rate, np.zeros(len(more))]),
+        throughput=np.concatenate([reported.throughput, np.zeros(len(more))]),
+    )
 
 
 def choose_places(work: Work, decision: SplitDecision) -> Mapping[str, str]:
@@ -63,14 +89,15 @@ def choose_places(work: Work, decision: SplitDecision) -> Mapping[str, str]:
     snapshot, rows = make_snapshot(work, names)
     at = int(np.searchsorted(rows, decision.bundle))
     splits = (replace(decision, bundle=at),)
-    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
-    index = candidate_index(snapshot, usage, work.config.filters)
+    config = planning_config(work)
+    usage = weighted_usage(snapshot.brokers.percent, config.signals)
+    index = candidate_index(snapshot, usage, config.filters)
     family = with_children(snapshot, index, usage, splits)
     request = replace(
         place_request(family.snapshot, family.rows, family.index, family.usage),
         is_unload=np.zeros(len(family.rows), dtype=np.bool_),
     )
-    settings, seed = place_settings(work.config), cluster_seed(work.cluster)
+    settings, seed = place_settings(config), cluster_seed(work.cluster)
     answer = place_bundles(request, work.plan.placement, settings, seed)
     work.plan = replace(work.plan, placement=answer.state)
     return placed_children(family, splits, answer.brokers, names)
@@ -81,7 +108,34 @@ def _counts(topics: TopicLoads | None, children: Sequence[str]) -> list[int]:
     if topics is None:
         return [0] * len(children)
     child = np.searchsorted(np.array(cuts_of(children)), topics.hashes, side="right")
-    return np.bincount(child, minlength=len(children)).tolist()
+    counts: list[int] = np.bincount(child, minlength=len(children)).tolist()
+    return counts
+
+
+def _inherit_load(
+    work: Work, parent: str, shares: Mapping[str, float], topics: Sequence[int] | None
+) -> None:
+    """Give the children what is known of their parent: load, and when it was moved last.
+
+    shares: child → its part of the parent's traffic, in name order; topics: how many each has,
+    None = by its part.
+    """
+    ledger = work.ledger
+    rows = np.array([ledger.index[child] for child in shares], dtype=np.int64)
+    parents = np.full(len(rows), ledger.index[parent], dtype=np.int64)
+    part = np.array(list(shares.values()), dtype=np.float64)
+    new = inherited_averages(ledger.averages(), parents, part)
+    counted = new.topics if topics is None else np.array(topics, dtype=np.int64)
+    sessions = np.floor(ledger.sessions[parents] * part).astype(np.int64)
+    averages = BundleAverages(
+        short=with_rows(ledger.short, rows, new.short),
+        short_count=with_rows(ledger.short_count, rows, new.short_count),
+        long=with_rows(ledger.long, rows, new.long),
+        long_count=with_rows(ledger.long_count, rows, new.long_count),
+        topics=with_rows(ledger.topics, rows, counted),
+    )
+    ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions))
+    ledger.note_moved(rows.tolist(), int(ledger.moved_ms[parents[0]]))
 
 
 def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
@@ -95,9 +149,10 @@ def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
 
 def _place(work: Work, before: OwnershipRecord) -> None:
     """Send the children on their way that are to live elsewhere, if that broker can take them."""
-    if is_deleting(work, before.bundle.rpartition("/")[0]):
+    if is_deleting(work, before.bundle.rpartition("/")[0]) or before.bundle in work.rules.pins:
         return
-    usable = {name for name in usable_brokers(work) if not work.brokers[name].is_draining}
+    flaps = flapping(work)
+    usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in flaps}
     origin = work.origin(Cause.SPLIT, before.decision_id, before.command_id)
     moving = {}
     for child, broker in sorted(before.children.items()):

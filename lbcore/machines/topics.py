@@ -12,7 +12,7 @@ from lbcore.machines.instances import NOBODY
 from lbcore.machines.topic_book import BundleTopics, TopicBook
 from lbcore.machines.work import Work
 from lbcore.model.hashing import HashFunction, hash_topics
-from lbcore.model.names import FULL_UPPER, parse_bundle
+from lbcore.model.names import FULL_UPPER, format_partition, parse_bundle
 from lbcore.plan.snapshot import Ints
 from lbcore.wire.messages import TopicLoad
 
@@ -37,6 +37,21 @@ def take_topics(work: Work, messages: Sequence[TopicLoad]) -> None:
                 reason = "full"
         work.counts[f"topics:{reason or 'taken'}"] += 1
     work.topics = TopicBook(bundles=bundles)
+
+
+def created_hashes(work: Work, namespace: str) -> Ints:
+    """The hashes of the topics that were created here, each partition's, ascending. O(topics)."""
+    names = [
+        full
+        for topic in work.catalogue.topics_of(namespace)
+        for full in _served(topic, work.catalogue.topics[topic])
+    ]
+    function = HashFunction(work.namespaces[namespace].hash)
+    return np.unique(hash_topics(function, names))
+
+
+def _served(topic: str, partitions: int) -> list[str]:
+    return [format_partition(topic, at) for at in range(partitions)] if partitions else [topic]
 
 
 def _reason_not_to_take(

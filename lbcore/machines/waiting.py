@@ -116,12 +116,16 @@ def _ended(work: Work) -> dict[str, dict[str, str]]:
         for command_id in sorted(ids & work.waiting.keys()):
             waiting = work.waiting[command_id]
             found = ended.setdefault(command_id, {})
-            if after.bundle not in waiting.moving or after.bundle in found:
+            if after.bundle not in waiting.moving:
                 continue
             if after.command_id != command_id:
-                found[after.bundle] = f"{after.bundle} was overtaken by {after.cause.value}"
+                found.setdefault(
+                    after.bundle, f"{after.bundle} was overtaken by {after.cause.value}"
+                )
             elif after.state in _SETTLED:
-                found[after.bundle] = _fault(waiting, after)
+                found.setdefault(after.bundle, _fault(waiting, after))
+            else:
+                found.pop(after.bundle, None)
     return {command_id: found for command_id, found in ended.items() if found}
 
 

@@ -5,7 +5,7 @@ every phase of the plan. Brokers are referred to by their index in `BrokerTable`
 index in `BundleTable`; -1 is "none". Source: ours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -102,6 +102,7 @@ class Snapshot:
 
     topics_of: what is known of a bundle's topics, by its full name; None = nothing. policies: where
     namespaces may live. in_flight: bundles that are changing hands, whoever wanted it.
+    split_algorithms: namespace → the algorithm that its bundles are cut by, of those that have one.
     """
 
     cluster: str
@@ -110,3 +111,4 @@ class Snapshot:
     topics_of: TopicsOf = nothing_known
     policies: Policies = field(default_factory=Policies)
     in_flight: int = 0
+    split_algorithms: Mapping[str, str] = field(default_factory=dict)

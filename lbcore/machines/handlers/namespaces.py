@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lbcore.machines.book import NamespaceEntry
+from lbcore.machines.book import SPLIT_ALGORITHM, NamespaceEntry
 from lbcore.machines.deletions import DELETING, is_deleting, keep_namespace, live_records
 from lbcore.machines.handlers.bundles import reason_not_to_take, release
 from lbcore.machines.outcome import ACCEPTED, DONE, Outcome, refuse
@@ -19,9 +19,6 @@ from lbcore.ownership.protocol import create
 from lbcore.ownership.records import Cause, State
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
-
-SPLIT_ALGORITHM = "split_algorithm"
-"""The property of a namespace that says where its bundles are cut."""
 
 
 def has_split_under_way(work: Work, namespace: str) -> bool:

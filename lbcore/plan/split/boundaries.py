@@ -29,13 +29,15 @@ from lbcore.plan.split.decision import SplitReason, SplitVerdict
 Boundaries: TypeAlias = tuple[int, ...]
 
 COUNT_REASONS = (SplitReason.TOPICS, SplitReason.SESSIONS)
+_FOR_OPERATORS = (SplitAlgorithm.SPECIFIED_POSITIONS, SplitAlgorithm.SPECIFIED_POSITIONS_FORCED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRequest:
     """One bundle to cut.
 
-    topics: None = unknown. excess: highest value / limit. max_parts: at least 2.
+    topics: None = unknown. excess: highest value / limit. max_parts: at least 2. algorithm: its
+    namespace's own, "" = none.
     """
 
     target: BundleRange
@@ -43,6 +45,7 @@ class CutRequest:
     reason: SplitReason
     excess: float
     max_parts: int
+    algorithm: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ def find_cut(request: CutRequest, config: Splitting) -> Cut | SplitVerdict:
     is_checked = topics is not None and config.require_division
     if is_checked and len(np.unique(hashes)) < 2:  # noqa: PLR2004 one hash can't be divided
         return SplitVerdict.SINGLE_HASH
-    algorithm = _algorithm_for(request.reason, topics, config)
+    algorithm = _algorithm_for(request, topics, config)
     proposed = _propose(algorithm, topics, request, config)
     if proposed is None and algorithm is SplitAlgorithm.FLOW_OR_QPS and topics is not None:
         return SplitVerdict.WITHIN_TOLERANCE
@@ -112,13 +115,20 @@ def _weighted(
 
 
 def _algorithm_for(
-    reason: SplitReason, topics: TopicLoads | None, config: Splitting
+    request: CutRequest, topics: TopicLoads | None, config: Splitting
 ) -> SplitAlgorithm:
+    own = resolve_algorithm(request.algorithm, "")
+    if request.algorithm and own not in _FOR_OPERATORS:
+        return own if topics is not None else SplitAlgorithm.RANGE
     if config.automatic_algorithm != BY_REASON:
         return resolve_algorithm(None, config.algorithm)
     if topics is None:
         return SplitAlgorithm.RANGE
-    return SplitAlgorithm.TOPIC_COUNT if reason in COUNT_REASONS else SplitAlgorithm.FLOW_OR_QPS
+    return (
+        SplitAlgorithm.TOPIC_COUNT
+        if request.reason in COUNT_REASONS
+        else SplitAlgorithm.FLOW_OR_QPS
+    )
 
 
 def _propose(

@@ -248,6 +248,7 @@ def _judge(cycle: _Cycle, row: int, room: int, topics_of: TopicsOf) -> SplitDeci
         reason=LIMIT_REASONS[int(cycle.over.reason[row])],
         excess=float(cycle.over.excess[row]),
         max_parts=min(cycle.config.max_children, room + 1),
+        algorithm=cycle.snapshot.split_algorithms.get(namespace, ""),
     )
     cut = find_cut(request, cycle.config)
     return cut if isinstance(cut, SplitVerdict) else _decision(cycle, row, request, cut, namespace)

@@ -1,0 +1,184 @@
+"""The command that splits a bundle: the named one, or the largest or hottest of a namespace.
+
+Decides whether the split is possible now, and that too many children without topics are a slip;
+where it cuts is `plan.split.wished`'s to say, where children go `splits`'. One whose bundle is in
+flight has waited for its end before it comes here. Part of `commands`. Source: Pulsar 4.0.8
+NamespacesBase.internalSplitNamespaceBundleAsync; parts, force and the list of children are ours.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lbcore.config.splitting import SPECIFIED_POSITIONS
+from lbcore.machines.book import SPLIT_ALGORITHM
+from lbcore.machines.deletions import is_deleting, live_records
+from lbcore.machines.handlers.bundles import find_record
+from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
+from lbcore.machines.splits import choose_places, known_topics, without_topics
+from lbcore.machines.topics import created_hashes
+from lbcore.machines.work import Work
+from lbcore.model.bundles import BundleRange, children_of
+from lbcore.model.names import format_bundle, parse_bundle, split_bundle_name
+from lbcore.ownership.changes import Refused
+from lbcore.ownership.protocol import split
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.plan.snapshot import THROUGHPUT_IN, THROUGHPUT_OUT
+from lbcore.plan.split.algorithms import SplitAlgorithm, resolve_algorithm
+from lbcore.plan.split.decision import SplitDecision, SplitReason
+from lbcore.plan.split.wished import SplitWish, wished_boundaries
+from lbcore.wire import commands as asked
+from lbcore.wire.messages import Command
+
+
+def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) -> Outcome:
+    bundle = arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
+    if isinstance(bundle, Outcome):
+        return bundle
+    record = find_record(work, bundle)
+    if isinstance(record, Outcome):
+        return record
+    if record.state is not State.OWNED:
+        return refuse(f"bundle {bundle} has no owner that could split it; assign it first")
+    decision = _decision(work, arguments, record)
+    if isinstance(decision, Outcome):
+        return decision
+    empty = without_topics(known_topics(work, bundle), decision.children)
+    most = work.config.splitting.max_empty_children
+    if len(empty) > most and not arguments.force:
+        return refuse(
+            f"{len(empty)} of the {len(decision.children)} children of {bundle} would have no "
+            f"known topic, {empty[0]} for one; correct the positions, or force it"
+        )
+    return _carry_out(work, command, record, decision, empty)
+
+
+def _chosen(work: Work, namespace: str, which: str) -> str | Outcome:
+    """The bundle with the most topics, or the highest throughput; the first of equals."""
+    entry = work.namespaces.get(namespace)
+    if entry is None or entry.is_deleted or is_deleting(work, namespace):
+        return refuse(f"there is no namespace {namespace}; look at the list of namespaces")
+    names = [record.bundle for record in live_records(work, namespace)]
+    rates = _throughput(work, names)
+    is_by_rate = which == asked.HOT and bool(rates.max(initial=0.0) > 0)
+    values = rates if is_by_rate else _topic_counts(work, namespace, names)
+    if not len(values) or values.max() <= 0:
+        reason = f"nobody has reported topics of {namespace}, so no bundle is {which}: name one"
+        return refuse(reason)
+    return names[int(np.argmax(values))]
+
+
+def _throughput(work: Work, names: list[str]) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    ledger = work.ledger
+    rows = [ledger.index[name] for name in names]
+    rates = ledger.short[rows][:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1)
+    return np.where(ledger.short_count[rows] > 0, rates, 0.0)
+
+
+def _topic_counts(
+    work: Work, namespace: str, names: list[str]
+) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """How many topics each bundle has: as its owner says, or were created here if that is more."""
+    reported = work.ledger.topics[[work.ledger.index[name] for name in names]]
+    lowers = np.array([parse_bundle(name)[1] for name in names], dtype=np.int64)
+    of = np.searchsorted(lowers, created_hashes(work, namespace), side="right") - 1
+    return np.maximum(reported, np.bincount(of, minlength=len(names)))
+
+
+def _decision(
+    work: Work, arguments: asked.SplitBundle, record: OwnershipRecord
+) -> SplitDecision | Outcome:
+    bundle = record.bundle
+    namespace, text = split_bundle_name(bundle)
+    algorithm = _algorithm(work, namespace, arguments)
+    if isinstance(algorithm, Outcome):
+        return algorithm
+    topics, row = known_topics(work, bundle), work.ledger.index[bundle]
+    wish = SplitWish(
+        target=BundleRange.parse(text),
+        algorithm=algorithm,
+        topics=topics,
+        topic_count=max(int(work.ledger.topics[row]), 0 if topics is None else len(topics.hashes)),
+        positions=arguments.positions,
+        parts=arguments.parts,
+        is_forced=arguments.force,
+    )
+    found = wished_boundaries(wish, work.config.splitting)
+    if isinstance(found, str):
+        return refuse(f"bundle {bundle} can't be split: {found}")
+    if len(found) >= asked.MAX_CHILDREN:
+        most = asked.MAX_CHILDREN
+        return refuse(f"{bundle} would have {len(found) + 1} children, at most are {most}")
+    return SplitDecision(
+        bundle=row,
+        name=bundle,
+        broker=record.destination,
+        reason=SplitReason.ADMIN,
+        algorithm=algorithm,
+        boundaries=found,
+        children=tuple(
+            format_bundle(namespace, child.lower, child.upper)
+            for child in children_of(wish.target, found)
+        ),
+        is_adjusted=False,
+        place_children=arguments.unload,
+        hits=0,
+        excess=0.0,
+    )
+
+
+def _algorithm(
+    work: Work, namespace: str, arguments: asked.SplitBundle
+) -> SplitAlgorithm | Outcome:
+    """The one that is named; else what positions need; else the namespace's; else configured."""
+    config = work.config.splitting
+    supported = config.supported_algorithms
+    if arguments.algorithm and arguments.algorithm not in supported:
+        listed = ", ".join(supported)
+        return refuse(
+            f"split algorithm {arguments.algorithm} is not supported; choose one of {listed}"
+        )
+    by_positions = SPECIFIED_POSITIONS if arguments.positions else ""
+    own = str(work.namespaces[namespace].properties.get(SPLIT_ALGORITHM, ""))
+    return resolve_algorithm(arguments.algorithm or by_positions or own, config.algorithm)
+
+
+def _carry_out(
+    work: Work,
+    command: Command,
+    record: OwnershipRecord,
+    decision: SplitDecision,
+    empty: tuple[str, ...],
+) -> Outcome:
+    places: Mapping[str, str] = dict.fromkeys(decision.children, "")
+    if decision.place_children and decision.name not in work.rules.pins:
+        places = {**places, **choose_places(work, decision)}
+    origin = work.origin(Cause.SPLIT, work.next_decision(), command.command_id)
+    answer = split(record, places, origin)
+    if isinstance(answer, Refused):
+        return refuse(
+            f"bundle {decision.name} can't be split now: {answer.reason.value}; ask again"
+        )
+    work.apply(answer)
+    result = {
+        "bundle": decision.name,
+        "algorithm": decision.algorithm.value,
+        "children": list(decision.children),
+        "without_topics": list(empty),
+    }
+    work.write_decision(
+        origin.decision_id,
+        kind="split",
+        reason=decision.reason.value,
+        inputs={"command_id": command.command_id, **result, "places": dict(places)},
+        strategy=decision.algorithm.value,
+        bundle=decision.name,
+        source=decision.broker,
+    )
+    return Outcome(status=ACCEPTED, result=result, moving={decision.name: decision.broker})
+
+
+SPLIT_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "split_bundle": _split_bundle
+}
