@@ -23,7 +23,8 @@ class OwnershipConfig:
     assign: str = setting(
         EAGER,
         choices=(EAGER, ON_DEMAND),
-        doc="When a free bundle gets an owner: in the next cycle, or at the first lookup of it.",
+        doc="When a new bundle gets an owner: in the next cycle, or at the first lookup of it. One"
+        " that was unloaded gets its next owner in the next cycle either way.",
         pulsar_default=ON_DEMAND,
         dynamic=True,
     )

@@ -109,11 +109,11 @@ class ClusterBalancer:
             "plan": packing.pack(state.plan.to_row(), {}),
             "rules": packing.pack(state.rules.to_plain(), {}),
             "catalogue": state.catalogue.blob,
-            "topics": state.topics.pack(),
             "waiting": packing.pack(
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
             ),
             **state.ledger.pack(),
+            **state.topics.pack(),
         }
 
     def unpack(self, chunks: Mapping[str, bytes]) -> BalancerState:
@@ -134,7 +134,7 @@ class ClusterBalancer:
             rules=_rules(chunks.get("rules")),
             catalogue=Catalogue.unpack(chunks.get("catalogue")),
             times=Times(**plain),
-            topics=TopicBook.unpack(chunks.get("topics")),
+            topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in _waiting(chunks)},
         )
 

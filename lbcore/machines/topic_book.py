@@ -1,12 +1,15 @@
 """The topic book: hashes and rates of the topics in each bundle, as their holders reported them.
 
 Decides nothing; `topics` takes reports in, `splits` divides them, plans cut between them. Names are
-not kept, only what a cut needs. A part of the balancer's state that is packed when it has changed.
-Source: ours.
+not kept, only what a cut needs. A part of the balancer's state in chunks, of which only those are
+packed again that have changed: reports of some bundles must not cost as much as all. Source: ours.
 """
 
+import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +18,22 @@ from lbcore import packing
 from lbcore.model.names import parse_bundle
 from lbcore.plan.split.algorithms import TopicLoads
 
+_CHUNK = "topics."
+_CHUNKS = 16
+_HEADER = struct.Struct("<qQ")
+_TOPIC_SIZE = 12
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleTopics:
     """One bundle's topics, k of them in the order of their hashes.
 
-    sender: who reported them, as broker and incarnation; seq: the number of that report. hashes:
-    uint32[k]; msg_rate, throughput: float32[k], in and out together, msg/s and bytes/s.
+    sender: which start of which broker reported them, see `sender_of`; seq: the number of that
+    report. hashes: uint32[k]; msg_rate, throughput: float32[k], in and out together, msg/s and
+    bytes/s.
     """
 
-    sender: tuple[str, str]
+    sender: int
     seq: int
     hashes: NDArray[np.uint32]
     msg_rate: NDArray[np.float32]
@@ -40,22 +49,92 @@ class BundleTopics:
             throughput=self.throughput[first:end],
         )
 
+    def to_bytes(self) -> bytes:
+        """A fixed header and three columns: 16 bytes and 12 for each topic."""
+        columns = (
+            self.hashes.astype("<u4", copy=False),
+            self.msg_rate.astype("<f4", copy=False),
+            self.throughput.astype("<f4", copy=False),
+        )
+        header = _HEADER.pack(self.seq, self.sender)
+        return b"".join([header, *(column.tobytes() for column in columns)])
+
+    @staticmethod
+    def from_bytes(entry: bytes) -> "BundleTopics":
+        """The inverse of `to_bytes`."""
+        seq, sender = _HEADER.unpack_from(entry)
+        count = _topics_in(entry)
+        at = _HEADER.size
+        return BundleTopics(
+            sender=sender,
+            seq=seq,
+            hashes=np.frombuffer(entry, "<u4", count, at),
+            msg_rate=np.frombuffer(entry, "<f4", count, at + 4 * count),
+            throughput=np.frombuffer(entry, "<f4", count, at + 8 * count),
+        )
+
+
+def sender_of(broker: str, incarnation: str) -> int:
+    """A start of a broker as a number of 64 bits."""
+    return int.from_bytes(
+        blake2b(f"{broker}\n{incarnation}".encode(), digest_size=8).digest(), "big"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chunk:
+    """Some of the bundles: name → bytes of its topics. count: of the topics."""
+
+    entries: Mapping[str, bytes]
+    count: int
+    _blobs: list[bytes] = field(default_factory=list, compare=False, repr=False)
+
+    def blob(self) -> bytes:
+        """Packed, once; equal chunks give equal bytes."""
+        if not self._blobs:
+            names = sorted(self.entries)
+            found = [self.entries[name] for name in names]
+            arrays = {
+                "names": packing.join_names(names),
+                "sizes": np.fromiter(map(len, found), dtype="<i8", count=len(found)),
+                "entries": np.frombuffer(b"".join(found), dtype=np.uint8),
+            }
+            self._blobs.append(packing.pack({"topics": self.count}, arrays))
+        return self._blobs[0]
+
+    @staticmethod
+    def of_blob(blob: bytes) -> "_Chunk":
+        """The inverse of `blob`."""
+        plain, arrays = packing.unpack(blob)
+        whole, sizes = arrays["entries"].tobytes(), arrays["sizes"]
+        ends = np.cumsum(sizes).tolist()
+        starts = [0, *ends[:-1]]
+        names = packing.split_names(arrays["names"], len(sizes))
+        parts = zip(names, starts, ends, strict=True)
+        entries = {name: whole[start:end] for name, start, end in parts}
+        return _Chunk(entries=entries, count=plain["topics"], _blobs=[blob])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBook:
-    """The topics of all bundles that anything is known of; count: of the topics."""
+    """The topics of all bundles that anything is known of."""
 
-    bundles: Mapping[str, BundleTopics] = field(default_factory=dict)
-    _blobs: list[bytes] = field(default_factory=list, compare=False, repr=False)
+    chunks: Mapping[int, _Chunk] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        """The number of topics. O(bundles)."""
-        return sum(len(topics.hashes) for topics in self.bundles.values())
+        """The number of topics."""
+        return sum(chunk.count for chunk in self.chunks.values())
+
+    def topics_of(self, bundle: str) -> BundleTopics | None:
+        """What was reported of a bundle's topics; None = nothing."""
+        chunk = self.chunks.get(_chunk_of(bundle))
+        entry = None if chunk is None else chunk.entries.get(bundle)
+        return None if entry is None else BundleTopics.from_bytes(entry)
 
     def loads_of(self, bundle: str) -> TopicLoads | None:
         """What a plan knows of a bundle's topics; None = nothing."""
-        topics = self.bundles.get(bundle)
+        topics = self.topics_of(bundle)
         if topics is None:
             return None
         return TopicLoads(
@@ -64,59 +143,64 @@ class TopicBook:
             throughput=topics.throughput.astype(np.float64),
         )
 
+    def changed(self, bundles: Mapping[str, BundleTopics | None]) -> "TopicBook":
+        """The book with these bundles' topics, or (None) without them; itself when none is given.
+
+        O(bundles in the chunks that change).
+        """
+        if not bundles:
+            return self
+        opened: dict[int, dict[str, bytes]] = {}
+        counts: dict[int, int] = {}
+        for bundle in sorted(bundles):
+            at, topics = _chunk_of(bundle), bundles[bundle]
+            if at not in opened:
+                before = self.chunks.get(at, _Chunk(entries={}, count=0))
+                opened[at], counts[at] = dict(before.entries), before.count
+            gone = opened[at].pop(bundle, None)
+            counts[at] -= 0 if gone is None else _topics_in(gone)
+            if topics is not None:
+                opened[at][bundle] = topics.to_bytes()
+                counts[at] += len(topics.hashes)
+        made = {at: _Chunk(entries=opened[at], count=counts[at]) for at in opened}
+        together = {**self.chunks, **made}
+        return TopicBook(chunks={at: together[at] for at in together if together[at].entries})
+
     def without(self, bundles: Iterable[str]) -> "TopicBook":
         """The book without these bundles; the same book when it has none of them."""
-        gone = self.bundles.keys() & set(bundles)
-        if not gone:
-            return self
-        left = {name: topics for name, topics in self.bundles.items() if name not in gone}
-        return TopicBook(bundles=left)
+        known = (name for name in bundles if self.topics_of(name) is not None)
+        return self.changed(dict.fromkeys(known))
 
     def divided(self, parent: str, children: Sequence[str]) -> "TopicBook":
         """The book after a split: each child has those of its parent's topics in its range."""
-        topics = self.bundles.get(parent)
+        topics = self.topics_of(parent)
         if topics is None:
             return self
         lowers = [parse_bundle(child)[1] for child in sorted(children)]
         starts = np.searchsorted(topics.hashes, np.array(lowers, dtype=np.int64)).tolist()
         ends = [*starts[1:], len(topics.hashes)]
-        parts = {
-            child: topics.between(first, end)
-            for child, first, end in zip(sorted(children), starts, ends, strict=True)
-        }
-        return TopicBook(bundles={**self.without([parent]).bundles, **parts})
+        parts = zip(sorted(children), starts, ends, strict=True)
+        known = {child: topics.between(first, end) for child, first, end in parts}
+        return self.changed({parent: None, **known})
 
-    def pack(self) -> bytes:
-        """One chunk, made once a book; equal books give equal bytes."""
-        if not self._blobs:
-            names = sorted(self.bundles)
-            found = [self.bundles[name] for name in names]
-            plain = {
-                "bundles": [
-                    [name, *topics.sender, topics.seq, len(topics.hashes)]
-                    for name, topics in zip(names, found, strict=True)
-                ]
-            }
-            nothing = np.empty(0)
-            arrays = {
-                "hashes": np.concatenate([nothing, *(t.hashes for t in found)]).astype("<u4"),
-                "msg_rate": np.concatenate([nothing, *(t.msg_rate for t in found)]).astype("<f4"),
-                "throughput": np.concatenate([nothing, *(t.throughput for t in found)]).astype(
-                    "<f4"
-                ),
-            }
-            self._blobs.append(packing.pack(plain, arrays))
-        return self._blobs[0]
+    def pack(self) -> dict[str, bytes]:
+        """Chunks by name, each made once; equal books give equal bytes."""
+        return {f"{_CHUNK}{at}": self.chunks[at].blob() for at in sorted(self.chunks)}
 
     @staticmethod
-    def unpack(blob: bytes | None) -> "TopicBook":
+    def unpack(chunks: Mapping[str, bytes]) -> "TopicBook":
         """The inverse of `pack`; a state from before there was a book has an empty one."""
-        if blob is None:
-            return TopicBook()
-        plain, arrays = packing.unpack(blob)
-        bundles, start = {}, 0
-        for name, broker, incarnation, seq, count in plain["bundles"]:
-            columns = {key: arrays[key][start : start + count] for key in arrays}
-            bundles[name] = BundleTopics(sender=(broker, incarnation), seq=seq, **columns)
-            start += count
-        return TopicBook(bundles=bundles, _blobs=[blob])
+        found = {
+            int(name.removeprefix(_CHUNK)): _Chunk.of_blob(chunks[name])
+            for name in sorted(chunks)
+            if name.startswith(_CHUNK)
+        }
+        return TopicBook(chunks=found)
+
+
+def _chunk_of(bundle: str) -> int:
+    return zlib.crc32(bundle.encode()) % _CHUNKS
+
+
+def _topics_in(entry: bytes) -> int:
+    return (len(entry) - _HEADER.size) // _TOPIC_SIZE

@@ -1,20 +1,25 @@
 """Topics: which of the brokers' reports on the topics of their bundles count.
 
-Decides that a report counts when it is the bundle's present holder's, and newer than its last; and
-how much is kept at most. Part of `balancer`, after the loads. Source: ours.
+Decides that a report counts when it is the bundle's present holder's, newer than its last, and says
+something new; and how much is kept at most. Part of `balancer`, after the loads. Source: ours.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from lbcore.config.splitting import Splitting
 from lbcore.machines.instances import NOBODY
-from lbcore.machines.topic_book import BundleTopics, TopicBook
+from lbcore.machines.topic_book import BundleTopics, sender_of
 from lbcore.machines.work import Work
 from lbcore.model.hashing import HashFunction, hash_topics
 from lbcore.model.names import FULL_UPPER, format_partition, parse_bundle
 from lbcore.plan.snapshot import Ints
 from lbcore.wire.messages import TopicLoad
+
+WARM = 0.5
+"""The part of a limit on rates from which each report of the same topics counts; below it, what is
+known of their rates is near enough, and the state stays as it is."""
 
 
 def take_topics(work: Work, messages: Sequence[TopicLoad]) -> None:
@@ -22,21 +27,32 @@ def take_topics(work: Work, messages: Sequence[TopicLoad]) -> None:
     if not messages:
         return
     holders = work.ledger.holders()
-    bundles = dict(work.topics.bundles)
+    fresh: dict[str, BundleTopics | None] = {}
     room = work.config.pipeline.topics_kept_max - work.topics.count
     for message in messages:
-        reason = _reason_not_to_take(work, message, bundles.get(message.bundle), holders)
+        known = fresh.get(message.bundle) or work.topics.topics_of(message.bundle)
+        reason = _reason_not_to_take(work, message, known, holders)
         if not reason:
-            before = bundles.pop(message.bundle, None)
-            room += 0 if before is None else len(before.hashes)
-            taken = _taken(work, message)
-            if len(taken.hashes) <= room:
-                bundles[message.bundle] = taken
-                room -= len(taken.hashes)
-            else:
+            topics = _topics(work, message)
+            more = len(topics.hashes) - (0 if known is None else len(known.hashes))
+            if known is not None and _is_known(known, topics, work.config.splitting):
+                reason = "unchanged"
+            elif more > room:
                 reason = "full"
+            else:
+                fresh[message.bundle], room = topics, room - more
         work.counts[f"topics:{reason or 'taken'}"] += 1
-    work.topics = TopicBook(bundles=bundles)
+    work.topics = work.topics.changed(fresh)
+
+
+def _is_known(known: BundleTopics, topics: BundleTopics, config: Splitting) -> bool:
+    """Whether a report tells nothing that matters: the same topics, and nobody near a limit."""
+    is_warm = any(
+        float(found.msg_rate.sum()) > WARM * config.max_msg_rate_per_s
+        or float(found.throughput.sum()) > WARM * config.max_throughput_bytes_per_s
+        for found in (known, topics)
+    )
+    return not is_warm and np.array_equal(known.hashes, topics.hashes)
 
 
 def created_hashes(work: Work, namespace: str) -> Ints:
@@ -64,13 +80,11 @@ def _reason_not_to_take(
     start = work.ledger.instances.find(made.broker, made.incarnation)
     if start == NOBODY or holders[row] != start:
         return "foreign_bundle"
-    is_next = known is None or known.sender != (made.broker, made.incarnation)
-    if is_next or known is None or made.seq > known.seq:
-        return ""
-    return "late"
+    is_same = known is not None and known.sender == sender_of(made.broker, made.incarnation)
+    return "late" if is_same and known is not None and made.seq <= known.seq else ""
 
 
-def _taken(work: Work, message: TopicLoad) -> BundleTopics:
+def _topics(work: Work, message: TopicLoad) -> BundleTopics:
     """The report's topics that are in the bundle's range, in the order of their hashes."""
     namespace, lower, upper = parse_bundle(message.bundle)
     function = HashFunction(work.namespaces[namespace].hash)
@@ -80,7 +94,7 @@ def _taken(work: Work, message: TopicLoad) -> BundleTopics:
     rows = rows[np.argsort(hashes[rows], kind="stable")]
     traffic = message.traffic[rows]
     return BundleTopics(
-        sender=(message.envelope.broker, message.envelope.incarnation),
+        sender=sender_of(message.envelope.broker, message.envelope.incarnation),
         seq=message.envelope.seq,
         hashes=hashes[rows].astype("<u4"),
         msg_rate=(traffic[:, 0] + traffic[:, 1]).astype("<f4"),

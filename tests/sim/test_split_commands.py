@@ -1,0 +1,309 @@
+"""Splits that are asked for, in a whole cluster in virtual time: where, into what, placed where."""
+
+from typing import Any
+
+import pytest
+
+from lbcore.config.load import with_dynamic
+from lbcore.config.tree import Config
+from lbcore.model.bundles import Bundle
+from lbcore.model.hashing import HashFunction, hash_topic
+from tests.checked_world import CheckedWorld
+from tests.sim.test_commands import owner, rows, told
+from tests.world import World, states
+
+NAMESPACE = "t/n"
+LOWER = "t/n/0x00000000_0x80000000"
+UPPER = "t/n/0x80000000_0xffffffff"
+TOPICS = tuple(f"persistent://t/n/topic-{number}" for number in range(12))
+HASHES = {name: hash_topic(HashFunction.CRC32, name) for name in TOPICS}
+
+
+def running(
+    values: dict[str, Any] | None = None, *, brokers: int = 3, topics: tuple[str, ...] = TOPICS
+) -> CheckedWorld:
+    """Two bundles that nothing but commands divides, their topics reported."""
+    quiet = {"splitting.enabled": False, "shedding.is_balancing": False, **(values or {})}
+    world = CheckedWorld(with_dynamic(Config(), quiet), brokers, seed=7, again_one_in=5)
+    world.topics = {name: 10.0 + 50.0 * at for at, name in enumerate(topics)}
+    world.run(3_000)
+    world.command("create_namespace", namespace=NAMESPACE, bundles=2)
+    world.run(20_000)
+    return world
+
+
+def live(world: World) -> list[str]:
+    return [str(row["bundle"]) for row in world.newest() if row["state"] != "Deleted"]
+
+
+def topics_per_bundle(world: World) -> list[int]:
+    return [sum(map(Bundle.parse(name).includes_topic, world.topics)) for name in live(world)]
+
+
+def split(world: World, **arguments: object) -> dict[str, Any]:
+    """Ask for a split; the last row of its outcome."""
+    command_id = world.command("split_bundle", **arguments)
+    world.run(12_000)
+    assert told(world, command_id)[-1] != "accepted"
+    return rows(world, command_id)[-1]
+
+
+def test_split_without_an_algorithm_halves_the_bundle_and_lists_its_children() -> None:
+    world = running()
+    outcome = split(world, bundle=LOWER)
+    children = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"]
+    assert outcome["status"] == "done"
+    assert outcome["result"]["children"] == children
+    assert outcome["result"]["without_topics"] == []
+    assert live(world) == [*children, UPPER]
+    assert states(world) == {"Owned": 3, "Deleted": 1}
+
+
+def test_split_by_topic_count_gives_each_child_as_many_topics() -> None:
+    world = running()
+    before = topics_per_bundle(world)[0]
+    outcome = split(world, bundle=LOWER, algorithm="topic_count_equally_divide", parts=3)
+    assert outcome["status"] == "done"
+    counts = topics_per_bundle(world)[:-1]
+    assert len(counts) == 3
+    assert sum(counts) == before
+    assert max(counts) - min(counts) <= 1
+
+
+def test_split_by_rate_keeps_each_child_within_the_limits() -> None:
+    world = running({"splitting.max_msg_rate_per_s": 1_000})
+    outcome = split(world, bundle=LOWER, algorithm="flow_or_qps_equally_divide")
+    assert outcome["status"] == "done"
+    assert len(outcome["result"]["children"]) >= 2
+    for name in outcome["result"]["children"]:
+        inside = [rate for topic, rate in world.topics.items() if _holds(name, topic)]
+        assert inside
+        assert sum(inside) * 2 <= 1_000 or len(inside) == 1
+
+
+def _holds(bundle: str, topic: str) -> bool:
+    return Bundle.parse(bundle).includes_topic(topic)
+
+
+def test_split_at_positions_cuts_there_and_leaves_out_those_outside() -> None:
+    world = running()
+    at = [0x20000000, 0x90000000, 0x60000000]
+    outcome = split(world, bundle=LOWER, positions=at)
+    assert outcome["result"]["algorithm"] == "specified_positions_divide"
+    assert live(world)[:-1] == [
+        "t/n/0x00000000_0x20000000",
+        "t/n/0x20000000_0x60000000",
+        "t/n/0x60000000_0x80000000",
+    ]
+
+
+def test_split_into_many_children_without_topics_needs_force() -> None:
+    world = running()
+    at = sorted({HASHES[name] + step for name in TOPICS[:2] for step in (-2, -1, 1, 2)})
+    bundle = next(name for name in live(world) if _holds(name, TOPICS[0]))
+    refused = split(world, bundle=bundle, positions=at)
+    assert refused["status"] == "refused"
+    assert "no known topic" in refused["reason"]
+    outcome = split(world, bundle=bundle, positions=at, force=True)
+    assert outcome["status"] == "done"
+    empty = outcome["result"]["without_topics"]
+    assert len(empty) > world.config.splitting.max_empty_children
+    assert not any(_holds(name, topic) for name in empty for topic in TOPICS)
+    assert all(
+        any(_holds(name, topic) for topic in TOPICS)
+        for name in outcome["result"]["children"]
+        if name not in empty
+    )
+
+
+def test_split_of_the_largest_and_of_the_hottest_take_others_one_after_the_other() -> None:
+    world = running()
+    counts = dict(zip(live(world), topics_per_bundle(world), strict=True))
+    largest = max(counts, key=lambda name: counts[name])
+    assert split(world, namespace=NAMESPACE, which="LARGEST")["result"]["bundle"] == largest
+    hot = "persistent://t/n/topic-0"
+    world.topics = {**world.topics, hot: 50_000.0}
+    world.run(90_000)
+    expected = next(name for name in live(world) if _holds(name, hot))
+    first = world.command("split_bundle", namespace=NAMESPACE, which="HOT")
+    second = world.command("split_bundle", namespace=NAMESPACE, which="HOT")
+    world.run(20_000)
+    assert told(world, first) == ["accepted", "done"]
+    assert told(world, second) == ["accepted", "accepted", "done"]
+    names = [rows(world, command_id)[-1]["result"]["bundle"] for command_id in (first, second)]
+    assert names[0] == expected
+    assert names[1] in rows(world, first)[-1]["result"]["children"]
+    assert _holds(names[1], hot)
+
+
+def test_split_without_unload_leaves_the_children_with_their_parents_owner() -> None:
+    world = running()
+    had = owner(world, LOWER)
+    outcome = split(world, bundle=LOWER, parts=4)
+    assert {owner(world, child) for child in outcome["result"]["children"]} == {had}
+
+
+def test_split_with_unload_is_done_when_the_children_are_open_where_they_go() -> None:
+    world = running()
+    had = owner(world, LOWER)
+    command_id = world.command("split_bundle", bundle=LOWER, parts=4, unload=True)
+    while told(world, command_id)[-1:] != ["done"]:
+        world.run(500)
+        assert len(told(world, command_id)) <= 2
+    children = rows(world, command_id)[-1]["result"]["children"]
+    owners = {owner(world, child) for child in children}
+    assert len(owners) > 1
+    assert states(world) == {"Owned": 5, "Deleted": 1}
+    moved = [row for row in world.events if row["bundle"] in children and row["state"] != "Owned"]
+    assert {row["source"] for row in moved} == {had}
+    assert all(list(world.served()[child]) == [owner(world, child)] for child in children)
+
+
+def test_children_are_moved_only_once_they_are_owned() -> None:
+    world = running()
+    outcome = split(world, bundle=LOWER, parts=4, unload=True)
+    for child in outcome["result"]["children"]:
+        seen = [row["state"] for row in world.events if row["bundle"] == child]
+        assert seen in (["Owned"], ["Owned", "Releasing", "Assigning", "Owned"])
+
+
+def test_children_inherit_load_by_their_topics_and_the_rest_of_a_move() -> None:
+    world = running()
+    target = next(name for name in sorted(world.brokers) if name != owner(world, LOWER))
+    world.command("unload_bundle", bundle=LOWER, destination=target)
+    world.run(70_000)
+    assert world.state is not None
+    ledger = world.state.ledger
+    row = ledger.index[LOWER]
+    before, moved_ms = ledger.short[row].copy(), int(ledger.moved_ms[row])
+    assert moved_ms > 0
+    command_id = world.command("split_bundle", bundle=LOWER)
+    while told(world, command_id)[-1:] != ["done"]:
+        world.run(500)
+    ledger = world.state.ledger
+    children = rows(world, command_id)[-1]["result"]["children"]
+    at = [ledger.index[child] for child in children]
+    total = sum(rate for topic, rate in world.topics.items() if _holds(LOWER, topic))
+    for child, child_row in zip(children, at, strict=True):
+        inside = sum(rate for topic, rate in world.topics.items() if _holds(child, topic))
+        assert ledger.short[child_row] == pytest.approx(before * inside / total, rel=1e-6)
+        assert int(ledger.topics[child_row]) == sum(_holds(child, t) for t in world.topics)
+        assert int(ledger.moved_ms[child_row]) == moved_ms
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"bundle": "t/n/0x00000000_0x00000007"}, "no bundle"),
+        ({"bundle": LOWER, "algorithm": "by_feeling"}, "topic_count_equally_divide"),
+        ({"bundle": LOWER, "algorithm": "specified_positions_divide"}, "needs positions"),
+        ({"bundle": LOWER, "positions": [0x90000000]}, "inside"),
+        ({"bundle": LOWER, "algorithm": "flow_or_qps_equally_divide"}, "within their limits"),
+        (
+            {"bundle": LOWER, "algorithm": "flow_or_qps_equally_divide", "parts": 3},
+            "leave parts out",
+        ),
+        (
+            {"bundle": LOWER, "algorithm": "range_equally_divide", "positions": [7]},
+            "specified_positions_divide",
+        ),
+        ({"namespace": "t/nothing", "which": "LARGEST"}, "no namespace"),
+    ],
+)
+def test_split_that_is_not_possible_is_refused_with_what_to_do(
+    arguments: dict[str, object], reason: str
+) -> None:
+    world = running()
+    before = len(world.events)
+    outcome = split(world, **arguments)
+    assert outcome["status"] == "refused"
+    assert reason in outcome["reason"]
+    assert len(world.events) == before
+
+
+def test_split_between_topics_that_nobody_has_reported_is_refused() -> None:
+    world = running(topics=())
+    assert (
+        "0 of its topics"
+        in split(world, bundle=LOWER, algorithm="topic_count_equally_divide")["reason"]
+    )
+    for name in TOPICS:
+        world.command("create_topic", topic=name)
+    world.run(2_000)
+    outcome = split(world, bundle=LOWER, algorithm="topic_count_equally_divide")
+    assert outcome["status"] == "done", "topics that were created here are known, too"
+    assert outcome["result"]["without_topics"] == []
+
+
+def test_namespace_has_its_bundles_cut_by_its_own_algorithm() -> None:
+    world = running()
+    world.command(
+        "create_namespace",
+        namespace="t/own",
+        bundles=1,
+        split_algorithm="topic_count_equally_divide",
+    )
+    world.topics = {name.replace("t/n/", "t/own/"): 10.0 for name in TOPICS}
+    world.run(20_000)
+    outcome = split(world, namespace="t/own", which="LARGEST")
+    assert outcome["result"]["algorithm"] == "topic_count_equally_divide"
+    assert [sum(_holds(c, t) for t in world.topics) for c in outcome["result"]["children"]] == [
+        6,
+        6,
+    ]
+
+
+def test_split_that_its_owner_refuses_fails_and_says_who() -> None:
+    world = running()
+    had = owner(world, LOWER)
+    world.faults.failing = 1.0
+    outcome = split(world, bundle=LOWER)
+    assert outcome["status"] == "failed"
+    assert had in outcome["reason"]
+    assert live(world) == [LOWER, UPPER]
+
+
+def test_split_of_a_pinned_bundle_leaves_its_children_there() -> None:
+    world = running()
+    had = owner(world, LOWER)
+    world.command("pin_bundle", bundle=LOWER, broker=had)
+    outcome = split(world, bundle=LOWER, parts=4, unload=True)
+    world.run(30_000)
+    assert {owner(world, child) for child in outcome["result"]["children"]} == {had}
+
+
+def test_split_survives_a_restart_of_the_job_with_the_topics_it_knows() -> None:
+    world = running()
+    world.restart_job()
+    outcome = split(world, bundle=LOWER, algorithm="topic_count_equally_divide")
+    assert outcome["status"] == "done"
+    world.restart_job()
+    child = outcome["result"]["children"][0]
+    assert split(world, bundle=child, algorithm="topic_count_equally_divide")["status"] == "done"
+
+
+def test_hot_bundle_is_divided_between_its_topics_by_itself() -> None:
+    world = CheckedWorld(Config(), 4, seed=6, again_one_in=9)
+    world.topics = dict.fromkeys(TOPICS, 100.0)
+    hot = [name for name in TOPICS if _holds(LOWER, name)][:2]
+    world.topics |= dict.fromkeys(hot, 20_000.0)
+    world.run(3_000)
+    world.command("create_namespace", namespace=NAMESPACE, bundles=2)
+    world.run(400_000)
+    decided = [row for row in world.decisions if row["kind"] == "split"]
+    assert decided[0]["strategy"] == "flow_or_qps_equally_divide"
+    homes = [next(name for name in live(world) if _holds(name, topic)) for topic in hot]
+    assert homes[0] != homes[1]
+    assert states(world).keys() == {"Owned", "Deleted"}
+    assert all(list(world.served()[name]) == [owner(world, name)] for name in live(world))
+
+
+def test_on_demand_a_bundle_that_was_unloaded_gets_an_owner_in_the_next_cycle() -> None:
+    world = running({"ownership.assign": "on_demand"})
+    assert states(world) == {"Free": 2}
+    world.command("assign_bundle", bundle=LOWER)
+    world.run(3_000)
+    world.command("unload_bundle", bundle=LOWER)
+    world.run(20_000)
+    assert states(world) == {"Free": 1, "Owned": 1}
+    assert list(world.served()) == [LOWER]
