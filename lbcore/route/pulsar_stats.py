@@ -134,7 +134,7 @@ def topics_by_bundle(topics: Mapping[str, Iterable[str]]) -> dict[str, Any]:
         namespace, _, text = bundle.rpartition("/")
         ordered = sorted(names)
         by_domain = {
-            domain.value: {name: _plain_stats() for name in ordered if is_of(name, domain)}
+            domain.value: {name: _plain_stats(domain) for name in ordered if is_of(name, domain)}
             for domain in Domain
         }
         kept = {domain: stats for domain, stats in by_domain.items() if stats}
@@ -143,8 +143,9 @@ def topics_by_bundle(topics: Mapping[str, Iterable[str]]) -> dict[str, Any]:
     return found
 
 
-def _plain_stats() -> dict[str, Any]:
+def _plain_stats(domain: Domain) -> dict[str, Any]:
     counts = ("msgInCount", "bytesInCount", "msgOutCount", "bytesOutCount")
+    stored = ("storageSize", "backlogSize", "pendingAddEntriesCount")
     return {
         "publishers": [],
         "replication": {},
@@ -156,9 +157,7 @@ def _plain_stats() -> dict[str, Any]:
         **dict.fromkeys(counts, 0),
         "msgThroughputIn": 0.0,
         "msgThroughputOut": 0.0,
-        "storageSize": 0,
-        "backlogSize": 0,
-        "pendingAddEntriesCount": 0,
+        **dict.fromkeys(stored if domain is Domain.PERSISTENT else (), 0),
         "filteredEntriesCount": 0,
     }
 

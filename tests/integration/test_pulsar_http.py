@@ -1,0 +1,289 @@
+"""Pulsar's own requests to the real stack, answered as a real Pulsar answered them.
+
+One script sends everything in the order in which it was recorded, with what the recordings left out
+in between; then each recording is a test of its own.
+"""
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.stack import Stack, running_stack, wait_for
+from tests.pulsar_recordings import (
+    Exchange,
+    decode,
+    differences,
+    read_recording,
+    recorded_names,
+    same_reason,
+)
+
+CLUSTER = "local"
+NS1, NS2 = "/admin/v2/namespaces/acme/ns1", "/admin/v2/namespaces/acme/ns2"
+TOPICS = "/admin/v2/persistent/acme/ns1"
+BY_POSITION = "split?splitAlgorithmName=specified_positions_divide"
+POLICY_PATH = f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies"
+
+EXACT = frozenset(
+    {
+        "07-topics-bundle-range",
+        "21-lookup-raw-partitions",
+        "22-lookup-raw-partitions-none",
+        "23-namespaces-bundles",
+        "24-namespaces-policies",
+        "54-namespaces-get-anti-affinity-group",
+        "66-namespaces-bundles-after-positions",
+        "75-namespaces-bundles-after",
+        "76-topics-bundle-range-after",
+        "79-resource-quotas-get",
+        "100-x-bundles-after-positions",
+    }
+)
+"""Recordings whose bodies are the same to the letter, but for the cluster's name."""
+
+NAMED = frozenset({"42-broker-stats-topics", "106-x-broker-stats-topics-broker1"})
+"""Recordings whose bodies are maps of maps with names as keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON, or as text when it is none."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return self.body.decode()
+
+
+@dataclass(slots=True)
+class Service:
+    """The lookup and admin service of a running stack, and what it has answered so far."""
+
+    stack: Stack
+    answers: dict[str, Answer] = field(default_factory=dict)
+
+    def send(self, method: str, target: str, body: Any = "") -> Answer:
+        """One request; body: text, or a value to be sent as JSON."""
+        port = int((self.stack.folder / "lookup-port").read_text())
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
+        text = body if isinstance(body, str) else json.dumps(body)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        try:
+            connection.request(method, target, text.encode(), headers)
+            response = connection.getresponse()
+            return Answer(
+                status=response.status,
+                content_type=response.headers.get("Content-Type", ""),
+                body=response.read(),
+            )
+        finally:
+            connection.close()
+
+    def must(self, method: str, target: str, body: Any = "", status: int = 204) -> Answer:
+        """One request that the recordings left out, and that has to succeed."""
+        answer = self.send(method, target, body)
+        assert answer.status == status, (method, target, answer)
+        return answer
+
+    def replay(self, *names: str) -> None:
+        """Send recorded requests and keep their answers."""
+        for name in names:
+            recorded = read_recording(name)
+            target = recorded.target
+            if recorded.mode == "modular":
+                target = f"{target}?broker=broker-1"
+            self.answers[name] = self.send(recorded.method, target, recorded.request_body)
+
+    def owner(self, topic: str) -> str:
+        """The broker that a lookup names."""
+        answer = self.must("GET", f"/lookup/v2/topic/persistent/{topic}", status=200)
+        return str(answer.json["httpUrl"].removeprefix("http://").partition(":")[0])
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The stack after the whole script."""
+    folder = tmp_path_factory.mktemp("pulsar")
+    with running_stack(folder, brokers=3, namespaces={"demo/one": ("crc32", 3)}) as stack:
+        stack.start_lookup()
+        service = Service(stack)
+        wait_for("the brokers to be known", lambda: len(_brokers(service)) == 3, 60)
+        _replay_lookups(service)
+        _replay_operations(service)
+        _replay_unloads_and_splits(service)
+        _replay_second_namespace(service)
+        yield service
+
+
+def _brokers(service: Service) -> Sequence[str]:
+    found: Sequence[str] = service.send("GET", "/admin/v2/brokers").json
+    return found if isinstance(found, list) else ()
+
+
+def _replay_lookups(service: Service) -> None:
+    service.replay("01-tenants-create")
+    service.must("PUT", NS1, {"bundles": {"numBundles": 4}})
+    service.must("PUT", f"{TOPICS}/t1")
+    service.must("PUT", f"{TOPICS}/pt/partitions?createLocalTopicOnly=false", "4")
+    service.replay(*(name for name in recorded_names() if _is_lookup(name)))
+    service.replay("23-namespaces-bundles", "24-namespaces-policies", "28-topics-stats")
+
+
+def _is_lookup(name: str) -> bool:
+    number = int(name.partition("-")[0]) if name[0].isdigit() else 0
+    return 5 <= number <= 22  # noqa: PLR2004 the numbers of the recordings
+
+
+def _replay_operations(service: Service) -> None:
+    service.replay("29-brokers-list", "31-brokers-leader-broker", "34-brokers-list-dynamic-config")
+    service.replay("35-brokers-update-dynamic-config")
+    values = service.must("GET", "/admin/v2/brokers/configuration/values", status=200).json
+    assert values == {"loadBalancerDebugModeEnabled": "true"}
+    service.replay("37-brokers-get-runtime-config", "38-brokers-delete-dynamic-config")
+    assert service.must("GET", "/admin/v2/brokers/configuration/values", status=200).json == {}
+    service.replay("39-brokers-update-dynamic-config-not-dynamic", "42-broker-stats-topics")
+    service.replay("43-broker-stats-monitoring-metrics", "44-broker-resource-availability")
+    service.replay("49-ns-isolation-policy-set")
+    policies = service.must("GET", POLICY_PATH, status=200).json
+    assert policies["pol1"]["namespaces"] == ["acme/iso.*"]
+    service.replay("52-ns-isolation-policy-delete")
+    assert service.must("GET", POLICY_PATH, status=200).json == {}
+    service.replay("53-namespaces-set-anti-affinity-group", "54-namespaces-get-anti-affinity-group")
+    service.must("DELETE", f"{NS1}/antiAffinity")
+    service.replay("78-clusters-get", "79-resource-quotas-get")
+
+
+def _replay_unloads_and_splits(service: Service) -> None:
+    service.replay("56-namespaces-unload-bundle", "57-lookup-raw-after-unload")
+    service.replay("61-namespaces-unload-bundle-unknown-bundle")
+    service.must("PUT", f"{NS1}/unload")
+    service.replay("63-lookup-raw-after-unload-namespace", "66-namespaces-bundles-after-positions")
+    service.replay("67-namespaces-split-bundle-range", "72-namespaces-split-bundle-no-positions")
+    splits = {
+        "0x40000000_0x80000000": 0x60000000,
+        "0x60000000_0x80000000": 0x70000000,
+        "0xc0000000_0xffffffff": 0xDFFFFFFF,
+        "0x00000000_0x40000000": 0x09011A5E,
+    }
+    for bundle, position in splits.items():
+        service.must("PUT", f"{NS1}/{bundle}/{BY_POSITION}", [position])
+    service.replay("75-namespaces-bundles-after", "76-topics-bundle-range-after")
+    reports = [name for name in recorded_names() if "load-report" in name]
+    service.replay(*reports)
+
+
+def _replay_second_namespace(service: Service) -> None:
+    service.replay("90-x-namespaces-create", "91-x-topics-lookup")
+    owner = service.owner("acme/ns2/a1")
+    bundle = service.must("GET", "/lookup/v2/topic/persistent/acme/ns2/a1/bundle", status=200)
+    other = next(name for name in _brokers(service) if name != owner)
+    target = f"{NS2}/{bundle.body.decode()}/unload?destinationBroker={other}"
+    service.must("PUT", target)
+    assert service.owner("acme/ns2/a1") == other
+    assert service.send("PUT", target).status == 500
+    inactive = service.must("PUT", target.replace(other, "nobody:8080"), status=409)
+    assert "inactive destination broker" in inactive.json["reason"]
+    service.replay("93-x-lookup-after-transfer-broker1", "94-x-lookup-after-transfer-broker2")
+    service.replay("96-x-topics-create", "98-x-topic-positions", "99-x-split-positions")
+    service.replay("100-x-bundles-after-positions", "106-x-broker-stats-topics-broker1")
+
+
+def _as_recorded(value: Any) -> Any:
+    """The recorded body with this cluster's name."""
+    return json.loads(json.dumps(value).replace('"standalone"', f'"{CLUSTER}"'))
+
+
+@pytest.mark.parametrize("name", recorded_names())
+def test_recorded_request_is_answered_as_pulsar_answered_it(service: Service, name: str) -> None:
+    recorded, answer = read_recording(name), service.answers[name]
+    assert answer.status == recorded.status, answer.body
+    assert answer.content_type == recorded.content_type
+    wanted, found = decode(recorded.body), answer.json
+    if isinstance(wanted, Mapping) and set(wanted) == {"reason"}:
+        assert same_reason(wanted["reason"], found["reason"])
+    elif name in EXACT:
+        assert found == _as_recorded(wanted)
+    elif name not in NAMED and wanted is not None:
+        assert list(differences(_without_names(recorded), _plain(found))) == []
+
+
+def _without_names(recorded: Exchange) -> Any:
+    body = decode(recorded.body)
+    return _plain(body)
+
+
+def _plain(body: Any) -> Any:
+    """A body without the maps whose keys are names."""
+    maps = {"lastStats": {}, "topicHashPositions": {}}
+    return {**body, **{k: v for k, v in maps.items() if k in body}} if _is_map(body) else body
+
+
+def _is_map(body: Any) -> bool:
+    return isinstance(body, Mapping)
+
+
+def test_positions_of_topics_are_pulsars_but_for_its_own_topic(service: Service) -> None:
+    recorded = read_recording("98-x-topic-positions").body["topicHashPositions"]
+    found = service.answers["98-x-topic-positions"].json["topicHashPositions"]
+    system = "persistent://acme/ns2/__change_events"
+    assert found == {topic: at for topic, at in recorded.items() if topic != system}
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_statistics_of_topics_have_pulsars_fields(service: Service, name: str) -> None:
+    recorded = read_recording(name).body["pulsar/system"]["0x40000000_0x80000000"]
+    (wanted,) = recorded["persistent"].values()
+    found = service.answers[name].json["acme/ns1"]
+    topics = {t: stats for bundle in found.values() for t, stats in bundle["persistent"].items()}
+    assert "persistent://acme/ns1/t1" in topics
+    assert all(stats.keys() == wanted.keys() for stats in topics.values())
+
+
+def test_runtime_configuration_has_pulsars_keys_in_pulsars_units(service: Service) -> None:
+    found = service.answers["37-brokers-get-runtime-config"].json
+    assert found["loadBalancerNamespaceBundleMaxBandwidthMbytes"] == "100"
+    assert all(isinstance(value, str) for value in found.values())
+
+
+def test_metrics_have_pulsars_form(service: Service) -> None:
+    found = service.answers["43-broker-stats-monitoring-metrics"].json
+    assert all(set(one) == {"metrics", "dimensions"} for one in found)
+
+
+def test_namespace_and_tenant_are_deleted_when_they_are_empty(service: Service) -> None:
+    service.must("PUT", "/admin/v2/tenants/gone", {"allowedClusters": [CLUSTER]})
+    service.must("PUT", "/admin/v2/namespaces/gone/ns", {"bundles": {"numBundles": 2}})
+    assert service.send("DELETE", "/admin/v2/tenants/gone").status == 409
+    service.must("PUT", "/admin/v2/persistent/gone/ns/t")
+    assert service.send("DELETE", "/admin/v2/namespaces/gone/ns").status == 409
+    service.must("DELETE", "/admin/v2/persistent/gone/ns/t")
+    service.must("DELETE", "/admin/v2/namespaces/gone/ns")
+    lookup = service.send("GET", "/lookup/v2/topic/persistent/gone/ns/t")
+    assert (lookup.status, lookup.json) == (404, {"reason": "Namespace not found"})
+    service.must("DELETE", "/admin/v2/tenants/gone")
+    assert "gone" not in service.must("GET", "/admin/v2/tenants", status=200).json
+
+
+def test_command_survives_a_restart_of_the_balancer(service: Service) -> None:
+    service.stack.kill("job")
+    answers: list[Answer] = []
+    target = "/admin/v2/namespaces/acme/late"
+    asking = threading.Thread(target=lambda: answers.append(service.send("PUT", target)))
+    asking.start()
+    service.stack.start_job()
+    asking.join(90)
+    assert [answer.status for answer in answers] == [204]
+    assert service.must("GET", f"{target}/bundles", status=200).json["numBundles"] == 4
