@@ -134,7 +134,7 @@ class LookupApp:
             reply = self._health()
         elif path == b"/alive":
             reply = Reply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
-        elif path == b"/metrics":
+        elif path in (b"/metrics", b"/metrics/"):
             reply = self._metrics(scope)
         elif self._hooks.others is not None:
             await self._hooks.others(scope, receive, send)

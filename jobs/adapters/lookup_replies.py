@@ -12,6 +12,7 @@ from urllib.parse import quote
 from jobs.adapters.delta_follower import View, boot_ms
 from jobs.admin.exchange import JSON, RETRY, Header, HttpError, encode
 from lbcore.route.addresses import lookup_body
+from lbcore.route.pulsar_errors import unexpected
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import Answer, Outcome
 
@@ -102,11 +103,9 @@ def _no_owner(answer: Answer) -> str:
 
 
 def _no_listener(listener: str) -> str:
-    """Pulsar's text up to where its stack trace would begin."""
-    return (
-        "\n --- An unexpected error occurred in the server ---\n\n"
-        f"Message: the broker do not have {listener} listener\n"
-    )
+    """Pulsar's text up to the first line of its stack trace."""
+    message = f"the broker do not have {listener} listener"
+    return unexpected(message, "org.apache.pulsar.broker.PulsarServerException")
 
 
 def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
