@@ -123,6 +123,7 @@ class Stack:
         """Start the lookup service."""
         port_file = self.folder / "lookup-port"
         words = ["--tables", str(self.tables), "--cluster", "local", "--port", "0"]
+        words += ["--bootstrap", self.kafka.bootstrap]
         self._start("lookup", "jobs.serve_lookup", [*words, "--port-file", str(port_file)])
         self.wait("the lookup service's port", port_file.exists)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.stack import Stack, running_stack, wait_for
+from tests.integration.stack import Cluster, Stack, running_stack, wait_for
 from tests.pulsar_recordings import (
     Exchange,
     decode,
@@ -117,7 +117,8 @@ class Service:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The stack after the whole script."""
     folder = tmp_path_factory.mktemp("pulsar")
-    with running_stack(folder, brokers=3, namespaces={"demo/one": ("crc32", 3)}) as stack:
+    cluster = Cluster(brokers=3, namespaces={"demo/one": ("crc32", 3)})
+    with running_stack(folder, cluster) as stack:
         stack.start_lookup()
         service = Service(stack)
         wait_for("the brokers to be known", lambda: len(_brokers(service)) == 3, 60)
