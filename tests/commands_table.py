@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
 
-from jobs.adapters.delta_tables import arrow_schema, ensure_table, table_path
+from jobs.adapters.delta_tables import arrow_schema, ensure_table, open_table, table_path
 from lbcore.machines.effects import to_json
 from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
 
@@ -26,7 +26,7 @@ class CommandsTable:
     def add(
         self, command_id: str, status: str, at_ms: int = 1, cluster: str = CLUSTER, **row: Any
     ) -> None:
-        """One row in a commit of its own. row: reason, result."""
+        """One row, merged in a commit of its own. row: reason, result."""
         result: Mapping[str, Any] = row.pop("result", {})
         full = {
             "cluster": cluster,
@@ -43,7 +43,10 @@ class CommandsTable:
             **row,
         }
         rows = pa.Table.from_pylist([full], schema=arrow_schema(COMMANDS))
-        write_deltalake(str(table_path(self.root, COMMANDS.name)), rows, mode="append")
+        table = open_table(self.root, COMMANDS.name)
+        same = "t.cluster = s.cluster AND t.command_id = s.command_id"
+        merge = table.merge(rows, same, source_alias="s", target_alias="t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def beat(self, silent_ms: int = 0) -> None:
         """A heartbeat of the job, so long ago."""

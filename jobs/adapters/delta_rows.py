@@ -47,13 +47,12 @@ def of_cluster(cluster: str) -> str:
 
 def scan(table: DeltaTable, columns: Iterable[str], condition: str) -> pa.Table:
     """The rows of a table that meet the condition; files are skipped by their statistics."""
-    rows = pa.table(table.scan(columns=list(columns), predicate=condition).read_all())
-    return rows.cast(pa.schema([_plain(column) for column in rows.schema]))
+    return _plain(pa.table(table.scan(columns=list(columns), predicate=condition).read_all()))
 
 
 def read_file(path: Path, columns: Iterable[str], cluster: str) -> pa.Table:
-    """The rows of one cluster in one data file."""
-    rows = pq.read_table(path, columns=["cluster", *columns])
+    """The rows of one cluster in one data file, appended or merged."""
+    rows = _plain(pq.read_table(path, columns=["cluster", *columns]))
     return rows.filter(pc.equal(rows["cluster"], cluster))
 
 
@@ -85,9 +84,15 @@ def hashes_of(table: DeltaTable, cluster: str) -> dict[str, HashFunction]:
         raise CorruptRowError(f"a row of namespaces is not what the job writes: {error}") from error
 
 
-def _plain(column: pa.Field) -> pa.Field:
-    """delta-rs gives views of texts, which pyarrow can't filter or encode yet."""
-    return column.with_type(pa.string()) if column.type == pa.string_view() else column
+def _plain(rows: pa.Table) -> pa.Table:
+    """delta-rs gives and merges views of texts, which pyarrow can't filter or encode yet."""
+    views = [column.name for column in rows.schema if column.type == pa.string_view()]
+    if not views:
+        return rows
+    schema = rows.schema
+    for name in views:
+        schema = schema.set(schema.get_field_index(name), schema.field(name).with_type(pa.string()))
+    return rows.cast(schema)
 
 
 def _values(rows: pa.Table, name: str) -> Iterator[Any]:

@@ -9,7 +9,11 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.adapters.command_client import NEVER, writer_silent_ms
+from jobs.adapters.delta_log import read_commit
+from jobs.adapters.delta_rows import read_file
+from jobs.adapters.delta_tables import table_path
 from jobs.adapters.outcome_follower import OutcomeFollower
+from lbcore.model.tables import COMMANDS
 from tests.commands_table import CLUSTER, CommandsTable
 
 _WAIT_S = 60.0
@@ -39,6 +43,15 @@ def test_outcome_that_comes_later_is_told_first_accepted_then_done(
     final = watch.final.result(_WAIT_S)
     assert (final.status, final.at_ms, final.result) == ("done", 9, {"children": ["x"]})
     assert watch.first.result().status == "accepted"
+
+
+def test_file_that_a_merge_has_written_can_be_read_alone(table: CommandsTable) -> None:
+    table.add("a", "accepted")
+    table.add("a", "done", cluster="other")
+    folder = table_path(table.root, COMMANDS.name)
+    commits = [read_commit(folder, version) for version in (1, 2)]
+    files = [name for commit in commits if commit for name in commit.added]
+    assert [len(read_file(folder / name, ("status",), CLUSTER)) for name in files] == [1, 0]
 
 
 def test_outcome_that_was_there_before_is_told_at_once(
