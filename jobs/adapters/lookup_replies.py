@@ -12,8 +12,8 @@ from urllib.parse import quote
 from jobs.adapters.delta_follower import View, boot_ms
 from jobs.admin.exchange import JSON, RETRY, Header, HttpError, encode
 from lbcore.route.addresses import lookup_body
-from lbcore.route.pulsar_errors import unexpected
 from lbcore.route.bundles import BundleRoute
+from lbcore.route.pulsar_errors import unexpected
 from lbcore.route.snapshot import Answer, Outcome
 
 NOT_READY = "not_ready"

@@ -7,7 +7,16 @@ names too. Source: Pulsar 4.0.8, ClusterDataImpl, TenantInfoImpl, TenantsBase, B
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lbcore.route.pulsar_errors import BAD_REQUEST, NOT_FOUND, PRECONDITION_FAILED, PulsarError
+from lbcore.route.pulsar_errors import (
+    BAD_REQUEST,
+    FORBIDDEN,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    PulsarError,
+)
+
+GLOBAL = "global"
+"""The name that stands for all clusters."""
 
 
 def cluster_data(service_url: str, broker_url: str) -> dict[str, Any]:
@@ -29,19 +38,24 @@ def read_tenant(body: Any, clusters: Sequence[str]) -> tuple[tuple[str, ...], tu
 
     clusters: names that this service's cluster goes by; others don't exist here.
     """
-    if body is not None and not isinstance(body, Mapping):
+    if body is None:
+        raise PulsarError(PRECONDITION_FAILED, "TenantInfo is null")
+    if not isinstance(body, Mapping):
         raise PulsarError(BAD_REQUEST, "the body must be a JSON object of a tenant")
-    info = body or {}
-    roles, allowed = info.get("adminRoles") or [], info.get("allowedClusters") or []
+    roles, allowed = body.get("adminRoles") or [], body.get("allowedClusters", [])
+    if allowed is None:
+        raise PulsarError(PRECONDITION_FAILED, "Clusters cannot be null")
     if not isinstance(roles, list) or not isinstance(allowed, list):
         raise PulsarError(BAD_REQUEST, "adminRoles and allowedClusters must be JSON lists")
-    names = [str(name) for name in allowed]
+    names = {str(name) for name in allowed}
     if not names or not all(name.strip() for name in names):
-        raise PulsarError(PRECONDITION_FAILED, "Clusters can not be empty")
-    if set(names) - set(clusters):
+        raise PulsarError(PRECONDITION_FAILED, "Clusters cannot be empty or blank")
+    if names - {*clusters, GLOBAL}:
         raise PulsarError(PRECONDITION_FAILED, "Clusters do not exist")
-    kept = tuple(sorted({str(role) for role in roles if str(role).strip()}))
-    return kept, tuple(sorted(set(names)))
+    if any(str(role) != str(role).strip() for role in roles):
+        reason = "AdminRoles contains whitespace in the beginning or end."
+        raise PulsarError(PRECONDITION_FAILED, reason)
+    return tuple(sorted({str(role) for role in roles} - {""})), tuple(sorted(names))
 
 
 def tenant_data(roles: Sequence[str], clusters: Sequence[str]) -> dict[str, Any]:
@@ -59,8 +73,24 @@ def no_cluster() -> PulsarError:
     return PulsarError(NOT_FOUND, "Cluster does not exist")
 
 
-def check_replication(clusters: Sequence[str], known: Sequence[str]) -> None:
-    """Raises PulsarError 403 when a new namespace names a cluster that isn't known."""
-    for cluster in clusters:
-        if cluster not in known:
-            raise PulsarError(403, f"Invalid cluster id: {cluster}")
+def check_replication(
+    tenant: str, wanted: Sequence[str], allowed: Sequence[str], known: Sequence[str]
+) -> None:
+    """Raises PulsarError 403 for clusters that a new namespace's tenant may not be in.
+
+    wanted: of the namespace, none for this service's. allowed: the tenant's. known: the names that
+    this service's cluster goes by, which are one.
+    """
+    for cluster in wanted or known[:1]:
+        names = set(known) if cluster in known else {cluster}
+        if not names & set(allowed):
+            reason = (
+                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant "
+                f"[{tenant}]"
+            )
+            raise PulsarError(FORBIDDEN, reason)
+
+
+def internal_data() -> dict[str, Any]:
+    """InternalConfigurationData, as far as its fields mean anything without Pulsar's stores."""
+    return {"metadataStoreUrl": "", "configurationMetadataStoreUrl": "", "ledgersRootPath": ""}

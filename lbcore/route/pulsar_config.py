@@ -28,14 +28,14 @@ def dynamic_names() -> list[str]:
     )
 
 
-def check_dynamic(key: str) -> str:
+def check_dynamic(key: str, verb: str = "update") -> str:
     """The key itself; raises PulsarError 412 when it can't be changed while running.
 
-    Keys of ours ("shedding.strategy") may be changed too.
+    Keys of ours ("shedding.strategy") may be changed too. verb: what was asked for.
     """
     is_ours = key in SETTINGS and SETTINGS[key].about.dynamic
     if not is_ours and key not in dynamic_names():
-        raise PulsarError(PRECONDITION_FAILED, "Can't update non-dynamic configuration")
+        raise PulsarError(PRECONDITION_FAILED, f"Can't {verb} non-dynamic configuration")
     return key
 
 

@@ -5,6 +5,7 @@ Decides the written form only. Raised by the readers of requests in this package
 """
 
 BAD_REQUEST = 400
+FORBIDDEN = 403
 NOT_FOUND = 404
 NOT_ALLOWED = 405
 NOT_ACCEPTABLE = 406

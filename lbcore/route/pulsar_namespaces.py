@@ -59,12 +59,12 @@ def _read_bundles(bundles: Any) -> tuple[int, tuple[int, ...]]:
     if texts:
         return 0, _read_boundaries(texts)
     count = bundles.get("numBundles", 0)
-    if type(count) is not int or count < 0 or count > 1 << 32:
+    if type(count) is not int or count > 1 << 32:
         raise PulsarError(BAD_REQUEST, _NO_NUMBER)
     if count > MAX_BUNDLES:
         reason = f"Ballast makes at most {MAX_BUNDLES} bundles at once: split them later"
         raise PulsarError(BAD_REQUEST, reason)
-    return count, ()
+    return max(count, 0), ()
 
 
 def _read_boundaries(texts: Any) -> tuple[int, ...]:

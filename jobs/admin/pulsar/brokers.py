@@ -8,7 +8,7 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import JSON, HttpError, Reply, Request, json_reply
 from jobs.admin.pulsar.asking import carry_out
 from jobs.admin.pulsar.known import brokers, cluster_names, find_broker, isolation, own_address
-from lbcore.route.pulsar_clusters import leader_data
+from lbcore.route.pulsar_clusters import internal_data, leader_data
 from lbcore.route.pulsar_config import (
     check_dynamic,
     dynamic_names,
@@ -18,6 +18,7 @@ from lbcore.route.pulsar_config import (
 )
 from lbcore.route.pulsar_errors import NOT_FOUND, PulsarError
 from lbcore.route.pulsar_isolation import ownership_status
+from lbcore.route.pulsar_names import broker_id
 from lbcore.wire.commands import ResetConfig, SetConfig
 
 PULSAR_VERSION = "4.0.8"
@@ -44,21 +45,31 @@ async def get_leader(request: Request, context: AdminContext) -> Reply:
 
 async def get_owned(request: Request, context: AdminContext) -> Reply:
     """The bundles that a broker owns, and by which right."""
+    broker = _active_broker(request.params["broker"], context)
     cluster = request.params["cluster"]
     if cluster not in cluster_names(context):
         raise _no_cluster(cluster)
-    broker = find_broker(request.params["broker"], context)
-    if broker is None:
-        raise PulsarError(NOT_FOUND, f"Broker {request.params['broker']} is not active")
     existing = (found for found in context.snapshot.namespaces.values() if found.hash_function)
     owned = [r.bundle for found in existing for r in found.live if r.broker == broker]
     return json_reply(ownership_status(owned, broker, isolation(context)))
 
 
+def _active_broker(text: str, context: AdminContext) -> str:
+    broker = find_broker(text, context)
+    if broker is None:
+        raise PulsarError(NOT_FOUND, f"Broker id '{text}' not found in available brokers.")
+    return broker
+
+
 async def get_health(request: Request, context: AdminContext) -> Reply:
-    """Whether lookups are answered, which is what a client needs; 503 before the first load."""
-    del request
-    if context.view.snapshot.brokers:
+    """Whether lookups are answered, which is what a client needs; 503 before the first load.
+
+    A broker that is named must be active.
+    """
+    view, asked = context.view, request.first("brokerId").strip()
+    if asked and broker_id(asked) != own_address(request):
+        _active_broker(asked, context)
+    if view.snapshot.brokers:
         return _OK
     raise HttpError(503, "No broker has reported yet: try again")
 
@@ -107,6 +118,12 @@ async def set_value(request: Request, context: AdminContext) -> Reply:
 
 async def delete_value(request: Request, context: AdminContext) -> Reply:
     """Take a changed setting back to what the files say."""
-    key = check_dynamic(request.params["key"])
+    key = check_dynamic(request.params["key"], "delete")
     await carry_out(request, context, ResetConfig(keys=(key,)))
     return Reply()
+
+
+async def get_internal(request: Request, context: AdminContext) -> Reply:
+    """InternalConfigurationData: there is no metadata store and no BookKeeper to name."""
+    del request, context
+    return json_reply(internal_data())

@@ -22,6 +22,7 @@ from lbcore.route.pulsar_errors import (
     CONFLICT,
     NOT_ALLOWED,
     NOT_FOUND,
+    NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     PulsarError,
 )
@@ -48,13 +49,34 @@ async def get_cluster(request: Request, context: AdminContext) -> Reply:
 
 
 async def list_domains(request: Request, context: AdminContext) -> Reply:
-    """The failure domains that brokers are labelled with."""
-    _check_cluster(request, context)
+    """The failure domains that brokers are labelled with; none of a cluster that isn't there."""
+    is_ours = request.params["cluster"] in cluster_names(context)
+    return json_reply(_domains(context) if is_ours else {})
+
+
+async def get_domain(request: Request, context: AdminContext) -> Reply:
+    """One failure domain."""
+    cluster = _check_cluster(request, context, PRECONDITION_FAILED)
+    name = request.params["domain"]
+    found = _domains(context).get(name)
+    if found is None:
+        raise PulsarError(NOT_FOUND, f"Domain {name} for cluster {cluster} does not exist")
+    return json_reply(found)
+
+
+async def set_domain(request: Request, context: AdminContext) -> Reply:
+    """Failure domains can't be set or deleted: a broker says itself in which it is."""
+    _check_cluster(request, context, PRECONDITION_FAILED)
+    reason = "A failure domain is a label of its brokers: start them with another label"
+    raise PulsarError(NOT_IMPLEMENTED, reason)
+
+
+def _domains(context: AdminContext) -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {}
     for name, row in brokers(context).items():
         if row["failure_domain"]:
             found.setdefault(row["failure_domain"], {"brokers": []})["brokers"].append(name)
-    return json_reply(dict(sorted(found.items())))
+    return dict(sorted(found.items()))
 
 
 def _check_cluster(request: Request, context: AdminContext, status: int = NOT_FOUND) -> str:
@@ -83,8 +105,8 @@ async def get_tenant(request: Request, context: AdminContext) -> Reply:
 
 async def create_tenant(request: Request, context: AdminContext) -> Reply:
     """Make a tenant."""
-    roles, clusters = read_tenant(request.json(), cluster_names(context))
     tenant = check_tenant(request.params["tenant"])
+    roles, clusters = read_tenant(request.json(), cluster_names(context))
     if tenant in tenants(context):
         raise _tenant_exists()
     arguments = CreateTenant(tenant=tenant, admin_roles=roles, allowed_clusters=clusters)

@@ -58,9 +58,11 @@ async def create_namespace(request: Request, context: AdminContext) -> Reply:
     """Make a namespace with the bundles that its policies ask for."""
     name = namespace_name(request)
     asked = read_creation(name, request.json())
-    check_replication(asked.replication_clusters, cluster_names(context))
-    if request.params["tenant"] not in tenants(context):
+    tenant, known = request.params["tenant"], tenants(context)
+    if tenant not in known:
         raise PulsarError(NOT_FOUND, "Tenant does not exist")
+    allowed = known[tenant][1]
+    check_replication(tenant, asked.replication_clusters, allowed, cluster_names(context))
     if find_namespace(name, context) is not None:
         raise already_exists()
     arguments = asked.arguments
@@ -142,10 +144,14 @@ async def delete_group(request: Request, context: AdminContext) -> Reply:
 
 
 async def list_group(request: Request, context: AdminContext) -> Reply:
-    """The namespaces of an anti-affinity group, of one tenant or (without one) of all."""
-    if request.params["cluster"] not in cluster_names(context):
-        raise PulsarError(NOT_FOUND, f"Cluster {request.params['cluster']} does not exist.")
-    tenant = request.first("tenant")
+    """The namespaces of an anti-affinity group, of one tenant or (without one) of all.
+
+    Pulsar's own tool names the tenant "property", which Pulsar itself no longer knows.
+    """
+    cluster = request.params["cluster"]
+    if cluster not in cluster_names(context):
+        raise PulsarError(PRECONDITION_FAILED, f"Cluster {cluster} does not exist.")
+    tenant = request.first("tenant") or request.first("property")
     return json_reply(
         sorted(
             name

@@ -104,6 +104,7 @@ _BROKER_ROUTES = (
     _watching(f"{_BROKERS}/configuration", brokers.list_dynamic),
     _watching(f"{_BROKERS}/configuration/values", brokers.get_values),
     _watching(f"{_BROKERS}/configuration/runtime", brokers.get_runtime),
+    _watching(f"{_BROKERS}/internal-configuration", brokers.get_internal),
     _of_cluster("POST", f"{_BROKERS}/configuration/{{key}}/{{value}}", brokers.set_value),
     _of_cluster("DELETE", f"{_BROKERS}/configuration/{{key}}", brokers.delete_value),
 )
@@ -112,6 +113,9 @@ _CLUSTER_ROUTES = (
     _reading(f"{_V2}/clusters", clusters.list_clusters),
     _reading(_CLUSTER, clusters.get_cluster),
     _watching(f"{_CLUSTER}/failureDomains", clusters.list_domains),
+    _watching(f"{_CLUSTER}/failureDomains/{{domain}}", clusters.get_domain),
+    _of_cluster("POST", f"{_CLUSTER}/failureDomains/{{domain}}", clusters.set_domain),
+    _of_cluster("DELETE", f"{_CLUSTER}/failureDomains/{{domain}}", clusters.set_domain),
     _watching(_POLICIES, clusters.list_policies),
     _watching(f"{_POLICIES}/{{policy}}", clusters.get_policy),
     _of_cluster("POST", f"{_POLICIES}/{{policy}}", clusters.set_policy),

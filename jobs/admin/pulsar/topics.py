@@ -151,7 +151,9 @@ async def get_schema(request: Request, context: AdminContext) -> Reply:
 
 
 def _read_partitions(request: Request) -> int:
-    value = request.json()
+    """A number, or (with properties, which nobody here reads) PartitionedTopicMetadata."""
+    body = request.json()
+    value = body.get(_PARTITIONS_FIELD) if isinstance(body, dict) else body
     if type(value) is not int:
         raise PulsarError(BAD_REQUEST, "the body must be the number of partitions")
     if value <= 0:
