@@ -6,7 +6,7 @@ waits as long as the unload itself may take.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from time import time_ns
 from typing import TypeAlias
@@ -16,6 +16,8 @@ from jobs.admin.context import AdminContext, CommandOutcome
 from jobs.admin.exchange import RETRY, HttpError, Reply, Request, Stream
 from jobs.admin.routes import Handler
 from lbcore.machines.outcome import ACCEPTED, REFUSED
+from lbcore.ownership.records import State
+from lbcore.route.bundles import BundleRoute
 from lbcore.route.pulsar_errors import CONFLICT, PulsarError
 from lbcore.wire.commands import CommandArguments
 
@@ -24,6 +26,7 @@ Refusal: TypeAlias = Callable[[str], PulsarError]
 _SILENT_MAX_MS = 60_000
 _EXTRA_MS = 10_000
 _LOOK_S = 0.02
+_UNDER_WAY = frozenset({State.ASSIGNING, State.RELEASING, State.SPLITTING})
 
 
 def answering(handler: Handler) -> Handler:
@@ -73,6 +76,21 @@ async def carry_out(
         reason = f"Command {outcome.command_id} is still under way after {wait_ms} ms"
         raise HttpError(503, reason, RETRY)
     raise HttpError(503, f"Command {outcome.command_id}: {outcome.reason}", RETRY)
+
+
+async def at_rest(
+    context: AdminContext, find: Callable[[], Sequence[BundleRoute]]
+) -> Sequence[BundleRoute]:
+    """Some bundles when none is on its way any more, or when a transition's time is over.
+
+    Pulsar, too, waits for an owner before it acts on a bundle. find: looks at them again.
+    """
+    deadline_ms = boot_ms() + context.config.ownership.in_flight_timeout_ms
+    while True:
+        routes = find()
+        if boot_ms() >= deadline_ms or not any(route.state in _UNDER_WAY for route in routes):
+            return routes
+        await asyncio.sleep(_LOOK_S)
 
 
 async def _catch_up(context: AdminContext) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import Reply, Request, json_reply, no_content
-from jobs.admin.pulsar.asking import carry_out
+from jobs.admin.pulsar.asking import at_rest, carry_out
 from jobs.admin.pulsar.known import Namespace, existing, find_broker, namespace_name, topics_of
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.known_topics import chosen, counts, in_bundle, positions
@@ -39,8 +39,7 @@ async def unload_bundle(request: Request, context: AdminContext) -> Reply:
     """
     namespace_name(request)
     destination = _destination(request, context)
-    found = existing(request, context, namespace_not_found())
-    route = find_bundle(found.name, request.params["bundle"], found.live)
+    route = await _at_rest(request.params["bundle"], request, context)
     if not route.broker:
         return no_content()
     if destination == route.broker:
@@ -48,6 +47,14 @@ async def unload_bundle(request: Request, context: AdminContext) -> Reply:
     arguments = UnloadBundle(bundle=route.bundle, destination=destination)
     await carry_out(request, context, arguments)
     return no_content()
+
+
+async def _at_rest(text: str, request: Request, context: AdminContext) -> BundleRoute:
+    def find() -> tuple[BundleRoute]:
+        found = existing(request, context, namespace_not_found())
+        return (find_bundle(found.name, text, found.live),)
+
+    return (await at_rest(context, find))[0]
 
 
 def _destination(request: Request, context: AdminContext) -> str:
@@ -78,6 +85,7 @@ async def split_bundle(request: Request, context: AdminContext) -> Reply:
     check_algorithm(algorithm, context.config.splitting.supported_algorithms, positions_asked)
     found = existing(request, context, namespace_not_found())
     route = _chosen_bundle(request.params["bundle"], found, context)
+    route = await _at_rest(route.range_text, request, context)
     at = check_positions(route, algorithm, positions_asked)
     arguments = SplitBundle(
         bundle=route.bundle,

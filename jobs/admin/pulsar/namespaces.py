@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import JSON, Reply, Request, json_reply, no_content
-from jobs.admin.pulsar.asking import carry_out
+from jobs.admin.pulsar.asking import at_rest, carry_out
 from jobs.admin.pulsar.known import (
     anti_affinity,
     cluster_names,
@@ -112,9 +112,10 @@ async def list_topics(request: Request, context: AdminContext) -> Reply:
 
 async def unload_namespace(request: Request, context: AdminContext) -> Reply:
     """Take all bundles of a namespace from their owners."""
-    found = existing(request, context, namespace_not_found())
-    if any(route.broker for route in found.live):
-        await carry_out(request, context, UnloadNamespace(namespace=found.name))
+    name = namespace_name(request)
+    live = await at_rest(context, lambda: existing(request, context, namespace_not_found()).live)
+    if any(route.broker for route in live):
+        await carry_out(request, context, UnloadNamespace(namespace=name))
     return no_content()
 
 

@@ -19,7 +19,7 @@ from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.wire.messages import Command
 from tests.admin_world import BROKERS, Balancer, make_app, make_context, write_tables
 from tests.asgi_calls import Answer, ask
-from tests.lookup_tables import CLUSTER
+from tests.lookup_tables import CLUSTER, Row
 from tests.pulsar_requests import (
     ASKED,
     FIRST,
@@ -312,3 +312,25 @@ def test_statistics_show_the_topics_that_a_broker_serves(root: Path) -> None:
     assert len(topics) == 5
     stats = send(root, "GET", f"{TOPIC}/t1/stats").json
     assert stats["ownerBroker"] in BROKERS
+
+
+@pytest.mark.parametrize("path", ["unload", "0x00000000_0xffffffff/unload"])
+def test_unload_of_a_bundle_on_its_way_waits_for_its_owner(tmp_path: Path, path: str) -> None:
+    writer = write_tables(tmp_path)
+    writer.now_ms = time_ns() // 1_000_000
+    bundle, balancer = "acme/free/0x00000000_0xffffffff", Balancer()
+    writer.batch([Row(bundle=bundle, version=2, state="Assigning", destination=BROKERS[0])])
+    context = replace(make_context(tmp_path, balancer), catch_up_ms=0)
+    app = make_app(context, PULSAR_ROUTES)
+
+    async def unload() -> int:
+        target = f"/admin/v2/namespaces/acme/free/{path}"
+        asking = asyncio.create_task(ask(app, target, method="PUT"))
+        await asyncio.sleep(0.05)
+        assert balancer.commands == []
+        writer.batch([Row(bundle=bundle, version=3, destination=BROKERS[0])])
+        context.follower.poll()
+        return (await asking).status
+
+    assert asyncio.run(unload()) == 204
+    assert len(balancer.commands) == 1
