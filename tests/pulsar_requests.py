@@ -184,7 +184,84 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
         422,
         "Desired partitions 3 can't be less than the current partitions 4.",
     ),
+    (
+        "POST",
+        f"{TOPIC}/t1/partitions",
+        b"3",
+        409,
+        "Topic persistent://acme/ns1/t1 is not the partitioned topic.",
+    ),
+    (
+        "PUT",
+        f"{TOPIC}/pt-partition-4",
+        b"",
+        412,
+        (
+            'Can\'t create topic pt-partition-4 with "-partition-" followed by a number smaller '
+            "than number of partition of partitioned topic pt"
+        ),
+    ),
+    (
+        "PUT",
+        f"{TOPIC}/new-partition-0",
+        b"",
+        412,
+        (
+            'Can\'t create topic new-partition-0 with "-partition-" followed by numeric value if '
+            "there isn't a partitioned topic new created."
+        ),
+    ),
+    ("PUT", f"{TOPIC}/pt-partition-3", b"", 409, "This topic already exists"),
     ("DELETE", f"{TOPIC}/new", b"", 404, "Topic persistent://acme/ns1/new not found"),
+    (
+        "DELETE",
+        f"{TOPIC}/pt",
+        b"",
+        409,
+        (
+            "persistent://acme/ns1/pt is a partitioned topic, instead of calling delete topic, "
+            "please call delete-partitioned-topic."
+        ),
+    ),
+    (
+        "DELETE",
+        f"{TOPIC}/t1/partitions",
+        b"",
+        409,
+        (
+            "persistent://acme/ns1/t1 is a non-partitioned topic. Instead of calling "
+            "delete-partitioned-topic please call delete."
+        ),
+    ),
+    (
+        "DELETE",
+        f"{TOPIC}/new/partitions",
+        b"",
+        404,
+        "Topic persistent://acme/ns1/new not found.",
+    ),
+    (
+        "GET",
+        f"{TOPIC}/new/partitions",
+        b"",
+        404,
+        "Topic persistent://acme/ns1/new not found",
+    ),
+    (
+        "GET",
+        f"{TOPIC}/new/partitioned-stats",
+        b"",
+        404,
+        "Partitioned Topic persistent://acme/ns1/new not found",
+    ),
+    (
+        "GET",
+        f"{TOPIC}/new-partition-1/stats",
+        b"",
+        404,
+        "Partitioned Topic not found: persistent://acme/ns1/new-partition-1 has zero partitions",
+    ),
+    ("GET", f"{TOPIC}/pt-partition-4/stats", b"", 404, "Topic partitions were not yet created"),
     ("GET", f"{TOPIC}/new/stats", b"", 404, "Topic persistent://acme/ns1/new not found"),
     ("GET", "/admin/v2/schemas/acme/ns1/t1/schema", b"", 404, "Schema not found"),
     ("GET", "/admin/v2/persistent/acme/none/t/partitions", b"", 404, "Namespace not found"),

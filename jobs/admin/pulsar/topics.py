@@ -9,7 +9,7 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import Reply, Request, json_reply, no_content
 from jobs.admin.pulsar.asking import carry_out
 from jobs.admin.pulsar.known import existing, namespace_name, topic_name, topics_of
-from lbcore.model.names import TopicName
+from lbcore.model.names import TopicName, strip_partition
 from lbcore.route.known_topics import KnownTopics, in_bundle, is_of, positions
 from lbcore.route.pulsar_errors import (
     BAD_REQUEST,
@@ -57,14 +57,17 @@ async def list_partitioned(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_partitions(request: Request, context: AdminContext) -> Reply:
-    """The number of partitions; 0 for a topic that has none, or that isn't made yet."""
+    """The number of partitions; 0 for a topic that has none, or that its producer may make."""
     topic, known = _known(request, context)
+    if not request.flag("checkAllowAutoCreation") and not known.exists(topic.full):
+        raise _not_found(topic)
     return json_reply({_PARTITIONS_FIELD: known.partitions_of(topic.full), "deleted": False})
 
 
 async def create_topic(request: Request, context: AdminContext) -> Reply:
     """Make a topic without partitions."""
     topic, known = _known(request, context)
+    _check_partition(topic, known)
     if known.exists(topic.full):
         raise _exists()
     await carry_out(request, context, CreateTopic(topic=topic.full), lambda _: _exists())
@@ -74,10 +77,13 @@ async def create_topic(request: Request, context: AdminContext) -> Reply:
 async def create_partitioned(request: Request, context: AdminContext) -> Reply:
     """Make a topic with partitions."""
     topic, known = _known(request, context)
+    _check_whole(topic)
     count = _read_partitions(request)
-    if topic.partition is not None:
-        reason = "Partitioned Topic Name should not contain '-partition-'"
-        raise PulsarError(PRECONDITION_FAILED, reason)
+    if count <= 0:
+        raise PulsarError(NOT_ACCEPTABLE, "Number of partitions should be more than 0")
+    if count > MAX_PARTITIONS:
+        reason = f"Number of partitions should be less than or equal to {MAX_PARTITIONS}"
+        raise PulsarError(NOT_ACCEPTABLE, reason)
     if known.exists(topic.full):
         raise _exists()
     arguments = CreateTopic(topic=topic.full, partitions=count)
@@ -88,22 +94,33 @@ async def create_partitioned(request: Request, context: AdminContext) -> Reply:
 async def update_partitions(request: Request, context: AdminContext) -> Reply:
     """Give a partitioned topic more partitions."""
     topic, known = _known(request, context)
+    _check_whole(topic)
     count, now = _read_partitions(request), known.partitions_of(topic.full)
     if not now:
-        raise PulsarError(NOT_FOUND, f"Topic {topic.full} is not the partitioned topic.")
+        raise PulsarError(CONFLICT, f"Topic {topic.full} is not the partitioned topic.")
+    reason = f"Desired partitions {count} can't be "
     if count < now:
-        reason = f"Desired partitions {count} can't be less than the current partitions {now}."
+        raise PulsarError(UNPROCESSABLE, f"{reason}less than the current partitions {now}.")
+    if count > MAX_PARTITIONS:
+        reason = f"{reason}greater than the maximum partitions per topic {MAX_PARTITIONS}."
         raise PulsarError(UNPROCESSABLE, reason)
-    await carry_out(request, context, UpdateTopic(topic=topic.full, partitions=count))
+    if count > now:
+        await carry_out(request, context, UpdateTopic(topic=topic.full, partitions=count))
     return no_content()
 
 
 async def delete_partitioned(request: Request, context: AdminContext) -> Reply:
     """Forget a partitioned topic and its partitions."""
     topic, known = _known(request, context)
+    _check_whole(topic)
+    if not known.partitions_of(topic.full) and known.exists(topic.full):
+        reason = (
+            f"{topic.full} is a non-partitioned topic. Instead of calling delete-partitioned-topic "
+            "please call delete."
+        )
+        raise PulsarError(CONFLICT, reason)
     if not known.partitions_of(topic.full):
-        reason = f"Partitioned Topic not found: {topic.full} has zero partitions"
-        raise PulsarError(NOT_FOUND, reason)
+        raise PulsarError(NOT_FOUND, f"Topic {topic.full} not found.")
     await carry_out(request, context, DeleteTopic(topic=topic.full))
     return no_content()
 
@@ -114,7 +131,7 @@ async def delete_topic(request: Request, context: AdminContext) -> Reply:
     if known.partitions_of(topic.full):
         reason = (
             f"{topic.full} is a partitioned topic, instead of calling delete topic, please call "
-            "delete partitioned topic."
+            "delete-partitioned-topic."
         )
         raise PulsarError(CONFLICT, reason)
     if not known.exists(topic.full):
@@ -127,7 +144,7 @@ async def get_stats(request: Request, context: AdminContext) -> Reply:
     """The statistics of a topic: who owns it; Ballast does not count messages of single topics."""
     topic, known = _known(request, context)
     if topic.full not in known.names(topic.domain):
-        raise _not_found(topic)
+        raise _no_partition(topic, known) if topic.partition is not None else _not_found(topic)
     route = context.snapshot.lookup(topic.full)
     return json_reply(topic_stats(route.broker if route else ""))
 
@@ -137,8 +154,7 @@ async def get_partitioned_stats(request: Request, context: AdminContext) -> Repl
     topic, known = _known(request, context)
     count = known.partitions_of(topic.full)
     if not count:
-        reason = f"Partitioned Topic not found: {topic.full} has zero partitions"
-        raise PulsarError(NOT_FOUND, reason)
+        raise PulsarError(NOT_FOUND, f"Partitioned Topic {topic.full} not found")
     metadata = {_PARTITIONS_FIELD: count, "deleted": False}
     return json_reply({**topic_stats(""), "metadata": metadata, _PARTITIONS_FIELD: {}})
 
@@ -156,12 +172,36 @@ def _read_partitions(request: Request) -> int:
     value = body.get(_PARTITIONS_FIELD) if isinstance(body, dict) else body
     if type(value) is not int:
         raise PulsarError(BAD_REQUEST, "the body must be the number of partitions")
-    if value <= 0:
-        raise PulsarError(NOT_ACCEPTABLE, "Number of partitions should be more than 0")
-    if value > MAX_PARTITIONS:
-        reason = f"Number of partitions should be less than or equal to {MAX_PARTITIONS}"
-        raise PulsarError(NOT_ACCEPTABLE, reason)
     return value
+
+
+def _check_whole(topic: TopicName) -> None:
+    """Raises PulsarError 412 for the name of a partition where a partitioned topic is meant."""
+    if topic.partition is not None:
+        reason = "Partitioned Topic Name should not contain '-partition-'"
+        raise PulsarError(PRECONDITION_FAILED, reason)
+
+
+def _check_partition(topic: TopicName, known: KnownTopics) -> None:
+    """Raises PulsarError 412 for a partition that its partitioned topic has not."""
+    if topic.partition is None:
+        return
+    parent = strip_partition(topic.full)
+    count, name = known.partitions_of(parent), parent.rpartition("/")[2]
+    number = f'Can\'t create topic {topic.local} with "-partition-" followed by'
+    if not count:
+        reason = f"{number} numeric value if there isn't a partitioned topic {name} created."
+        raise PulsarError(PRECONDITION_FAILED, reason)
+    if topic.partition >= count:
+        reason = f"{number} a number smaller than number of partition of partitioned topic {name}"
+        raise PulsarError(PRECONDITION_FAILED, reason)
+
+
+def _no_partition(topic: TopicName, known: KnownTopics) -> PulsarError:
+    if known.partitions_of(strip_partition(topic.full)):
+        return PulsarError(NOT_FOUND, "Topic partitions were not yet created")
+    reason = f"Partitioned Topic not found: {topic.full} has zero partitions"
+    return PulsarError(NOT_FOUND, reason)
 
 
 def _exists() -> PulsarError:
