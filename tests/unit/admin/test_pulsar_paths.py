@@ -20,13 +20,13 @@ from lbcore.wire.messages import Command
 from tests.admin_world import BROKERS, Balancer, make_app, make_context, write_tables
 from tests.asgi_calls import Answer, ask
 from tests.lookup_tables import CLUSTER, Row
+from tests.pulsar_refusals import REFUSED
 from tests.pulsar_requests import (
     ASKED,
     FIRST,
     NS,
     POLICIES_PATH,
     POLICY,
-    REFUSED,
     SECOND,
     SPLIT,
     TOPIC,
