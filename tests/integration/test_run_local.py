@@ -116,7 +116,7 @@ def test_run_local_survives_crashes_and_goes_on_with_its_state(
     _check_summary(json.loads(summary_path.read_text()))
     assert any(event.endswith("balance_cluster was started again") for event in first.events())
 
-    second = start("--for", "20")
+    second = start("--for", "8")
     assert second.process.wait(_START_S) == 0, second.said()
     assert _gone(second)
     assert second.lines()[-1]["bundles"] == 24
