@@ -90,7 +90,7 @@ def settle_commands(work: Work) -> None:
         waiting = _without(work.waiting[command_id], ended)
         work.waiting[command_id] = waiting
         if not waiting.moving:
-            finish_command(work, command_id, _final(waiting))
+            finish_command(work, command_id, _final(work, waiting))
     for command_id in list(work.waiting):
         waiting = work.waiting[command_id]
         if 0 < waiting.deadline_ms < work.times.tick_ms:
@@ -163,14 +163,22 @@ def _split_fault(waiting: Waiting, record: OwnershipRecord) -> str:
     )
 
 
-def _final(waiting: Waiting) -> Outcome:
+def _final(work: Work, waiting: Waiting) -> Outcome:
     if not waiting.failed:
-        return Outcome(status=DONE)
+        return Outcome(status=DONE, result=_owner(work, waiting.command))
     return Outcome(
         status=FAILED,
         reason=_listed(waiting.faults, waiting.failed),
         result={"failed": waiting.failed},
     )
+
+
+def _owner(work: Work, command: Command) -> Mapping[str, str]:
+    """Where the bundle is that was assigned: a repair may have chosen another broker."""
+    record = work.ledger.record(str(command.arguments.get("bundle", "")))
+    if command.kind != "assign_bundle" or record is None:
+        return {}
+    return {"owner": record.destination}
 
 
 def _timed_out(waiting: Waiting) -> Outcome:

@@ -232,6 +232,7 @@ def test_on_demand_a_bundle_waits_for_its_first_lookup() -> None:
     world.run(5_000)
     assert told(world, first) == ["accepted", "done"]
     assert told(world, second) == ["done"]
+    assert rows(world, first)[-1]["result"]["owner"] == owner(world, FIRST)
     assert rows(world, second)[0]["result"]["owner"] == owner(world, FIRST)
     assert states(world) == {"Free": 3, "Owned": 1}
     unload = world.command("unload_bundle", bundle=FIRST)
@@ -318,3 +319,50 @@ def test_answers_that_change_nothing_are_counted_by_reason() -> None:
             counts[name] = counts.get(name, 0) + count
     for *_, reason in cases:
         assert counts[f"ack_refused:{reason}"] == 1
+
+
+def test_answers_for_bundles_that_are_gone_or_were_never_there_are_counted() -> None:
+    world = running()
+    had = owner(world, FIRST)
+    split = world.command("split_bundle", bundle=FIRST)
+    world.run(12_000)
+    assert told(world, split) == ["accepted", "done"]
+    (row,) = [row for row in world.newest() if row["bundle"] == FIRST]
+    version = int(str(row["version_id"]))
+    before = len(world.events)
+    said = (
+        (FIRST, version - 1, AckOutcome.SPLIT, "repeated"),
+        (FIRST, version - 1, AckOutcome.CLOSED, "late"),
+        (FIRST, version, AckOutcome.SPLIT, "wrong_outcome"),
+        ("t/n/0x00000000_0x00000007", 1, AckOutcome.OPENED, "unknown_bundle"),
+    )
+    world.reports.clear()
+    for number, (bundle, version_id, outcome, _) in enumerate(said):
+        envelope = Envelope(
+            cluster=CLUSTER,
+            broker=had,
+            incarnation=f"{had}/1",
+            seq=1_000 + number,
+            reported_at_ms=0,
+        )
+        ack = Ack(bundle=bundle, version_id=version_id, outcome=outcome)
+        world.append(Acks(envelope=envelope, acks=(ack,)))
+    world.run(2_000)
+    assert len(world.events) == before
+    for *_, reason in said:
+        found = [report["counts"].get(f"ack_refused:{reason}", 0) for report in world.reports]
+        assert sum(found) == 1, reason
+
+
+def test_assign_that_a_repair_ends_elsewhere_says_where() -> None:
+    config = with_dynamic(Config(), {"ownership.assign": "on_demand"})
+    world = running(config)
+    command_id = send(world, "assign_bundle", timeout_ms=120_000, bundle=FIRST)
+    while not told(world, command_id):
+        world.run(500)
+    chosen = rows(world, command_id)[0]["result"]["owner"]
+    world.kill(chosen)
+    world.run(60_000)
+    assert told(world, command_id) == ["accepted", "done"]
+    assert owner(world, FIRST) != chosen
+    assert rows(world, command_id)[-1]["result"]["owner"] == owner(world, FIRST)

@@ -17,6 +17,7 @@ from lbcore.machine import UnknownStateSchemaError
 from lbcore.machines.balancer import STATE_SCHEMA, ClusterBalancer
 from lbcore.machines.rules import Rules
 from lbcore.machines.scoring import make_scorer
+from lbcore.machines.topic_book import TopicBook
 
 _FOLDER = Path(__file__).parent / "older_states"
 _OLDER = sorted(int(path.stem.removeprefix("schema_")) for path in _FOLDER.glob("schema_*.json"))
@@ -63,6 +64,7 @@ def test_state_of_an_older_schema_is_read_whole(schema: int) -> None:
     assert state.commands == known["commands"]
     assert state.settings == known["settings"]
     assert state.rules == Rules()
+    assert state.topics == TopicBook()
 
 
 @pytest.mark.parametrize("schema", _OLDER)

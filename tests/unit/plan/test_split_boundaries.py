@@ -126,3 +126,20 @@ def test_last_hash_of_all_belongs_to_the_last_bundle() -> None:
     target = BundleRange(0xFFFFFF00, 0xFFFFFFFF)
     topics = loads({0xFFFFFFFF: 900.0, 0xFFFFFF00: 900.0})
     assert cut(request(topics, target=target)).boundaries == (0xFFFFFF80,)
+
+
+@pytest.mark.parametrize(
+    ("own", "known", "expected"),
+    [
+        ("topic_count_equally_divide", (100, 200, 900), SplitAlgorithm.TOPIC_COUNT),
+        ("topic_count_equally_divide", (), SplitAlgorithm.RANGE),
+        ("range_equally_divide", (100, 200, 900), SplitAlgorithm.RANGE),
+        (SPECIFIED_POSITIONS, (100, 200, 900), SplitAlgorithm.FLOW_OR_QPS),
+        ("", (100, 200, 900), SplitAlgorithm.FLOW_OR_QPS),
+    ],
+)
+def test_namespaces_own_algorithm_cuts_its_bundles_unless_it_needs_positions(
+    own: str, known: tuple[int, ...], expected: SplitAlgorithm
+) -> None:
+    topics = loads(dict.fromkeys(known, 900.0)) if known else None
+    assert cut(request(topics, algorithm=own)).algorithm is expected

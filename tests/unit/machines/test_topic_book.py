@@ -1,0 +1,172 @@
+"""What is kept of bundles' topics: little, in order, by chunks that change alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lbcore.config.load import with_dynamic
+from lbcore.config.tree import Config
+from lbcore.machines.topic_book import BundleTopics, TopicBook, sender_of
+from lbcore.machines.topics import take_topics
+from lbcore.machines.work import Work
+from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.wire.messages import Command, Envelope, TopicLoad
+from tests.world import CLUSTER, World
+
+PARENT = "t/n/0x00000000_0xffffffff"
+CHILDREN = ("t/n/0x00000000_0x40000000", "t/n/0x40000000_0xffffffff")
+NAMES = tuple(f"persistent://t/n/topic-{number}" for number in range(6))
+
+
+def topics(*hashes: int, seq: int = 1) -> BundleTopics:
+    rates = np.arange(1, len(hashes) + 1, dtype=np.float32)
+    return BundleTopics(
+        sender=sender_of("b:1", "b/1"),
+        seq=seq,
+        hashes=np.array(hashes, dtype=np.uint32),
+        msg_rate=rates,
+        throughput=rates * 1_000,
+    )
+
+
+def test_book_knows_what_it_was_given_also_after_packing() -> None:
+    book = TopicBook().changed({PARENT: topics(5, 0x40000000, 0xFFFFFFFF, seq=7)})
+    for known in (book, TopicBook.unpack(book.pack())):
+        assert known.count == 3
+        loads = known.loads_of(PARENT)
+        assert loads is not None
+        assert loads.hashes.tolist() == [5, 0x40000000, 0xFFFFFFFF]
+        assert loads.msg_rate.tolist() == [1, 2, 3]
+        assert loads.throughput.tolist() == [1_000, 2_000, 3_000]
+        kept = known.topics_of(PARENT)
+        assert kept is not None
+        assert (kept.seq, kept.sender) == (7, sender_of("b:1", "b/1"))
+    assert TopicBook.unpack(book.pack()) == book
+    assert TopicBook.unpack({"book": b"of an older schema"}) == TopicBook()
+
+
+def test_equal_books_give_equal_bytes_whatever_their_history() -> None:
+    names = [f"t/n{number}/0x00000000_0xffffffff" for number in range(40)]
+    at_once = TopicBook().changed(dict.fromkeys(names, topics(3, 4)))
+    step_by_step = TopicBook()
+    for name in reversed(names):
+        step_by_step = step_by_step.changed({name: topics(9)}).changed({name: topics(3, 4)})
+    assert step_by_step.pack() == at_once.pack()
+    assert step_by_step.count == at_once.count == 80
+    assert step_by_step.without(names).pack() == {}
+
+
+def test_change_of_one_bundle_packs_its_chunk_only() -> None:
+    names = [f"t/n{number}/0x00000000_0xffffffff" for number in range(200)]
+    book = TopicBook().changed(dict.fromkeys(names, topics(3, 4)))
+    before, after = book.pack(), book.changed({names[0]: topics(5)}).pack()
+    assert before.keys() == after.keys()
+    assert sum(before[name] is not after[name] for name in before) == 1
+
+
+def test_book_that_nothing_is_taken_from_stays_itself() -> None:
+    book = TopicBook().changed({PARENT: topics(1)})
+    assert book.without(["t/other/0x00000000_0xffffffff"]) is book
+    assert book.divided("t/other/0x00000000_0xffffffff", CHILDREN) is book
+
+
+def test_children_get_the_topics_in_their_range_and_the_boundary_falls_in_the_upper() -> None:
+    book = TopicBook().changed({PARENT: topics(0, 0x3FFFFFFF, 0x40000000, 0xFFFFFFFF)})
+    divided = book.divided(PARENT, CHILDREN)
+    assert divided.loads_of(PARENT) is None
+    found = [divided.loads_of(child) for child in CHILDREN]
+    assert [loads.hashes.tolist() for loads in found if loads] == [
+        [0, 0x3FFFFFFF],
+        [0x40000000, 0xFFFFFFFF],
+    ]
+    assert divided.count == 4
+
+
+@pytest.fixture
+def work() -> Work:
+    """A cluster with one bundle, opened for a batch."""
+    world = World(Config(), 2, seed=3)
+    world.run(2_000)
+    world.append(
+        Command(
+            cluster=CLUSTER,
+            command_id="c",
+            kind="create_namespace",
+            arguments={"namespace": "t/n", "bundles": 1},
+        )
+    )
+    world.run(20_000)
+    assert world.state is not None
+    return Work.on(world.state, Config(), "v", world.now_ms)
+
+
+def report(work: Work, names: tuple[str, ...] = NAMES, *, seq: int, rate: float = 1.0) -> TopicLoad:
+    record = work.ledger.record(PARENT)
+    assert record is not None
+    envelope = Envelope(
+        cluster=CLUSTER,
+        broker=record.destination,
+        incarnation=record.destination_incarnation,
+        seq=seq,
+        reported_at_ms=0,
+    )
+    traffic = np.full((len(names), 4), rate)
+    return TopicLoad(envelope=envelope, bundle=PARENT, topics=names, traffic=traffic)
+
+
+def counted(work: Work, *messages: TopicLoad) -> dict[str, int]:
+    work.counts.clear()
+    take_topics(work, messages)
+    return {name.removeprefix("topics:"): count for name, count in work.counts.items()}
+
+
+def test_report_of_the_holder_is_taken_in_the_order_of_its_hashes(work: Work) -> None:
+    assert counted(work, report(work, seq=4)) == {"taken": 1}
+    loads = work.topics.loads_of(PARENT)
+    assert loads is not None
+    expected = sorted(hash_topic(HashFunction.CRC32, name) for name in NAMES)
+    assert loads.hashes.tolist() == expected
+    assert loads.msg_rate.tolist() == [2.0] * len(NAMES)
+
+
+def test_reports_that_are_late_foreign_or_unknown_change_nothing(work: Work) -> None:
+    assert counted(work, report(work, seq=4)) == {"taken": 1}
+    before = work.topics
+    late = report(work, NAMES[:2], seq=3)
+    own = report(work, NAMES[:3], seq=9)
+    other = next(n for n in sorted(work.brokers) if n != own.envelope.broker)
+    foreign = replace(own, envelope=replace(own.envelope, broker=other))
+    older = replace(own, envelope=replace(own.envelope, incarnation="a start before"))
+    unknown = replace(own, bundle=CHILDREN[0])
+    found = counted(work, late, foreign, older, unknown)
+    assert found == {"late": 1, "foreign_bundle": 2, "unknown_bundle": 1}
+    assert work.topics is before
+
+
+def test_report_of_the_same_topics_counts_only_near_a_limit(work: Work) -> None:
+    assert counted(work, report(work, seq=4)) == {"taken": 1}
+    before = work.topics
+    assert counted(work, report(work, seq=5, rate=2.0)) == {"unchanged": 1}
+    assert work.topics is before
+    assert counted(work, report(work, seq=6, rate=9_000.0)) == {"taken": 1}
+    assert counted(work, report(work, seq=7, rate=2.0)) == {"taken": 1}
+    assert counted(work, report(work, NAMES[:2], seq=8)) == {"taken": 1}
+    assert work.topics.count == 2
+
+
+def test_topics_that_do_not_fit_are_left_out_and_what_was_known_stays(work: Work) -> None:
+    work.config = with_dynamic(Config(), {"pipeline.topics_kept_max": 4})
+    assert counted(work, report(work, seq=1)) == {"full": 1}
+    assert work.topics.count == 0
+    assert counted(work, report(work, NAMES[:3], seq=2), report(work, seq=3)) == {
+        "taken": 1,
+        "full": 1,
+    }
+    assert work.topics.count == 3
+    assert counted(work, report(work, NAMES[:4], seq=4)) == {"taken": 1}
+
+
+def test_senders_are_told_apart_by_start() -> None:
+    starts = {("b:1", "1"), ("b:1", "2"), ("b:11", ""), ("b", ":1")}
+    assert len({sender_of(*start) for start in starts}) == len(starts)
