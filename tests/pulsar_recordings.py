@@ -57,9 +57,6 @@ def read_recording(name: str) -> Exchange:
 
 NOT_REPLAYED = {
     "65-namespaces-split-bundle-positions-hex-rejected": "the tool refuses it and sends nothing",
-    "67-namespaces-split-bundle-range": "bundles are not split by command yet",
-    "75-namespaces-bundles-after": "bundles are not split by command yet",
-    "76-topics-bundle-range-after": "bundles are not split by command yet",
 }
 """The recordings that can't be sent to the stack, each with the reason."""
 

@@ -27,6 +27,7 @@ from tests.pulsar_recordings import (
 CLUSTER = "local"
 NS1, NS2 = "/admin/v2/namespaces/acme/ns1", "/admin/v2/namespaces/acme/ns2"
 TOPICS = "/admin/v2/persistent/acme/ns1"
+BY_POSITION = "split?splitAlgorithmName=specified_positions_divide"
 POLICY_PATH = f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies"
 
 EXACT = frozenset(
@@ -38,6 +39,8 @@ EXACT = frozenset(
         "24-namespaces-policies",
         "54-namespaces-get-anti-affinity-group",
         "66-namespaces-bundles-after-positions",
+        "75-namespaces-bundles-after",
+        "76-topics-bundle-range-after",
         "79-resource-quotas-get",
         "100-x-bundles-after-positions",
     }
@@ -162,11 +165,28 @@ def _first_namespace(service: Service) -> None:
     service.must("PUT", f"{NS1}/unload")
     service.replay("63-lookup-raw-after-unload-namespace", "66-namespaces-bundles-after-positions")
     service.replay("72-namespaces-split-bundle-no-positions")
+    _splits(service)
 
 
 def _is_lookup(name: str) -> bool:
     number = int(name.partition("-")[0]) if name[0].isdigit() else 0
     return 5 <= number <= 22
+
+
+def _splits(service: Service) -> None:
+    def split(bundle: str, position: int) -> Callable[[Service], None]:
+        target = f"{NS1}/{bundle}/{BY_POSITION}"
+        return lambda s: s.must("PUT", target, [position])
+
+    _at_once(
+        service,
+        lambda s: s.replay("67-namespaces-split-bundle-range"),
+        split("0x40000000_0x80000000", 0x60000000),
+        split("0xc0000000_0xffffffff", 0xDFFFFFFF),
+        split("0x00000000_0x40000000", 0x09011A5E),
+    )
+    split("0x60000000_0x80000000", 0x70000000)(service)
+    service.replay("75-namespaces-bundles-after", "76-topics-bundle-range-after")
 
 
 def _second_namespace(service: Service) -> None:

@@ -147,7 +147,7 @@ async def delete_group(request: Request, context: AdminContext) -> Reply:
 async def list_group(request: Request, context: AdminContext) -> Reply:
     """The namespaces of an anti-affinity group, of one tenant or (without one) of all.
 
-    Pulsar's own tool names the tenant "property", which Pulsar itself no longer knows.
+    Pulsar's own tool still asks by the older path, where the tenant is a "property".
     """
     cluster = request.params["cluster"]
     if cluster not in cluster_names(context):

@@ -69,6 +69,7 @@ _NAMESPACE_ROUTES = (
     _of_tenant("POST", f"{_NAMESPACE}/antiAffinity", namespaces.set_group),
     _of_tenant("DELETE", f"{_NAMESPACE}/antiAffinity", namespaces.delete_group),
     _watching(f"{_V2}/namespaces/{{cluster}}/antiAffinity/{{group}}", namespaces.list_group),
+    _watching("/admin/namespaces/{cluster}/antiAffinity/{group}", namespaces.list_group),
     _of_cluster("PUT", f"{_BUNDLE}/unload", bundles.unload_bundle),
     _of_cluster("PUT", f"{_BUNDLE}/split", bundles.split_bundle),
     _reading(f"{_BUNDLE}/topicHashPositions", bundles.get_positions),

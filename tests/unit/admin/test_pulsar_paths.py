@@ -128,7 +128,7 @@ READ: list[tuple[str, Any]] = [
         },
     ),
     ("/admin/v2/namespaces/c1/antiAffinity/grp?tenant=acme", ["acme/ns1"]),
-    ("/admin/v2/namespaces/c1/antiAffinity/grp?property=acme", ["acme/ns1"]),
+    ("/admin/namespaces/c1/antiAffinity/grp?property=acme", ["acme/ns1"]),
     ("/admin/v2/namespaces/c1/antiAffinity/grp?tenant=other", []),
     ("/admin/v2/clusters/c1/failureDomains", {}),
     ("/admin/v2/clusters/other/failureDomains", {}),
