@@ -279,6 +279,13 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
     ),
     (
         "GET",
+        "/admin/v2/broker-stats/allocator-stats/x",
+        b"",
+        406,
+        "Invalid allocator name : x",
+    ),
+    (
+        "GET",
         "/admin/v2/broker-stats/broker-resource-availability/acme/ns1",
         b"",
         409,

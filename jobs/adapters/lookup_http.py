@@ -153,7 +153,7 @@ class LookupApp:
         if request is None:
             return not_found()
         if scope["method"] not in ("GET", "HEAD"):
-            return not_allowed()
+            return not_allowed(scope["method"])
         if self._hooks.guard is not None:
             try:
                 self._hooks.guard.check_lookup(scope, request.tenant)
@@ -276,7 +276,7 @@ def _parse(scope: Message, path: bytes) -> LookupRequest | None:
     Pulsar decodes the local name as a form's field ("+" is a blank), the other parts as a path.
     """
     prefix = _V2 if path.startswith(_V2) else _V1
-    parts = path[len(prefix) :].decode("utf-8", "replace").split("/")
+    parts = path[len(prefix) :].decode("utf-8", "replace").removesuffix("/").split("/")
     count = _PARTS[prefix]
     is_bundle = len(parts) == count + 1 and parts[-1] == "bundle"
     if (len(parts) != count and not is_bundle) or not all(parts):

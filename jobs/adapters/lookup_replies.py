@@ -170,15 +170,17 @@ def not_found() -> Reply:
     return Reply(status=404, body=reason("HTTP 404 Not Found"), headers=(JSON,))
 
 
-def not_allowed() -> Reply:
-    """A lookup is only read."""
-    headers = (JSON, (b"allow", b"GET, HEAD"))
-    return Reply(status=405, body=reason("HTTP 405 Method Not Allowed"), headers=headers)
+def not_allowed(method: str) -> Reply:
+    """A lookup is only read; OPTIONS is told so."""
+    allow = (b"allow", b"GET, HEAD, OPTIONS")
+    if method == "OPTIONS":
+        return Reply(status=200, body=b"", headers=(allow,))
+    return Reply(status=405, body=reason("HTTP 405 Method Not Allowed"), headers=(JSON, allow))
 
 
 def of_method(reply: Reply, method: str) -> Reply:
     """Health and metrics are only read, too."""
-    return reply if method in ("GET", "HEAD") or reply.status in (404, 405) else not_allowed()
+    return reply if method in ("GET", "HEAD") or reply.status in (404, 405) else not_allowed(method)
 
 
 def reason(text: str) -> bytes:

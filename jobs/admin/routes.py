@@ -18,6 +18,7 @@ Handler: TypeAlias = Callable[[Request, AdminContext], Awaitable[Reply | Stream]
 
 TENANT = "tenant"
 READING = frozenset({"GET", "HEAD"})
+OPTIONS = "OPTIONS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +88,19 @@ class Router:
         node.routes[route.method] = route
 
     def match(self, method: str, raw_path: bytes) -> Match:
-        """The route for a request; HEAD is served as GET. Raises HttpError 404 or 405."""
+        """The route for a request; HEAD is served as GET, OPTIONS tells the methods.
+
+        Raises HttpError 404 or 405.
+        """
         parts = [unquote(part) for part in _parts(raw_path.decode("utf-8", "replace"))]
         found = _find(self._root, parts, 0)
         if found is None:
             raise HttpError(404, "HTTP 404 Not Found")
         route = found.routes.get("GET" if method == "HEAD" else method)
+        if route is None and method == OPTIONS:
+            return Match(route=_telling(_allowed(found)), params={})
         if route is None:
-            allowed = ", ".join(sorted(found.routes)).encode()
-            raise HttpError(405, "HTTP 405 Method Not Allowed", (b"allow", allowed))
+            raise HttpError(405, "HTTP 405 Method Not Allowed", (b"allow", _allowed(found)))
         names = _parts(route.path)
         named = {
             name[1:-1]: part
@@ -103,6 +108,22 @@ class Router:
             if name.startswith("{")
         }
         return Match(route=route, params=named)
+
+
+def _allowed(node: _Node) -> bytes:
+    """The methods that a path is served with, as Jersey names them."""
+    more = {"HEAD", OPTIONS} if "GET" in node.routes else {OPTIONS}
+    return ", ".join(sorted(node.routes.keys() | more)).encode()
+
+
+def _telling(allowed: bytes) -> Route:
+    """Answers with the methods alone."""
+
+    async def tell(request: Request, context: AdminContext) -> Reply:
+        del request, context
+        return Reply(headers=((b"allow", allowed),))
+
+    return Route(method=OPTIONS, path="", handler=tell, checks_itself=True, is_recorded=False)
 
 
 def _parts(path: str) -> list[str]:

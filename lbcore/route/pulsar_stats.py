@@ -10,7 +10,13 @@ from typing import Any
 
 from lbcore.model.names import Domain
 from lbcore.route.known_topics import is_of
-from lbcore.route.pulsar_errors import CONFLICT, SERVER_ERROR, PulsarError, unexpected
+from lbcore.route.pulsar_errors import (
+    CONFLICT,
+    NOT_ACCEPTABLE,
+    SERVER_ERROR,
+    PulsarError,
+    unexpected,
+)
 
 Row = Mapping[str, Any]
 
@@ -38,6 +44,15 @@ def no_load_report() -> PulsarError:
 def no_availability() -> PulsarError:
     """The extensible manager's answer to broker-resource-availability."""
     return PulsarError(CONFLICT, f"{_WRAPPER} does not support this operation")
+
+
+def allocator_stats(name: str) -> dict[str, Any]:
+    """AllocatorStats of an allocator without arenas; raises PulsarError 406 for unknown names."""
+    if name not in ("default", "ml-cache"):
+        raise PulsarError(NOT_ACCEPTABLE, f"Invalid allocator name : {name}")
+    counts = ("numDirectArenas", "numHeapArenas", "numThreadLocalCaches", "normalCacheSize")
+    sizes = ("smallCacheSize", "usedHeapMemory", "usedDirectMemory")
+    return {"directArenas": [], "heapArenas": [], **dict.fromkeys((*counts, *sizes), 0)}
 
 
 def load_report(broker: Row, load: Row | None) -> dict[str, Any]:

@@ -119,12 +119,12 @@ class Stack:
         self._start("fleet", "jobs.run_fleet", words, self.environment("agent"))
         self.wait("the fleet's port", (self.folder / "fleet-port").exists)
 
-    def start_lookup(self) -> None:
-        """Start the lookup service."""
+    def start_lookup(self, *more: str) -> None:
+        """Start the lookup service. more: words for its command line."""
         port_file = self.folder / "lookup-port"
         words = ["--tables", str(self.tables), "--cluster", "local", "--port", "0"]
         words += ["--bootstrap", self.kafka.bootstrap]
-        self._start("lookup", "jobs.serve_lookup", [*words, "--port-file", str(port_file)])
+        self._start("lookup", "jobs.serve_lookup", [*words, "--port-file", str(port_file), *more])
         self.wait("the lookup service's port", port_file.exists)
 
     def _start(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.stack import Cluster, Stack, running_stack, wait_for
+from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
 from tests.pulsar_recordings import (
     Exchange,
     decode,
@@ -78,7 +78,7 @@ class Service:
     def send(self, method: str, target: str, body: Any = "") -> Answer:
         """One request; body: text, or a value to be sent as JSON."""
         port = int((self.stack.folder / "lookup-port").read_text())
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * PATIENCE_S)
         text = body if isinstance(body, str) else json.dumps(body)
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         try:
@@ -119,7 +119,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("pulsar")
     cluster = Cluster(brokers=3, namespaces={"demo/one": ("crc32", 3)})
     with running_stack(folder, cluster) as stack:
-        stack.start_lookup()
+        stack.start_lookup("--set", f"ownership.unload_timeout_ms={PATIENCE_S * 1_000}")
         service = Service(stack)
         wait_for("the tables to be followed", lambda: _is_ready(service), 60)
         service.replay("01-tenants-create")
@@ -313,6 +313,6 @@ def test_command_survives_a_restart_of_the_balancer(service: Service) -> None:
     asking = threading.Thread(target=lambda: answers.append(service.send("PUT", target)))
     asking.start()
     service.stack.start_job()
-    asking.join(90)
+    asking.join(2 * PATIENCE_S)
     assert [answer.status for answer in answers] == [204]
     assert service.must("GET", f"{target}/bundles", status=200).json["numBundles"] == 4

@@ -169,6 +169,13 @@ def test_request_for_something_else_is_refused_with_a_reason(
     assert reply.json["reason"]
 
 
+def test_lookup_ignores_a_slash_at_the_end_and_tells_its_methods(service: LookupService) -> None:
+    path = "/lookup/v2/topic/persistent/acme/ns1/t1"
+    assert service.get(f"{path}/").body == service.get(path).body == ANSWER
+    told = service.get(path, method="OPTIONS")
+    assert (told.status, told.body, told.headers["allow"]) == (200, b"", "GET, HEAD, OPTIONS")
+
+
 def test_head_of_a_lookup_has_the_headers_only(service: LookupService) -> None:
     reply = service.get("/lookup/v2/topic/persistent/acme/ns1/t1", method="HEAD")
     assert (reply.status, reply.body) == (200, b"")

@@ -135,6 +135,8 @@ _STATS_ROUTES = (
     _watching(f"{_STATS}/topics", stats.get_topics),
     _watching(f"{_STATS}/destinations", stats.get_topics),
     _watching(f"{_STATS}/metrics", stats.get_metrics),
+    _watching(f"{_STATS}/mbeans", stats.get_beans),
+    _watching(f"{_STATS}/bookieops", stats.get_pending),
     _watching(f"{_STATS}/allocator-stats/{{allocator}}", stats.get_allocator),
     _watching(
         f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", stats.get_availability

@@ -10,9 +10,10 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import Reply, Request, json_reply
 from jobs.admin.pulsar.known import brokers, find_broker, find_namespace, namespace_names, topics_of
 from lbcore.route.known_topics import positions
-from lbcore.route.pulsar_errors import NOT_ACCEPTABLE, NOT_FOUND, NOT_IMPLEMENTED, PulsarError
+from lbcore.route.pulsar_errors import NOT_FOUND, NOT_IMPLEMENTED, PulsarError
 from lbcore.route.pulsar_stats import (
     DEFAULT_QUOTA,
+    allocator_stats,
     load_report,
     metrics,
     no_availability,
@@ -57,9 +58,21 @@ async def get_metrics(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_allocator(request: Request, context: AdminContext) -> Reply:
-    """There is no allocator here."""
+    """The statistics of Netty's allocators, of which there are none here."""
     del context
-    raise PulsarError(NOT_ACCEPTABLE, f"Allocator {request.params['allocator']} is not known")
+    return json_reply(allocator_stats(request.params["allocator"]))
+
+
+async def get_beans(request: Request, context: AdminContext) -> Reply:
+    """Java's beans: none."""
+    del request, context
+    return json_reply([])
+
+
+async def get_pending(request: Request, context: AdminContext) -> Reply:
+    """BookKeeper's pending operations: none."""
+    del request, context
+    return json_reply({})
 
 
 async def get_availability(request: Request, context: AdminContext) -> Reply:

@@ -130,7 +130,9 @@ READ: list[tuple[str, Any]] = [
     ("/admin/v2/namespaces/c1/antiAffinity/grp?tenant=acme", ["acme/ns1"]),
     ("/admin/namespaces/c1/antiAffinity/grp?property=acme", ["acme/ns1"]),
     ("/admin/v2/namespaces/c1/antiAffinity/grp?tenant=other", []),
-    ("/admin/v2/clusters/c1/failureDomains", {}),
+    ("/admin/v2/clusters/c1/failureDomains/", {}),
+    ("/admin/v2/broker-stats/mbeans", []),
+    ("/admin/v2/broker-stats/bookieops", {}),
     ("/admin/v2/clusters/other/failureDomains", {}),
 ]
 
@@ -194,6 +196,21 @@ def test_text_is_answered_without_quotes(root: Path, path: str, text: str) -> No
     answer = send(root, "GET", path)
     assert (answer.status, answer.body) == (200, text.encode())
     assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        (f"{NS}/bundles", "GET, HEAD, OPTIONS"),
+        (f"{NS}/{FIRST}/unload", "OPTIONS, PUT"),
+        (POLICIES_PATH, "GET, HEAD, OPTIONS"),
+    ],
+)
+def test_path_tells_its_methods(root: Path, path: str, methods: str) -> None:
+    told = send(root, "OPTIONS", path)
+    assert (told.status, told.body, told.headers["allow"]) == (200, b"", methods)
+    refused = send(root, "PATCH", path)
+    assert (refused.status, refused.headers["allow"]) == (405, methods)
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case[0]} {case[1]}")
