@@ -1,7 +1,7 @@
 """Runs one broker's agent around a service written in Python, until it is told to stop.
 
 The first SIGTERM or SIGINT asks the balancer to move the broker's bundles away and waits for it,
-agent.shutdown_timeout_ms + agent.stop_grace_ms at most; a second one ends at once. Exit codes: 0
+agent.shutdown_timeout_ms + agent.stop_grace_ms at most; a later one ends at once. Exit codes: 0
 every bundle was handed on, 1 ended without, 2 misuse. `docs/agent.md` has a whole service, which
 
     ballast run-agent --service word_store:make --cluster local --broker store-1
@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 from jobs import VERSION
@@ -29,6 +30,7 @@ from lbcore.wire.fields import NAME_PATTERN
 
 _POLL_MS = 500
 _SHOWN = 3
+_SAME_S = 1.0  # wrappers such as timeout pass a signal on that the whole group has had already
 _URLS = {
     "web-service-url": "for HTTP clients",
     "web-service-url-tls": "for HTTPS clients",
@@ -74,7 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     conf = parser.add_argument_group("Kafka and settings")
     conf.add_argument("--bootstrap", default="", help="Kafka's host:port, if not from --config")
-    conf.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
+    conf.add_argument(
+        "--config", "--conf", action="append", default=[], help="overlay or file (repeat)"
+    )
     conf.add_argument(
         "--set",
         action="append",
@@ -139,17 +143,17 @@ class _Stops:
 
     def __init__(self, agent: Agent) -> None:
         self.is_urgent = False
-        self._is_asked = False
+        self._asked_s = 0.0
         self._agent = agent
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
-        if self._is_asked:
+        if not self._asked_s:
+            self._asked_s = time.monotonic()
+            self._agent.ask_to_stop()
+        elif time.monotonic() - self._asked_s > _SAME_S:
             self.is_urgent = True
-            return
-        self._is_asked = True
-        self._agent.ask_to_stop()
 
 
 def make_callbacks(service: str) -> Callbacks:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -201,13 +202,18 @@ def test_agent_whose_bundles_nobody_takes_ends_in_its_time_and_says_so(
         until(lambda: stopping in running.talk.acks(BROKER))
 
 
-def test_agent_told_twice_to_stop_does_not_wait(running: Running) -> None:
+def test_agent_told_again_to_stop_does_not_wait_any_longer(running: Running) -> None:
     talk = running.talk
     running.own(HALVES[0])
-    running.process.send_signal(signal.SIGTERM)
+    for _ in range(2):  # what comes twice at once is one signal
+        running.process.send_signal(signal.SIGTERM)
     until(lambda: any(isinstance(m, BrokerLoad) and m.is_draining for m in talk.said(BROKER)))
+    assert running.process.poll() is None
+    time.sleep(1.1)
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(60) == 1
+    code, told = running.end()
+    assert code == 1
+    assert "ended at once" in told
 
 
 def test_agent_of_a_service_that_refuses_says_failed_with_the_reason(running: Running) -> None:
@@ -234,3 +240,17 @@ def test_documented_process_of_ones_own_serves_and_hands_on_when_it_is_told_to_s
         code, told = running.end()
         assert (code, told) == (0, "")
         assert running.store.lines() == [(topic_in(1), "hello")]
+
+
+def test_agent_stopped_while_kafka_is_away_ends_in_its_time(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    short = ("agent.shutdown_timeout_ms=500", "agent.stop_grace_ms=500")
+    with started_agent(kafka, tmp_path, *short) as running:
+        running.own(HALVES[0])
+        until(lambda: running.ask(topic_in(0), "hello")[0] == 200)
+        kafka.stop()  # the fixture is not used after this
+        running.process.send_signal(signal.SIGTERM)
+        code, told = running.end()
+        assert code == 1
+        assert f"ended while 1 of its bundles had no new owner: {HALVES[0]}" in told
