@@ -121,6 +121,7 @@ class Agent:
         self._is_stopped = threading.Event()
         self._failure: BaseException | None = None
         self._left: tuple[str, ...] = ()
+        self._is_kafka_there = True
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True, name=name)
             for name, work in (("agent", self._work), ("ownership", self._follow))
@@ -177,8 +178,7 @@ class Agent:
                 thread.join(_LAST_WORDS_MS / 1000.0)
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._reader_of_load.shutdown(wait=False, cancel_futures=True)
-        self._sender.flush(_LAST_WORDS_MS)
-        self._sender.close(_LAST_WORDS_MS)
+        self._sender.close(_LAST_WORDS_MS if self._is_kafka_there else 0)
         self._tail.close()
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -271,7 +271,7 @@ class Agent:
             if self._is_reading_load.acquire(blocking=False):  # else the last one isn't over
                 self._reader_of_load.submit(self._read_load)
         elif isinstance(effect, Stopped):
-            self._sender.flush(_LAST_WORDS_MS)
+            self._is_kafka_there = self._sender.flush(_LAST_WORDS_MS)
             self._left = effect.left
             self._is_stopped.set()
 

@@ -5,6 +5,7 @@ Decides how hard to try (acks=all, idempotent, a deadline for each message) and 
 the fleet, agents, the driver's ticks and `run_local`. Source: ours, over kafka-python 3.
 """
 
+import contextlib
 import logging
 import re
 import threading
@@ -156,8 +157,9 @@ class Sender:
         return True
 
     def close(self, timeout_ms: int = 5_000) -> None:
-        """Send what is left, within the time, and disconnect."""
-        self._producer.close(timeout=timeout_ms / 1000.0)
+        """Send what is left, within the time, and disconnect; what Kafka did not take is lost."""
+        with contextlib.suppress(KafkaTimeoutError):  # it is away
+            self._producer.close(timeout=timeout_ms / 1000.0)
 
     def _succeeded(self, on_delivery: OnDelivery, metadata: Any) -> None:
         delivered = Delivered(

@@ -249,7 +249,7 @@ def test_agent_stopped_while_kafka_is_away_ends_in_its_time(
     with started_agent(kafka, tmp_path, *short) as running:
         running.own(HALVES[0])
         until(lambda: running.ask(topic_in(0), "hello")[0] == 200)
-        kafka.stop()  # the fixture is not used after this
+        kafka.stop()  # for good: this is the last test of the module
         running.process.send_signal(signal.SIGTERM)
         code, told = running.end()
         assert code == 1
