@@ -1,8 +1,13 @@
 """The simulated fleet: brokers that report load, take over bundles and give them up, on real Kafka.
 
-Decides nothing: it reads the command line, connects, and lets `jobs.fleet` run. Brokers are called
-broker-1, broker-2, ... Stops at SIGTERM or SIGINT, without a word to anybody, as a power cut would.
-Source: ours.
+Brokers are called broker-1, broker-2, ... Stops at SIGTERM or SIGINT, without a word to anybody, as
+a power cut would. `make run` starts one; beside a job of your own it is
+
+    python -m jobs.run_fleet --bootstrap 127.0.0.1:9092 --state-dir var/fleet --brokers 6
+        --namespace public/default:crc32:64 --load zipf
+
+for a namespace that the job has or gets. Decides nothing: it reads the command line, connects, and
+lets `jobs.fleet` run. Source: ours.
 """
 
 import argparse
@@ -23,7 +28,7 @@ from jobs.adapters.fleet_control import ControlServer
 from jobs.adapters.kafka_clients import Sender, Tail
 from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.settings import load_settings
-from jobs.console import CommandError, complain, say
+from jobs.console import CommandError, MisuseError, complain, say
 from jobs.fleet.broker import Due, FleetSettings, Surroundings
 from jobs.fleet.event_log import EventLog
 from jobs.fleet.fleet import Fleet
@@ -67,7 +72,11 @@ def _stop(_number: int, _frame: object) -> NoReturn:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="run_fleet", description=__doc__)
+    made = argparse.ArgumentParser(
+        prog="run_fleet",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     made.add_argument("--bootstrap", required=True, help="Kafka's host:port")
     made.add_argument("--topic-prefix", default="", help="put before every topic's name")
     made.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
@@ -84,7 +93,9 @@ def parser() -> argparse.ArgumentParser:
 def _add_load_arguments(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("load")
     shapes = [shape.value for shape in LoadShape]
-    group.add_argument("--load", choices=shapes, default=LoadShape.EVEN.value)
+    group.add_argument(
+        "--load", choices=shapes, default=LoadShape.EVEN.value, help="its shape (even)"
+    )
     group.add_argument(
         "--namespace",
         action="append",
@@ -102,20 +113,32 @@ def _add_load_arguments(made: argparse.ArgumentParser) -> None:
 
 def _add_broker_arguments(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("brokers")
-    group.add_argument("--brokers", type=int, default=10, metavar="N")
-    group.add_argument("--failure-domains", type=int, default=0, metavar="N")
+    group.add_argument("--brokers", type=int, default=10, metavar="N", help="how many (10)")
+    group.add_argument(
+        "--failure-domains", type=int, default=0, metavar="N", help="dealt out to so many (0: none)"
+    )
     group.add_argument(
         "--capacity", action="append", default=[], metavar="BROKER=X", help="e.g. broker-3=2.0"
     )
-    group.add_argument("--heartbeat-interval-ms", type=int, default=3_000)
-    group.add_argument("--report-interval-ms", type=int, default=10_000)
+    group.add_argument(
+        "--heartbeat-interval-ms", type=int, default=3_000, metavar="MS", help="(3000)"
+    )
+    group.add_argument(
+        "--report-interval-ms", type=int, default=10_000, metavar="MS", help="of load (10000)"
+    )
     group.add_argument(
         "--callback-ms", default="50-300", metavar="MIN-MAX", help="time to open, close or split"
     )
     modes = (FENCING_TOKEN, FENCING_LEASE)
     group.add_argument("--fencing", choices=modes, default=FENCING_TOKEN, help="as the job's")
     lease_ms = AgentConfig().agent_lease_ms
-    group.add_argument("--agent-lease-ms", type=int, default=lease_ms, help="with a lease")
+    group.add_argument(
+        "--agent-lease-ms",
+        type=int,
+        default=lease_ms,
+        metavar="MS",
+        help=f"with a lease ({lease_ms})",
+    )
     group.add_argument(
         "--topics-per-read",
         type=int,
@@ -126,6 +149,7 @@ def _add_broker_arguments(made: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> NoReturn:
     """Connect, catch up with ownership, start the brokers, and work until stopped."""
+    settings, model = settings_of(args), model_of(args)
     config = load_settings(args.config, args.set)
     address = replace(kafka_address(config, args.bootstrap), topic_prefix=args.topic_prefix)
     clock = ForwardClock()
@@ -134,8 +158,8 @@ def run(args: argparse.Namespace) -> NoReturn:
     sender = Sender(address, f"fleet-{args.cluster}")
     with EventLog(args.state_dir / "fleet-events.jsonl") as log:
         surroundings = Surroundings(
-            settings=settings_of(args),
-            model=model_of(args),
+            settings=settings,
+            model=model,
             sender=sender,
             timetable=timetable,
             note=log.note,
@@ -201,9 +225,15 @@ def _catch_up(tail: Tail, loop: FleetLoop) -> None:
 
 
 def settings_of(args: argparse.Namespace) -> FleetSettings:
-    """How the brokers behave."""
+    """How the brokers behave. Raises MisuseError."""
     interval_ms = args.report_interval_ms
-    shortest, _, longest = args.callback_ms.partition("-")
+    if args.fencing == FENCING_LEASE and args.agent_lease_ms < 2 * args.heartbeat_interval_ms:
+        raise MisuseError(
+            f"--agent-lease-ms {args.agent_lease_ms} can't be used",
+            why=f"it is less than two heartbeats of {args.heartbeat_interval_ms} ms: brokers would"
+            " stop serving in normal operation",
+            next_step="take a longer lease, or a shorter --heartbeat-interval-ms",
+        )
     return FleetSettings(
         cluster=args.cluster,
         agent=replace(
@@ -219,7 +249,7 @@ def settings_of(args: argparse.Namespace) -> FleetSettings:
         ),
         seed=args.seed,
         speed=args.speed,
-        callback_ms=(int(shortest), int(longest or shortest)),
+        callback_ms=_callback_ms(args.callback_ms),
         topics_per_read=args.topics_per_read,
         capacities=_capacities(args.capacity),
         failure_domains=args.failure_domains,
@@ -240,23 +270,38 @@ def model_of(args: argparse.Namespace) -> LoadModel:
 
 
 def parse_namespace(text: str) -> NamespaceLoad:
-    """One --namespace; raises CommandError when it isn't TENANT/NS:HASH:BUNDLES."""
+    """One --namespace; raises MisuseError when it isn't TENANT/NS:HASH:BUNDLES."""
     try:
         name, function, bundles = text.split(":")
         return NamespaceLoad(name=name, hash_function=HashFunction(function), bundles=int(bundles))
     except ValueError as error:
-        raise CommandError(
+        raise MisuseError(
             f"--namespace {text} can't be read",
             why=str(error),
             next_step="write it as TENANT/NS:HASH:BUNDLES, e.g. public/default:crc32:500",
         ) from error
 
 
+def _callback_ms(text: str) -> tuple[int, int]:
+    shortest, _, longest = text.partition("-")
+    try:
+        found = int(shortest), int(longest or shortest)
+    except ValueError:
+        found = (1, 0)
+    if not 0 <= found[0] <= found[1]:
+        raise MisuseError(
+            f"--callback-ms {text} can't be read",
+            why="it is no pair of whole numbers, the smaller one first",
+            next_step="write it as MIN-MAX, e.g. 50-300, or as one number",
+        )
+    return found
+
+
 def _capacities(texts: Sequence[str]) -> Mapping[str, float]:
     try:
         return {name: float(value) for name, value in (text.split("=") for text in texts)}
     except ValueError as error:
-        raise CommandError(
+        raise MisuseError(
             f"--capacity {' '.join(texts)} can't be read",
             why=str(error),
             next_step="write each as BROKER=X, e.g. broker-3=2.0",

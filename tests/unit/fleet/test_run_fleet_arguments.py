@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.console import CommandError
+from jobs.console import CommandError, MisuseError
 from jobs.fleet.event_log import EventLog, read_events, read_opened
 from jobs.run_fleet import model_of, parse_namespace, parser, settings_of
 from lbcore.model.hashing import HashFunction
@@ -46,6 +46,20 @@ def test_capacity_that_is_malformed_says_how_it_is_written() -> None:
     with pytest.raises(CommandError) as caught:
         settings_of(parser().parse_args([*REQUIRED, "--capacity", "broker-2"]))
     assert "BROKER=X" in caught.value.next_step
+
+
+@pytest.mark.parametrize("text", ["fast", "300-50", "-5", "1-2-3", ""])
+def test_time_of_callbacks_that_is_malformed_says_how_it_is_written(text: str) -> None:
+    with pytest.raises(MisuseError) as caught:
+        settings_of(parser().parse_args([*REQUIRED, f"--callback-ms={text}"]))
+    assert "MIN-MAX" in caught.value.next_step
+
+
+def test_lease_that_heartbeats_cannot_carry_is_refused() -> None:
+    words = [*REQUIRED, "--agent-lease-ms", "4000"]
+    assert settings_of(parser().parse_args(words)).agent.agent_lease_ms == 4000
+    with pytest.raises(MisuseError, match="--agent-lease-ms 4000"):
+        settings_of(parser().parse_args([*words, "--fencing", "lease"]))
 
 
 def test_event_log_is_appended_and_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
