@@ -28,6 +28,8 @@ INPUT_TOPICS = (
     Topic.COMMANDS,
     Topic.AUDIT,
 )
+# two chained operators and a regular expression overflow the default stack
+DRIVER_OPTIONS = "-Xss16m -XX:+UseSerialGC"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_SCHEMA = "cluster string, name string, blob binary"
@@ -45,8 +47,7 @@ def spark_session(
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
-        # two chained operators and a regular expression overflow the default stack
-        "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": DRIVER_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",

@@ -29,6 +29,7 @@ from jobs.adapters.kafka_settings import PASSWORD, kafka_address
 from jobs.adapters.settings import load_settings
 from jobs.adapters.topics import ensure_topics, wanted_topics
 from tests.integration.stack import Stack
+from tests.kafka_cluster import QUICK_JAVA
 
 MECHANISM = "SCRAM-SHA-512"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -92,6 +93,7 @@ def secure_kafka(folder: Path) -> EmbeddedKafka:
         folder / "kafka",
         KafkaOptions(
             security_protocol="SASL_SSL",
+            java_options=QUICK_JAVA,
             format_arguments=tuple(users),
             properties={
                 "sasl.enabled.mechanisms": MECHANISM,

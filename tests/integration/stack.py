@@ -18,15 +18,16 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka
+from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.kafka_clients import KafkaAddress, Sender
 from jobs.adapters.processes import Child, ProcessSpec
 from jobs.adapters.progress import last_lines
 from jobs.adapters.settings import load_settings
+from jobs.adapters.stream import DRIVER_OPTIONS
 from lbcore.config.tree import Config
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
-from tests.kafka_cluster import make_topics
+from tests.kafka_cluster import QUICK_JAVA, make_topics
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = {"demo/one": ("crc32", 30), "demo/two": ("murmur3_32", 30)}
@@ -53,6 +54,11 @@ class Cluster:
     def bundles(self) -> int:
         """All bundles together."""
         return sum(bundles for _, bundles in self.namespaces.values())
+
+    @property
+    def java_options(self) -> tuple[str, ...]:
+        """Of its JVMs: a test's live for a minute, a measurement's are those of production."""
+        return QUICK_JAVA if "test" in self.overlays else ()
 
 
 @dataclass
@@ -94,6 +100,8 @@ class Stack:
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
         words += ["--tables", str(self.tables), "--log", str(self.folder / f"{name}.jsonl")]
         words += ["--spark", "spark.sql.streaming.minBatchesToRetain=100000"]
+        java_options = " ".join([DRIVER_OPTIONS, *self.cluster.java_options])
+        words += ["--spark", f"spark.driver.extraJavaOptions={java_options}"]
         words += [word for overlay in self.cluster.overlays for word in ("--config", overlay)]
         words += [word for setting in self.cluster.settings for word in ("--set", setting)]
         words += self.words("job")
@@ -255,8 +263,9 @@ def running_stack(
 
     begin_without: brokers that are crashed before the job starts.
     """
-    kafka = EmbeddedKafka(folder / "kafka")
-    stack = Stack(folder=folder, kafka=kafka, cluster=cluster or Cluster())
+    cluster = cluster or Cluster()
+    kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=cluster.java_options))
+    stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
     try:
         kafka.start()
         make_topics(kafka, stack.address("operator"))

@@ -7,6 +7,7 @@ stack, one story: each test goes on with what the one before left.
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -137,8 +138,10 @@ def test_role_is_refused_what_it_has_no_right_to(stack: SecureStack) -> None:
 
 
 def test_wrong_password_is_named_and_not_shown(stack: SecureStack) -> None:
+    known = stack.address("operator", "a-wrong-one")
+    address = replace(known, security={**known.security, "bootstrap_timeout_ms": 5_000})
     with pytest.raises(CommandError) as raised:
-        Sender(stack.address("operator", "a-wrong-one"), "test-wrong")
+        Sender(address, "test-wrong")
     assert re.search("Authentication failed|password may be wrong", raised.value.why)
     assert "a-wrong-one" not in str(raised.value)
 
