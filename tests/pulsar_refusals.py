@@ -153,6 +153,7 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
     ("POST", f"{NS}/antiAffinity", b"  ", 412, "antiAffinityGroup can't be empty"),
     ("PUT", f"{TOPIC}/t1", b"", 409, "This topic already exists"),
     ("PUT", f"{TOPIC}/pt/partitions", b"4", 409, "This topic already exists"),
+    ("PUT", f"{TOPIC}/new/partitions", b"", 406, "Number of partitions should be more than 0"),
     ("PUT", f"{TOPIC}/new/partitions", b"0", 406, "Number of partitions should be more than 0"),
     (
         "PUT",

@@ -10,6 +10,7 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import Reply, Request, json_reply, no_content
 from jobs.admin.pulsar.asking import at_rest, carry_out
 from jobs.admin.pulsar.known import Namespace, existing, find_broker, namespace_name, topics_of
+from lbcore.model.names import Domain
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.known_topics import chosen, counts, in_bundle, positions
 from lbcore.route.pulsar_errors import (
@@ -108,8 +109,8 @@ def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> Bundle
 
 
 def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str, int]:
-    """Topics a bundle, created or reported by name; else the number that its broker reports."""
-    names = topics_of(found.name, context).names()
+    """Persistent topics a bundle, by name; or the number that its broker reports when higher."""
+    names = topics_of(found.name, context).names(Domain.PERSISTENT)
     known = counts(names, found.live, found.hash_function)
     reported = {
         bundle: int(load["topics"][at])

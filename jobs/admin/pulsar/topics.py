@@ -167,8 +167,10 @@ async def get_schema(request: Request, context: AdminContext) -> Reply:
 
 
 def _read_partitions(request: Request) -> int:
-    """A number, or (with properties, which nobody here reads) PartitionedTopicMetadata."""
+    """A number, 0 for no body, or (with properties, which nobody reads) the topic's metadata."""
     body = request.json()
+    if body is None:
+        return 0
     value = body.get(_PARTITIONS_FIELD) if isinstance(body, dict) else body
     if type(value) is not int:
         raise PulsarError(BAD_REQUEST, "the body must be the number of partitions")
