@@ -78,6 +78,11 @@ def tell(seed: int, steps: int, *, restarts_often: bool = False, aloud: bool = F
             restarts_often=restarts_often,
             again_one_in=AGAIN_ONE_IN,
         )
+        world.topics = {
+            f"persistent://{name}/topic-{number}": 1.0 + number
+            for name in NAMESPACES
+            for number in range(chooser.choice((0, 8)))
+        }
         begun(world, chooser.randint(1, 4))
         for _ in range(steps):
             name = chooser.choice(sorted(ACTIONS))

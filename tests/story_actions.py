@@ -56,7 +56,12 @@ def _split(world: World, chooser: random.Random) -> dict[str, Any]:
     which = chooser.choice(("", "", asked.LARGEST, asked.HOT))
     if which:
         return {"namespace": _namespace(chooser), "which": which, **common}
-    algorithm = chooser.choice(("", "range_equally_divide", "no_such_algorithm"))
+    if chooser.random() < 0.3:
+        positions = sorted(chooser.randrange(1 << 32) for _ in range(3))
+        return {"bundle": _bundle(world, chooser), "positions": positions, **common}
+    algorithm = chooser.choice(
+        ("", "range_equally_divide", "topic_count_equally_divide", "no_such_algorithm")
+    )
     return {"bundle": _bundle(world, chooser), "algorithm": algorithm, **common}
 
 

@@ -148,8 +148,13 @@ def _inherit_grace(work: Work, parent: str, children: Sequence[str]) -> None:
 
 
 def _place(work: Work, before: OwnershipRecord) -> None:
-    """Send the children on their way that are to live elsewhere, if that broker can take them."""
-    if is_deleting(work, before.bundle.rpartition("/")[0]) or before.bundle in work.rules.pins:
+    """Send the children on their way that are to live elsewhere, if that broker can take them.
+
+    While the brake is on, only those do whose split was asked for.
+    """
+    is_gone = is_deleting(work, before.bundle.rpartition("/")[0])
+    is_braked = work.rules.brake is not None and not before.command_id
+    if is_gone or is_braked or before.bundle in work.rules.pins:
         return
     flaps = flapping(work)
     usable = {n for n in usable_brokers(work) if is_open(work, n) and n not in flaps}

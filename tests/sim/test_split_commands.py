@@ -1,11 +1,14 @@
 """Splits that are asked for, in a whole cluster in virtual time: where, into what, placed where."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
+from lbcore.machines.rules import Brake
 from lbcore.model.bundles import Bundle
 from lbcore.model.hashing import HashFunction, hash_topic
 from tests.checked_world import CheckedWorld
@@ -307,3 +310,42 @@ def test_on_demand_a_bundle_that_was_unloaded_gets_an_owner_in_the_next_cycle() 
     world.run(20_000)
     assert states(world) == {"Free": 1, "Owned": 1}
     assert list(world.served()) == [LOWER]
+
+
+def test_versions_go_on_above_those_of_parents_that_are_forgotten_and_made_again() -> None:
+    world = running({"ownership.tombstone_delay_ms": 30_000})
+    split(world, bundle=LOWER)
+    world.run(40_000)
+    assert world.state is not None
+    assert world.state.ledger.record(LOWER) is None
+    world.rebuild_job()
+    world.command("delete_namespace", namespace=NAMESPACE)
+    world.run(60_000)
+    highest = max(int(str(row["version_id"])) for row in world.events)
+    assert len(world.state.ledger) == 0
+    before = len(world.events)
+    world.command("create_namespace", namespace=NAMESPACE, bundles=2)
+    world.run(20_000)
+    assert live(world) == [LOWER, UPPER]
+    assert min(int(str(row["version_id"])) for row in world.events[before:]) > highest
+
+
+def test_children_of_an_automatic_split_stay_while_the_brake_is_on() -> None:
+    world = CheckedWorld(Config(), 8, seed=6, again_one_in=9)
+    world.topics = {name: 20_000.0 if _holds(LOWER, name) else 10.0 for name in TOPICS}
+    world.run(3_000)
+    world.command("create_namespace", namespace=NAMESPACE, bundles=2)
+    while states(world).get("Splitting", 0) == 0:
+        world.run(500)
+        assert world.now_ms < 1_700_000_000_000 + 600_000
+    (parent,) = [row for row in world.newest() if row["state"] == "Splitting"]
+    children = json.loads(str(parent["children"]))
+    assert any(children.values())
+    while "Splitting" in states(world):
+        assert world.state is not None
+        brake = Brake(since_ms=world.now_ms, lost=(), brokers=8)
+        world.state = replace(world.state, rules=replace(world.state.rules, brake=brake))
+        world.run(500)
+    ended = [row for row in world.events if row["bundle"] in children]
+    assert {row["state"] for row in ended} == {"Owned"}
+    assert {row["destination"] for row in ended} == {parent["source"]}
