@@ -127,12 +127,12 @@ class Stack:
         self._start("fleet", "jobs.run_fleet", words, self.environment("agent"))
         self.wait("the fleet's port", (self.folder / "fleet-port").exists)
 
-    def start_lookup(self, *more: str) -> None:
+    def start_lookup(self, *more: str, environment: Mapping[str, str] | None = None) -> None:
         """Start the lookup service. more: words for its command line."""
         port_file = self.folder / "lookup-port"
         words = ["--tables", str(self.tables), "--cluster", "local", "--port", "0"]
-        words += ["--bootstrap", self.kafka.bootstrap]
-        self._start("lookup", "jobs.serve_lookup", [*words, "--port-file", str(port_file), *more])
+        words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]
+        self._start("lookup", "jobs.serve_lookup", [*words, *more], environment)
         self.wait("the lookup service's port", port_file.exists)
 
     def _start(
