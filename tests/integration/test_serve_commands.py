@@ -14,7 +14,12 @@ import pytest
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack
 from tests.tokens import SECRET, token
 
-CLUSTER = Cluster(brokers=3, namespaces={"demo/one": ("crc32", 3)})
+TIMEOUT_MS = 10_000  # a crowded machine may stop a process for some seconds
+CLUSTER = Cluster(
+    brokers=3,
+    namespaces={"demo/one": ("crc32", 3)},
+    settings=(f"ownership.broker_timeout_ms={TIMEOUT_MS}",),
+)
 PATIENCE_MS = PATIENCE_S * 1_000
 WAITING = 20
 
