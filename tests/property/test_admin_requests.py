@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -41,6 +43,30 @@ QUERY_NAMES = st.sampled_from(
 QUERIES = st.dictionaries(QUERY_NAMES, WORDS | st.integers().map(str), max_size=3)
 
 
+REASON = DOCUMENT["components"]["schemas"]["Reason"]
+AGES = ("x-ballast-table-version", "x-ballast-age-ms", "x-ballast-writer-silent-ms")
+
+
+def fitting(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
+    """Values that fit a schema of the document's kind."""
+    kind = schema.get("type")
+    if kind == "integer":
+        return st.integers(min_value=schema.get("minimum"), max_value=1 << 60)
+    if kind == "array":
+        items = fitting(schema.get("items", {}))
+        return st.lists(items, max_size=min(3, schema.get("maxItems", 3)))
+    if kind == "object":
+        known = {name: fitting(part) for name, part in schema.get("properties", {}).items()}
+        required = {name: known.pop(name) for name in schema.get("required", ())}
+        return st.fixed_dictionaries(required, optional=known)
+    plain: dict[Any, st.SearchStrategy[Any]] = {
+        "string": WORDS,
+        "boolean": st.booleans(),
+        "number": st.floats(allow_nan=False, allow_infinity=False),
+    }
+    return plain.get(kind, VALUES)
+
+
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> AdminApp:
     root = tmp_path_factory.mktemp("requests") / "tables"
@@ -48,14 +74,23 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> AdminApp:
     return AdminApp(make_context(root, Balancer()), ROUTES)
 
 
-def request_of(data: st.DataObject, route: Route) -> tuple[str, bytes]:
-    """A path with its query, and a body."""
+def request_of(data: st.DataObject, route: Route, operation: Mapping[str, Any]) -> Any:
+    """A path with its query, and a body: as the document says, or otherwise."""
     parts = [
         quote(data.draw(WORDS.filter(bool)), safe="") if part.startswith("{") else part
         for part in route.path.split("/")
     ]
-    query = "&".join(f"{k}={quote(v, safe='')}" for k, v in data.draw(QUERIES).items())
-    return f"{'/'.join(parts)}?{query}", data.draw(BODIES)
+    if data.draw(st.booleans()):
+        query, body = data.draw(QUERIES), data.draw(BODIES)
+    else:
+        told = [one for one in operation["parameters"] if one["in"] == "query"]
+        chosen = data.draw(st.lists(st.sampled_from(told), max_size=3))
+        query = {one["name"]: str(data.draw(fitting(one["schema"]))) for one in chosen}
+        content = operation.get("requestBody", {"content": {}})["content"]
+        schema = content.get("application/json", {"schema": None})["schema"]
+        body = b"" if schema is None else json.dumps(data.draw(fitting(schema))).encode()
+    text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+    return f"{'/'.join(parts)}?{text}", body
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -63,12 +98,16 @@ def request_of(data: st.DataObject, route: Route) -> tuple[str, bytes]:
 def test_request_to_an_own_path_is_answered_as_the_document_lists(
     app: AdminApp, data: st.DataObject, route: Route
 ) -> None:
-    path, body = request_of(data, route)
+    operation: dict[str, Any] = DOCUMENT["paths"][route.path][route.method.lower()]
+    path, body = request_of(data, route, operation)
     reply = asyncio.run(ask(app, path, method=route.method, body=body))
-    listed: dict[str, Any] = DOCUMENT["paths"][route.path][route.method.lower()]["responses"]
+    listed = operation["responses"]
     assert str(reply.status) in listed, (route.method, path, body, reply)
-    if reply.status >= 400:
-        assert reply.json.get("reason") or reply.json.get("status")
+    assert reply.headers["content-type"] in listed[str(reply.status)]["content"]
+    assert [int(reply.headers[name]) for name in AGES[:2]] >= [0, 0]
+    assert int(reply.headers[AGES[2]]) >= -1
+    if reply.status >= 400 and "status" not in reply.json:  # a command's outcome is no error
+        jsonschema.validate(reply.json, REASON)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
