@@ -30,7 +30,7 @@ class Watcher(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask for the stream."""
         text = f"GET /v1/watch HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n\r\n"
-        transport.write(text.encode())  # type: ignore[attr-defined]
+        transport.write(text.encode())  # type: ignore[attr-defined] (it is a Transport)
 
     def data_received(self, data: bytes) -> None:
         """Take what came: parts are small, so one is never cut in two here."""
@@ -81,7 +81,8 @@ def main() -> int:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     uvloop.install()
-    print(json.dumps(asyncio.run(_watch(host, int(port), int(count), float(seconds)))))  # noqa: T201
+    found = asyncio.run(_watch(host, int(port), int(count), float(seconds)))
+    print(json.dumps(found))  # noqa: T201 the result is what the caller reads
     return 0
 
 
