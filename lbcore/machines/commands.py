@@ -106,8 +106,4 @@ def _outcome(
         return refuse(arguments.detail)
     if len(work.waiting) >= MAX_WAITING:
         return refuse(f"{MAX_WAITING} commands are under way; send it again when some have ended")
-    handler = HANDLERS.get(command.kind)
-    if handler is None:
-        known = ", ".join(sorted(HANDLERS))
-        return refuse(f"this version can't carry out {command.kind} yet, only {known}")
-    return handler(work, command, arguments)
+    return HANDLERS[command.kind](work, command, arguments)

@@ -366,3 +366,17 @@ def test_assign_that_a_repair_ends_elsewhere_says_where() -> None:
     assert told(world, command_id) == ["accepted", "done"]
     assert owner(world, FIRST) != chosen
     assert rows(world, command_id)[-1]["result"]["owner"] == owner(world, FIRST)
+
+
+def test_assign_of_a_pinned_bundle_goes_to_its_pin_and_nowhere_else() -> None:
+    config = with_dynamic(Config(), {"ownership.assign": "on_demand"})
+    world = running(config)
+    pinned, another = sorted(world.brokers)[:2]
+    world.command("pin_bundle", bundle=FIRST, broker=pinned)
+    elsewhere = world.command("assign_bundle", bundle=FIRST, destination=another)
+    world.run(3_000)
+    assert told(world, elsewhere) == ["refused"]
+    assert "unpin" in rows(world, elsewhere)[0]["reason"]
+    there = world.command("assign_bundle", bundle=FIRST)
+    world.run(5_000)
+    assert rows(world, there)[-1]["result"]["owner"] == pinned == owner(world, FIRST)

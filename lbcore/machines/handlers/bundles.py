@@ -28,7 +28,9 @@ def find_record(work: Work, bundle: str) -> OwnershipRecord | Outcome:
         return refuse(f"bundle {bundle} is gone: its range was split, or its namespace deleted; "
                       "look at the namespace's present bundles")  # fmt: skip
     if is_deleting(work, bundle.rpartition("/")[0]):
-        return refuse(f"the namespace of {bundle} is being deleted; nothing can be done with it")
+        return refuse(
+            f"the namespace of {bundle} is being deleted; create it anew when that is done"
+        )
     return record
 
 
@@ -46,14 +48,21 @@ def reason_not_to_take(work: Work, broker: str) -> str:
 
 def release(work: Work, record: OwnershipRecord, origin: Origin, destination: str) -> str:
     """Take an owned bundle from its owner; why that can't be, or ""."""
-    pin = work.rules.pins.get(record.bundle)
-    if destination and pin is not None and pin.broker != destination:
-        return f"it is pinned to {pin.broker}: unpin it first"
+    problem = _pinned_elsewhere(work, record.bundle, destination)
+    if problem:
+        return problem
     answer = unload(record, origin, work.instance(destination) if destination else NOBODY)
     if isinstance(answer, Refused):
         return f"{answer.reason.value} ({_shown(record)}): wait, and look at its ownership"
     work.apply(answer)
     return ""
+
+
+def _pinned_elsewhere(work: Work, bundle: str, destination: str) -> str:
+    pin = work.rules.pins.get(bundle)
+    if not destination or pin is None or pin.broker == destination:
+        return ""
+    return f"it is pinned to {pin.broker}: unpin it first"
 
 
 def _shown(record: OwnershipRecord) -> str:
@@ -90,8 +99,10 @@ def _assign_bundle(work: Work, command: Command, arguments: asked.AssignBundle) 
     if record.state is not State.FREE:
         return refuse(f"bundle {bundle} is not free ({_shown(record)}); unload it to {wanted}")
     row = work.ledger.index[bundle]
-    destination = wanted or place(work, [row], {}).get(row, "")
     problem = reason_not_to_take(work, wanted)
+    if _pinned_elsewhere(work, bundle, wanted):
+        problem = f"bundle {bundle} can't go to {wanted}: {_pinned_elsewhere(work, bundle, wanted)}"
+    destination = wanted or place(work, [row], {}).get(row, "")
     if not destination:
         problem = f"no broker may take {bundle} now; start one, or look at the policies"
     if problem:

@@ -70,7 +70,9 @@ def _made(
         previous = work.ledger.record(bundle)
         made = create(work.cluster, bundle, origin, previous=previous, version_floor=floor)
         if isinstance(made, Refused):
-            return refuse(f"bundle {bundle} can't be created: {made.reason.value}")
+            return refuse(
+                f"bundle {bundle} can't be created: {made.reason.value}; look at its ownership"
+            )
         transitions.append(made)
     work.ledger.add(bundles.names())
     return transitions
