@@ -34,11 +34,15 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks: name, the address the connection comes from, and what was granted."""
+    """Who asks: name, the address the connection comes from, and what was granted.
+
+    expires_at_s: when the proof is one no more (seconds since 1970), None = never.
+    """
 
     name: str
     address: str
     grants: tuple[Grant, ...] = field(default=())
+    expires_at_s: float | None = None
 
     def may(self, role: Role, cluster: str, tenant: str = ANY) -> bool:
         """Whether one of the grants is enough."""

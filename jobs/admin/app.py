@@ -8,6 +8,8 @@ admin action, allowed or refused, is recorded. What an answer says is its handle
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
+from time import time
 from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
@@ -20,7 +22,7 @@ from jobs.admin.exchange import RETRY, HttpError, Reply, Request, Stream, error_
 from jobs.admin.gates import address_of
 from jobs.admin.rates import RateLimiter
 from jobs.admin.routes import TENANT, Match, Route, Router
-from jobs.admin.streams import Message, Receive, Send, send_parts
+from jobs.admin.streams import Message, Receive, Send, Wire, send_parts
 from lbcore.wire.messages import AuditEntry
 
 logger = logging.getLogger(__name__)
@@ -108,6 +110,8 @@ class AdminApp:
             self._record(match.route, request, error)
             raise
         self._record(match.route, request, None)
+        if isinstance(reply, Stream):
+            return replace(reply, ends_at_s=caller.expires_at_s)
         return reply
 
     def _authorise(self, match: Match, caller: Caller) -> None:
@@ -253,7 +257,8 @@ class AdminApp:
         self.counts.streams += 1
         try:
             self._loop = asyncio.get_running_loop()
-            await send_parts(reply.parts, receive, send, self._streams)
+            left_s = None if reply.ends_at_s is None else max(0.0, reply.ends_at_s - time())
+            await send_parts(reply.parts, Wire(receive, send, left_s), self._streams)
         finally:
             self.counts.streams -= 1
 

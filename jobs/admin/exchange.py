@@ -43,10 +43,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """An answer that goes on; `parts` is closed when the client leaves or the service stops."""
+    """An answer that goes on; `parts` is closed when the client leaves or the service stops.
+
+    ends_at_s: when it ends in any case (seconds since 1970), None = never.
+    """
 
     parts: AsyncIterator[bytes]
     headers: tuple[Header, ...] = ()
+    ends_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,9 @@ class Gatekeeper:
             return anonymous(address)
         name, grants = self._proven(scope, address)
         self._limit(name, principal=name)
-        return Caller(name=name, address=address, grants=grants)
+        known = self._bearers.get(_token(scope) or b"")
+        expires_at_s = None if known is None else known[1].expires_at_s
+        return Caller(name=name, address=address, grants=grants, expires_at_s=expires_at_s)
 
     def check_lookup(self, scope: Message, tenant: str) -> None:
         """Raises HttpError 401, 403 or 429 when this lookup is not to be answered."""

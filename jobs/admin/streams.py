@@ -6,7 +6,7 @@ ours.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -15,18 +15,27 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 SEND_TIMEOUT_S = 20.0
 
 
+class Wire(NamedTuple):
+    """A client's connection. seconds: how long the answer may go on, None = as long as it likes."""
+
+    receive: Receive
+    send: Send
+    seconds: float | None = None
+
+
 async def send_parts(
-    parts: AsyncIterator[bytes],
-    receive: Receive,
-    send: Send,
-    streams: "set[asyncio.Future[None]]",
+    parts: AsyncIterator[bytes], wire: Wire, streams: "set[asyncio.Future[None]]"
 ) -> None:
-    """Send each part as it comes, until they end, the client leaves or is too slow.
+    """Send each part as it comes, until they end, time is up, the client leaves or is too slow.
 
     streams: holds, while this runs, the future whose cancellation ends the answer properly.
     """
-    gone = asyncio.ensure_future(until_gone(receive))
+    send = wire.send
+    gone = asyncio.ensure_future(until_gone(wire.receive))
     streams.add(gone)
+    end = None
+    if wire.seconds is not None:
+        end = asyncio.get_running_loop().call_later(wire.seconds, gone.cancel)
     try:
         while (part := await _next(parts, gone)) is not None:
             message = {"type": "http.response.body", "body": part, "more_body": True}
@@ -36,6 +45,8 @@ async def send_parts(
     except asyncio.TimeoutError:
         return  # the server closes the connection of an answer that was not ended
     finally:
+        if end is not None:
+            end.cancel()
         streams.discard(gone)
         gone.cancel()
         close = getattr(parts, "aclose", None)

@@ -3,16 +3,19 @@
 import asyncio
 import json
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
 
+from jobs.admin.access import Caller, Grant, Role
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
 from jobs.admin.changes import END, ChangeFeed, format_place, parse_place
 from jobs.admin.context import AdminContext
 from jobs.admin.v1.watch import Watcher
 from tests.admin_world import make_context, write_tables
+from tests.asgi_calls import ask
 from tests.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of
 
 BUNDLE = bundles_of("acme/ns1", 4)[0]
@@ -206,6 +209,25 @@ def test_stream_ends_properly_when_the_service_stops_or_the_client_leaves(
     assert sent[-1].get("more_body") is True
     asyncio.run(run(leaves=False))
     assert sent[-1] == {"type": "http.response.body", "body": b""}
+
+
+class Expiring:
+    """A gate that believes everybody for a moment."""
+
+    def caller(self, scope: object) -> Caller:
+        del scope
+        grants = (Grant(role=Role.VIEWER),)
+        return Caller(name="ada", address="", grants=grants, expires_at_s=time() + 0.1)
+
+
+def test_stream_ends_with_the_token_that_it_was_opened_with(
+    moving: tuple[TablesWriter, AdminContext],
+) -> None:
+    _, context = moving
+    app = AdminApp(context, ROUTES, gate=Expiring())
+    answer = asyncio.run(asyncio.wait_for(ask(app, "/v1/watch", body=[b"", b""]), 10))
+    assert answer.status == 200
+    assert answer.body.startswith(b"id: 2.end\nevent: start\n")
 
 
 @pytest.mark.parametrize(
