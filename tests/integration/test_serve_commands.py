@@ -1,0 +1,103 @@
+"""Requests that change something, from HTTP to the tables and back, on the real stack.
+
+One stack, one story: each test goes on with what the one before left.
+"""
+
+import http.client
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack
+from tests.tokens import SECRET, token
+
+TIMEOUT_MS = 10_000  # a crowded machine may stop a process for some seconds
+CLUSTER = Cluster(
+    brokers=3,
+    namespaces={"demo/one": ("crc32", 3)},
+    settings=(f"ownership.broker_timeout_ms={TIMEOUT_MS}",),
+)
+PATIENCE_MS = PATIENCE_S * 1_000
+WAITING = 20
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    settings = ("lookup.authentication=token", "lookup.token_audience=ballast")
+    words = [word for setting in settings for word in ("--set", setting)]
+    with running_stack(tmp_path_factory.mktemp("commands"), CLUSTER) as running:
+        running.start_lookup(*words, environment={"BALLAST_TOKEN_SECRET": SECRET})
+        running.wait("lookups", lambda: send(running, "GET", "/health")[0] == 200)
+        yield running
+
+
+def send(
+    stack: Stack, method: str, path: str, value: Any = None, *, role: str = "admin:local"
+) -> tuple[int, Any]:
+    """Status and body of one request."""
+    port = int((stack.folder / "lookup-port").read_text())
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    try:
+        body = None if value is None else json.dumps(value)
+        proof = token(SECRET, "HS256", roles=[role], sub=role.partition(":")[0])
+        connection.request(method, path, body, {"Authorization": f"Bearer {proof}"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read() or b"null")
+    finally:
+        connection.close()
+
+
+def command(stack: Stack, kind: str, **arguments: Any) -> tuple[int, Any]:
+    return send(stack, "POST", f"/v1/commands/{kind}?timeout_ms={PATIENCE_MS}", arguments)
+
+
+def test_action_allowed_or_refused_is_in_the_audit_under_its_commands_id(stack: Stack) -> None:
+    status, done = send(stack, "PUT", "/v1/pause", {"reason": "a test"})
+    assert (status, done["status"]) == (200, "done")
+    assert send(stack, "PUT", "/v1/pause", role="viewer:local")[0] == 403
+    assert send(stack, "DELETE", "/v1/pause", role="operator:elsewhere")[0] == 403
+    stack.wait("three entries of the audit", lambda: len(stack.rows("audit")) >= 3)
+    entries = {(row["principal"], row["action"]): row for row in stack.rows("audit")}
+    allowed = entries["admin", "PUT /v1/pause"]
+    assert (allowed["is_allowed"], allowed["address"]) == (True, "127.0.0.1")
+    assert allowed["command_id"] == done["command_id"]
+    rows = [row for row in stack.rows("commands") if row["command_id"] == done["command_id"]]
+    assert {row["principal"] for row in rows} == {"admin"}
+    refused = (("viewer", "PUT /v1/pause"), ("operator", "DELETE /v1/pause"))
+    assert [entries[one]["is_allowed"] for one in refused] == [False, False]
+    assert all("is not operator of the cluster" in entries[one]["reason"] for one in refused)
+
+
+def test_many_lookups_of_a_free_bundle_wait_for_one_assignment(stack: Stack) -> None:
+    assert command(stack, "set_config", values={"ownership.assign": "on_demand"})[0] == 200
+    assert command(stack, "create_namespace", namespace="demo/free", bundles=1)[0] == 200
+    path = "/lookup/v2/topic/persistent/demo/free/t"
+    with ThreadPoolExecutor(WAITING) as threads:
+        asked = [threads.submit(send, stack, "GET", path) for _ in range(WAITING)]
+        answers = [future.result() for future in asked]
+    assert {status for status, _ in answers} == {200}
+    assert len({body["brokerUrl"] for _, body in answers}) == 1
+    rows = [row for row in stack.rows("commands") if row["kind"] == "assign_bundle"]
+    assert len({row["command_id"] for row in rows}) == 1
+    assert {row["principal"] for row in rows} == {"lookup"}
+
+
+def test_command_outlives_the_balancer_and_nothing_is_pretended_meanwhile(stack: Stack) -> None:
+    stack.kill("job")
+    status, said = send(stack, "DELETE", "/v1/pause?timeout_ms=500")
+    assert status == 503
+    assert "has not taken up command" in said["reason"]
+    assert "ms old" in said["reason"]
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(command, stack, "unload_namespace", namespace="demo/one")
+        assert stack.lookup("persistent://demo/one/t")[0] == 401  # it serves on, tokens and all
+        stack.start_job()
+        status, done = asking.result()
+    assert (status, done["status"]) == (200, "done")
+    again = f"/v1/commands/unload_namespace?command_id={done['command_id']}"
+    assert send(stack, "POST", again, {"namespace": "demo/one"})[1] == done
+    known = send(stack, "GET", f"/v1/commands/{done['command_id']}", role="viewer:local")
+    assert (known[0], known[1]["status"]) == (200, "done")
