@@ -238,6 +238,14 @@ def test_split_between_topics_that_nobody_has_reported_is_refused() -> None:
     assert outcome["result"]["without_topics"] == []
 
 
+def test_split_into_many_of_a_bundle_whose_topics_nobody_knows_waits_for_a_report() -> None:
+    world = running(topics=())
+    assert "owner's report" in split(world, bundle=LOWER, parts=3)["reason"]
+    outcome = split(world, bundle=LOWER)
+    assert outcome["status"] == "done"
+    assert outcome["result"]["without_topics"] == outcome["result"]["children"]
+
+
 def test_namespace_has_its_bundles_cut_by_its_own_algorithm() -> None:
     world = running()
     world.command(

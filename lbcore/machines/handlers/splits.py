@@ -44,12 +44,13 @@ def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) ->
     decision = _decision(work, arguments, record)
     if isinstance(decision, Outcome):
         return decision
-    empty = without_topics(known_topics(work, bundle), decision.children)
-    most = work.config.splitting.max_empty_children
-    if len(empty) > most and not arguments.force:
+    topics = known_topics(work, bundle)
+    empty = without_topics(topics, decision.children)
+    if len(empty) > work.config.splitting.max_empty_children and not arguments.force:
+        advice = "wait for its owner's report" if topics is None else "correct the positions"
         return refuse(
             f"{len(empty)} of the {len(decision.children)} children of {bundle} would have no "
-            f"known topic, {empty[0]} for one; correct the positions, or force it"
+            f"known topic, {empty[0]} for one; {advice}, or force it"
         )
     return _carry_out(work, command, record, decision, empty)
 
