@@ -24,7 +24,7 @@ BROKER = "127.0.0.1:28080"
 LOOKUP = "/lookup/v2/topic/persistent/acme/ns1/t1"
 REQUESTS, CONNECTIONS, WATCHERS = 10_000, 16, 300
 GROWTH_MAX_BYTES = 15_000_000
-LISTED = {200, 202, 204, 400, 404, 405, 409, 412, 413, 503}
+LISTED = {200, 202, 204, 400, 404, 405, 406, 409, 412, 413, 415, 503}
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 PATHS = (
