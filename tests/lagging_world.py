@@ -1,15 +1,21 @@
-"""A checked world whose job may read late: a batch that hangs, a backlog read in pieces."""
+"""A checked world where things may take long: a batch that hangs, a service that is slow."""
 
 from lbcore.config.tree import Config
 from lbcore.machines.tracks import RawMessage
 from tests.checked_world import CheckedWorld
+from tests.world import Broker
 
 
 class LaggingWorld(CheckedWorld):
-    """A CheckedWorld. read_until_ms: the job sees nothing of the log that is later."""
+    """A CheckedWorld.
+
+    read_until_ms: the job sees nothing of the log that is later. slow_ms: how long callbacks of a
+    broker take.
+    """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
         self.read_until_ms: int | None = None
+        self.slow_ms: dict[str, int] = {}
         super().__init__(config, brokers, seed=seed)
 
     def _read_log(self) -> dict[int, list[RawMessage]]:
@@ -22,3 +28,11 @@ class LaggingWorld(CheckedWorld):
         found = super()._read_log()
         self.log.update(whole)
         return found
+
+    def _advance(self, broker: Broker, events: list[object]) -> None:
+        before = list(broker.calls)
+        super()._advance(broker, events)
+        slow_ms = self.slow_ms.get(broker.name)
+        if slow_ms is not None:
+            fresh = [call for item in broker.calls if item not in before for call in item[1:]]
+            broker.calls = before + [(self.now_ms + slow_ms, call) for call in fresh]

@@ -25,13 +25,11 @@ class LeasedWorld(LaggingWorld):
     """A world under `fencing = lease`.
 
     confirmed: sending times by incarnation. late_readers: brokers that get no records for now.
-    slow_ms: how long callbacks of a broker take.
     """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
         self.confirmed: dict[str, list[int]] = defaultdict(list)
         self.late_readers: set[str] = set()
-        self.slow_ms: dict[str, int] = {}
         super().__init__(config, brokers, seed=seed)
 
     def start(self, name: str) -> None:
@@ -88,11 +86,3 @@ class LeasedWorld(LaggingWorld):
         broker.inbox = [*held, *broker.inbox]
         if is_connected and not is_late:
             self._advance(broker, [EndConfirmed(asked_ms=self.now_ms)])
-
-    def _advance(self, broker: Broker, events: list[object]) -> None:
-        before = list(broker.calls)
-        super()._advance(broker, events)
-        slow_ms = self.slow_ms.get(broker.name)
-        if slow_ms is not None:
-            fresh = [call for item in broker.calls if item not in before for call in item[1:]]
-            broker.calls = before + [(self.now_ms + slow_ms, call) for call in fresh]

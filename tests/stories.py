@@ -16,12 +16,13 @@ from itertools import pairwise
 from lbcore.config.tree import Config
 from lbcore.model.bundles import FULL_RANGE, Bundle
 from lbcore.ownership.records import State
-from tests.checked_world import CheckedWorld
+from tests.rebuilt import RebuiltWorld, check_tables
 from tests.story_actions import ACTIONS, NAMESPACES, OTHER_NAMESPACES
 from tests.world import Faults, World, gapless
 
 BATCHES = 8
 AGAIN_ONE_IN = 7
+REST_MS = 15_000
 HASHES = ("crc32", "murmur3_32")
 
 
@@ -71,7 +72,7 @@ def tell(seed: int, steps: int, *, restarts_often: bool = False, aloud: bool = F
     """
     with _named(seed, steps):
         chooser = random.Random(seed)
-        world = CheckedWorld(
+        world = RebuiltWorld(
             Config(),
             chooser.randint(1, 4),
             seed=seed,
@@ -94,7 +95,18 @@ def tell(seed: int, steps: int, *, restarts_often: bool = False, aloud: bool = F
         world.run(healing_ms(world.config))
         assert gapless(world)
         assert not unsettled(world), unsettled(world)
+        rebuilt_at_rest(world)
         return world
+
+
+def rebuilt_at_rest(world: World) -> None:
+    """The job comes back from its tables, as it was, and leaves alone what is at rest."""
+    check_tables(world)
+    count = len(world.events)
+    world.rebuild_job()
+    world.run(REST_MS)
+    assert world.events[count:] == []
+    assert not unsettled(world), unsettled(world)
 
 
 @contextmanager

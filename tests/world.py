@@ -23,7 +23,7 @@ from lbcore.machines.agent_state import AgentState, ReadLoad, RecordRead, Send
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import Effect
 from lbcore.machines.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.machines.rebuild import TableRows, rebuild_state, record_from_row
+from lbcore.machines.rebuild import rebuild_state, record_from_row
 from lbcore.machines.scoring import make_scorer
 from lbcore.machines.tracks import RawMessage
 from lbcore.machines.work import BalancerState
@@ -31,6 +31,7 @@ from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
+from tests.newest_rows import newest_rows
 from tests.topic_reads import rate_of, read_topics, topics_in
 
 CLUSTER = "local"
@@ -95,6 +96,7 @@ class World:
         self.scored: dict[int, object] = {}
         self.state: BalancerState | None = None
         self.events: list[Mapping[str, object]] = []
+        self.current: dict[str, Mapping[str, object]] = {}
         self.decisions: list[Mapping[str, object]] = []
         self.reports: list[Mapping[str, object]] = []
         self.other_rows: dict[str, list[Mapping[str, object]]] = defaultdict(list)
@@ -236,24 +238,13 @@ class World:
 
     def rebuild_job(self) -> None:
         """The job comes back without a checkpoint: from the tables, reading where it stopped."""
-        newest: dict[str, dict[object, Mapping[str, object]]] = defaultdict(dict)
-        keys = {
-            "tenants": ("tenant",),
-            "topics": ("topic",),
-            "brokers": ("broker",),
-            "namespaces": ("namespace",),
-            "commands": ("command_id",),
-            "policies": ("kind", "name"),
-            "pins": ("bundle",),
-            "config_versions": ("number",),
-        }
-        for table, key in keys.items():
-            for row in self.other_rows[table]:
-                newest[table][tuple(row[column] for column in key)] = row
-        tables = {table: newest[table].values() for table in keys}
-        rows = TableRows(bundle_ownership=self.newest(), **tables)
-        self.state = rebuild_state(self.balancer, CLUSTER, rows)
+        self.state = self.rebuilt()
         self.scored = {}
+
+    def rebuilt(self) -> BalancerState:
+        """The state that the tables give."""
+        rows = newest_rows(self.current.values(), self.other_rows)
+        return rebuild_state(self.balancer, CLUSTER, rows)
 
     def _take_effects(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -261,6 +252,8 @@ class World:
                 self.events += effect.rows
                 for row in effect.rows:
                     self._announce(record_from_row(row))
+            elif effect.kind == "bundle_ownership":
+                self._merge(effect.rows)
             elif effect.kind == "resend":
                 for row in effect.rows:
                     self._announce(record_from_row(row))
@@ -270,6 +263,12 @@ class World:
                 self.reports += effect.rows
             else:
                 self.other_rows[effect.kind] += effect.rows
+
+    def _merge(self, rows: Iterable[Mapping[str, object]]) -> None:
+        for row in rows:
+            self.current[str(row["bundle"])] = row
+            if row["state"] == State.INIT.value:
+                del self.current[str(row["bundle"])]
 
     def _announce(self, record: OwnershipRecord) -> None:
         for broker in self.brokers.values():

@@ -7,6 +7,7 @@ again.
 
 import pytest
 
+from tests.rebuilt import check_tables
 from tests.stories import tell
 
 STEPS = 8
@@ -22,6 +23,21 @@ def test_cluster_after_random_faults_comes_to_rest(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1_000, 1_006))
 def test_story_with_a_restart_after_each_batch_goes_on_identically(seed: int) -> None:
     assert tell(seed, STEPS).events == tell(seed, STEPS, restarts_often=True).events
+
+
+@pytest.mark.parametrize("table", ["brokers", "namespaces", "commands"])
+def test_story_whose_tables_miss_something_is_caught(table: str) -> None:
+    world = tell(1, STEPS)
+    world.other_rows[table].clear()
+    with pytest.raises(AssertionError):
+        check_tables(world)
+
+
+def test_story_whose_log_was_not_replayed_whole_is_caught() -> None:
+    world = tell(1, STEPS)
+    world.current.popitem()
+    with pytest.raises(AssertionError):
+        check_tables(world)
 
 
 @pytest.mark.long
