@@ -26,14 +26,24 @@ from lbcore.plan.pending import (
     move_of,
     placed_load,
     unseen_rows,
+    with_load,
 )
 from lbcore.plan.phases.adjust import shift_averages
 from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.registry import TRANSFER
 from lbcore.plan.shed.transfer_types import TransferState
-from lbcore.plan.snapshot import Floats, Ints, Snapshot
+from lbcore.plan.snapshot import (
+    RATE_IN,
+    RATE_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Floats,
+    Ints,
+    Snapshot,
+)
 from lbcore.plan.trace import Trace
+from lbcore.signals.usage import weighted_usage
 
 
 def opened(
@@ -73,17 +83,21 @@ def _started(state: PlanState, strategy: str) -> PlanState:
 
 def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
     """The plan's answer and the state after it."""
-    state = _remember(draft)
+    state, load = _remember(draft)
+    usage = weighted_usage(with_load(draft.reported.brokers, load).percent, draft.config.signals)
     trace = Trace(brokers=draft.snapshot.brokers.names, numbers=draft.numbers, parts=draft.parts)
-    decisions = (*_assignments(draft), *_forced(draft), *_sheddings(draft), *_splits(draft))
+    decisions = (*_assignments(draft), *_forced(draft), *_sheddings(draft, usage), *_splits(draft))
     if decisions:
         return Plan(decisions=decisions, skipped=draft.skipped, trace=trace), state
     reason = draft.skipped.get("shed", "NoBundles")
     return Skip(reason=reason, strategy=draft.strategy, skipped=draft.skipped, trace=trace), state
 
 
-def _remember(draft: Draft) -> PlanState:
-    """The state with this plan's moves, which the next plans count until reports show them."""
+def _remember(draft: Draft) -> tuple[PlanState, Floats]:
+    """The state with this plan's moves, which the next plans count until reports show them.
+
+    And the load that no report shows once they are decided, float64[n, 11].
+    """
     moves, names, now_ms = draft.sheddings, draft.snapshot.bundles.names, draft.now_ms
     unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)
     left = dict(draft.state.transfer.unloaded_brokers)
@@ -114,7 +128,7 @@ def _remember(draft: Draft) -> PlanState:
         took_ms=_roles(draft, draft.state.took_ms, moves.destination),
         transfer=replace(draft.state.transfer, unloaded_brokers=left),
     )
-    return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state
+    return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state, load
 
 
 def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, int]:
@@ -174,7 +188,8 @@ def _forced(draft: Draft) -> list[Decision]:
     return decisions
 
 
-def _sheddings(draft: Draft) -> list[Decision]:
+def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
+    """The strategy's moves. usage: float64[n], expected when all of the plan is carried out."""
     moves, bundles = draft.sheddings, draft.snapshot.bundles.names
     brokers, strategy = draft.snapshot.brokers.names, draft.strategy
     inputs = [_inputs(draft, origin) for origin in range(len(draft.selections))]
@@ -188,12 +203,31 @@ def _sheddings(draft: Draft) -> list[Decision]:
             bundle=bundles[bundle],
             source=brokers[source],
             destination="" if is_plain else brokers[destination],
-            inputs=inputs[origin],
+            inputs={**inputs[origin], **_effect(draft, usage, (bundle, source, destination))},
         )
         for bundle, source, destination, origin in zip(
             *(column.tolist() for column in columns), strict=True
         )
     ]
+
+
+def _effect(draft: Draft, usage: Floats, step: tuple[int, int, int]) -> dict[str, float]:
+    """What one bundle brings, and what is expected of all moves of the plan; usage 1.0 = 100 %."""
+    bundle, source, destination = step
+    traffic = draft.snapshot.bundles.short[bundle].tolist()
+    found = {
+        "msg_rate": traffic[RATE_IN] + traffic[RATE_OUT],
+        "throughput": traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT],
+        "source_usage": float(draft.usage[source]),
+        "source_usage_expected": float(usage[source]),
+    }
+    if destination < 0:
+        return found
+    return {
+        **found,
+        "destination_usage": float(draft.usage[destination]),
+        "destination_usage_expected": float(usage[destination]),
+    }
 
 
 def _inputs(draft: Draft, origin: int) -> Mapping[str, Any]:
@@ -214,7 +248,14 @@ def _splits(draft: Draft) -> list[Decision]:
             reason=found.reason.value,
             bundle=found.name,
             source=found.broker,
-            inputs={"hits": found.hits, "excess": found.excess},
+            inputs={
+                "hits": found.hits,
+                "hits_needed": draft.config.splitting.hit_count_threshold + 1,
+                "excess": found.excess,
+                "topics": int(draft.snapshot.bundles.topics[found.bundle]),
+                "sessions": int(draft.snapshot.bundles.sessions[found.bundle]),
+                "children": list(found.children),
+            },
             split=found,
             children={child: draft.children.get(child, "") for child in found.children},
         )

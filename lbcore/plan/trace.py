@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lbcore.plan.shed.gauge import Gauge
 from lbcore.plan.snapshot import Floats, Ints
 
 
@@ -27,6 +28,8 @@ class Verdict(str, Enum):
     NAMESPACE_LIMIT = "namespace_limit"
     IN_FLIGHT_LIMIT = "in_flight_limit"
     ROLE_COOL_DOWN = "role_cool_down"
+    TOO_FEW_HITS = "too_few_hits"
+    BELOW_THRESHOLD = "below_threshold"
 
 
 VERDICTS = tuple(Verdict)
@@ -52,7 +55,8 @@ class Columns:
     """Candidates of one phase as arrays of length k.
 
     subject: index into `subjects`. broker: index into the trace's brokers, -1 = none. verdict:
-    index into `verdicts`. number: what decided, NaN = no number.
+    index into `verdicts`. number: what decided, NaN = no number. hits: in a row, None = nothing is
+    counted here; needed: how many it takes. reason: index into `reasons`, None = there are none.
     """
 
     phase: str
@@ -62,6 +66,10 @@ class Columns:
     broker: Ints
     verdict: Ints
     number: Floats
+    hits: Ints | None = None
+    needed: int = 0
+    reason: Ints | None = None
+    reasons: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +121,16 @@ class PlacementRows:
         )
 
 
-Part: TypeAlias = Columns | BrokerNumbers | PlacementRows
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaugeRows:
+    """How far each broker is from giving something. verdicts: one a broker, "" = not judged."""
+
+    phase: str
+    gauge: Gauge
+    verdicts: Sequence[str]
+
+
+Part: TypeAlias = Columns | BrokerNumbers | PlacementRows | GaugeRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +148,8 @@ class Trace:
                 yield from self._broker_rows(part)
             elif isinstance(part, PlacementRows):
                 yield from part.rows(self.brokers)
+            elif isinstance(part, GaugeRows):
+                yield from self._gauge_rows(part)
             else:
                 yield from self._column_rows(part)
 
@@ -139,6 +158,18 @@ class Trace:
             yield Candidate(
                 phase=part.phase, subject=name, broker=name, verdict=part.name, number=value
             )
+
+    def _gauge_rows(self, part: GaugeRows) -> Iterator[Candidate]:
+        columns = (part.verdicts, part.gauge.number.tolist(), part.gauge.partner.tolist())
+        for name, verdict, number, partner in zip(self.brokers, *columns, strict=True):
+            if verdict:
+                yield Candidate(
+                    phase=part.phase,
+                    subject=name,
+                    broker=self.brokers[partner] if partner >= 0 else "",
+                    verdict=verdict,
+                    number=number,
+                )
 
     def _column_rows(self, part: Columns) -> Iterator[Candidate]:
         columns = (part.subject, part.broker, part.verdict, part.number)

@@ -16,12 +16,13 @@ from lbcore.plan.filter.verdict import Verdict as FilterVerdict
 from lbcore.plan.forced import forced_moves
 from lbcore.plan.phases.eligible import LABELS, candidate_index
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
+from lbcore.plan.shed.gauge import Gauge, gauge_shedding, gauge_transfer
 from lbcore.plan.shed.registry import TRANSFER, forget_brokers, modular_shedder
 from lbcore.plan.shed.subset import Subset, without_brokers
 from lbcore.plan.shed.transfer_phase import shed_by_transfer, without_departed
 from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import CODE, VERDICTS, Columns, Verdict
+from lbcore.plan.trace import CODE, VERDICTS, Columns, GaugeRows, Verdict
 
 PHASE = "shed"
 
@@ -34,11 +35,14 @@ def shed(draft: Draft) -> Draft:
     if refusal:
         return draft.skip(PHASE, refusal)
     subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
-    draft, answer = _answered(draft, subset)
+    view = _view(draft, subset)
+    draft, answer = _answered(draft, view)
     selections = tuple(_translated(one, subset) for one in answer.selections)
     moves = _moves(selections)
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept))
+    if draft.scope.is_traced:
+        draft = draft.show(_gauge_rows(draft, answer, subset, view))
     draft = _show(draft, answer, subset, (moves, verdicts))
     if not selections:
         return draft.skip(PHASE, answer.reason)
@@ -55,10 +59,9 @@ def _refusal(draft: Draft) -> str:
     return "NoBrokers" if open_brokers <= 1 else ""
 
 
-def _answered(draft: Draft, subset: Subset) -> tuple[Draft, Shed]:
+def _answered(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
     """The strategy's answer about the brokers that take part, and the draft with its state."""
-    view = _view(draft, subset)
-    names = subset.snapshot.brokers.names
+    names = view.snapshot.brokers.names
     if draft.strategy == TRANSFER:
         return _transferred(draft, view)
     state = forget_brokers(draft.strategy, draft.state.shed, names)
@@ -143,6 +146,31 @@ def _show(draft: Draft, answer: Shed, subset: Subset, judged: tuple[Moves, Ints]
     )
     sources = _source_columns(draft, answer, subset)
     return draft.show_brokers(PHASE, columns).show(sources, *taken, left_out)
+
+
+def _gauge_rows(draft: Draft, answer: Shed, subset: Subset, view: ShedView) -> GaugeRows:
+    """How far each broker is from giving; of a pair only the hotter one is shown."""
+    brokers = len(draft.snapshot.brokers.names)
+    gauge = _gauge(draft, answer, view).spread(subset.original, brokers)
+    verdicts = ["" if np.isnan(number) else Verdict.BELOW_THRESHOLD.value for number in gauge.number.tolist()]
+    low = min((level.threshold for level in gauge.levels), default=np.inf)
+    for at in np.flatnonzero(gauge.number >= low).tolist():
+        verdicts[at] = Verdict.TOO_FEW_HITS.value
+    for at, text in answer.verdicts.items():
+        verdicts[int(subset.original[at])] = text
+    for selection in draft.selections:
+        verdicts[selection.source] = Verdict.TAKEN.value
+    partner = gauge.partner
+    is_colder = (partner >= 0) & (draft.usage < np.append(draft.usage, 0.0)[partner])
+    for at in np.flatnonzero(is_colder).tolist():
+        verdicts[at] = ""
+    return GaugeRows(phase=PHASE, gauge=gauge, verdicts=verdicts)
+
+
+def _gauge(draft: Draft, answer: Shed, view: ShedView) -> Gauge:
+    if draft.strategy == TRANSFER:
+        return gauge_transfer(view, draft.state.transfer, draft.config.transfer)
+    return gauge_shedding(draft.strategy, view, answer, draft.config.shedding)
 
 
 def _source_columns(draft: Draft, answer: Shed, subset: Subset) -> Columns:

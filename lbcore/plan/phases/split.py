@@ -13,7 +13,7 @@ from lbcore.plan.phases.adjust import observed
 from lbcore.plan.phases.eligible import held
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.decide import decide_splits
-from lbcore.plan.split.decision import VERDICTS, SplitTrace
+from lbcore.plan.split.decision import LIMIT_REASONS, VERDICTS, SplitTrace
 from lbcore.plan.trace import Columns
 
 PHASE = "split"
@@ -65,4 +65,8 @@ def _columns(draft: Draft, seen: SplitTrace) -> Columns:
         broker=bundles.owner[seen.bundle],
         verdict=seen.verdict,
         number=seen.excess,
+        hits=seen.hits,
+        needed=draft.config.splitting.hit_count_threshold + 1,
+        reason=seen.reason,
+        reasons=[reason.value for reason in LIMIT_REASONS],
     )

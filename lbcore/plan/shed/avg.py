@@ -46,6 +46,17 @@ class _Counters:
             else:
                 self.high.pop(name, None)
 
+    def numbers(self, names: tuple[str, ...], config: SheddingConfig) -> dict[str, float]:
+        """What a decision is made on: each level's fullest counter, and what it is held against."""
+        return {
+            "hits_low": float(max(self.low.get(name, 0) for name in names)),
+            "hits_high": float(max(self.high.get(name, 0) for name in names)),
+            "hits_low_needed": float(config.avg_low_hits),
+            "hits_high_needed": float(config.avg_high_hits),
+            "threshold_low": config.avg_low_threshold,
+            "threshold_high": config.avg_high_threshold,
+        }
+
     def is_full(self, names: tuple[str, ...], config: SheddingConfig) -> bool:
         return any(
             self.high.get(name, 0) >= config.avg_high_hits
@@ -80,12 +91,13 @@ def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
         if not counters.is_full((names[cold], names[hot]), config):
             verdicts[hot] = "too_few_hits"
             continue
+        counted = counters.numbers((names[cold], names[hot]), config)
         counters.drop((names[cold], names[hot]))
         chosen = _select(view, scores, (cold, hot), config)
         if isinstance(chosen, str):
             verdicts[hot] = chosen
             continue
-        selections.append(chosen)
+        selections.append(replace(chosen, numbers={**chosen.numbers, **counted}))
         destinations.update({view.keys[row]: names[cold] for row in chosen.rows.tolist()})
     is_waiting = len(verdicts) == len(pairs) and set(verdicts.values()) == {"too_few_hits"}
     return Shed(
@@ -157,6 +169,7 @@ def _select(
         numbers={
             "score": float(scores[hot]),
             "score_of_destination": float(scores[cold]),
+            "difference": float(scores[hot] - scores[cold]),
             "budget": budget,
             "by_rate": float(by_rate),
         },

@@ -1,0 +1,212 @@
+"""How far each broker is from shedding: the number that is judged, what it is held against, hits.
+
+Decides nothing. The shed phase makes one a cycle when it is traced; the decision log keeps the
+brokers that are near, so that "why is this one not relieved?" has numbers. Source: ours; the
+thresholds are those of the strategies beside it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.transfer import TransferConfig
+from lbcore.plan.shed.common import Shed, ShedView, sequential_sum
+from lbcore.plan.shed.transfer_types import TransferState
+from lbcore.plan.snapshot import Floats, Ints
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One way to act: the number reaches `threshold` in `needed` observations in a row.
+
+    threshold: in the measure's unit. hits: int64[n], in a row so far.
+    """
+
+    threshold: float
+    needed: int
+    hits: Ints
+
+    def spread(self, original: Ints, brokers: int) -> "Level":
+        """The level of all brokers; see `Gauge.spread`."""
+        hits = np.zeros(brokers, dtype=np.int64)
+        hits[original] = self.hits
+        return Level(threshold=self.threshold, needed=self.needed, hits=hits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """n brokers under one strategy.
+
+    measure: what the number is. number: float64[n], NaN = this broker is not judged. partner:
+    int64[n], the broker that it is compared with, -1 = none. levels: any one of them suffices.
+    """
+
+    measure: str
+    number: Floats
+    partner: Ints
+    levels: tuple[Level, ...]
+
+    def nearness(self) -> Floats:
+        """float64[n]: the part of the way to acting, by the level that is nearest; NaN = none.
+
+        The number's share of the threshold up to 1, and the hits' share of those needed above it.
+        """
+        found = np.full(len(self.number), np.nan)
+        for level in self.levels:
+            share = np.clip(self.number / max(level.threshold, 1e-9), 0.0, 1.0)
+            found = np.fmax(found, share + level.hits / max(level.needed, 1))
+        return np.where(np.isnan(self.number), np.nan, found)
+
+    def spread(self, original: Ints, brokers: int) -> "Gauge":
+        """The gauge of all brokers, of which these n are a part; the others are not judged.
+
+        original: int64[n], ascending, each broker's index among all.
+        """
+        number = np.full(brokers, np.nan)
+        number[original] = self.number
+        partner = np.full(brokers, NOBODY, dtype=np.int64)
+        partner[original] = np.append(original, NOBODY)[self.partner]
+        return Gauge(
+            measure=self.measure,
+            number=number,
+            partner=partner,
+            levels=tuple(level.spread(original, brokers) for level in self.levels),
+        )
+
+    def of(self, broker: int) -> Iterator[Mapping[str, float]]:
+        """Each level's numbers for one broker."""
+        for level in self.levels:
+            hits = int(level.hits[broker])
+            yield {"threshold": level.threshold, "hits": hits, "needed": level.needed}
+
+
+def gauge_shedding(strategy: str, view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+    """The gauge of a modular strategy after `shed`. Hits that were spent by acting are gone."""
+    return _BY_STRATEGY[strategy](view, shed, config)
+
+
+def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig) -> Gauge:
+    """The gauge of the transfer shedder: the deviation of all, shown at the hottest broker."""
+    load = view.snapshot.brokers.weighted_max_ema
+    hits = np.full(len(load), state.hits, dtype=np.int64)
+    needed = config.hit_count_threshold + 1
+    return Gauge(
+        measure="deviation of all brokers' scores, in points",
+        number=_at(load, 100.0 * state.load_std),
+        partner=_partner_of_ends(load),
+        levels=(Level(threshold=100.0 * config.target_std, needed=needed, hits=hits),),
+    )
+
+
+def _avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+    scores = 100.0 * view.usage
+    order = np.argsort(scores, kind="stable")
+    partner = np.full(len(order), NOBODY, dtype=np.int64)
+    partner[order] = order[::-1]
+    partner[partner == np.arange(len(order))] = NOBODY
+    number = np.where(partner == NOBODY, np.nan, np.abs(scores - scores[partner]))
+
+    def level(hits: Mapping[str, int], threshold: float, needed: int) -> Level:
+        own = _counts(view, hits)
+        both = np.where(partner == NOBODY, own, np.maximum(own, own[partner]))
+        return Level(threshold=threshold, needed=needed, hits=both)
+
+    return Gauge(
+        measure="points of score between it and its partner",
+        number=number,
+        partner=partner,
+        levels=(
+            level(shed.state.hits_low, config.avg_low_threshold, config.avg_low_hits),
+            level(shed.state.hits_high, config.avg_high_threshold, config.avg_high_hits),
+        ),
+    )
+
+
+def _threshold(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+    judged = shed.columns.get("average_usage", view.usage)
+    average = 100.0 * (sequential_sum(judged) / len(judged) if len(judged) else 0.0)
+    measure = "smoothed usage in percent"
+    floor = average + config.threshold_percent
+    return _above(view, shed, config, (measure, 100.0 * judged, average, floor))
+
+
+def _overload(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+    usage = 100.0 * view.usage
+    average = sequential_sum(usage) / len(usage) if len(usage) else 0.0
+    floor = config.overloaded_threshold_percent
+    return _above(view, shed, config, ("usage in percent", usage, average, floor))
+
+
+def _above(
+    view: ShedView, shed: Shed, config: SheddingConfig, judged: tuple[str, Floats, float, float]
+) -> Gauge:
+    """Every broker against one number, at once or, with multi_hit, after hits in a row."""
+    measure, number, average, floor = judged
+    nothing = np.zeros(len(number), dtype=np.int64)
+    levels: tuple[Level, ...] = (Level(threshold=floor, needed=1, hits=nothing),)
+    if config.multi_hit:
+        low, high = config.multi_hit_low_percent, config.multi_hit_high_percent
+        levels = (
+            Level(
+                threshold=max(floor, average + low),
+                needed=config.multi_hit_low_hits,
+                hits=_counts(view, shed.state.hits_low),
+            ),
+            Level(
+                threshold=max(floor, average + high),
+                needed=config.multi_hit_high_hits,
+                hits=_counts(view, shed.state.hits_high),
+            ),
+        )
+    nobody = np.full(len(number), NOBODY, dtype=np.int64)
+    return Gauge(measure=measure, number=number, partner=nobody, levels=levels)
+
+
+def _uniform(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+    traffic = shed.columns["traffic"]
+    hits = _counts(view, shed.state.hits_low)
+    needed = config.multi_hit_low_hits if config.multi_hit else 1
+    number, threshold = shed.numbers["rate_difference_percent"], config.rate_difference_percent
+    measure = "percent of message rate above the idlest broker"
+    ratio = shed.numbers["throughput_ratio"]
+    if number <= threshold and 0 < config.throughput_ratio < ratio:
+        number, threshold = ratio, config.throughput_ratio
+        measure = "times the throughput of the idlest broker"
+    return Gauge(
+        measure=measure,
+        number=_at(traffic, number),
+        partner=_partner_of_ends(traffic),
+        levels=(Level(threshold=threshold, needed=needed, hits=hits),),
+    )
+
+
+def _counts(view: ShedView, hits: Mapping[str, int]) -> Ints:
+    return np.array([hits.get(name, 0) for name in view.snapshot.brokers.names], dtype=np.int64)
+
+
+def _at(load: Floats, number: float) -> Floats:
+    """The number at the broker with most load; nobody else is judged."""
+    found = np.full(len(load), np.nan)
+    if len(load):
+        found[int(np.argmax(load))] = number
+    return found
+
+
+def _partner_of_ends(load: Floats) -> Ints:
+    """The broker with least load, as partner of the one with most."""
+    found = np.full(len(load), NOBODY, dtype=np.int64)
+    if len(load) > 1:
+        found[int(np.argmax(load))] = int(np.argmin(load))
+    return found
+
+
+_BY_STRATEGY: dict[str, Callable[[ShedView, Shed, SheddingConfig], Gauge]] = {
+    "avg": _avg,
+    "threshold": _threshold,
+    "overload": _overload,
+    "uniform": _uniform,
+}
