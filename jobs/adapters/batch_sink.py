@@ -34,6 +34,8 @@ from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
     CONFIG_VERSIONS,
+    DECISION_CANDIDATES,
+    DECISION_EFFECTS,
     DECISIONS,
     LOAD_HISTORY,
     NAMESPACES,
@@ -59,6 +61,8 @@ ORDER = (
     COMMANDS.name,
     AUDIT.name,
     DECISIONS.name,
+    DECISION_CANDIDATES.name,
+    DECISION_EFFECTS.name,
     REJECTED_REPORTS.name,
     LOAD_HISTORY.name,
 )

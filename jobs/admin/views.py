@@ -24,6 +24,8 @@ from lbcore.model.tables import (
     AUDIT,
     BUNDLE_OWNERSHIP,
     COMMANDS,
+    DECISION_CANDIDATES,
+    DECISION_EFFECTS,
     DECISIONS,
     LOAD_HISTORY,
     OWNERSHIP_EVENTS,
@@ -46,6 +48,8 @@ _BIG = frozenset(
         COMMANDS,
         AUDIT,
         DECISIONS,
+        DECISION_CANDIDATES,
+        DECISION_EFFECTS,
         LOAD_HISTORY,
         REJECTED_REPORTS,
     )

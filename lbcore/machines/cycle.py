@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lbcore.config.ownership import EAGER
+from lbcore.machines.considered import skip_inputs, write_considered
 from lbcore.machines.deletions import is_deleting
 from lbcore.machines.drains import is_emptying
 from lbcore.machines.ledger import CAUSE_CODE
@@ -27,7 +28,7 @@ from lbcore.plan.snapshot import Ints
 
 _SETTLING_ROUNDS = 5
 _CAUSES = {Kind.DRAIN: Cause.DRAIN}
-_ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False)
+_ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False, is_traced=True)
 """A plan that only moves what operators want moved: off draining brokers, and to pins."""
 
 
@@ -100,7 +101,7 @@ def _scope(work: Work) -> Scope:
         shed_ms=work.now_ms if is_shedding else times.shed_ms,
         split_ms=work.now_ms if is_splitting else times.split_ms,
     )
-    return Scope(sheds=is_shedding, splits=is_splitting, assigns=False)
+    return Scope(sheds=is_shedding, splits=is_splitting, assigns=False, is_traced=True)
 
 
 def _plan(work: Work, scope: Scope) -> None:
@@ -110,16 +111,18 @@ def _plan(work: Work, scope: Scope) -> None:
     if not isinstance(result, Plan):
         if scope is _ONLY_WISHES:
             return
-        inputs = {"skipped": dict(result.skipped)}
+        inputs = {"skipped": dict(result.skipped), **skip_inputs(result.trace)}
         work.write_decision(
             work.next_decision(), "skip", result.reason, inputs, strategy=result.strategy
         )
+        write_considered(work, result.trace, {})
         return
-    for decision in result.decisions:
-        _carry_out(work, decision)
+    ids = {decision.bundle: _carry_out(work, decision) for decision in result.decisions}
+    write_considered(work, result.trace, ids)
 
 
-def _carry_out(work: Work, decision: Decision) -> None:
+def _carry_out(work: Work, decision: Decision) -> str:
+    """Make the decision's transition and its row; returns its id."""
     decision_id = work.next_decision()
     inputs: dict[str, Any] = {**decision.inputs, **_wish(work, decision)}
     refused = _transit(work, decision, decision_id)
@@ -132,6 +135,7 @@ def _carry_out(work: Work, decision: Decision) -> None:
         "destination": decision.destination,
     }
     work.write_decision(decision_id, decision.kind.value, decision.reason, inputs, **names)
+    return decision_id
 
 
 def _wish(work: Work, decision: Decision) -> dict[str, Any]:

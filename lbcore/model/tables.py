@@ -218,6 +218,49 @@ DECISIONS = Table(
     ),
 )
 
+DECISION_CANDIDATES = Table(
+    name="decision_candidates",
+    doc="What a cycle considered and did not do, or nearly did, and the number that decided.",
+    columns=(
+        _column("cluster", "string", "cluster"),
+        _column("decision_id", "string", "decision it belongs to; '' = the cycle, by at_ms"),
+        _column("cycle", "long", "number of the decision cycle"),
+        _column("phase", "string", "eligible, shed, split, assign or limit"),
+        _column("subject", "string", "bundle, or broker that might give; '' = a count of the rest"),
+        _column("broker", "string", "broker it was considered for, its owner or partner, or ''"),
+        _column("verdict", "string", "taken, or the filter or limit that it failed"),
+        _column("number", "double", "the number that decided; NaN = none"),
+        _column("threshold", "double", "what the number is held against; NaN = nothing"),
+        _column("hits", "long", "observations in a row so far"),
+        _column("hits_needed", "long", "observations in a row that it takes; 0 = not counted"),
+        _column("count", "long", "how many this row stands for"),
+        _column("detail", "string", "JSON object: measure, further levels, reason of a split"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
+DECISION_EFFECTS = Table(
+    name="decision_effects",
+    doc="What became of each bundle that balancing moved: when, the loads before and after.",
+    columns=(
+        _column("cluster", "string", "cluster"),
+        _column("decision_id", "string", "decision that moved it"),
+        _column("bundle", "string", "bundle"),
+        _column("source", "string", "broker that gave it"),
+        _column("destination", "string", "broker that took it"),
+        _column("outcome", "string", "helped, no_better, not_seen, or moved_elsewhere"),
+        _column("decided_ms", "long", "when it was decided, ms since 1970"),
+        _column("moved_ms", "long", "when its new owner had opened it; 0 = it never did"),
+        _column("source_before", "double", "usage of the source when decided, 1.0 = 100 %"),
+        _column("source_after", "double", "and in its first reports after the move; NaN = none"),
+        _column("destination_before", "double", "usage of the destination when decided"),
+        _column("destination_after", "double", "and in its first reports after the move"),
+        _column("at_ms", "long", "time of the batch that wrote it"),
+        _column("batch_id", "long", "micro-batch that wrote it"),
+    ),
+)
+
 LOAD_HISTORY = Table(
     name="load_history",
     doc="One row a broker and minute, its bundles as arrays of equal length.",
@@ -297,6 +340,8 @@ TABLES = (
     COMMANDS,
     AUDIT,
     DECISIONS,
+    DECISION_CANDIDATES,
+    DECISION_EFFECTS,
     LOAD_HISTORY,
     REJECTED_REPORTS,
 )
