@@ -24,6 +24,7 @@ from lbcore.machines.effects import REPORT, Effect
 from lbcore.machines.group_update import GroupUpdate, Placed
 from lbcore.machines.intake import take_updates
 from lbcore.machines.ledger import Ledger
+from lbcore.machines.observed import observe_moves
 from lbcore.machines.outcome import Waiting, waiting_from_plain, waiting_to_plain
 from lbcore.machines.pins import end_pins, follow_pins
 from lbcore.machines.reconcile import reconcile
@@ -35,6 +36,7 @@ from lbcore.machines.rules import Rules
 from lbcore.machines.topic_book import TopicBook
 from lbcore.machines.topics import take_topics
 from lbcore.machines.waiting import settle_commands
+from lbcore.machines.watched import Watched, watched_from_plain, watched_to_plain
 from lbcore.machines.watching import judge_brokers, watch_clocks
 from lbcore.machines.work import BalancerState, Times, Work
 from lbcore.ownership.liveness import Liveness
@@ -76,6 +78,7 @@ class ClusterBalancer:
         judge_brokers(work)
         repair_ownership(work)
         drive_deletions(work)
+        observe_moves(work)
         run_cycle(work)
         drive_drains(work)
         follow_pins(work)
@@ -112,6 +115,7 @@ class ClusterBalancer:
             "waiting": packing.pack(
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
             ),
+            "watched": packing.pack(watched_to_plain(state.watched), {}),
             **state.ledger.pack(),
             **state.topics.pack(),
         }
@@ -136,11 +140,16 @@ class ClusterBalancer:
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in _waiting(chunks)},
+            watched=_watched(chunks.get("watched")),
         )
 
 
 def _rules(chunk: bytes | None) -> Rules:
     return Rules() if chunk is None else Rules.from_plain(packing.unpack(chunk)[0])
+
+
+def _watched(chunk: bytes | None) -> Mapping[str, Watched]:
+    return {} if chunk is None else watched_from_plain(packing.unpack(chunk)[0])
 
 
 def _order(placed: Placed) -> tuple[str, int, int]:

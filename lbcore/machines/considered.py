@@ -43,7 +43,7 @@ _NOTHING: Row = {
 
 def write_considered(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
     """The rows of one cycle. ids: bundle → decision that was made about it. O(trace)."""
-    rows = [*_near_brokers(trace), *_losers(trace, ids), *_placements(trace, ids)]
+    rows = [*_near_brokers(trace), *_losers(trace), *_placements(trace, ids)]
     if ids:
         rows += _counted(trace.counts(), "eligible")
     for row in rows:
@@ -107,7 +107,7 @@ def _gauge_words(trace: Trace, part: GaugeRows, at: int) -> dict[str, Any]:
     }
 
 
-def _losers(trace: Trace, ids: Mapping[str, str]) -> Iterator[Row]:
+def _losers(trace: Trace) -> Iterator[Row]:
     """Of each phase's candidates: those that came nearest, by name; the others as counts."""
     rest: Counter[tuple[str, str]] = Counter()
     parts = [part for part in trace.parts if isinstance(part, Columns)]
@@ -184,8 +184,8 @@ def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> 
     codes, first, counts = np.unique(part.verdicts[at], return_index=True, return_counts=True)
     refused = [row for row in zip(codes, first, counts, strict=True) if row[0]]
     for code, example, count in refused[:LABELS_NAMED]:
-        label, broker = part.labels[int(code)], trace.brokers[int(example)]
-        yield {**common, "broker": broker, "verdict": label, "count": int(count)}
+        named = {"broker": trace.brokers[int(example)], "verdict": part.labels[int(code)]}
+        yield {**common, **named, "count": int(count)}
 
 
 def _counted(counts: Mapping[str, int], phase: str) -> Iterator[Row]:

@@ -15,6 +15,7 @@ from lbcore.machines.considered import skip_inputs, write_considered
 from lbcore.machines.deletions import is_deleting
 from lbcore.machines.drains import is_emptying
 from lbcore.machines.ledger import CAUSE_CODE
+from lbcore.machines.observed import watch_move
 from lbcore.machines.placing import make_snapshot, place, planning_config, usable_brokers
 from lbcore.machines.restraint import reason_not_to_balance, reason_to_stand_still
 from lbcore.machines.work import Work
@@ -128,6 +129,8 @@ def _carry_out(work: Work, decision: Decision) -> str:
     refused = _transit(work, decision, decision_id)
     if refused:
         inputs["refused"] = refused
+    else:
+        watch_move(work, decision, decision_id)
     names: Mapping[str, str] = {
         "strategy": decision.strategy,
         "bundle": decision.bundle,

@@ -18,6 +18,7 @@ from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import Waiting
 from lbcore.machines.rules import PIN, Key, Rules, differing, pin_row, policy_row
 from lbcore.machines.topic_book import TopicBook
+from lbcore.machines.watched import Watched
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, PINS, POLICIES
 from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
@@ -54,7 +55,8 @@ class BalancerState:
     """Everything that the balancer remembers of one cluster.
 
     commands: id → status, the latest. settings: those that commands have changed, by
-    "section.name". waiting: id → command that was accepted and has not ended.
+    "section.name". waiting: id → command that was accepted and has not ended. watched: bundle →
+    its last move by balancing, until its effect is seen.
     """
 
     ledger: Ledger
@@ -69,6 +71,7 @@ class BalancerState:
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
+    watched: Mapping[str, Watched] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -93,6 +96,7 @@ class Work:
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
+    watched: dict[str, Watched]
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
     transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
@@ -124,6 +128,7 @@ class Work:
             times=state.times,
             waiting=dict(state.waiting),
             topics=state.topics,
+            watched=dict(state.watched),
         )
         if state.settings:
             work.use_settings(state.settings)
@@ -177,6 +182,7 @@ class Work:
             times=replace(self.times, stepped_ms=self.now_ms),
             waiting=self.waiting,
             topics=self.topics,
+            watched=self.watched,
         )
 
     def note(self, **times: int) -> None:

@@ -152,7 +152,10 @@ def _gauge_rows(draft: Draft, answer: Shed, subset: Subset, view: ShedView) -> G
     """How far each broker is from giving; of a pair only the hotter one is shown."""
     brokers = len(draft.snapshot.brokers.names)
     gauge = _gauge(draft, answer, view).spread(subset.original, brokers)
-    verdicts = ["" if np.isnan(number) else Verdict.BELOW_THRESHOLD.value for number in gauge.number.tolist()]
+    verdicts = [
+        "" if np.isnan(number) else Verdict.BELOW_THRESHOLD.value
+        for number in gauge.number.tolist()
+    ]
     low = min((level.threshold for level in gauge.levels), default=np.inf)
     for at in np.flatnonzero(gauge.number >= low).tolist():
         verdicts[at] = Verdict.TOO_FEW_HITS.value

@@ -1,0 +1,35 @@
+"""Watched: the moves of balancing whose effect is still to be seen, as the balancer keeps them.
+
+Decides nothing; `observed` follows them. Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A bundle that was decided to move. moved_tick_ms: Kafka's time when it was opened, 0 = not.
+
+    destination: "" = placement's to choose; then whoever gets it.
+    """
+
+    decision_id: str
+    source: str
+    destination: str
+    decided_ms: int
+    source_before: float
+    destination_before: float
+    moved_ms: int = 0
+    moved_tick_ms: int = 0
+
+
+def watched_to_plain(watched: Mapping[str, Watched]) -> dict[str, Any]:
+    """What a packed state keeps."""
+    return {bundle: asdict(one) for bundle, one in watched.items()}
+
+
+def watched_from_plain(plain: Mapping[str, Any]) -> dict[str, Watched]:
+    """The inverse of `watched_to_plain`."""
+    return {bundle: Watched(**one) for bundle, one in plain.items()}
