@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -80,6 +81,17 @@ class TableReader:
             if not DeltaTable.is_deltatable(path):
                 return []
             return self._scan(DeltaTable(path), columns, condition).to_pylist()
+        raise AssertionError
+
+    def rows_at(self, name: str, at_ms: int) -> list[Row]:
+        """The cluster's rows as the table was at a time, by the times of its commits."""
+        with self._readable(name):
+            path = str(table_path(self.root, name))
+            if not DeltaTable.is_deltatable(path):
+                return []
+            table = DeltaTable(path)
+            table.load_as_of(datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc))
+            return self._scan(table, None, "").to_pylist()
         raise AssertionError
 
     def newest(self, condition: str = "") -> AsOf:

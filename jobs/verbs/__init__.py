@@ -32,6 +32,9 @@ VERBS = {
     "config": Verb(
         module="jobs.verbs.config", summary="check, show, import settings; set and reset them"
     ),
+    "explain": Verb(
+        module="jobs.verbs.explain", summary="why a bundle, broker, cluster or decision is as it is"
+    ),
     "isolation": Verb(
         module="jobs.verbs.isolation", summary="keep namespaces on brokers of their own"
     ),

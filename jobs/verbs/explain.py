@@ -1,0 +1,67 @@
+"""Say why a bundle, a broker, the cluster or a decision is as it is: sentences, then numbers.
+
+From the tables alone, so it answers while the job and Kafka are away, and about an earlier time.
+"""
+
+import argparse
+
+from jobs.adapters.table_reader import wall_ms
+from jobs.console import CommandError, Exit, MisuseError, answer
+from jobs.operating.durations import parse_duration_ms, parse_instant_ms
+from jobs.operating.explaining import KINDS, WINDOW_MS, Question, explain
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What, and when."""
+    parser.add_argument("kind", choices=KINDS, help="what is asked about")
+    parser.add_argument(
+        "name", nargs="?", default="", metavar="NAME", help="its name or id; none for the cluster"
+    )
+    parser.add_argument(
+        "--at", default="", metavar="TIME", help="as it was: 5m ago, or 2026-11-21T03:00Z"
+    )
+    parser.add_argument(
+        "--window",
+        type=parse_duration_ms,
+        default=WINDOW_MS,
+        metavar="TIME",
+        help="how far back decisions are looked at (default 1h)",
+    )
+    parser.epilog = "example: ballast explain broker broker-3:8080 --at 10m"
+    add_stack_arguments(parser, with_kafka=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the explanation."""
+    question = _question(args)
+    where = whereabouts(args)
+    found = explain(where.reader(), where.config.for_cluster(where.cluster), question)
+    if found is None:
+        raise CommandError(
+            f"there is no {args.kind} {args.name}" + (f" at {args.at}" if args.at else ""),
+            why=f"no row of cluster {where.cluster} has this name",
+            next_step="`ballast status` lists brokers, `ballast ownership` bundles, and "
+            "`ballast explain cluster` says what was decided of late",
+        )
+    answer(args, found.to_json(), "\n".join(found.lines()))
+    return Exit.DONE
+
+
+def _question(args: argparse.Namespace) -> Question:
+    now_ms = wall_ms()
+    if bool(args.name) == (args.kind == "cluster"):
+        raise MisuseError(
+            f"explain {args.kind} takes {'no' if args.name else 'a'} name",
+            why="the cluster is named with --cluster, everything else by its name or id",
+            next_step="write `ballast explain cluster` or `ballast explain bundle NAME`",
+        )
+    try:
+        at_ms = parse_instant_ms(args.at, now_ms) if args.at else 0
+    except argparse.ArgumentTypeError as error:
+        raise MisuseError(
+            f"{args.at!r} is no time", why=str(error), next_step="write 5m, or an ISO time"
+        ) from None
+    return Question(
+        kind=args.kind, name=args.name, now_ms=now_ms, at_ms=at_ms, window_ms=args.window
+    )

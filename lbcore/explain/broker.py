@@ -1,0 +1,237 @@
+"""Why a broker has what it has: what it gives or takes, and why a hot one is not relieved.
+
+Decides nothing: rows of the tables in, sentences and numbers out. Source: ours.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lbcore.explain.explanation import (
+    ExplainRows,
+    Explanation,
+    Row,
+    count_of,
+    duration,
+    instant,
+    number,
+    owner_of,
+    percent,
+)
+from lbcore.explain.reasons import (
+    gauge_of,
+    gauge_words,
+    skip_words,
+    verdict_words,
+)
+
+_STANDSTILLS = frozenset(
+    {
+        "Paused",
+        "Brake",
+        "NoBrokers",
+        "OutDatedData",
+        "StaleReports",
+        "JustRestarted",
+        "Disabled",
+    }
+)
+_SHOWN = 3
+
+
+def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
+    """The broker at `rows.at_ms`; None when there was none of this name. O(rows)."""
+    row = next((row for row in rows.brokers if row["broker"] == broker), None)
+    if row is None:
+        return None
+    owned = [record for record in rows.records if owner_of(record) == broker]
+    return Explanation(
+        kind="broker",
+        subject=broker,
+        at_ms=rows.at_ms,
+        headline=_headline(rows, row, len(owned)),
+        why=tuple(_why(rows, broker)),
+        considered=tuple(_considered(rows, broker)),
+        blocks=tuple(_blocks(rows, row, owned)),
+        changes=tuple(standing_words(rows, broker)),
+        numbers=_numbers(rows, broker, len(owned)),
+    )
+
+
+def usages(rows: ExplainRows) -> dict[str, float]:
+    """Broker → usage as last written down, 1.0 = 100 %: the highest of its resources but memory."""
+    load = rows.newest_load()
+    return {name: _usage(load[name]) for name in sorted(load)}
+
+
+def _usage(load: Row) -> float:
+    cpu, _, *others = load["percent"]
+    return float(max(cpu, *others)) / 100.0
+
+
+def newest_cycle(rows: ExplainRows) -> list[Row]:
+    """The decisions of the newest cycle."""
+    cycles = [row for row in rows.decisions if row["cycle"] and row["kind"] in _OF_CYCLES]
+    newest_ms = max((int(row["at_ms"]) for row in cycles), default=0)
+    return [row for row in cycles if row["at_ms"] == newest_ms]
+
+
+_OF_CYCLES = frozenset({"skip", "transfer", "unload", "split", "drain"})
+
+
+def newest_gauge(rows: ExplainRows, broker: str) -> dict[str, Any] | None:
+    """How far the broker was from giving in the newest cycle; None when it was not near."""
+    cycle = newest_cycle(rows)
+    if not cycle:
+        return None
+    at_ms = cycle[0]["at_ms"]
+    for row in rows.candidates:
+        if row["at_ms"] == at_ms and row["subject"] == broker and row["phase"] == "shed":
+            return gauge_of(row)
+    for gauge in _nearest(cycle):
+        if gauge["broker"] == broker:
+            return dict(gauge)
+    return None
+
+
+def _nearest(cycle: Iterable[Row]) -> Iterable[Mapping[str, Any]]:
+    for row in cycle:
+        yield from json.loads(row["inputs"]).get("nearest", ())
+
+
+def standing_words(rows: ExplainRows, broker: str) -> Iterable[str]:
+    """What would have to change for bundles to leave the broker."""
+    cycle = newest_cycle(rows)
+    if not cycle:
+        yield "no cycle is known: is the job running? `ballast status`"
+        return
+    for row in cycle:
+        if row["kind"] == "skip" and row["reason"] in _STANDSTILLS:
+            yield f"cycles decide nothing now ({row['reason']}): {skip_words(row['reason'])}"
+            return
+    gauge = newest_gauge(rows, broker)
+    if gauge is None:
+        yield f"{broker} is within 80 % of no threshold: nothing is to leave it"
+        for nearest in list(_nearest(cycle))[:1]:
+            yield f"the nearest is {nearest['broker']}: {gauge_words(nearest)}"
+        return
+    yield f"{broker} has {gauge_words(gauge)}"
+    if gauge["verdict"] == "too_few_hits":
+        period = duration(rows.config.pipeline.hit_period_ms)
+        yield f"a hit needs a report newer than the one before, and counts once in {period}"
+    elif gauge["verdict"] not in ("taken", "below_threshold"):
+        yield f"it is beyond its threshold, but {verdict_words(gauge['verdict'])}"
+        yield from _largest(rows, broker)
+
+
+def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
+    """The broker's largest bundle, and what the split phase says of it."""
+    load = rows.newest_load().get(broker)
+    if load is None or not load["bundles"]:
+        return
+    rates = [a + b for a, b in zip(load["msg_rate_in"], load["msg_rate_out"], strict=True)]
+    at, total = rates.index(max(rates)), sum(rates)
+    name, share = load["bundles"][at], rates[at] / total if total else 0.0
+    split = [r for r in rows.candidates if r["subject"] == name and r["phase"] == "split"]
+    said = verdict_words(split[-1]["verdict"]) if split else "is over no limit of splitting.max_*"
+    yield f"its largest bundle {name} is {percent(share)} of its messages; it {said}"
+
+
+def _headline(rows: ExplainRows, row: Row, owned: int) -> str:
+    name, load = row["broker"], usages(rows)
+    words = f"{name} is {row['state']} and serves {count_of(owned, 'bundle')}"
+    if name not in load:
+        return f"{words}; its load is not known."
+    order = sorted(load, key=lambda one: -load[one])
+    mean = sum(load.values()) / len(load)
+    return (
+        f"{words}; its usage is {percent(load[name])}, the mean {percent(mean)}: number "
+        f"{order.index(name) + 1} of {len(order)} (load of {instant(_load_ms(rows, name))})."
+    )
+
+
+def _load_ms(rows: ExplainRows, broker: str) -> int:
+    return int(rows.newest_load()[broker]["at_ms"])
+
+
+def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
+    """What it gave and took within the window, and whether that helped."""
+    span = f"in the last {duration(rows.window_ms)}"
+    since_ms = rows.at_ms - rows.window_ms
+    moves = [
+        row
+        for row in rows.decisions
+        if row["bundle"] and row["kind"] != "skip" and row["at_ms"] >= since_ms
+    ]
+    for column, verb in (("source", "gave"), ("destination", "took")):
+        mine = [row for row in moves if row[column] == broker]
+        kinds = Counter((row["kind"], row["reason"]) for row in mine)
+        said = ", ".join(f"{n} by {kind} ({reason})" for (kind, reason), n in kinds.most_common())
+        yield f"it {verb} {count_of(len(mine), 'bundle')} {span}" + (f": {said}" if said else "")
+    outcomes = Counter(
+        row["outcome"] for row in rows.effects if broker in (row["source"], row["destination"])
+    )
+    if outcomes:
+        said = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
+        yield f"what became of its moves: {said}"
+
+
+def _considered(rows: ExplainRows, broker: str) -> Iterable[str]:
+    near = [r for r in rows.candidates if r["phase"] == "shed" and r["subject"] == broker]
+    total = rows.cycles()
+    yield (
+        f"as giver in {len(near)} of {count_of(total, 'cycle')} in the last "
+        f"{duration(rows.window_ms)}"
+    )
+    counts = Counter(row["verdict"] for row in near)
+    for verdict, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        last = [row for row in near if row["verdict"] == verdict][-1]
+        yield (
+            f"{count_of(count, 'time')}: {verdict_words(verdict)}; last {instant(last['at_ms'])}: "
+            f"{gauge_words(gauge_of(last))}"
+        )
+    lost = Counter(
+        row["verdict"]
+        for row in rows.candidates
+        if row["phase"] in ("assign", "limit")
+        and row["broker"] == broker
+        and row["verdict"] != "taken"
+    )
+    for verdict, count in sorted(lost.items()):
+        yield f"as taker passed over {count_of(count, 'time')}: {verdict_words(verdict)}"
+
+
+def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
+    broker = row["broker"]
+    if row["state"] == "silent":
+        yield "it is taken for dead: its bundles go to others, it gives and takes nothing"
+    drain = rows.rules("drain").get(broker)
+    if drain is not None:
+        yield f"it is being emptied: {drain['left']} of {drain['total']} bundles left"
+    names = {record["bundle"] for record in owned}
+    pinned = [pin["bundle"] for pin in rows.pins if pin["is_set"] and pin["bundle"] in names]
+    if pinned:
+        yield f"{count_of(len(pinned), 'bundle')} pinned to it, such as {min(pinned)}"
+    moving = [record for record in owned if record["state"] != "Owned"]
+    if moving:
+        yield f"{count_of(len(moving), 'bundle')} of it changing hands"
+    keep_ms = rows.config.shedding.cool_down_ms
+    cooling = [r for r in owned if r["at_ms"] + keep_ms > rows.at_ms]
+    if cooling:
+        yield f"{count_of(len(cooling), 'bundle')} came less than {duration(keep_ms)} ago and stay"
+
+
+def _numbers(rows: ExplainRows, broker: str, owned: int) -> dict[str, object]:
+    load = rows.newest_load().get(broker)
+    found: dict[str, object] = {"bundles": owned}
+    if load is not None:
+        names = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
+        found |= {f"{name} %": float(v) for name, v in zip(names, load["percent"], strict=True)}
+        units = ("msg/s in", "msg/s out", "bytes/s in", "bytes/s out")
+        found |= dict(zip(units, map(float, load["traffic"]), strict=True))
+        found["smoothed score"] = percent(load["score"])
+        rates = zip(load["bundles"], load["msg_rate_in"], load["msg_rate_out"], strict=True)
+        top = sorted(((a + b, name) for name, a, b in rates), key=lambda one: (-one[0], one[1]))
+        found["largest bundles"] = {name: number(rate) for rate, name in top[:_SHOWN]}
+    return found

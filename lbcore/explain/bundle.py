@@ -1,0 +1,195 @@
+"""Why a bundle is where it is, what was considered for it, and what would have to change.
+
+Decides nothing: rows of the tables in, sentences and numbers out. Source: ours; it answers what
+Pulsar's users ask in apache/pulsar issue 17860.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+
+from lbcore.explain.broker import newest_gauge, standing_words
+from lbcore.explain.causes import cause_words
+from lbcore.explain.explanation import (
+    ExplainRows,
+    Explanation,
+    Row,
+    bundles_of,
+    count_of,
+    duration,
+    instant,
+    number,
+    owner_of,
+    percent,
+)
+from lbcore.explain.reasons import gauge_words, since_words, verdict_words
+
+_TOO_LARGE_SHARE = 0.5
+
+
+def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
+    """The bundle at `rows.at_ms`; None when there was none of this name. O(rows)."""
+    record = next((row for row in rows.records if row["bundle"] == bundle), None)
+    if record is None:
+        return None
+    owner = owner_of(record)
+    blocks = tuple(_blocks(rows, record))
+    return Explanation(
+        kind="bundle",
+        subject=bundle,
+        at_ms=rows.at_ms,
+        headline=_headline(rows, record),
+        why=tuple(cause_words(rows, _origin(rows, record))),
+        considered=tuple(_considered(rows, bundle, owner)),
+        blocks=blocks or ("nothing: it may be moved",),
+        changes=tuple(_changes(rows, bundle, owner, is_free=not blocks)),
+        numbers=_numbers(rows, record, owner),
+    )
+
+
+def _headline(rows: ExplainRows, record: Row) -> str:
+    name, since = record["bundle"], since_words(record["at_ms"], rows.at_ms)
+    if record["state"] == "Owned":
+        return f"{name} is owned by {record['destination']} since {since}."
+    if record["state"] == "Free":
+        return f"{name} has no owner since {since}."
+    return f"{name} is {record['state']} ({bundles_of(record)}) since {since}."
+
+
+def _origin(rows: ExplainRows, record: Row) -> Row:
+    """The event that began the bundle's way to where it is: an acknowledgement only ends it."""
+    ordered = sorted(rows.events, key=lambda row: int(row["version_id"]), reverse=True)
+    for event in ordered:
+        if event["version_id"] <= record["version_id"] and event["cause"] != "ack":
+            return event
+    return record
+
+
+def _considered(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
+    cycles = rows.cycles()
+    own = [row for row in rows.candidates if row["subject"] == bundle]
+    span = f"{count_of(cycles, 'cycle')} in the last {duration(rows.window_ms)}"
+    if not own:
+        yield f"by name in none of {span}: it was not among those that nearly moved or split"
+    counts = Counter((row["phase"], row["verdict"]) for row in own)
+    for (phase, verdict), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        last = max(
+            (row for row in own if (row["phase"], row["verdict"]) == (phase, verdict)),
+            key=lambda row: int(row["at_ms"]),
+        )
+        yield (
+            f"{phase}, in {count} of {span}: {verdict_words(verdict)}"
+            f"{_last_number(last)}; last {instant(last['at_ms'])}"
+        )
+    gauge = newest_gauge(rows, owner)
+    if owner and gauge is not None:
+        yield f"its broker {owner}: {verdict_words(gauge['verdict'])}: {gauge_words(gauge)}"
+
+
+def _last_number(row: Row) -> str:
+    """What the number was, with its unit as far as it is known."""
+    if row["hits_needed"]:
+        limit = json.loads(row["detail"]).get("limit", "")
+        return (
+            f" ({number(row['number'])} times the limit {limit}, {row['hits']} of "
+            f"{row['hits_needed']} hits)"
+        )
+    shown = number(row["number"])
+    where = f" for {row['broker']}" if row["broker"] else ""
+    return where if shown == "-" else f"{where} ({shown})"
+
+
+def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
+    """What keeps the bundle from being moved by balancing now."""
+    bundle, namespace = record["bundle"], record["bundle"].rpartition("/")[0]
+    if record["state"] != "Owned":
+        yield f"it is changing hands: {record['state']} ({bundles_of(record) or 'nobody'})"
+    for pin in rows.pins:
+        if pin["bundle"] == bundle and pin["is_set"]:
+            until = f"until {instant(pin['until_ms'])}" if pin["until_ms"] else "until unpinned"
+            about = ", ".join(filter(None, (pin["owner"], pin["reason"])))
+            yield f"pinned to {pin['broker']} {until}" + (f" ({about})" if about else "")
+    for name, value in rows.rules("paused").items():
+        if name in ("", namespace):
+            where = "the whole cluster" if not name else f"namespace {name}"
+            about = ", ".join(filter(None, (value.get("by"), value.get("reason"))))
+            yield f"balancing is paused for {where}" + (f" ({about})" if about else "")
+    if rows.rules("brake"):
+        yield "the brake is on: nothing is balanced until `ballast release-brake`"
+    excluded = {*rows.rules("excluded"), *rows.config.shedding.excluded_namespaces}
+    if namespace in excluded:
+        yield f"namespace {namespace} is excluded from shedding"
+    yield from _cool_downs(rows)
+    for name, value in rows.rules("isolation").items():
+        if any(namespace == one for one in value.get("namespaces", ())):
+            yield f"isolation policy {name} says which brokers may have it: {json.dumps(value)}"
+
+
+def _cool_downs(rows: ExplainRows) -> Iterable[str]:
+    """Until when a move of late keeps it where it is."""
+    config = rows.config.shedding
+    owned = [row for row in rows.events if row["state"] == "Owned"]
+    moved = [row["at_ms"] for row in owned if row["destination"] != row["source_before"] != ""]
+    moved += [row["at_ms"] for row in owned if row["state_before"] == "Assigning"]
+    shed = [row["at_ms"] for row in rows.events if row["cause"] == "shed"]
+    for times, keep_ms, why in (
+        (moved, config.cool_down_ms, "it got another owner (shedding.cool_down_ms"),
+        (shed, config.grace_period_ms, "it was shed (shedding.grace_period_ms"),
+    ):
+        until_ms = max(times, default=0) + keep_ms
+        if times and until_ms > rows.at_ms:
+            left = duration(until_ms - rows.at_ms)
+            yield f"cool-down until {instant(until_ms)}, for {left} more: {why}, {keep_ms} ms)"
+
+
+def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> Iterable[str]:
+    """What would make balancing move it."""
+    if not is_free:
+        yield "first of all, what holds it must end"
+    if not owner:
+        yield "it needs an owner first: an open broker that its policies admit"
+        return
+    yield from standing_words(rows, owner)
+    share = _share(rows, bundle, owner)
+    if share is not None and share > _TOO_LARGE_SHARE:
+        yield (
+            f"it is {percent(share)} of its broker's traffic, so moving it would move the hot spot "
+            f"with it: {_split_words(rows, bundle)}"
+        )
+
+
+def _split_words(rows: ExplainRows, bundle: str) -> str:
+    """Whether a split would help, by what the split phase last said."""
+    seen = [r for r in rows.candidates if r["subject"] == bundle and r["phase"] == "split"]
+    if not seen:
+        return "splitting it would help; it is not over a limit of splitting.max_* now"
+    last = max(seen, key=lambda row: int(row["at_ms"]))
+    return f"it {verdict_words(last['verdict'])}{_last_number(last)}"
+
+
+def _share(rows: ExplainRows, bundle: str, owner: str) -> float | None:
+    """The bundle's part of its broker's message rate, as last written down."""
+    load = rows.newest_load().get(owner)
+    if load is None or bundle not in load["bundles"]:
+        return None
+    at = list(load["bundles"]).index(bundle)
+    total = sum(load["msg_rate_in"]) + sum(load["msg_rate_out"])
+    return (load["msg_rate_in"][at] + load["msg_rate_out"][at]) / total if total else None
+
+
+def _numbers(rows: ExplainRows, record: Row, owner: str) -> dict[str, object]:
+    found: dict[str, object] = {
+        "state": record["state"],
+        "version": record["version_id"],
+        "cause": record["cause"],
+        "decision": record["decision_id"],
+        "command": record["command_id"],
+    }
+    load = rows.newest_load().get(owner)
+    if load is not None and record["bundle"] in load["bundles"]:
+        at = list(load["bundles"]).index(record["bundle"])
+        for name in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"):
+            found[name] = float(load[name][at])
+        found["topics"] = float(load["topics"][at])
+        found["share of its broker's messages"] = _share(rows, record["bundle"], owner)
+    return {name: value for name, value in found.items() if value not in ("", None)}

@@ -1,0 +1,126 @@
+"""Why a bundle came to where it is: the decision or command behind a record, in sentences.
+
+Decides nothing. Shared by the explanations beside it. Source: ours.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
+from lbcore.explain.reasons import skip_words
+
+_CAUSES: Mapping[str, str] = {
+    "create": "its namespace was created",
+    "assign": "it had no owner, and placement chose one",
+    "admin": "an operator's command asked for it",
+    "split": "its parent was split",
+    "failover": "its owner was taken for dead",
+    "repair": "a transition was stuck and was repaired",
+    "drain": "its broker is being emptied",
+    "shed": "balancing moved it",
+    "ack": "its owner acknowledged it; what began that is older than what was read",
+}
+_OUTCOMES: Mapping[str, str] = {
+    "helped": "it helped",
+    "no_better": "it did not help: the more loaded of the two is as loaded as before",
+    "not_seen": "its effect was never seen: a broker did not report in time",
+    "moved_elsewhere": "the bundle did not get there: cancelled, split or moved elsewhere",
+}
+
+
+def cause_words(rows: ExplainRows, record: Row) -> Iterable[str]:
+    """Why the record is as it is, and the decision behind it."""
+    yield _CAUSES.get(record["cause"], f"cause: {record['cause']}")
+    if record["command_id"]:
+        yield f"command {record['command_id']}; the table `commands` has it"
+    decision = rows.decision(record["decision_id"])
+    if decision is not None:
+        yield from decision_words(rows, decision)
+    elif record["decision_id"]:
+        yield f"decision {record['decision_id']} is older than what was read (--window)"
+
+
+def decision_words(rows: ExplainRows, decision: Row) -> Iterable[str]:
+    """A decision: what, on which numbers, what was expected and what came of it."""
+    inputs = json.loads(decision["inputs"])
+    yield f"decision {decision['decision_id']} in cycle {decision['cycle']}: {_what(decision)}"
+    yield from _grounds(decision, inputs)
+    if inputs.get("refused"):
+        yield f"it was not carried out: the bundle's record refused it ({inputs['refused']})"
+    if "source_usage_expected" in inputs:
+        yield _expected(decision, inputs)
+    for effect in rows.effects:
+        if effect["decision_id"] == decision["decision_id"]:
+            yield effect_words(effect)
+
+
+def _what(decision: Row) -> str:
+    """`transfer by avg (Overloaded) of BUNDLE from A to B`."""
+    words = [decision["kind"]]
+    words += [f"by {decision['strategy']}"] if decision["strategy"] else []
+    words += [f"({decision['reason']})"]
+    for name, label in (("bundle", "of"), ("source", "from"), ("destination", "to")):
+        words += [f"{label} {decision[name]}"] if decision[name] else []
+    return " ".join(words)
+
+
+def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
+    """The numbers that decided, as far as there are words for them."""
+    if "difference" in inputs:
+        yield (
+            f"{decision['source']} scored {number(inputs['score'])} and {decision['destination']} "
+            f"{number(inputs['score_of_destination'])}: {number(inputs['difference'])} points "
+            f"apart; it takes {number(inputs['hits_low_needed'])} hits from "
+            f"{number(inputs['threshold_low'])} ({number(inputs['hits_low'])} counted) or "
+            f"{number(inputs['hits_high_needed'])} from {number(inputs['threshold_high'])} "
+            f"({number(inputs['hits_high'])} counted)"
+        )
+    elif "usage" in inputs and "average" in inputs:
+        yield (
+            f"{decision['source']} was at {percent(inputs['usage'])}, the average at "
+            f"{percent(inputs['average'])}"
+        )
+    elif "deviation" in inputs:
+        yield (
+            f"loads deviated by {number(100 * inputs['deviation'])} points, "
+            f"{number(100 * inputs.get('target', 0.0))} are wanted"
+        )
+    if "excess" in inputs:
+        yield (
+            f"it was at {number(inputs['excess'])} times its limit ({decision['reason']}) in "
+            f"{number(inputs['hits'])} reports in a row, {number(inputs.get('hits_needed', 0))} "
+            "are needed"
+        )
+    if "bundles" in inputs:
+        yield f"it was about {count_of(int(inputs['bundles']), 'bundle')}"
+    if decision["kind"] == "skip":
+        yield skip_words(decision["reason"])
+
+
+def _expected(decision: Row, inputs: Mapping[str, Any]) -> str:
+    words = (
+        f"the bundle brings {number(inputs['msg_rate'])} msg/s; expected of all moves of that "
+        f"cycle: {decision['source']} from {percent(inputs['source_usage'])} to "
+        f"{percent(inputs['source_usage_expected'])}"
+    )
+    if "destination_usage_expected" not in inputs:
+        return words
+    return (
+        f"{words}, {decision['destination']} from {percent(inputs['destination_usage'])} to "
+        f"{percent(inputs['destination_usage_expected'])}"
+    )
+
+
+def effect_words(effect: Row) -> str:
+    """What became of a move."""
+    words = _OUTCOMES.get(effect["outcome"], effect["outcome"])
+    if effect["outcome"] not in ("helped", "no_better"):
+        return words
+    moved_s = (effect["moved_ms"] - effect["decided_ms"]) / 1_000
+    return (
+        f"{words}: open at {effect['destination']} after {moved_s:.1f} s; {effect['source']} went "
+        f"from {percent(effect['source_before'])} to {percent(effect['source_after'])}, "
+        f"{effect['destination']} from {percent(effect['destination_before'])} to "
+        f"{percent(effect['destination_after'])}"
+    )

@@ -1,0 +1,141 @@
+"""What a cluster's balancing does, or why it does nothing; and one decision whole.
+
+Decides nothing: rows of the tables in, sentences and numbers out. Source: ours.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+
+from lbcore.explain.broker import newest_cycle, usages
+from lbcore.explain.causes import decision_words
+from lbcore.explain.explanation import (
+    ExplainRows,
+    Explanation,
+    Row,
+    count_of,
+    duration,
+    instant,
+    number,
+    percent,
+)
+from lbcore.explain.reasons import gauge_words, since_words, skip_words, verdict_words
+
+_SHOWN = 10
+
+
+def explain_cluster(rows: ExplainRows) -> Explanation:
+    """The cluster at `rows.at_ms`. O(rows)."""
+    cycle = newest_cycle(rows)
+    states = Counter(row["state"] for row in rows.records)
+    return Explanation(
+        kind="cluster",
+        subject=rows.cluster,
+        at_ms=rows.at_ms,
+        headline=_headline(rows, cycle),
+        why=tuple(_cycle_words(cycle)),
+        considered=tuple(_considered(rows)),
+        blocks=tuple(_blocks(rows)),
+        changes=tuple(f"{g['broker']}: {gauge_words(g)}" for g in _nearest(cycle)),
+        numbers={
+            "bundles": dict(sorted(states.items())),
+            "brokers": dict(sorted(Counter(row["state"] for row in rows.brokers).items())),
+            "usage": {name: percent(value) for name, value in usages(rows).items()},
+        },
+    )
+
+
+def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
+    """One decision with its losers and its effect; None when it is not among those read."""
+    decision = rows.decision(decision_id)
+    if decision is None:
+        return None
+    inputs = json.loads(decision["inputs"])
+    first, *words = decision_words(rows, decision)
+    return Explanation(
+        kind="decision",
+        subject=decision_id,
+        at_ms=decision["at_ms"],
+        headline=f"{first}, {since_words(decision['at_ms'], rows.at_ms)}.",
+        why=tuple(words),
+        considered=tuple(_losers(rows, decision)),
+        changes=tuple(f"{g['broker']}: {gauge_words(g)}" for g in inputs.get("nearest", ())),
+        numbers={**inputs, "config_version": decision["config_version"]},
+    )
+
+
+def _headline(rows: ExplainRows, cycle: list[Row]) -> str:
+    load = usages(rows)
+    words = f"{rows.cluster}: "
+    if load and max(load.values()) > 0:
+        mean = sum(load.values()) / len(load)
+        hot = max(sorted(load), key=lambda name: load[name])
+        words += (
+            f"imbalance {max(load.values()) / mean:.2f} (max/mean; {hot} at {percent(load[hot])}, "
+            f"mean {percent(mean)}); "
+        )
+    if not cycle:
+        return f"{words}no decision cycle is known."
+    at = since_words(cycle[0]["at_ms"], rows.at_ms)
+    kinds = Counter(row["kind"] for row in cycle)
+    said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{words}last cycle {cycle[0]['cycle']} at {at}: {said}."
+
+
+def _cycle_words(cycle: list[Row]) -> Iterable[str]:
+    reasons = Counter((row["kind"], row["strategy"], row["reason"]) for row in cycle)
+    for (kind, strategy, reason), count in sorted(reasons.items()):
+        by = f" by {strategy}" if strategy else ""
+        if kind == "skip":
+            yield f"it moved nothing ({reason}{by}): {skip_words(reason)}"
+        else:
+            yield f"{count} {kind}{by} ({reason})"
+
+
+def _nearest(cycle: list[Row]) -> list[dict[str, object]]:
+    return [g for row in cycle for g in json.loads(row["inputs"]).get("nearest", ())]
+
+
+def _considered(rows: ExplainRows) -> Iterable[str]:
+    since_ms = rows.at_ms - rows.window_ms
+    recent = [row for row in rows.decisions if row["at_ms"] >= since_ms]
+    kinds = Counter((row["kind"], row["reason"]) for row in recent)
+    yield f"{count_of(rows.cycles(), 'cycle')} in the last {duration(rows.window_ms)}"
+    for (kind, reason), count in sorted(kinds.items(), key=lambda item: (-item[1], item[0])):
+        yield f"{count} {kind} ({reason})"
+    outcomes = Counter(row["outcome"] for row in rows.effects)
+    if outcomes:
+        said = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
+        yield f"what became of moves: {said}"
+
+
+def _blocks(rows: ExplainRows) -> Iterable[str]:
+    if rows.rules("brake"):
+        yield "the brake is on: nothing is balanced until `ballast release-brake`"
+    for name, value in rows.rules("paused").items():
+        since = instant(value["since_ms"])
+        yield f"paused since {since}: {name or 'the whole cluster'} {value.get('reason', '')}"
+    pins = [pin for pin in rows.pins if pin["is_set"]]
+    if pins:
+        yield f"{count_of(len(pins), 'bundle')} pinned"
+    for kind in ("excluded", "isolation", "anti_affinity", "drain"):
+        names = sorted(rows.rules(kind))
+        if names:
+            yield f"{kind}: {', '.join(names[:_SHOWN])}{' ...' if names[_SHOWN:] else ''}"
+
+
+def _losers(rows: ExplainRows, decision: Row) -> Iterable[str]:
+    """What else was considered: its own rows, and its cycle's about the same broker."""
+    for row in rows.candidates:
+        if row["at_ms"] != decision["at_ms"]:
+            continue
+        is_own = row["decision_id"] == decision["decision_id"]
+        is_near = not row["decision_id"] and (
+            decision["kind"] == "skip" or decision["source"] in (row["subject"], row["broker"])
+        )
+        if is_own or is_near or not row["subject"]:
+            what = row["subject"] or count_of(row["count"], "other")
+            where = f" at {row['broker']}" if row["broker"] else ""
+            shown = number(row["number"])
+            about = f" ({shown})" if shown != "-" else ""
+            yield f"{row['phase']}: {what}{where}{about}: {verdict_words(row['verdict'])}"

@@ -1,0 +1,178 @@
+"""An explanation: what is so, why, what was considered, what blocks, what would have to change.
+
+Decides only how it reads. Made by the modules beside it from rows of the tables; shown by the verb
+`explain` and the service. Source: ours.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from lbcore.config.tree import Config
+
+Row = Mapping[str, Any]
+
+_SECTIONS = (
+    ("why", "why"),
+    ("considered", "considered of late"),
+    ("blocks", "what holds it"),
+    ("changes", "what would have to change"),
+)
+_WHOLE_FROM, _UNITS = 1_000, 2
+_SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainRows:
+    """One cluster's rows as they were at `at_ms`, each table's as its name says.
+
+    records: the newest of each bundle that is not gone. events: of the bundle that is asked for;
+    decisions, candidates, effects: of the last `window_ms`, and those that the question names.
+    load: of load_history, of the last ten minutes. config: the cluster's, as in force at the end.
+    """
+
+    cluster: str
+    at_ms: int
+    window_ms: int
+    config: Config
+    records: Sequence[Row] = ()
+    events: Sequence[Row] = ()
+    decisions: Sequence[Row] = ()
+    candidates: Sequence[Row] = ()
+    effects: Sequence[Row] = ()
+    brokers: Sequence[Row] = ()
+    policies: Sequence[Row] = ()
+    pins: Sequence[Row] = ()
+    load: Sequence[Row] = ()
+
+    def rules(self, kind: str) -> dict[str, Any]:
+        """What is set of a kind of policy: name → value."""
+        rows = [row for row in self.policies if row["kind"] == kind and row["is_set"]]
+        return {row["name"]: json.loads(row["value"]) for row in sorted(rows, key=_by_name)}
+
+    def newest_load(self) -> dict[str, Row]:
+        """Broker → its newest row of load_history."""
+        ordered = sorted(self.load, key=lambda row: int(row["minute_ms"]))
+        return {row["broker"]: row for row in ordered}
+
+    def decision(self, decision_id: str) -> Row | None:
+        """The row of a decision, if it is among those that were read."""
+        found = [row for row in self.decisions if row["decision_id"] == decision_id]
+        return found[0] if found else None
+
+    def cycles(self) -> int:
+        """How many cycles there were within the window."""
+        since_ms = self.at_ms - self.window_ms
+        return len({r["at_ms"] for r in self.decisions if r["cycle"] and r["at_ms"] >= since_ms})
+
+
+def _by_name(row: Row) -> str:
+    return str(row["name"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Sentences in the order in which they are read, and the numbers behind them."""
+
+    kind: str
+    subject: str
+    at_ms: int
+    headline: str
+    why: tuple[str, ...] = ()
+    considered: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values; a number that is none is null."""
+        plain: dict[str, Any] = _finite(asdict(self))
+        return plain
+
+    def lines(self) -> Iterable[str]:
+        """The text, most important first."""
+        yield self.headline
+        for name, title in _SECTIONS:
+            sentences = getattr(self, name)
+            if sentences:
+                yield ""
+                yield f"{title}:"
+                yield from (f"  - {sentence}" for sentence in sentences)
+        if self.numbers:
+            yield ""
+            yield "numbers:"
+            width = max(map(len, self.numbers))
+            for name, value in self.numbers.items():
+                yield f"  {name:<{width}}  {_value(value)}"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return number(value)
+    return value if isinstance(value, str) else json.dumps(_finite(value), sort_keys=True)
+
+
+def number(value: float) -> str:
+    """A number as people read it: 1,234 and 12.3 and 0.05, "-" for none."""
+    if not math.isfinite(value):
+        return "-"
+    if value == int(value) or abs(value) >= _WHOLE_FROM:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
+
+
+def percent(usage: float) -> str:
+    """A usage, 1.0 = 100 %."""
+    return f"{100 * usage:.0f} %" if math.isfinite(usage) else "unknown"
+
+
+def instant(at_ms: int) -> str:
+    """To the second, UTC."""
+    moment = datetime.fromtimestamp(at_ms // 1_000, tz=timezone.utc)
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def duration(span_ms: int) -> str:
+    """Two units at most: 850 ms, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h."""
+    units = ((_DAY_MS, "d"), (_HOUR_MS, "h"), (_MINUTE_MS, "min"), (_SECOND_MS, "s"))
+    if span_ms < _SECOND_MS:
+        return f"{span_ms} ms"
+    words: list[str] = []
+    for size, name in units:
+        if span_ms >= size or words:
+            count, span_ms = divmod(span_ms, size)
+            if count:
+                words.append(f"{count} {name}")
+            if len(words) == _UNITS or (words and not count):
+                break
+    return " ".join(words)
+
+
+def bundles_of(record: Row) -> str:
+    """Who has part in a record: source → destination."""
+    return " → ".join(name for name in (record["source"], record["destination"]) if name)
+
+
+def owner_of(record: Row) -> str:
+    """The broker that serves a bundle now, "" = none."""
+    if record["state"] == "Owned":
+        return str(record["destination"])
+    return str(record["source"]) if record["state"] in ("Releasing", "Splitting") else ""
+
+
+def count_of(count: int, noun: str) -> str:
+    """`1 bundle`, `2 bundles`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

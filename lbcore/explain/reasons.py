@@ -1,0 +1,127 @@
+"""The words for labels: why a cycle did nothing, why a candidate lost, how far a broker is.
+
+Decides nothing. Every label that the planner and the balancer write has its sentence here; one that
+is not known is shown as it is. Source: ours.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lbcore.explain.explanation import Row, duration, instant, number
+
+SKIPS: Mapping[str, str] = {
+    "HitCount": "a broker is beyond its threshold, but not for enough reports in a row yet",
+    "NoBundles": "brokers are beyond their thresholds, but no bundle of theirs may or can move",
+    "NoOverloadedBroker": "no broker is beyond the strategy's threshold",
+    "NotThisCycle": "shedding has an interval of its own (pipeline.shed_interval_ms)",
+    "Disabled": "shedding is switched off (shedding.is_balancing, shedding.is_shedding)",
+    "NoBrokers": "fewer than two brokers are open to balancing",
+    "NoDestination": "bundles were to move, but no other broker may take them",
+    "Limit": "bundles were to move, but the limits on moves at once left no room",
+    "NoLoadData": "no broker has reported its load",
+    "Paused": "balancing is paused for the whole cluster; `ballast resume` ends it",
+    "Brake": "the brake is on because many brokers vanished at once; `ballast release-brake`",
+    "OutDatedData": "the job reads reports that are too old to decide on; it is behind",
+    "StaleReports": "too many brokers' reports are old: nothing is shed or split on them",
+    "JustRestarted": "too many brokers have just started: their load says little yet",
+    "NoBrokerBelowLowerBoundary": "no broker is far above, and none far below the average",
+}
+
+VERDICTS: Mapping[str, str] = {
+    "ok": "may be moved",
+    "taken": "was chosen",
+    "runner_up": "came second",
+    "not_needed": "was not needed: others made up what had to go",
+    "over_budget": "did not fit into what was to be moved",
+    "cycle_limit": "waited: as many moves as one cycle may have (shedding.max_moves_per_cycle)",
+    "broker_limit": "waited: as many moves as one broker may have (shedding.max_moves_per_broker)",
+    "namespace_limit": "waited: its namespace's budget of moves was used up",
+    "in_flight_limit": "waited: as many moves as may be under way (shedding.max_moves_in_flight)",
+    "role_cool_down": "waited: a broker that gave of late does not take, nor the other way round",
+    "too_few_hits": "too few reports in a row beyond the threshold",
+    "below_threshold": "below the threshold",
+    "below_min_unload": "what may move is less than is worth moving (shedding.min_unload_*)",
+    "below_min_throughput": "what would move is below shedding.min_throughput_mib_per_s",
+    "no_fitting_bundle": "each bundle that may move is larger than what is to be moved",
+    "no_eligible_bundle": "none of its bundles may move now",
+    "sole_bundle": "it has one bundle only",
+    "no_bundles": "it has no bundle",
+    "draining": "is being emptied",
+    "flapping": "starts again and again",
+    "current_owner": "has it already",
+    "pinned_elsewhere": "the bundle is pinned to another broker",
+    "not_in_policy": "the namespace's isolation policy does not admit it",
+    "secondary_not_needed": "is only a secondary of the isolation policy",
+    "reserved_by_policy": "is reserved for other namespaces by an isolation policy",
+    "too_many_topics": "has as many topics as a broker may have",
+    "older_version": "runs an older version",
+    "failure_domain": "is in a failure domain that has more of the group",
+    "anti_affinity": "holds as many namespaces of the same group",
+    "uneven": "has more of the namespace's bundles than others",
+    "excluded_namespace": "the namespace is excluded from shedding",
+    "recently_unloaded": "moved a short while ago",
+    "pinned": "is pinned where it is",
+    "no_other_broker": "no other broker may take it",
+    "in_flight": "was changing hands",
+    "system_namespace": "belongs to its broker (system namespace)",
+    "held": "balancing is paused for its namespace",
+    "hit_count": "over a limit, but not for enough reports in a row yet",
+    "unowned": "has no owner",
+    "single_topic": "cannot be split because it has one topic at most",
+    "single_hash": "cannot be split because its load is at one hash position",
+    "narrow_range": "cannot be split because its range is too narrow",
+    "namespace_full": "cannot be split because its namespace has as many bundles as it may have",
+    "within_tolerance": "is not split because its halves would be as uneven",
+    "no_boundary": "cannot be split because no boundary divides its load",
+}
+
+
+def skip_words(reason: str) -> str:
+    """Why a cycle did nothing."""
+    return SKIPS.get(reason, reason)
+
+
+def verdict_words(verdict: str) -> str:
+    """What a filter, limit or phase said of a candidate."""
+    return VERDICTS.get(verdict, verdict)
+
+
+def gauge_of(candidate: Row) -> dict[str, Any]:
+    """A broker's row of decision_candidates in the form that a skip's `nearest` has."""
+    detail = json.loads(candidate["detail"])
+    return {
+        "broker": candidate["subject"],
+        "partner": candidate["broker"],
+        "verdict": candidate["verdict"],
+        "measure": detail.get("measure", ""),
+        "number": candidate["number"],
+        "levels": detail.get("levels", []),
+    }
+
+
+def gauge_words(gauge: Mapping[str, Any]) -> str:
+    """How far a broker is from giving: `120 ... now; needs 7 more hits at or above 15`."""
+    now, levels = float(gauge["number"]), gauge["levels"]
+    partner = f" ({gauge['partner']})" if gauge.get("partner") else ""
+    ways = [_way(now, level) for level in levels]
+    return f"{number(now)} {gauge['measure']}{partner} now; needs {', or '.join(ways)}"
+
+
+def _way(now: float, level: Mapping[str, Any]) -> str:
+    missing = max(0, int(level["needed"]) - int(level["hits"]))
+    threshold = number(float(level["threshold"]))
+    if now < float(level["threshold"]):
+        hits = "hit" if level["needed"] == 1 else "hits in a row"
+        return f"{level['needed']} {hits} at or above {threshold}"
+    more = (
+        f"{missing} more hit{'' if missing == 1 else 's'}"
+        if level["hits"]
+        else (f"{missing} hit{'' if missing == 1 else 's'}")
+    )
+    return f"{more} at or above {threshold} ({level['hits']} of {level['needed']} so far)"
+
+
+def since_words(at_ms: int, now_ms: int) -> str:
+    """An instant, and how long ago that is."""
+    return f"{instant(at_ms)}, {duration(max(0, now_ms - at_ms))} ago"

@@ -1,0 +1,67 @@
+"""What an explanation sees of a cluster in virtual time: its rows, as the tables have them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from jobs.adapters.delta_tables import arrow_schema, ensure_tables, table_path
+from lbcore.config.tree import Config
+from lbcore.explain.explanation import ExplainRows
+from lbcore.model.tables import TABLES
+from tests.world import CLUSTER, World
+
+WINDOW_MS = 3_600_000
+
+
+def rows_of(world: World, config: Config | None = None) -> ExplainRows:
+    """Everything that the world's job has written."""
+    return ExplainRows(
+        cluster=CLUSTER,
+        at_ms=world.now_ms,
+        window_ms=WINDOW_MS,
+        config=config or world.config,
+        records=world.newest(),
+        events=world.events,
+        decisions=world.decisions,
+        candidates=world.other_rows["decision_candidates"],
+        effects=world.other_rows["decision_effects"],
+        brokers=_newest(world, "brokers", "broker"),
+        policies=_newest(world, "policies", "kind", "name"),
+        pins=_newest(world, "pins", "bundle"),
+        load=world.other_rows["load_history"],
+    )
+
+
+def about(world: World, bundle: str) -> ExplainRows:
+    """The rows for a question about one bundle: its events alone."""
+    events = [event for event in world.events if event["bundle"] == bundle]
+    return replace(rows_of(world), events=events)
+
+
+def write_tables(world: World, root: Path) -> None:
+    """The tables that the world's job would have written."""
+    ensure_tables(root)
+    current = {
+        "brokers": _newest(world, "brokers", "broker"),
+        "pins": _newest(world, "pins", "bundle"),
+        "policies": _newest(world, "policies", "kind", "name"),
+        "bundle_ownership": world.newest(),
+        "ownership_events": world.events,
+        "decisions": world.decisions,
+    }
+    for table in TABLES:
+        rows = current.get(table.name, world.other_rows[table.name])
+        full = [{"batch_id": 1, "writer_epoch": 1, **row} for row in rows]
+        if full:
+            columns = {c.name: [row[c.name] for row in full] for c in table.columns}
+            shown = pa.table(columns, schema=arrow_schema(table))
+            write_deltalake(str(table_path(root, table.name)), shown, mode="append")
+
+
+def _newest(world: World, table: str, *key: str) -> list[Mapping[str, Any]]:
+    found = {tuple(row[name] for name in key): row for row in world.other_rows[table]}
+    return [dict(found[name]) for name in sorted(found)]

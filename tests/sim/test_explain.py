@@ -1,0 +1,162 @@
+"""What `explain` says of a cluster in virtual time is true of it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from jobs.cli import main
+from lbcore.explain.broker import explain_broker
+from lbcore.explain.bundle import explain_bundle
+from lbcore.explain.cluster import explain_cluster, explain_decision
+from lbcore.explain.explanation import Explanation, duration, number
+from lbcore.explain.reasons import gauge_words
+from tests.explained_world import about, rows_of, write_tables
+from tests.ruled_world import decided, owners, running, skewed
+from tests.world import World
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """One of four brokers was hot; bundles have moved, and one is pinned."""
+    found = running(4, 24)
+    skewed(found)
+    found.run(120_000)
+    bundle, broker = min(owners(found).items())
+    found.command("pin_bundle", bundle=bundle, broker=broker, reason="release day")
+    found.run(3_000)
+    return found
+
+
+def of_bundle(world: World, bundle: str) -> Explanation:
+    found = explain_bundle(about(world, bundle), bundle)
+    assert found is not None
+    return found
+
+
+def test_moved_bundle_is_explained_by_the_decision_that_moved_it(world: World) -> None:
+    move = decided(world, "transfer")[-1]
+    found = of_bundle(world, str(move["bundle"]))
+    why = " ".join(found.why)
+    assert f"is owned by {move['destination']}" in found.headline
+    assert found.why[0] == "balancing moved it"
+    assert str(move["decision_id"]) in why
+    assert "points apart; it takes 8 hits from 15" in why
+    assert "it helped" in why
+    assert any(text.startswith("cool-down until") for text in found.blocks)
+
+
+def test_pinned_bundle_says_where_and_why(world: World) -> None:
+    bundle, broker = min(owners(world).items())
+    assert f"pinned to {broker} until unpinned (release day)" in of_bundle(world, bundle).blocks
+
+
+def test_bundle_that_never_moved_is_free_to_move(world: World) -> None:
+    moved = {event["bundle"] for event in world.events if event["cause"] == "shed"}
+    calm = next(name for name in sorted(owners(world), reverse=True) if name not in moved)
+    found = of_bundle(world, calm)
+    assert found.why[0] == "it had no owner, and placement chose one"
+    assert found.blocks == ("nothing: it may be moved",)
+
+
+def test_hot_broker_says_what_it_takes_to_be_relieved(world: World) -> None:
+    row = max(
+        (r for r in world.other_rows["decision_candidates"] if r["verdict"] == "too_few_hits"),
+        key=lambda r: (r["at_ms"], r["number"]),
+    )
+    found = explain_broker(rows_of(world), str(row["subject"]))
+    assert found is not None
+    level = json.loads(str(row["detail"]))["levels"][0]
+    missing = level["needed"] - level["hits"]
+    assert any(f"needs {missing} more hits at or above 15" in text for text in found.changes)
+    assert any("a hit needs a report newer" in text for text in found.changes)
+
+
+def test_cluster_says_why_its_last_cycle_did_nothing(world: World) -> None:
+    found = explain_cluster(rows_of(world))
+    assert "imbalance" in found.headline
+    assert any("for enough reports in a row yet" in text for text in found.why)
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["kind"] == "cluster"
+
+
+def test_decision_names_its_losers(world: World) -> None:
+    move = decided(world, "transfer")[0]
+    found = explain_decision(rows_of(world), str(move["decision_id"]))
+    assert found is not None
+    lost = [text for text in found.considered if "did not fit" in text]
+    assert lost
+    assert not any(str(move["bundle"]) in text for text in lost)
+    assert explain_decision(rows_of(world), "nobody-1") is None
+
+
+def test_paused_cluster_says_so_of_each_bundle() -> None:
+    world = running(3, 6)
+    world.command("pause", reason="upgrade")
+    world.run(12_000)
+    found = of_bundle(world, min(owners(world)))
+    assert "balancing is paused for the whole cluster (upgrade)" in found.blocks
+    assert any("Paused" in text for text in found.changes)
+
+
+def test_failed_over_bundle_says_who_died() -> None:
+    world = running(4, 24)
+    bundle, broker = min(owners(world).items())
+    world.kill(broker)
+    world.run(40_000)
+    why = of_bundle(world, bundle).why
+    assert why[0] == "its owner was taken for dead"
+    assert f"failover (source_dead) from {broker}" in why[1] or "failover" in why[1]
+
+
+@pytest.mark.parametrize(
+    ("now", "levels", "words"),
+    [
+        (31.0, [(40, 0, 3)], "31 points now; needs 3 hits in a row at or above 40"),
+        (44.0, [(40, 1, 3)], "44 points now; needs 2 more hits at or above 40 (1 of 3 so far)"),
+        (31.0, [(85, 0, 1)], "31 points now; needs 1 hit at or above 85"),
+    ],
+)
+def test_gauge_says_how_many_hits_are_missing(
+    now: float, levels: list[tuple[int, int, int]], words: str
+) -> None:
+    shown = [{"threshold": t, "hits": h, "needed": n} for t, h, n in levels]
+    assert gauge_words({"measure": "points", "number": now, "levels": shown}) == words
+
+
+def test_numbers_and_durations_read_well() -> None:
+    assert [number(x) for x in (0.0, 12.34, 1234.5, 0.051, float("nan"))] == [
+        "0", "12.3", "1,234", "0.051", "-",
+    ]  # fmt: skip
+    assert [duration(x) for x in (850, 12_000, 245_000, 7_800_000)] == [
+        "850 ms", "12 s", "4 min 5 s", "2 h 10 min",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def tables(world: World, tmp_path: Path) -> Iterator[Path]:
+    write_tables(world, tmp_path)
+    with mock.patch("jobs.verbs.explain.wall_ms", return_value=world.now_ms):
+        yield tmp_path
+
+
+def test_verb_answers_from_the_tables(
+    world: World, tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    move = decided(world, "transfer")[-1]
+    where = ["--tables", str(tables), "--json"]
+    for words in (
+        ["bundle", str(move["bundle"])],
+        ["broker", str(move["source"])],
+        ["cluster"],
+        ["decision", str(move["decision_id"])],
+    ):
+        assert main(["explain", *words, *where]) == 0
+        assert json.loads(capsys.readouterr().out)["headline"]
+    assert main(["explain", "bundle", str(move["bundle"]), "--tables", str(tables)]) == 0
+    text = capsys.readouterr().out
+    assert "what holds it:" in text
+    assert "it helped" in text
+    assert main(["explain", "broker", "nobody", "--tables", str(tables)]) == 1
+    assert main(["explain", "broker", "--tables", str(tables)]) == 2
