@@ -90,7 +90,7 @@ class TableReader:
             if not DeltaTable.is_deltatable(path):
                 return []
             table = DeltaTable(path)
-            table.load_as_of(datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc))
+            table.load_as_version(datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc))
             return self._scan(table, None, "").to_pylist()
         raise AssertionError
 

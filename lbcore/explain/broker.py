@@ -112,7 +112,7 @@ def standing_words(rows: ExplainRows, broker: str) -> Iterable[str]:
             return
     gauge = newest_gauge(rows, broker)
     if gauge is None:
-        yield f"{broker} is within 80 % of no threshold: nothing is to leave it"
+        yield f"{broker} is not near a threshold (below 80 % of each): nothing is to leave it"
         for nearest in list(_nearest(cycle))[:1]:
             yield f"the nearest is {nearest['broker']}: {gauge_words(nearest)}"
         return

@@ -159,5 +159,10 @@ def test_verb_answers_from_the_tables(
     text = capsys.readouterr().out
     assert "what holds it:" in text
     assert "it helped" in text
+    earlier = ["--at", "2023-11-14T22:14:00Z", "--tables", str(tables)]
+    assert main(["explain", "bundle", str(move["bundle"]), *earlier]) == 0
+    text = capsys.readouterr().out
+    assert f"is owned by {move['source']}" in text
+    assert str(move["decision_id"]) not in text
     assert main(["explain", "broker", "nobody", "--tables", str(tables)]) == 1
     assert main(["explain", "broker", "--tables", str(tables)]) == 2
