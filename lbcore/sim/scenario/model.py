@@ -1,0 +1,151 @@
+"""A scenario as a value: cluster, load, what happens, what must come of it.
+
+Decides nothing; `parse` makes it from text, `lbcore.sim.engine` runs it. Times count from the
+scenario's start, in milliseconds. Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lbcore.model.hashing import HashFunction
+from lbcore.sim.scenario.words import Rate
+
+FOR_EVER_MS = 1 << 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSpec:
+    """A broker. foreign: percentage points of cpu that other processes on its machine take."""
+
+    name: str
+    capacity: float = 1.0
+    domain: str = ""
+    foreign: float = 0.0
+    is_absent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceSpec:
+    """A namespace, made at the start. topics: in each of its bundles.
+
+    is_hashed: topics lie at random positions, otherwise evenly, as many in every bundle.
+    """
+
+    name: str
+    bundles: int
+    topics: int = 5
+    hash: HashFunction = HashFunction.CRC32
+    is_hashed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerSpec:
+    """Who owns bundles first to last at the start: these brokers in turn."""
+
+    namespace: str
+    first: int
+    last: int
+    brokers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSpec:
+    """One part of the load; parts add up.
+
+    spread: how it lies over topics (`parse.SPREADS`). first, last: only these of the bundles that
+    the namespace began with. from_ms, to_ms: when; length_ms and every_ms: only so long, and again.
+    grow_ms: it comes up from nothing in this time. wave_ms, depth: it swings around its amount.
+    """
+
+    namespace: str
+    spread: str
+    rate: Rate
+    first: int = 0
+    last: int = -1
+    from_ms: int = 0
+    to_ms: int = FOR_EVER_MS
+    length_ms: int = FOR_EVER_MS
+    every_ms: int = 0
+    grow_ms: int = 0
+    wave_ms: int = 0
+    depth: float = 0.6
+    width: float = 0.06
+    jump_ms: int = 600_000
+    alpha: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How unsteady measurements are.
+
+    cpu: percentage points either way. traffic: part of each topic's load either way; both are drawn
+    anew each step_ms.
+    """
+
+    cpu: float = 0.5
+    traffic: float = 0.0
+    step_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """What reconnecting costs a topic's clients, in milliseconds."""
+
+    base_ms: int = 5
+    lookup_ms: int = 10
+    connect_ms: int = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """Something that happens. brokers: as written, ("all",) = every one. options: by name."""
+
+    at_ms: int
+    verb: str
+    brokers: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What must hold. metric: `measures.METRICS`; argument: what stands behind its colon."""
+
+    metric: str
+    argument: str
+    operator: str
+    value: float
+    from_ms: int = 0
+    to_ms: int = FOR_EVER_MS
+    text: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A whole scenario. recorded: the output below ----, "" = none yet.
+
+    settings: "section.name=value" upon the defaults, or upon Pulsar's where is_pulsar.
+    callback_ms: shortest and longest time that opening, closing or splitting a bundle takes.
+    commit_ms: from a batch's start until brokers read its records.
+    """
+
+    title: str = ""
+    seed: int = 1
+    run_ms: int = 0
+    sample_ms: int = 10_000
+    brokers: tuple[BrokerSpec, ...] = ()
+    namespaces: tuple[NamespaceSpec, ...] = ()
+    owners: tuple[OwnerSpec, ...] = ()
+    loads: tuple[LoadSpec, ...] = ()
+    noise: Noise = Noise()
+    client: Client = Client()
+    callback_ms: tuple[int, int] = (50, 300)
+    commit_ms: int = 300
+    is_pulsar: bool = False
+    settings: tuple[str, ...] = ()
+    happenings: tuple[Happening, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
+    recorded: str = ""

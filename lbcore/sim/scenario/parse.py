@@ -1,0 +1,318 @@
+"""Parses a scenario's text.
+
+Decides which keywords there are and what stands behind each; single words are read by `words`,
+expectations by `metrics`. Raises ScenarioError, which names the line, what was expected and what to
+do next. Source: ours; a text with prose, directives and recorded output below a line of dashes is
+CockroachDB's way (pkg/kv/kvserver/asim). Grammar: docs/simulator.md.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lbcore.model.bundles import even_boundaries
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import InvalidNameError, parse_bundle
+from lbcore.sim.scenario import words
+from lbcore.sim.scenario.happenings import HAPPENINGS, take_happening
+from lbcore.sim.scenario.metrics import METRICS, take_expectation
+from lbcore.sim.scenario.model import (
+    BrokerSpec,
+    Client,
+    Expectation,
+    Happening,
+    LoadSpec,
+    NamespaceSpec,
+    Noise,
+    OwnerSpec,
+    Scenario,
+)
+from lbcore.sim.scenario.words import Line, ScenarioError
+
+RULE = "----"
+SPREADS: Mapping[str, str] = {
+    "even": "every topic alike",
+    "zipf": "1 / (rank + 4 × brokers)",
+    "pareto": "a Pareto distribution of this alpha: 1, 4/3 (the default), 2 or 4",
+    "topic": "all on the first topic of the first bundle that is meant",
+    "hotspot": "all in a window of the hash range, which jumps",
+}
+"""How load lies over topics."""
+ALPHAS = {"1": 1.0, "4/3": 4.0 / 3.0, "2": 2.0, "4": 4.0}
+_LONGEST_RUN_MS = 366 * 86_400_000
+_MOST_BROKERS = 10_000
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A scenario while its lines are read."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    brokers: dict[str, BrokerSpec] = field(default_factory=dict)
+    namespaces: dict[str, NamespaceSpec] = field(default_factory=dict)
+    owners: list[OwnerSpec] = field(default_factory=list)
+    loads: list[LoadSpec] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)
+    happenings: list[Happening] = field(default_factory=list)
+    expectations: list[Expectation] = field(default_factory=list)
+
+
+def parse_scenario(content: str) -> Scenario:
+    """The scenario that a text describes. Raises ScenarioError."""
+    draft, last = _Draft(), 0
+    above, _, recorded = _divided(content)
+    for last, text in enumerate(above.splitlines(), start=1):
+        line = Line(last, text.partition(" #")[0] if not text.startswith("#") else "")
+        if line.is_at_end():
+            continue
+        _take_line(draft, line)
+    end = Line(last + 1, "")
+    _require(draft, end)
+    return Scenario(
+        **draft.values,
+        brokers=tuple(draft.brokers.values()),
+        namespaces=tuple(sorted(draft.namespaces.values(), key=lambda space: space.name)),
+        owners=tuple(draft.owners),
+        loads=tuple(draft.loads),
+        settings=tuple(draft.settings),
+        happenings=tuple(sorted(draft.happenings, key=lambda one: one.at_ms)),
+        expectations=tuple(draft.expectations),
+        recorded=recorded,
+    )
+
+
+def with_recorded(content: str, output: str) -> str:
+    """The scenario's text with this output below its rule."""
+    above, _, _ = _divided(content)
+    return f"{above.rstrip()}\n\n{RULE}\n{output}"
+
+
+def _divided(content: str) -> tuple[str, str, str]:
+    lines = content.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        if line.rstrip() == RULE:
+            return "".join(lines[:at]), line, "".join(lines[at + 1 :])
+    return content, "", ""
+
+
+def _take_line(draft: _Draft, line: Line) -> None:
+    keyword = line.take(words.one_of(*_KEYWORDS), "a keyword")
+    _KEYWORDS[keyword](draft, line)
+    if not line.is_at_end():
+        raise line.error(f"{line.peek()!r} is too much", "the end of the line")
+
+
+def _require(draft: _Draft, end: Line) -> None:
+    if not draft.brokers:
+        raise end.error("the scenario has no brokers", "`brokers N`", "say how many there are")
+    if not draft.values.get("run_ms"):
+        raise end.error("nothing says how long it runs", "`run 30m`", "say it in a line")
+
+
+def _title(draft: _Draft, line: Line) -> None:
+    draft.values["title"] = " ".join(line.rest())
+
+
+def _seed(draft: _Draft, line: Line) -> None:
+    draft.values["seed"] = line.take(words.whole, "a number")
+
+
+def _run(draft: _Draft, line: Line) -> None:
+    run_ms = line.take(words.duration_ms, words.DURATION_FORM)
+    if not 0 < run_ms <= _LONGEST_RUN_MS:
+        raise line.error("a run can't be so long", "a time between 1ms and 366d")
+    draft.values["run_ms"] = run_ms
+    found = line.options({"sample": words.duration_ms})
+    if "sample" in found:
+        draft.values["sample_ms"] = max(1, int(str(found["sample"])))
+
+
+def _brokers(draft: _Draft, line: Line) -> None:
+    """brokers N [capacity=X] [domains=N]."""
+    many = line.take(words.count, "a number of brokers")
+    if len(draft.brokers) + many > _MOST_BROKERS:
+        raise line.error(f"{many} brokers are too many", f"{_MOST_BROKERS} at most")
+    found = line.options({"capacity": words.number, "domains": words.count})
+    domains = int(str(found.get("domains", 0)))
+    for _ in range(many):
+        at = len(draft.brokers) + 1
+        draft.brokers[f"b{at}"] = BrokerSpec(
+            name=f"b{at}",
+            capacity=_capacity(line, found),
+            domain=f"domain-{at % domains}" if domains else "",
+        )
+
+
+def _broker(draft: _Draft, line: Line) -> None:
+    """broker NAMES [capacity=X] [domain=NAME] [foreign=PT] [absent]."""
+    names = line.take(words.broker_names, "brokers such as b1 or b1-b4")
+    readers = {"capacity": words.number, "domain": words.text, "foreign": words.points}
+    found = line.options({**readers, "absent": words.text})
+    _capacity(line, found)
+    for name in names if names != ("all",) else tuple(draft.brokers):
+        spec = draft.brokers.get(name, BrokerSpec(name=name))
+        changes = {key: value for key, value in found.items() if key != "absent"}
+        absent = spec.is_absent or "absent" in found
+        draft.brokers[name] = replace(spec, is_absent=absent, **changes)  # type: ignore[arg-type]
+
+
+def _capacity(line: Line, found: Mapping[str, object]) -> float:
+    capacity = float(str(found.get("capacity", 1.0)))
+    if capacity <= 0:
+        raise line.error("a broker without capacity can't carry anything", "capacity=X above 0")
+    return capacity
+
+
+def _namespace(draft: _Draft, line: Line) -> None:
+    """namespace NAME bundles=N [topics=N] [hash=crc32|murmur3_32] [hashed]."""
+    name = line.take(words.text, "a namespace such as t/n")
+    try:
+        parse_bundle(f"{name}/0x00000000_0xffffffff")
+    except InvalidNameError:
+        raise line.error(f"{name!r} is no namespace", "tenant/namespace") from None
+    hashes = words.one_of(*(one.value for one in HashFunction))
+    readers = {"bundles": words.count, "topics": words.count, "hash": hashes}
+    found = line.options({**readers, "hashed": words.text})
+    bundles = int(str(found.get("bundles", 4)))
+    even_boundaries(bundles)
+    draft.namespaces[name] = NamespaceSpec(
+        name=name,
+        bundles=bundles,
+        topics=int(str(found.get("topics", 5))),
+        hash=HashFunction(found.get("hash", HashFunction.CRC32.value)),
+        is_hashed="hashed" in found,
+    )
+
+
+def _own(draft: _Draft, line: Line) -> None:
+    """own NAMESPACE (FIRST-LAST | all) BROKERS."""
+    space = _known_namespace(draft, line)
+    first, last = 0, space.bundles - 1
+    if not line.take_word("all"):
+        first, last = line.take(words.span, "numbers of bundles such as 0-49, or all")
+    if last >= space.bundles:
+        detail = f"bundles 0-{space.bundles - 1}"
+        raise line.error(f"{space.name} has no bundle {last}", detail)
+    names = line.take(words.broker_names, "brokers such as b1 or b1-b4")
+    there = [name for name, spec in draft.brokers.items() if not spec.is_absent]
+    names = tuple(there) if names == ("all",) else names
+    absent = [name for name in names if name not in there]
+    if absent:
+        raise line.error(f"{absent[0]} is not there at the start", f"one of {_some(there)}")
+    draft.owners.append(OwnerSpec(namespace=space.name, first=first, last=last, brokers=names))
+
+
+def _load(draft: _Draft, line: Line) -> None:
+    """load NAMESPACE SPREAD RATE [each] [bundles=A-B] [when and how]."""
+    space = _known_namespace(draft, line)
+    spread = line.take(words.one_of(*SPREADS), "how it is spread: " + ", ".join(SPREADS))
+    rate = line.take(words.rate, "a load such as 45%, 30pt or 12000msg/s")
+    if line.take_word("each"):
+        rate = replace(rate, is_each=True)
+    readers: dict[str, Callable[[str], object]] = {
+        "bundles": words.span,
+        "from": words.duration_ms,
+        "to": words.duration_ms,
+        "for": words.duration_ms,
+        "every": words.duration_ms,
+        "grow": words.duration_ms,
+        "wave": words.duration_ms,
+        "depth": words.share,
+        "width": words.share,
+        "jump": words.duration_ms,
+        "alpha": words.one_of(*ALPHAS),
+        "seed": words.whole,
+    }
+    found: dict[str, Any] = line.options(readers)
+    first, last = found.pop("bundles", (0, space.bundles - 1))
+    if last >= space.bundles:
+        raise line.error(f"{space.name} has no bundle {last}", f"bundles 0-{space.bundles - 1}")
+    named = {"for": "length_ms", "alpha": "alpha", "depth": "depth", "width": "width"}
+    found["alpha"] = ALPHAS[found.get("alpha", "4/3")]
+    values = {named.get(key, key if key == "seed" else f"{key}_ms"): v for key, v in found.items()}
+    draft.loads.append(
+        LoadSpec(namespace=space.name, spread=spread, rate=rate, first=first, last=last, **values)
+    )
+
+
+def _known_namespace(draft: _Draft, line: Line) -> NamespaceSpec:
+    name = line.take(words.text, "a namespace")
+    if name not in draft.namespaces:
+        known = _some(list(draft.namespaces)) or "none so far"
+        advice = f"write `namespace {name} bundles=N` above this line"
+        raise line.error(f"there is no namespace {name!r}", f"one of {known}", advice)
+    return draft.namespaces[name]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")  # noqa: PLR2004 enough to see
+
+
+def _noise(draft: _Draft, line: Line) -> None:
+    found = line.options(
+        {"cpu": words.points, "traffic": words.share, "every": words.duration_ms}
+    )
+    values = {("step_ms" if key == "every" else key): value for key, value in found.items()}
+    draft.values["noise"] = Noise(**values)  # type: ignore[arg-type]
+
+
+def _client(draft: _Draft, line: Line) -> None:
+    names = ("base", "lookup", "connect")
+    found = line.options(dict.fromkeys(names, words.duration_ms))
+    costs = {f"{name}_ms": int(str(value)) for name, value in found.items()}
+    draft.values["client"] = Client(**costs)
+
+
+def _callbacks(draft: _Draft, line: Line) -> None:
+    """callbacks SHORTEST LONGEST."""
+    shortest = line.take(words.duration_ms, words.DURATION_FORM)
+    longest = line.take(words.duration_ms, words.DURATION_FORM)
+    if longest < shortest:
+        raise line.error("the longest time is below the shortest", "the shortest time first")
+    draft.values["callback_ms"] = (shortest, longest)
+
+
+def _commit(draft: _Draft, line: Line) -> None:
+    draft.values["commit_ms"] = line.take(words.duration_ms, words.DURATION_FORM)
+
+
+def _preset(draft: _Draft, line: Line) -> None:
+    line.take(words.one_of("pulsar"), "the word pulsar")
+    draft.values["is_pulsar"] = True
+
+
+def _set(draft: _Draft, line: Line) -> None:
+    for word in line.rest():
+        if "=" not in word:
+            raise line.error(f"{word!r} sets nothing", "section.name=value")
+        draft.settings.append(word)
+
+
+def _at(draft: _Draft, line: Line) -> None:
+    draft.happenings.append(take_happening(line))
+
+
+def _expect(draft: _Draft, line: Line) -> None:
+    draft.expectations.append(take_expectation(line))
+
+
+_KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
+    "title": _title,
+    "seed": _seed,
+    "brokers": _brokers,
+    "broker": _broker,
+    "namespace": _namespace,
+    "own": _own,
+    "load": _load,
+    "noise": _noise,
+    "client": _client,
+    "callbacks": _callbacks,
+    "commit": _commit,
+    "preset": _preset,
+    "set": _set,
+    "at": _at,
+    "run": _run,
+    "expect": _expect,
+}
+
+__all__ = ["HAPPENINGS", "METRICS", "SPREADS", "ScenarioError", "parse_scenario", "with_recorded"]
