@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.tree import Config
-from lbcore.machines.scorer import BrokerScorer
+from lbcore.machines.scorer import BrokerScorer, Parse
 from lbcore.machines.tracks import RawMessage, Smoothed
 from lbcore.signals.broker_score import BrokerReports, BrokerScores, cleared_scores, observe_reports
 from lbcore.signals.usage import resource_percent
@@ -22,7 +22,6 @@ def make_scorer(
     config: Config, *, cluster: str, group: int, loads: Callable[[Any], Any]
 ) -> BrokerScorer:
     """The scorer of one (cluster, group). loads: decodes JSON text, ValueError when it can't."""
-    signals = config.for_cluster(cluster).signals
     prefix = config.pipeline.topic_prefix
     clusters = frozenset(config.pipeline.clusters)
     rules = Rules(clusters=clusters, limits=config.wire, loads=loads)
@@ -30,6 +29,13 @@ def make_scorer(
     def parse_raw(raw: RawMessage) -> Message | Rejected:
         topic = Topic(raw.position.topic[len(prefix) :])
         return parse(topic, raw.key, raw.value, rules)
+
+    return make_scorer_of(config, cluster=cluster, group=group, parse_raw=parse_raw)
+
+
+def make_scorer_of(config: Config, *, cluster: str, group: int, parse_raw: Parse) -> BrokerScorer:
+    """As `make_scorer`, for messages that are parsed otherwise than from the wire's JSON."""
+    signals = config.for_cluster(cluster).signals
 
     def smooth(last: Smoothed | None, load: BrokerLoad, at_ms: int) -> Smoothed:
         reports = BrokerReports(

@@ -100,14 +100,15 @@ def wave(phase: float) -> float:
     return -16.0 * (phase - 0.5) * (1.0 - phase)
 
 
-class _Layout:
+class Layout:
     """Where each namespace's topics stand among all topics: namespace after namespace, by hash."""
 
-    def __init__(self, topics: dict[str, _Topics]) -> None:
-        counts = [len(column.hashes) for column in topics.values()]
-        starts = np.concatenate(([0], np.cumsum(counts))).tolist()
-        self.starts: dict[str, int] = dict(zip(topics, starts[:-1], strict=True))
-        self.hashes = {name: column.hashes for name, column in topics.items()}
+    def __init__(self, hashes: dict[str, Ints]) -> None:
+        """hashes: namespace → ascending positions of its topics."""
+        counts = [len(column) for column in hashes.values()]
+        starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64).tolist()
+        self.starts: dict[str, int] = dict(zip(hashes, starts[:-1], strict=True))
+        self.hashes = hashes
 
     def locate(self, namespace: str, lowers: Ints, uppers: Ints) -> Ints:
         """int64[n, 2]: the first row and the one after the last of n ranges."""
@@ -122,7 +123,7 @@ class _Layout:
 class LoadField:
     """The traffic of every topic at one moment, ready to be summed over bundles."""
 
-    def __init__(self, layout: _Layout, sums: Floats) -> None:
+    def __init__(self, layout: Layout, sums: Floats) -> None:
         """sums: float64[topics + 1, 8], row i is the sum over the first i topics of the layout."""
         self._layout = layout
         self._sums = sums
@@ -191,7 +192,7 @@ class LoadModel:
         self._topics = {
             namespace.name: _topics_of(namespace, profile) for namespace in self.namespaces
         }
-        self._layout = _Layout(self._topics)
+        self._layout = Layout({name: column.hashes for name, column in self._topics.items()})
         self._base = _base_rates(self._topics, profile)
         self._field_at = lru_cache(maxsize=2)(self._field)
 

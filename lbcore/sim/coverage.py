@@ -1,0 +1,151 @@
+"""Who really serves which topic, at every moment: outages, doubles, true load.
+
+Decides nothing; brokers tell it what they open and close, whatever the records say. Everything is
+kept a topic, so bundles may be split in between. Source: ours.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.model.names import parse_bundle
+from lbcore.sim.clock import Clock
+from lbcore.sim.load import Floats, Ints, Layout
+
+NOBODY = -1
+_NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Topics that were without service, and again have it. rate: what they carry, msg/s in + out.
+
+    began_ms, ended_ms: times of the scenario.
+    """
+
+    began_ms: int
+    ended_ms: int
+    topics: int
+    rate: float
+
+
+class Coverage:
+    """Which broker serves each topic. rates: what the topics carry, as it was seen last."""
+
+    def __init__(self, layout: Layout, topics: int, clock: Clock) -> None:
+        self._layout = layout
+        self._clock = clock
+        self._server: NDArray[np.int32] = np.full(topics, NOBODY, dtype=np.int32)
+        self._since: Ints = np.full(topics, _NEVER, dtype=np.int64)
+        self._places: dict[str, tuple[int, int]] = {}
+        self._served: dict[str, int] = {}
+        self._edges: Ints | None = None
+        self.rates: Floats = np.zeros(topics)
+        self.unserved = topics
+        self.outages: list[Outage] = []
+        self.doubles: list[tuple[int, str]] = []
+        self.changes: list[tuple[int, int]] = [(0, topics)]
+
+    @property
+    def topics(self) -> int:
+        """How many there are."""
+        return len(self._server)
+
+    def open(self, bundle: str, broker: int) -> None:
+        """A running broker serves the bundle from now on."""
+        first, last = self._place(bundle)
+        part = self._server[first:last]
+        if np.any((part != NOBODY) & (part != broker)):
+            self.doubles.append((self._clock.scenario_ms, bundle))
+        is_new = part == NOBODY
+        self._served[bundle] = self._served.get(bundle, 0) + 1
+        self._edges = None
+        if is_new.any():
+            self._end_outages(first, is_new)
+            self._count(-int(np.count_nonzero(is_new)))
+        part[:] = broker
+
+    def close(self, bundle: str, broker: int) -> None:
+        """The broker serves the bundle no more: it closed it, stands still or is gone."""
+        first, last = self._place(bundle)
+        part = self._server[first:last]
+        is_own = part == broker
+        self._served[bundle] = self._served.get(bundle, 0) - 1
+        if self._served[bundle] <= 0:
+            del self._served[bundle]
+        self._edges = None
+        part[is_own] = NOBODY
+        self._since[first:last][is_own] = self._clock.scenario_ms
+        self._count(int(np.count_nonzero(is_own)))
+
+    def close_all(self, bundles: Iterable[str], broker: int) -> None:
+        """As `close`, for all that a broker serves."""
+        for bundle in sorted(bundles):
+            self.close(bundle, broker)
+
+    def server_of(self, bundle: str) -> int:
+        """The broker that serves all of the bundle, NOBODY if there is none."""
+        first, last = self._place(bundle)
+        part = self._server[first:last]
+        if first == last:
+            return NOBODY
+        return int(part[0]) if np.all(part == part[0]) else NOBODY
+
+    def loads(self, brokers: int) -> Floats:
+        """float64[brokers]: what each serves, msg/s in + out."""
+        is_served = self._server != NOBODY
+        found: Floats = np.bincount(
+            self._server[is_served], weights=self.rates[is_served], minlength=brokers
+        )
+        return found
+
+    def hottest_bundle(self) -> float:
+        """What the hottest of the bundles that are served carries, msg/s in + out."""
+        if self._edges is None:
+            places = sorted(self._places[name] for name in self._served)
+            self._edges = np.array(places, dtype=np.int64).reshape(-1, 2)
+        if not len(self._edges):
+            return 0.0
+        sums = np.concatenate(([0.0], np.cumsum(self.rates)))
+        return float((sums[self._edges[:, 1]] - sums[self._edges[:, 0]]).max())
+
+    def open_outages(self) -> list[Outage]:
+        """The outages that have not ended, of topics that were served once."""
+        is_open = (self._server == NOBODY) & (self._since != _NEVER)
+        return self._outages(np.flatnonzero(is_open))
+
+    def _end_outages(self, first: int, is_new: NDArray[np.bool_]) -> None:
+        rows = first + np.flatnonzero(is_new)
+        began = self._since[rows]
+        self.outages += self._outages(rows[(began != _NEVER) & (began < self._clock.scenario_ms)])
+
+    def _outages(self, rows: Ints) -> list[Outage]:
+        began, index = np.unique(self._since[rows], return_inverse=True)
+        if not len(began):
+            return []
+        rates = np.bincount(index, weights=self.rates[rows], minlength=len(began))
+        counts = np.bincount(index, minlength=len(began))
+        now_ms = self._clock.scenario_ms
+        return [
+            Outage(at, now_ms, n, rate)
+            for at, n, rate in zip(began.tolist(), counts.tolist(), rates.tolist(), strict=True)
+        ]
+
+    def _count(self, more: int) -> None:
+        self.unserved += more
+        now_ms = self._clock.scenario_ms
+        if self.changes[-1][0] == now_ms:
+            self.changes[-1] = (now_ms, self.unserved)
+        else:
+            self.changes.append((now_ms, self.unserved))
+
+    def _place(self, bundle: str) -> tuple[int, int]:
+        """First row and the one after the last of a bundle's topics."""
+        place = self._places.get(bundle)
+        if place is None:
+            namespace, lower, upper = parse_bundle(bundle)
+            ends = self._layout.locate(namespace, np.array([lower]), np.array([upper]))[0]
+            place = self._places[bundle] = (int(ends[0]), int(ends[1]))
+        return place

@@ -1,0 +1,31 @@
+"""Dice: a seeded stream of numbers for the simulator's chances and delays.
+
+Decides nothing. Pure integer arithmetic, so the same seed throws the same everywhere; `load_noise`
+is for numbers that must not depend on how many were drawn before. Source: splitmix64 (Steele, Lea,
+Flood 2014).
+"""
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+class Dice:
+    """A stream of numbers."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = (seed * _GOLDEN + 1) & _MASK
+
+    def throw(self) -> float:
+        """The next number in [0, 1)."""
+        self._state = word = (self._state + _GOLDEN) & _MASK
+        word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+        return ((word ^ (word >> 31)) >> 11) / (1 << 53)
+
+    def happens(self, chance: float) -> bool:
+        """Whether something of this chance happens; throws only when that is open."""
+        return chance > 0.0 and (chance >= 1.0 or self.throw() < chance)
+
+    def between(self, shortest: int, longest: int) -> int:
+        """A whole number from the shortest to the longest."""
+        return shortest + int(self.throw() * (longest - shortest + 1))

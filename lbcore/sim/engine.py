@@ -1,0 +1,257 @@
+"""Runs a scenario: a whole cluster in virtual time on the production Machines.
+
+Decides what follows what: brokers start, a batch each trigger, its records reach brokers a moment
+later, things happen when the scenario says, true load is sampled. Who owns what the Machines
+decide: scorers, balancer, agents and planner are those of production. Source: ours; that a
+simulator calls the production allocator is CockroachDB's asim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lbcore.config.tree import Config
+from lbcore.machines.agent_state import Event, RecordForgotten, RecordRead
+from lbcore.machines.effects import TOMBSTONE, Effect
+from lbcore.model.bundles import NamespaceBundles, even_boundaries
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.sim.clock import START_MS, Clock
+from lbcore.sim.coverage import Coverage
+from lbcore.sim.dice import Dice
+from lbcore.sim.job import Job, announced
+from lbcore.sim.log import Log
+from lbcore.sim.node import Around, Life, Node
+from lbcore.sim.recorder import Recorder, Sample
+from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
+from lbcore.sim.traffic import MSG_PER_S_PER_POINT, Traffic
+from lbcore.wire.messages import Command
+
+CLUSTER = "local"
+_STARTS_WITHIN_MS = 900
+_FIRST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a run came to."""
+
+    scenario: Scenario
+    config: Config
+    recorder: Recorder
+    coverage: Coverage
+    job: Job
+    nodes: dict[str, Node]
+
+
+class Engine:
+    """A scenario's cluster."""
+
+    def __init__(self, scenario: Scenario, config: Config) -> None:
+        """Lays everything out; nothing has happened yet."""
+        self.scenario = scenario
+        self.config = config
+        self.clock = Clock()
+        self.dice = Dice(scenario.seed)
+        self.traffic = Traffic(scenario)
+        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
+        self.log = Log(CLUSTER, self.clock, self.dice, config.pipeline.scorer_groups)
+        self.recorder = Recorder(clock=self.clock)
+        self.job = Job(config, CLUSTER, self.log, self.clock, self._take_effects)
+        self.nodes: dict[str, Node] = {}
+        self._around = Around(
+            cluster=CLUSTER,
+            config=config,
+            scenario=scenario,
+            clock=self.clock,
+            log=self.log,
+            traffic=self.traffic,
+            coverage=self.coverage,
+            dice=self.dice,
+        )
+        self._concerned: dict[str, set[str]] = {}
+        self._commands = 0
+        for spec in scenario.brokers:
+            self.add_node(spec)
+        self._begin()
+
+    def run(self) -> Run:
+        """Let the scenario happen, from its start to its end."""
+        self.clock.after(self.config.pipeline.trigger_ms, self._batch)
+        self.clock.after(self.scenario.sample_ms, self._sample)
+        self.clock.run_until(START_MS + self.scenario.run_ms)
+        return Run(
+            scenario=self.scenario,
+            config=self.config,
+            recorder=self.recorder,
+            coverage=self.coverage,
+            job=self.job,
+            nodes=self.nodes,
+        )
+
+    def add_node(self, spec: BrokerSpec) -> Node:
+        """A broker that may be started."""
+        node = Node(spec, len(self.nodes), self._around)
+        self.nodes[spec.name] = node
+        return node
+
+    def start(self, name: str) -> None:
+        """Start a broker, or start it anew: it reads the records that name it."""
+        records = self.job.committed.records
+        named = [
+            RecordRead(record=records[bundle])
+            for bundle in sorted(records)
+            if name in _named(records[bundle])
+        ]
+        self.nodes[name].start(named)
+
+    def command(self, kind: str, **arguments: object) -> None:
+        """Send a command."""
+        self._commands += 1
+        command_id = f"command-{self._commands}"
+        command = Command(cluster=CLUSTER, command_id=command_id, kind=kind, arguments=arguments)
+        self.log.append(command)
+
+    def _begin(self) -> None:
+        """What is there before anything happens: owned namespaces, brokers that start."""
+        owned = {spec.namespace for spec in self.scenario.owners}
+        records = _records(self.scenario)
+        self.job.begin(
+            records, [_namespace_row(s) for s in self.scenario.namespaces if s.name in owned]
+        )
+        for record in records:
+            self._concerned[record.bundle] = {record.destination}
+            self.recorder.owner[record.bundle] = record.destination
+        there = [spec.name for spec in self.scenario.brokers if not spec.is_absent]
+        for at, name in enumerate(there):
+            self.clock.after(at * _STARTS_WITHIN_MS // len(there), self._starter(name))
+        for space in self.scenario.namespaces:
+            if space.name not in owned:
+                self.command(
+                    "create_namespace",
+                    namespace=space.name,
+                    bundles=space.bundles,
+                    hash=space.hash.value,
+                )
+
+    def _starter(self, name: str):  # type: ignore[no-untyped-def] # noqa: ANN202
+        return lambda: self.start(name)
+
+    def _batch(self) -> None:
+        self.clock.after(self.config.pipeline.trigger_ms, self._batch)
+        self.job.run_batch()
+
+    def _take_effects(self, effects: Sequence[Effect]) -> None:
+        self.recorder.take(effects)
+        news: dict[str, list[Event]] = {}
+        for effect in effects:
+            if effect.kind == TOMBSTONE:
+                for row in effect.rows:
+                    bundle = str(row["bundle"])
+                    for name in self._concerned.pop(bundle, set()):
+                        news.setdefault(name, []).append(RecordForgotten(bundle=bundle))
+        for record in announced(effects):
+            concerned = self._concerned.setdefault(record.bundle, set())
+            concerned |= _named(record)
+            for name in concerned:
+                news.setdefault(name, []).append(RecordRead(record=record))
+        for name in sorted(news):
+            self._deliver(name, news[name])
+
+    def _deliver(self, name: str, events: Sequence[Event]) -> None:
+        """Have a broker's present start read records, a commit later."""
+        node = self.nodes.get(name)
+        if node is None or not node.is_there or node.trouble.loses_records:
+            return
+        start = node.starts
+
+        def read() -> None:
+            if node.starts != start:
+                return
+            line = self.log.lines[name]
+            if line.is_cut:
+                self.clock.after(self.config.pipeline.trigger_ms, read)
+            else:
+                node.take(events)
+
+        self.clock.after(self.scenario.commit_ms, read)
+
+    def _sample(self) -> None:
+        self.clock.after(self.scenario.sample_ms, self._sample)
+        now_ms = self.clock.scenario_ms
+        rates = self.traffic.rates_at(now_ms)
+        self.coverage.rates = rates
+        nodes = list(self.nodes.values())
+        points = self.coverage.loads(len(nodes)) / MSG_PER_S_PER_POINT
+        capacity = np.array([node.spec.capacity for node in nodes])
+        foreign = np.array([node.spec.foreign for node in nodes])
+        is_running = np.array([node.life is Life.RUNNING for node in nodes])
+        loads = np.where(is_running, points / capacity + foreign, np.nan)
+        running = capacity[is_running]
+        mean_capacity = float(np.cumsum(running)[-1]) / len(running) if len(running) else 1.0
+        floor = self.coverage.hottest_bundle() / MSG_PER_S_PER_POINT / mean_capacity
+        self.recorder.sample(
+            Sample(
+                at_ms=now_ms,
+                loads=loads,
+                floor=floor,
+                bundles=len(self.recorder.owner),
+                rate=float(np.cumsum(rates)[-1]) if len(rates) else 0.0,
+            )
+        )
+
+
+def run_scenario(scenario: Scenario, config: Config) -> Run:
+    """Run a scenario from its start to its end; the same scenario always gives the same run."""
+    engine = Engine(scenario, config)
+    # Imported late: `events` works on an Engine.
+    from lbcore.sim.events import plan_happenings  # noqa: PLC0415
+
+    plan_happenings(engine)
+    return engine.run()
+
+
+def _records(scenario: Scenario) -> list[OwnershipRecord]:
+    """Who owns what at the start. Later lines win."""
+    spaces = {space.name: space for space in scenario.namespaces}
+    owner: dict[str, str] = {}
+    for spec in scenario.owners:
+        names = _bundle_names(spaces[spec.namespace])
+        for number in range(spec.first, spec.last + 1):
+            owner[names[number]] = _owner(spec, number)
+    return [
+        OwnershipRecord(
+            cluster=CLUSTER,
+            bundle=bundle,
+            state=State.OWNED,
+            version_id=_FIRST_VERSION,
+            destination=owner[bundle],
+            destination_incarnation=f"{owner[bundle]}/1",
+            timestamp_ms=START_MS,
+            cause=Cause.CREATE,
+        )
+        for bundle in sorted(owner)
+    ]
+
+
+def _owner(spec: OwnerSpec, number: int) -> str:
+    return spec.brokers[(number - spec.first) % len(spec.brokers)]
+
+
+def _bundle_names(space: NamespaceSpec) -> list[str]:
+    ranges = NamespaceBundles(space.name, even_boundaries(space.bundles)).ranges()
+    return [f"{space.name}/{each.text}" for each in ranges]
+
+
+def _namespace_row(space: NamespaceSpec) -> dict[str, object]:
+    return {
+        "namespace": space.name,
+        "hash": space.hash.value,
+        "is_deleted": False,
+        "highest_version": _FIRST_VERSION,
+        "properties": "{}",
+    }
+
+
+def _named(record: OwnershipRecord) -> set[str]:
+    return {record.source, record.destination, *record.children.values()} - {""}
