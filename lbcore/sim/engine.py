@@ -16,7 +16,7 @@ from lbcore.machines.agent_state import Event, RecordForgotten, RecordRead
 from lbcore.machines.effects import TOMBSTONE, Effect
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.sim.clock import START_MS, Clock
+from lbcore.sim.clock import START_MS, Action, Clock
 from lbcore.sim.coverage import Coverage
 from lbcore.sim.dice import Dice
 from lbcore.sim.job import Job, announced
@@ -70,6 +70,7 @@ class Engine:
             dice=self.dice,
         )
         self._concerned: dict[str, set[str]] = {}
+        self._told: dict[str, set[str]] = {}
         self._commands = 0
         for spec in scenario.brokers:
             self.add_node(spec)
@@ -100,8 +101,8 @@ class Engine:
         records = self.job.committed.records
         named = [
             RecordRead(record=records[bundle])
-            for bundle in sorted(records)
-            if name in _named(records[bundle])
+            for bundle in sorted(self._told.get(name, ()))
+            if bundle in records and name in _named(records[bundle])
         ]
         self.nodes[name].start(named)
 
@@ -120,7 +121,7 @@ class Engine:
             records, [_namespace_row(s) for s in self.scenario.namespaces if s.name in owned]
         )
         for record in records:
-            self._concerned[record.bundle] = {record.destination}
+            self._note(record)
             self.recorder.owner[record.bundle] = record.destination
         there = [spec.name for spec in self.scenario.brokers if not spec.is_absent]
         for at, name in enumerate(there):
@@ -134,7 +135,7 @@ class Engine:
                     hash=space.hash.value,
                 )
 
-    def _starter(self, name: str):  # type: ignore[no-untyped-def] # noqa: ANN202
+    def _starter(self, name: str) -> Action:
         return lambda: self.start(name)
 
     def _batch(self) -> None:
@@ -151,12 +152,18 @@ class Engine:
                     for name in self._concerned.pop(bundle, set()):
                         news.setdefault(name, []).append(RecordForgotten(bundle=bundle))
         for record in announced(effects):
-            concerned = self._concerned.setdefault(record.bundle, set())
-            concerned |= _named(record)
-            for name in concerned:
+            for name in self._note(record):
                 news.setdefault(name, []).append(RecordRead(record=record))
         for name in sorted(news):
             self._deliver(name, news[name])
+
+    def _note(self, record: OwnershipRecord) -> set[str]:
+        """The brokers that a record concerns: those it names, and those that one named before."""
+        concerned = self._concerned.setdefault(record.bundle, set())
+        for name in _named(record) - concerned:
+            concerned.add(name)
+            self._told.setdefault(name, set()).add(record.bundle)
+        return concerned
 
     def _deliver(self, name: str, events: Sequence[Event]) -> None:
         """Have a broker's present start read records, a commit later."""
