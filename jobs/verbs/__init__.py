@@ -59,6 +59,9 @@ VERBS = {
     "run-local": Verb(
         module="jobs.run_local", summary="run everything on this machine and watch it"
     ),
+    "simulate": Verb(
+        module="jobs.verbs.simulate", summary="rehearse scenarios in virtual time, and judge them"
+    ),
     "state": Verb(
         module="jobs.verbs.state", summary="set the job's checkpoint aside, to rebuild its state"
     ),

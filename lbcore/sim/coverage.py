@@ -96,10 +96,8 @@ class Coverage:
     def loads(self, brokers: int) -> Floats:
         """float64[brokers]: what each serves, msg/s in + out."""
         is_served = self._server != NOBODY
-        found: Floats = np.bincount(
-            self._server[is_served], weights=self.rates[is_served], minlength=brokers
-        )
-        return found
+        rates = self.rates[is_served]
+        return np.bincount(self._server[is_served], weights=rates, minlength=brokers).astype(float)
 
     def hottest_bundle(self) -> float:
         """What the hottest of the bundles that are served carries, msg/s in + out."""

@@ -129,9 +129,7 @@ class Log:
             offset=offset,
             timestamp_ms=self._clock.now_ms,
         )
-        self._unread[group].append(
-            Carried(position=position, key=key, value=None, message=message)
-        )
+        self._unread[group].append(Carried(position=position, key=key, value=None, message=message))
 
     def _place(self, broker: str) -> tuple[bytes, int, int]:
         """Key, partition and scorer group of a broker's messages."""

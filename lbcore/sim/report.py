@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from lbcore.sim.engine import Run
 from lbcore.sim.measures import (
     Judged,
@@ -96,7 +98,7 @@ def _timeline(run: Run) -> list[str]:
 
 
 def _sample_line(run: Run, sample: Sample, before_ms: int) -> str:
-    loads = sample.loads[sample.loads == sample.loads]  # noqa: PLR0124 NaN: not running
+    loads = sample.loads[~np.isnan(sample.loads)]
     moves = sum(before_ms < one.move.at_ms <= sample.at_ms for one in run.recorder.moves)
     splits = sum(before_ms < at_ms <= sample.at_ms for at_ms in run.recorder.splits)
     cells = (

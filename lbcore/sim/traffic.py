@@ -60,7 +60,7 @@ class Traffic:
         self._field_at = lru_cache(maxsize=_FIELDS_KEPT)(self._field)
         self._step_ms = self._choose_step()
 
-    def at(self, now_ms: int) -> LoadField:
+    def at(self, now_ms: int) -> "TrafficField":
         """The field at a time of the scenario; load that stands still is computed once."""
         return self._field_at(self.step_at(now_ms))
 
@@ -70,8 +70,7 @@ class Traffic:
 
     def rates_at(self, now_ms: int) -> Floats:
         """float64[topics]: messages in + out a second of each topic."""
-        rows: Floats = self.at(now_ms).rates
-        return rows
+        return self.at(now_ms).rates
 
     def _choose_step(self) -> int:
         steps = [LOAD_STEP_MS] if any(map(_is_varying, self._parts)) else []
@@ -193,8 +192,8 @@ def _positions(space: NamespaceSpec, seed: int) -> Ints:
         drawn = uniforms(seed, f"positions {space.name}", count)
         return np.sort((drawn * HASH_SPACE).astype(np.int64))
     ends: Sequence[int] = even_boundaries(space.bundles)
-    lower = np.array(ends[:-1], dtype=np.int64)
-    widths = np.diff(np.array(ends, dtype=np.int64))
+    edges = np.array(ends, dtype=np.int64)
+    lower, widths = edges[:-1], edges[1:] - edges[:-1]
     offsets = (2 * np.arange(space.topics) + 1)[np.newaxis, :] * widths[:, np.newaxis]
     positions: Ints = lower[:, np.newaxis] + offsets // (2 * space.topics)
     return positions.reshape(-1)

@@ -128,7 +128,7 @@ def _run(draft: _Draft, line: Line) -> None:
 
 
 def _brokers(draft: _Draft, line: Line) -> None:
-    """brokers N [capacity=X] [domains=N]."""
+    """Read `brokers N [capacity=X] [domains=N]`."""
     many = line.take(words.count, "a number of brokers")
     if len(draft.brokers) + many > _MOST_BROKERS:
         raise line.error(f"{many} brokers are too many", f"{_MOST_BROKERS} at most")
@@ -144,7 +144,7 @@ def _brokers(draft: _Draft, line: Line) -> None:
 
 
 def _broker(draft: _Draft, line: Line) -> None:
-    """broker NAMES [capacity=X] [domain=NAME] [foreign=PT] [absent]."""
+    """Read `broker NAMES [capacity=X] [domain=NAME] [foreign=PT] [absent]`."""
     names = line.take(words.broker_names, "brokers such as b1 or b1-b4")
     readers = {"capacity": words.number, "domain": words.text, "foreign": words.points}
     found = line.options({**readers, "absent": words.text})
@@ -164,7 +164,7 @@ def _capacity(line: Line, found: Mapping[str, object]) -> float:
 
 
 def _namespace(draft: _Draft, line: Line) -> None:
-    """namespace NAME bundles=N [topics=N] [hash=crc32|murmur3_32] [hashed]."""
+    """Read `namespace NAME bundles=N [topics=N] [hash=crc32|murmur3_32] [hashed]`."""
     name = line.take(words.text, "a namespace such as t/n")
     try:
         parse_bundle(f"{name}/0x00000000_0xffffffff")
@@ -185,7 +185,7 @@ def _namespace(draft: _Draft, line: Line) -> None:
 
 
 def _own(draft: _Draft, line: Line) -> None:
-    """own NAMESPACE (FIRST-LAST | all) BROKERS."""
+    """Read `own NAMESPACE (FIRST-LAST | all) BROKERS`."""
     space = _known_namespace(draft, line)
     first, last = 0, space.bundles - 1
     if not line.take_word("all"):
@@ -203,7 +203,7 @@ def _own(draft: _Draft, line: Line) -> None:
 
 
 def _load(draft: _Draft, line: Line) -> None:
-    """load NAMESPACE SPREAD RATE [each] [bundles=A-B] [when and how]."""
+    """Read `load NAMESPACE SPREAD RATE [each] [bundles=A-B] [when and how]`."""
     space = _known_namespace(draft, line)
     spread = line.take(words.one_of(*SPREADS), "how it is spread: " + ", ".join(SPREADS))
     rate = line.take(words.rate, "a load such as 45%, 30pt or 12000msg/s")
@@ -249,9 +249,7 @@ def _some(names: list[str]) -> str:
 
 
 def _noise(draft: _Draft, line: Line) -> None:
-    found = line.options(
-        {"cpu": words.points, "traffic": words.share, "every": words.duration_ms}
-    )
+    found = line.options({"cpu": words.points, "traffic": words.share, "every": words.duration_ms})
     values = {("step_ms" if key == "every" else key): value for key, value in found.items()}
     draft.values["noise"] = Noise(**values)  # type: ignore[arg-type]
 
@@ -264,7 +262,7 @@ def _client(draft: _Draft, line: Line) -> None:
 
 
 def _callbacks(draft: _Draft, line: Line) -> None:
-    """callbacks SHORTEST LONGEST."""
+    """Read `callbacks SHORTEST LONGEST`."""
     shortest = line.take(words.duration_ms, words.DURATION_FORM)
     longest = line.take(words.duration_ms, words.DURATION_FORM)
     if longest < shortest:

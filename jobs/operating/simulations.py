@@ -1,0 +1,126 @@
+"""Scenarios from files, and the configuration that one is run with; shared by the verbs.
+
+Decides which settings a strategy's name stands for, and what lies upon what: the defaults (or
+Pulsar's), the scenario's own lines, the strategy, the command line. Source: ours.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jobs.console import CommandError, MisuseError
+from lbcore.config.check import require_suitable
+from lbcore.config.load import parse_assignments
+from lbcore.config.pulsar_keys import from_pulsar_keys
+from lbcore.config.tree import Config
+from lbcore.config.values import ConfigError
+from lbcore.sim.scenario.model import Scenario
+from lbcore.sim.scenario.parse import parse_scenario
+from lbcore.sim.scenario.words import ScenarioError
+
+SUFFIX = ".scenario"
+PULSAR_PREFIX = "pulsar-"
+_LEAST_RATE = "placement.strategy=least_long_term_message_rate"
+STRATEGIES: dict[str, tuple[str, ...]] = {
+    "avg": ("shedding.strategy=avg", "placement.strategy=avg"),
+    "threshold": ("shedding.strategy=threshold", _LEAST_RATE),
+    "overload": ("shedding.strategy=overload", _LEAST_RATE),
+    "uniform": ("shedding.strategy=uniform", _LEAST_RATE),
+    "transfer": ("shedding.strategy=transfer", _LEAST_RATE),
+    "none": ("shedding.is_shedding=false", _LEAST_RATE),
+}
+"""Name → settings. With pulsar- before it: under Pulsar 4.0.8's defaults, not ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A scenario, the file that it is in, and that file's text."""
+
+    path: Path
+    content: str
+    scenario: Scenario
+
+
+def load_scenarios(paths: Iterable[str]) -> list[Loaded]:
+    """The scenarios of files and folders, in name order within a folder.
+
+    Raises MisuseError, which names file and line.
+    """
+    return [_load(path) for given in paths for path in _files(Path(given))]
+
+
+def config_of(scenario: Scenario, strategy: str, assignments: Sequence[str]) -> Config:
+    """What a scenario is run with. strategy: a name, "" = as the scenario says.
+
+    Raises MisuseError.
+    """
+    is_pulsar = scenario.is_pulsar or strategy.startswith(PULSAR_PREFIX)
+    base = from_pulsar_keys({})[0] if is_pulsar else Config()
+    try:
+        config = parse_assignments(base, scenario.settings)
+        config = parse_assignments(config, _settings_of(strategy))
+        return require_suitable(parse_assignments(config, assignments))
+    except ConfigError as error:
+        raise MisuseError(
+            f"the settings of {scenario.title or 'the scenario'} can't be used",
+            why="; ".join(map(str, error.problems)),
+            next_step="correct them; `ballast config show` lists every setting with its range",
+        ) from None
+
+
+def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
+    """The scenario under another seed, None = its own."""
+    return scenario if seed is None else replace(scenario, seed=seed)
+
+
+def _settings_of(strategy: str) -> tuple[str, ...]:
+    if not strategy:
+        return ()
+    name = strategy.removeprefix(PULSAR_PREFIX)
+    if name not in STRATEGIES:
+        raise MisuseError(
+            f"there is no strategy {strategy!r} to simulate",
+            why=f"there are {', '.join(STRATEGIES)}, each also as {PULSAR_PREFIX}NAME",
+            next_step="take one of them, or set settings with --set",
+        )
+    return STRATEGIES[name]
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob(f"*{SUFFIX}"))
+    if not found:
+        raise MisuseError(
+            f"{path} has no scenarios",
+            why=f"no file in it ends with {SUFFIX}",
+            next_step="name a file, or a folder that has some",
+        )
+    return found
+
+
+def _load(path: Path) -> Loaded:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise MisuseError(
+            f"{path} can't be read", why=str(cause), next_step="correct the path or its rights"
+        ) from None
+    try:
+        return Loaded(path=path, content=content, scenario=parse_scenario(content))
+    except ScenarioError as error:
+        raise MisuseError(
+            f"{path}, line {error.line}: {error.what}",
+            why=f"expected {error.expected}",
+            next_step=error.next_step,
+        ) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file. Raises CommandError."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as cause:
+        raise CommandError(
+            f"{path} can't be written", why=str(cause), next_step="correct the path or its rights"
+        ) from None

@@ -1,0 +1,90 @@
+"""Run scenarios in virtual time, on the production balancer, and say whether they hold.
+
+A scenario's file says what the cluster is, what it carries and goes through, and what must come of
+it (docs/simulator.md has the grammar; conf/scenarios has examples). Fails when an expectation is
+not met, or when what is recorded below the file's ---- is not what came out.
+"""
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from jobs.console import Exit, MisuseError, answer, note
+from jobs.operating.simulations import Loaded, config_of, load_scenarios, with_seed, write_text
+from lbcore.sim.engine import run_scenario
+from lbcore.sim.report import judge_all, render, to_row
+from lbcore.sim.scenario.parse import with_recorded
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Files, and what to change about them."""
+    parser.add_argument("scenarios", nargs="+", metavar="SCENARIO", help="a file, or a folder")
+    parser.add_argument(
+        "--strategy",
+        default="",
+        metavar="A,B",
+        help="run once with each: avg, threshold, overload, uniform, transfer, none; pulsar-avg"
+        " and so on under Pulsar's defaults",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting upon the scenario's own; may be repeated",
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="instead of the scenario's")
+    parser.add_argument(
+        "--rewrite", action="store_true", help="record the output in the file, below ----"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run everything; 1 when something does not hold."""
+    loaded = load_scenarios(args.scenarios)
+    is_changed = bool(args.strategy or args.set or args.seed is not None)
+    if args.rewrite and is_changed:
+        raise MisuseError(
+            "nothing can be recorded of a scenario that was changed",
+            why="--rewrite keeps what the file says by itself, without --strategy, --set, --seed",
+            next_step="leave them out, or write the change into the file",
+        )
+    strategies = args.strategy.split(",")
+    rows = [_run_one(args, one, name) for one in loaded for name in strategies]
+    if args.json:
+        answer(args, rows, "")
+    elif len(rows) > 1:
+        met = sum(row["is_met"] for row in rows)
+        answer(args, rows, f"{met} of {len(rows)} runs are as expected")
+    return Exit.DONE if all(row["is_met"] for row in rows) else Exit.FAILED
+
+
+def _run_one(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, Any]:
+    scenario = with_seed(one.scenario, args.seed)
+    done = run_scenario(scenario, config_of(scenario, strategy, args.set))
+    judged = judge_all(done)
+    text = render(done, judged)
+    row = {"file": str(one.path), "strategy": strategy, **to_row(done, judged)}
+    if not args.json:
+        head = scenario.title or one.path.stem
+        answer(args, row, f"{head}{f' [{strategy}]' if strategy else ''}\n{text}")
+    if args.rewrite:
+        write_text(one.path, with_recorded(one.content, text))
+    elif not (strategy or args.set or args.seed is not None) and scenario.recorded:
+        row["is_met"] &= _is_recorded(one, text)
+    return row
+
+
+def _is_recorded(one: Loaded, text: str) -> bool:
+    """Whether the file has this output; says what differs."""
+    if one.scenario.recorded == text:
+        return True
+    note(f"{one.path}: the output is not what is recorded; --rewrite records it anew")
+    for line in _difference(one.scenario.recorded.splitlines(), text.splitlines()):
+        note(line)
+    return False
+
+
+def _difference(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    return list(difflib.unified_diff(before, after, "recorded", "now", n=0, lineterm=""))
