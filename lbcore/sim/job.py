@@ -108,6 +108,11 @@ class Job:
         self._state: BalancerState | None = None
         self._refused: Batch | None = None
 
+    @property
+    def state(self) -> BalancerState | None:
+        """What the balancer knows and believes."""
+        return self._state
+
     def begin(self, records: Sequence[OwnershipRecord], namespaces: Sequence[Row]) -> None:
         """Go on from ownership that is there already."""
         for record in records:
