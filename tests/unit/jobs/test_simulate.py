@@ -1,0 +1,85 @@
+"""The verb `simulate`: what it answers, records, and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.cli import main
+
+TEXT = """title Nothing happens
+brokers 2
+namespace t/n bundles=4
+own t/n all all
+load t/n even 10%
+run 20s
+expect moves == 0
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "quiet.scenario"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def test_scenario_that_holds_is_done_and_says_its_hash(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(scenario)]) == 0
+    said = capsys.readouterr().out
+    assert "ok     moves == 0: 0" in said
+    assert "hash " in said
+
+
+def test_scenario_that_does_not_hold_fails(scenario: Path) -> None:
+    scenario.write_text(TEXT.replace("moves == 0", "moves >= 1"), encoding="utf-8")
+    assert main(["simulate", str(scenario)]) == 1
+
+
+def test_each_strategy_is_a_run_of_its_own(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(scenario.parent)
+    assert main(["simulate", folder, "--strategy", "avg,pulsar-threshold", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["strategy"] for row in rows] == ["avg", "pulsar-threshold"]
+    assert all(row["metrics"]["moves"] == 0.0 for row in rows)
+
+
+def test_output_that_was_recorded_must_come_again(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(scenario), "--rewrite"]) == 0
+    assert main(["simulate", str(scenario)]) == 0
+    recorded = scenario.read_text(encoding="utf-8")
+    scenario.write_text(recorded.replace("hash ", "hash 0"), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["simulate", str(scenario)]) == 1
+    assert "is not what is recorded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--strategy", "best"], "there is no strategy 'best'"),
+        (["--set", "no.such=1"], "can't be used"),
+        (["--rewrite", "--seed", "2"], "nothing can be recorded"),
+    ],
+)
+def test_misuse_is_told(
+    scenario: Path, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(scenario), *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_line_that_can_not_be_read_is_named(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario.write_text(TEXT.replace("run 20s", "run soon"), encoding="utf-8")
+    assert main(["simulate", str(scenario)]) == 2
+    error = capsys.readouterr().err
+    assert "quiet.scenario, line 6" in error
+    assert "a time such as" in error
