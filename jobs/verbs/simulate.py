@@ -12,7 +12,7 @@ from typing import Any
 
 from jobs.console import Exit, MisuseError, answer, note
 from jobs.operating.simulations import Loaded, config_of, load_scenarios, with_seed, write_text
-from lbcore.sim.engine import run_scenario
+from lbcore.sim.rehearsal import run_scenario
 from lbcore.sim.report import judge_all, render, to_row
 from lbcore.sim.scenario.parse import with_recorded
 

@@ -208,16 +208,6 @@ class Engine:
         )
 
 
-def run_scenario(scenario: Scenario, config: Config) -> Run:
-    """Run a scenario from its start to its end; the same scenario always gives the same run."""
-    engine = Engine(scenario, config)
-    # Imported late: `events` works on an Engine.
-    from lbcore.sim.events import plan_happenings  # noqa: PLC0415
-
-    plan_happenings(engine)
-    return engine.run()
-
-
 def _records(scenario: Scenario) -> list[OwnershipRecord]:
     """Who owns what at the start. Later lines win."""
     spaces = {space.name: space for space in scenario.namespaces}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.operating.simulations import config_of, load_scenarios
-from lbcore.sim.engine import run_scenario
+from lbcore.sim.rehearsal import run_scenario
 from lbcore.sim.report import judge_all
 
 FOLDER = Path(__file__).parents[2] / "conf" / "scenarios"

@@ -6,8 +6,9 @@ import pytest
 
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.sim.engine import Run, run_scenario
+from lbcore.sim.engine import Run
 from lbcore.sim.measures import judge, measure_named
+from lbcore.sim.rehearsal import run_scenario
 from lbcore.sim.report import judge_all, render
 from lbcore.sim.scenario.parse import parse_scenario
 

@@ -1,0 +1,16 @@
+"""A scenario from its start to its end.
+
+Decides nothing; joins the engine with what happens. Source: ours.
+"""
+
+from lbcore.config.tree import Config
+from lbcore.sim.engine import Engine, Run
+from lbcore.sim.events import plan_happenings
+from lbcore.sim.scenario.model import Scenario
+
+
+def run_scenario(scenario: Scenario, config: Config) -> Run:
+    """Run a scenario from its start to its end; the same scenario always gives the same run."""
+    engine = Engine(scenario, config)
+    plan_happenings(engine)
+    return engine.run()
