@@ -1,0 +1,89 @@
+"""Explanations over HTTP: why a bundle, a broker, the cluster or a decision is as it is.
+
+Decides nothing: `lbcore.explain` has the words; the answer has them and the numbers. Source: ours.
+"""
+
+from jobs.adapters.table_reader import wall_ms
+from jobs.admin.about import WHOLE, About, Example, Query
+from jobs.admin.access import Role
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import HttpError, Reply, Request, json_reply
+from jobs.admin.routes import Handler, Route
+from jobs.admin.v1.reading import in_background
+from jobs.operating.explaining import WINDOW_MS, Question, explain
+
+_AT_MAX_MS = 10**14
+_WINDOW_MAX_MS = 86_400_000
+
+QUERIES = (
+    Query(name="at", doc="As it was then, in ms since 1970; without it, now.", schema=WHOLE),
+    Query(name="window_ms", doc="How far back decisions are looked at.", schema=WHOLE),
+)
+
+
+def explaining(kind: str) -> Handler:
+    """A handler that explains one kind of thing; its name is in the path."""
+
+    async def handle(request: Request, context: AdminContext) -> Reply:
+        question = Question(
+            kind=kind,
+            name="/".join(request.params.values()),
+            now_ms=wall_ms(),
+            at_ms=request.whole("at", 0, maximum=_AT_MAX_MS),
+            window_ms=request.whole("window_ms", WINDOW_MS, minimum=1, maximum=_WINDOW_MAX_MS),
+        )
+        found = await in_background(
+            context, lambda reader: explain(reader, context.config, question)
+        )
+        if found is None:
+            raise HttpError(404, f"There is no {kind} {question.name}")
+        return json_reply(found.to_json())
+
+    return handle
+
+
+def _route(kind: str, path: str, summary: str, example: Example) -> Route:
+    return Route(
+        method="GET",
+        path=path,
+        handler=explaining(kind),
+        role=Role.VIEWER,
+        about=About(
+            summary=summary,
+            queries=QUERIES,
+            answers={200: "Sentences and numbers.", 404: "There is no such thing."},
+            example=example,
+        ),
+    )
+
+
+EXPLAINING_ROUTES = (
+    _route(
+        "cluster",
+        "/v1/explain/cluster",
+        "What balancing does in this cluster, or why it does nothing.",
+        Example(path="/v1/explain/cluster", status=200, answer={"kind": "cluster"}),
+    ),
+    _route(
+        "broker",
+        "/v1/explain/broker/{broker}",
+        "Why a broker has what it has, and what it takes to relieve it.",
+        Example(path="/v1/explain/broker/nobody:8080", status=404, answer={"reason": None}),
+    ),
+    _route(
+        "bundle",
+        "/v1/explain/bundle/{tenant}/{namespace}/{range}",
+        "Why a bundle is where it is, what holds it, what would have to change.",
+        Example(
+            path="/v1/explain/bundle/acme/free/0x00000000_0xffffffff",
+            status=200,
+            answer={"kind": "bundle"},
+        ),
+    ),
+    _route(
+        "decision",
+        "/v1/explain/decision/{decision_id}",
+        "A decision with its numbers, its losers and its effect.",
+        Example(path="/v1/explain/decision/local-1-1", status=404, answer={"reason": None}),
+    ),
+)
