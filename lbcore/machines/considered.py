@@ -78,7 +78,7 @@ def _near_brokers(trace: Trace) -> Iterator[Row]:
                 "broker": words["partner"],
                 "verdict": words["verdict"],
                 "number": words["number"],
-                "threshold": first["threshold"],
+                "threshold": float(first["threshold"]),
                 "hits": first["hits"],
                 "hits_needed": first["needed"],
                 "detail": to_json({"measure": words["measure"], "levels": words["levels"]}),

@@ -4,12 +4,15 @@ import json
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 
+from jobs.adapters.batch_sink import ORDER
 from lbcore.machines.considered import (
     BROKERS_NAMED,
     LOSERS_NAMED,
 )
+from lbcore.machines.effects import Effect, columns_of, pack_effect, unpack_columns
 from tests.ruled_world import decided, owners, running, skewed
 from tests.world import World
 
@@ -58,6 +61,21 @@ def test_losers_of_a_move_are_named_and_the_rest_counted(world: World) -> None:
     assert len(named) <= LOSERS_NAMED
     assert not {row["subject"] for row in named} & {row["bundle"] for row in moved}
     assert len(moved) + count == 6  # the bundles of the hot broker
+
+
+@pytest.mark.parametrize("table", ["decision_candidates", "decision_effects"])
+def test_rows_come_through_the_operators_as_they_were(world: World, table: str) -> None:
+    rows = [dict(row) for row in world.other_rows[table]]
+    columns = unpack_columns(table, pack_effect(Effect(kind=table, rows=rows)))
+    assert rows
+    for column in columns_of(table):
+        wanted = [row[column.name] for row in rows]
+        assert list(map(repr, map(_plain, columns[column.name]))) == list(map(repr, wanted))
+    assert table in ORDER
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def test_cluster_at_rest_writes_no_candidates() -> None:
