@@ -93,6 +93,8 @@ def tell(seed: int, steps: int, *, restarts_often: bool = False, aloud: bool = F
             world.run(chooser.choice((500, 1_000, 4_000, 9_000, 20_000)))
         heal(world)
         world.run(healing_ms(world.config))
+        if is_load_lost(world):
+            world.run(world.config.signals.report_max_interval_ms)
         assert gapless(world)
         assert not unsettled(world), unsettled(world)
         rebuilt_at_rest(world)
@@ -107,6 +109,15 @@ def rebuilt_at_rest(world: World) -> None:
     world.run(REST_MS)
     assert world.events[count:] == []
     assert not unsettled(world), unsettled(world)
+
+
+def is_load_lost(world: World) -> bool:
+    """Whether a broker's load is unknown: lost on its way, and not reported again for a while.
+
+    Until then it is given no bundle that nobody has had.
+    """
+    known = {} if world.state is None else world.state.brokers
+    return any(not entry.reported_ms for entry in known.values())
 
 
 @contextmanager
