@@ -47,11 +47,16 @@ class Carried(RawMessage):
 
 @dataclass(slots=True)
 class Line:
-    """How bad one broker's way to the log is. lost, repeated: chances."""
+    """How bad one broker's way to the log is. lost, repeated: chances.
+
+    arrives_ms: when the newest late message arrives. No message overtakes another one of its
+    broker, as none does in Kafka.
+    """
 
     lost: float = 0.0
     repeated: float = 0.0
     delay_ms: int = 0
+    arrives_ms: int = 0
     are_acks_lost: bool = False
     is_cut: bool = False
     held: list[Message] = field(default_factory=list)
@@ -83,8 +88,9 @@ class Log:
             return
         for _ in range(2 if self._dice.happens(line.repeated) else 1):
             delay_ms = self._dice.between(0, line.delay_ms) if line.delay_ms else 0
-            if delay_ms:
-                self._clock.at(self._clock.now_ms + delay_ms, self._put(broker, message))
+            line.arrives_ms = max(line.arrives_ms, self._clock.now_ms + delay_ms)
+            if line.arrives_ms > self._clock.now_ms:
+                self._clock.at(line.arrives_ms, self._put(broker, message))
             else:
                 self.append(message, broker)
 
