@@ -24,7 +24,7 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run test test-long check format bench lock setup setup-dev clean distclean python
+.PHONY: help run test test-long check lint format bench lock setup setup-dev clean distclean python
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,12 +41,14 @@ test: setup-dev ## Run every test that fits in 20 minutes, the real Kafka, Spark
 test-long: setup-dev ## Run every test, also those that take the protocol's full durations
 	@$(call both,)
 
-check: setup-dev ## Check format, lint, types, import contracts and the quick tests (< 2 minutes)
+check: lint ## Check format, lint, types, import contracts and the quick tests (< 2 minutes)
+	@$(bin)/python -m pytest --quick $(workers) $(call existing,$(quick_tests)) $(PYTEST_ARGS)
+
+lint: setup-dev ## Check format, lint, types and import contracts
 	@$(bin)/ruff format --check --quiet .
 	@$(bin)/ruff check --quiet .
 	@$(bin)/mypy
 	@$(bin)/lint-imports
-	@$(bin)/python -m pytest --quick $(workers) $(call existing,$(quick_tests)) $(PYTEST_ARGS)
 
 format: setup-dev ## Format the code and fix what the linter can fix
 	@$(bin)/ruff check --fix --quiet . || true
