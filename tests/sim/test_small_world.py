@@ -22,7 +22,7 @@ USERS = (agent_state,)
 DEPTHS = {
     "moves": 40,
     "timeouts": 10,
-    "crashes": 14,
+    "crashes": 40,
     "deaths": 12,
     "splits": 9,
     "split-crashes": 9,
@@ -31,6 +31,18 @@ DEPTHS = {
     "namespaces": 9,
     "split-namespaces": 9,
     "everything": 8,
+}
+"""At 40 there is nothing more to come: each world that the scenario allows is seen."""
+DEEPER = {
+    "timeouts": 14,
+    "deaths": 22,
+    "splits": 12,
+    "split-crashes": 12,
+    "two-bundles": 14,
+    "overrides": 10,
+    "namespaces": 11,
+    "split-namespaces": 11,
+    "everything": 10,
 }
 
 
@@ -61,6 +73,12 @@ def explore_and_settle(name: str, depth: int) -> None:
 @pytest.mark.parametrize("name", DEPTHS)
 def test_small_world_in_every_order_of_events_keeps_its_invariants_and_settles(name: str) -> None:
     explore_and_settle(name, DEPTHS[name])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", DEEPER)
+def test_small_world_in_every_order_of_more_events_keeps_its_invariants(name: str) -> None:
+    explore_and_settle(name, DEEPER[name])
 
 
 @pytest.mark.parametrize(

@@ -45,3 +45,10 @@ def test_story_whose_log_was_not_replayed_whole_is_caught() -> None:
 def test_cluster_after_many_longer_stories_comes_to_rest(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + HUNDRED):
         tell(seed, LONGER)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first_seed", range(20_000, 22_000, HUNDRED))
+def test_many_stories_with_a_restart_after_each_batch_come_to_rest(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + HUNDRED):
+        tell(seed, STEPS, restarts_often=True)
