@@ -75,7 +75,10 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
 
 
 def _waiting(commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
-    """The commands that were accepted and have not ended; their bundles are those in flight."""
+    """The commands that were accepted and have not ended; their bundles are those in flight.
+
+    A deletion ends by the word of `deletions`, not with its bundles; who assigns takes from nobody.
+    """
     moving: dict[str, dict[str, str]] = {}
     for row in ledger.rows_in(*IN_FLIGHT).tolist():
         record = ledger.record_at(row)
@@ -84,11 +87,14 @@ def _waiting(commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
     for row in commands:
         if row["status"] == ACCEPTED:
             command_id, result = row["command_id"], json.loads(row["result"])
+            under_way = {} if row["kind"] == "delete_namespace" else moving.get(command_id, {})
+            if row["kind"] == "assign_bundle":
+                under_way = dict.fromkeys(under_way, "")
             found[command_id] = Waiting(
                 command=_command(row),
                 deadline_ms=result.pop(DEADLINE),
                 is_queued=result.pop(QUEUED),
-                moving=moving.get(command_id, {}),
+                moving=under_way,
                 result=result,
             )
     return found

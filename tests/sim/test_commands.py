@@ -380,3 +380,20 @@ def test_assign_of_a_pinned_bundle_goes_to_its_pin_and_nowhere_else() -> None:
     there = world.command("assign_bundle", bundle=FIRST)
     world.run(5_000)
     assert rows(world, there)[-1]["result"]["owner"] == pinned == owner(world, FIRST)
+
+
+def test_deletion_ends_with_the_namespace_also_when_the_job_is_rebuilt_in_between() -> None:
+    world = running()
+    had = owner(world, FIRST)
+    world.pause(had, is_paused=True)
+    command_id = send(world, "delete_namespace", timeout_ms=120_000, namespace="t/n")
+    world.run(3_000)
+    assert "Releasing" in states(world)
+    world.rebuild_job()
+    assert world.state is not None
+    assert world.state.waiting[command_id].moving == {}
+    world.pause(had, is_paused=False)
+    while told(world, command_id)[-1] == "accepted":
+        world.run(500)
+    assert states(world) == {"Deleted": 4}
+    assert rows(world, command_id)[-1]["result"]["bundles"] == 4
