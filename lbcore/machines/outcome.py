@@ -15,8 +15,11 @@ REFUSED = "refused"
 FAILED = "failed"
 TIMED_OUT = "timed_out"
 
-DEADLINE, QUEUED = "deadline_ms", "queued"
-"""What the result of an accepted command says, so that the waiting can be rebuilt from it."""
+DEADLINE, QUEUED, FROM = "deadline_ms", "queued", "from"
+"""What the result of an accepted command says, so that the waiting can be rebuilt from it.
+
+from: bundle → the broker that had it, of `moving`; a repair may since have taken it from another.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from lbcore.machines.book import DRAINING, FORGOTTEN, SILENT, TEXTS, BrokerEntry
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.commands import REMEMBERED_COMMANDS
 from lbcore.machines.ledger import Ledger
-from lbcore.machines.outcome import ACCEPTED, DEADLINE, QUEUED, Waiting
+from lbcore.machines.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
 from lbcore.machines.rules import rules_from_rows
 from lbcore.machines.work import BalancerState
 from lbcore.ownership.liveness import Liveness
@@ -77,7 +77,7 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
 def _waiting(commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
     """The commands that were accepted and have not ended; their bundles are those in flight.
 
-    A deletion ends by the word of `deletions`, not with its bundles; who assigns takes from nobody.
+    A deletion ends by the word of `deletions`, not with its bundles.
     """
     moving: dict[str, dict[str, str]] = {}
     for row in ledger.rows_in(*IN_FLIGHT).tolist():
@@ -88,13 +88,12 @@ def _waiting(commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
         if row["status"] == ACCEPTED:
             command_id, result = row["command_id"], json.loads(row["result"])
             under_way = {} if row["kind"] == "delete_namespace" else moving.get(command_id, {})
-            if row["kind"] == "assign_bundle":
-                under_way = dict.fromkeys(under_way, "")
+            had = result.pop(FROM, {})
             found[command_id] = Waiting(
                 command=_command(row),
                 deadline_ms=result.pop(DEADLINE),
                 is_queued=result.pop(QUEUED),
-                moving=under_way,
+                moving={bundle: had.get(bundle, source) for bundle, source in under_way.items()},
                 result=result,
             )
     return found

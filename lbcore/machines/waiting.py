@@ -13,6 +13,7 @@ from lbcore.machines.outcome import (
     DEADLINE,
     DONE,
     FAILED,
+    FROM,
     QUEUED,
     TIMED_OUT,
     Outcome,
@@ -65,6 +66,8 @@ def begin_wait(
         result=outcome.result,
     )
     shown = {**outcome.result, DEADLINE: deadline_ms, QUEUED: is_queued}
+    if outcome.moving:
+        shown[FROM] = dict(outcome.moving)
     write_outcome(work, command, replace(outcome, result=shown))
 
 
