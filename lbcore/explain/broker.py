@@ -71,10 +71,15 @@ def _usage(load: Row) -> float:
 
 
 def newest_cycle(rows: ExplainRows) -> list[Row]:
-    """The decisions of the newest cycle."""
+    """The decisions of the newest cycle; what commands did after it bears its number, too."""
     cycles = [row for row in rows.decisions if row["cycle"] and row["kind"] in _OF_CYCLES]
-    newest_ms = max((int(row["at_ms"]) for row in cycles), default=0)
-    return [row for row in cycles if row["at_ms"] == newest_ms]
+    if not cycles:
+        return []
+    newest = max(cycles, key=lambda row: int(row["at_ms"]))
+    since_ms = newest["at_ms"] - 2 * rows.config.pipeline.decision_interval_ms
+    same = [r for r in cycles if r["cycle"] == newest["cycle"] and r["at_ms"] > since_ms]
+    begun_ms = min(int(row["at_ms"]) for row in same)
+    return [row for row in same if row["at_ms"] == begun_ms]
 
 
 _OF_CYCLES = frozenset({"skip", "transfer", "unload", "split", "drain"})

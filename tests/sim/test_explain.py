@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from jobs.cli import main
-from lbcore.explain.broker import explain_broker
+from lbcore.explain.broker import explain_broker, newest_cycle
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import Explanation, duration, number
@@ -72,6 +72,20 @@ def test_hot_broker_says_what_it_takes_to_be_relieved(world: World) -> None:
     missing = level["needed"] - level["hits"]
     assert any(f"needs {missing} more hits at or above 15" in text for text in found.changes)
     assert any("a hit needs a report newer" in text for text in found.changes)
+
+
+def test_command_after_a_cycle_is_not_taken_for_the_cycle() -> None:
+    world = running(4, 24)
+    skewed(world)
+    world.run(30_000)
+    cycle = decided(world, "skip")[-1]["cycle"]
+    while decided(world, "skip")[-1]["cycle"] == cycle:
+        world.run(500)
+    world.command("drain_broker", broker="broker-3:8080")
+    world.run(2_000)
+    assert world.decisions[-1]["kind"] == "drain"
+    (newest,) = newest_cycle(rows_of(world))
+    assert newest == decided(world, "skip")[-1]
 
 
 def test_cluster_says_why_its_last_cycle_did_nothing(world: World) -> None:
