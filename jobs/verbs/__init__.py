@@ -41,6 +41,9 @@ VERBS = {
     "kill-broker": Verb(
         module="jobs.verbs.kill_broker", summary="crash a simulated broker of `run-local`"
     ),
+    "league": Verb(
+        module="jobs.verbs.league", summary="compare strategies on scenarios, in one table"
+    ),
     "lookup": Verb(module="jobs.verbs.lookup", summary="say which broker serves a topic"),
     "namespace": Verb(
         module="jobs.verbs.namespace", summary="create, delete, unload, exclude, include"

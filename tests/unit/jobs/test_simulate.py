@@ -83,3 +83,14 @@ def test_line_that_can_not_be_read_is_named(
     error = capsys.readouterr().err
     assert "quiet.scenario, line 6" in error
     assert "a time such as" in error
+
+
+def test_league_has_a_row_for_each_strategy(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["league", str(scenario), "--strategy", "avg,none", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["strategy"], row["moves"], row["unmet"]) for row in rows] == [
+        ("avg", 0.0, []),
+        ("none", 0.0, []),
+    ]
