@@ -22,6 +22,7 @@ from lbcore.sim.scenario.metrics import COUNT, LOAD, METRICS, PART, TIME
 from lbcore.sim.scenario.words import format_ms
 
 ROWS = 12
+_LONG_MS = 60_000
 _SUMMARY = (
     "imbalance.p50",
     "imbalance.p95",
@@ -78,7 +79,7 @@ def format_value(metric: str, value: float | None) -> str:
         return "-"
     unit = METRICS[metric.partition(".")[0]].unit
     if unit == TIME:
-        return format_ms(round(value))
+        return format_ms(round(value)) if value < _LONG_MS else f"{value / 1_000:.0f}s"
     if unit == COUNT:
         return f"{value:g}"
     return {LOAD: f"{value:.1f}", PART: f"{value:.1%}"}.get(unit, f"{value:.2f}")
