@@ -7,6 +7,8 @@ import math
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.sim.summary import Move, Owned, imbalance, moves, thrash
@@ -107,3 +109,9 @@ def test_new_broker_gets_its_part_and_then_there_is_peace() -> None:
 def test_load_that_wanders_is_followed_without_bundles_going_to_and_fro() -> None:
     world = cluster(4, 24)
     check_calm(world, HOUR_MS, wander(world, HOUR_MS))
+
+
+@pytest.mark.long
+def test_load_that_wanders_for_a_day_is_followed_without_bundles_going_to_and_fro() -> None:
+    world = cluster(4, 24)
+    check_calm(world, DAY_MS, wander(world, DAY_MS))
