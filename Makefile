@@ -15,13 +15,15 @@ quick_tests := tests/tidy tests/unit tests/property
 pure_tests := $(quick_tests) tests/golden tests/conformance tests/sim
 real_tests := tests/integration
 workers := --numprocesses auto --dist worksteal
+# A stack waits more than it works: two at a time take little longer than one.
+stacks := --numprocesses 2 --dist loadfile
 lock_with = $(bin)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --upgrade
 existing = $(wildcard $(1))
-# Tests without a stack share the cores; those with the real one have the machine to themselves.
+# Tests without a stack run apart from those with the real one, so that they share no core.
 both = failed=0; \
 	$(bin)/python -m pytest $(1) $(workers) $(call existing,$(pure_tests)) $(PYTEST_ARGS) || failed=1; \
-	$(bin)/python -m pytest $(1) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
+	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
 .PHONY: help run test test-long check lint format bench lock setup setup-dev clean distclean python
