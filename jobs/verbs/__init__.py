@@ -52,6 +52,9 @@ VERBS = {
         module="jobs.verbs.ownership", summary="who owns what: now, back then, and what changed"
     ),
     "pause": Verb(module="jobs.verbs.pause", summary="stop shedding and splitting"),
+    "plan": Verb(
+        module="jobs.verbs.plan", summary="what the next cycles would do, and what if; a dry run"
+    ),
     "release-brake": Verb(
         module="jobs.verbs.release_brake", summary="go on after many brokers vanished at once"
     ),

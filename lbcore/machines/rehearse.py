@@ -30,6 +30,7 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
 )
 from lbcore.ownership.records import OwnershipRecord
+from lbcore.plan.snapshot import THROUGHPUT_IN
 from lbcore.wire.messages import Command
 
 _ALIVE = ("active", "draining")
@@ -76,8 +77,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
 
     config: of the command's cluster. A command whose id was carried out before shows its outcome.
     """
-    balancer = ClusterBalancer(cluster=command.cluster, config=config)
-    state = _with_load(rebuild_state(balancer, command.cluster, rows.tables), rows, now_ms)
+    state = state_of(config, command.cluster, rows, now_ms)
     work = Work.on(state, config, digest(config), now_ms)
     take_command(work, command, now_ms)
     work.write_rules(state.rules)
@@ -92,6 +92,12 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
         transitions=tuple(_transition(before, after) for before, after in work.transitions),
         rows={name: written[name] for name in written if name not in _NOT_SHOWN},
     )
+
+
+def state_of(config: Config, cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
+    """The state that the tables hold, with brokers as alive and loaded as they show them."""
+    balancer = ClusterBalancer(cluster=cluster, config=config)
+    return _with_load(rebuild_state(balancer, cluster, rows.tables), rows, now_ms)
 
 
 def _transition(before: OwnershipRecord | None, after: OwnershipRecord) -> Mapping[str, str]:
@@ -109,7 +115,6 @@ def _shown(record: OwnershipRecord) -> str:
 
 
 def _with_load(state: BalancerState, rows: RehearsalRows, now_ms: int) -> BalancerState:
-    """The state with brokers as alive and loaded as the tables show them."""
     states = {row["broker"]: row["state"] for row in rows.tables.brokers}
     load = {str(row["broker"]): row for row in sorted(rows.load, key=lambda row: row["minute_ms"])}
     brokers = {
@@ -117,8 +122,8 @@ def _with_load(state: BalancerState, rows: RehearsalRows, now_ms: int) -> Balanc
         for name, entry in state.brokers.items()
     }
     ledger = state.ledger.copy()
-    for name in sorted(load):
-        _keep_load(ledger, load[name])
+    for row in sorted(load.values(), key=lambda row: (row["minute_ms"], row["broker"])):
+        _keep_load(ledger, row)
     return replace(state, brokers=brokers, ledger=ledger)
 
 
@@ -131,6 +136,9 @@ def _broker(entry: BrokerEntry, load: Row | None, now_ms: int, *, is_alive: bool
         percent=tuple(load["percent"]),
         traffic=tuple(load["traffic"]),
         weighted_max_ema=float(load["score"]),
+        throughput_ema=float(sum(load["traffic"][THROUGHPUT_IN:])),
+        bundle_count=len(load["bundles"]),
+        topic_count=int(sum(load["topics"])),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.sim.coverage import Outage
 from lbcore.sim.engine import Run
 from lbcore.sim.recorder import Sample
@@ -19,8 +20,6 @@ from lbcore.sim.scenario.metrics import MEAN, METRICS, OPERATORS
 from lbcore.sim.scenario.model import Expectation
 from lbcore.sim.summary import (
     Move,
-    floor_adjusted_imbalance,
-    imbalance,
     percentile,
     thrash,
 )

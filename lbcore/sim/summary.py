@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lbcore.model.names import FULL_UPPER, parse_bundle
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 
 HOUR_MS = 3_600_000
 
@@ -24,23 +25,6 @@ def percentile(values: Iterable[float], percent: float) -> float | None:
     if not ordered:
         return None
     return ordered[max(1, math.ceil(len(ordered) * percent / 100.0)) - 1]
-
-
-def imbalance(broker_loads: Iterable[float]) -> float | None:
-    """The maximum over the mean: [30, 10, 20] gives 1.5. None without brokers or load."""
-    loads = list(broker_loads)
-    total = math.fsum(loads)
-    return max(loads) * len(loads) / total if loads and total > 0.0 else None
-
-
-def floor_adjusted_imbalance(broker_loads: Iterable[float], hottest_bundle: float) -> float | None:
-    """The maximum over max(mean, hottest bundle): what no move can undo is left out.
-
-    Loads [30, 10, 20] with a bundle of 25 give 1.2. None without brokers or load.
-    """
-    loads = list(broker_loads)
-    floor = max(math.fsum(loads) / len(loads), hottest_bundle) if loads else 0.0
-    return max(loads) / floor if floor > 0.0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

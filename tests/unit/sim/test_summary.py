@@ -2,6 +2,7 @@
 
 import pytest
 
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.sim.summary import (
     HOUR_MS,
     Crash,
@@ -11,8 +12,6 @@ from lbcore.sim.summary import (
     Owned,
     balance,
     first_all_open_ms,
-    floor_adjusted_imbalance,
-    imbalance,
     moves,
     percentile,
     recovery,

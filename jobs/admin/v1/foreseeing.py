@@ -1,0 +1,150 @@
+"""The plan's dry run over HTTP: what the next cycles would do, before and after.
+
+Decides how it is asked for, and that one is made at a time: it takes seconds of a core in a large
+cluster, and lookups share the process. Source: ours.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.adapters.table_reader import TableReader
+from jobs.admin.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, Query
+from jobs.admin.access import Role
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import RETRY, HttpError, Reply, Request, json_reply
+from jobs.admin.routes import Route
+from jobs.admin.v1.reading import in_background
+from jobs.console import CommandError, MisuseError
+from jobs.operating.foreseeing import Outlook, look_ahead
+from lbcore.machines.foresee import ADDED_MAX, WhatIf
+
+_ASKED_MAX = 100
+_BODY = {
+    **OBJECT,
+    "properties": {
+        "strategy": TEXT,
+        "set": TEXTS,
+        "add_brokers": {**WHOLE, "minimum": 0, "maximum": ADDED_MAX},
+        "remove_brokers": TEXTS,
+    },
+}
+
+
+class _Turn:
+    """Whether one is being made."""
+
+    def __init__(self) -> None:
+        self.is_taken = False
+
+
+_turn = _Turn()
+
+
+async def get_plan(request: Request, context: AdminContext) -> Reply:
+    """As the query asks; `set` and `remove_broker` may come several times."""
+    return await _answer(
+        context,
+        request.first("strategy"),
+        WhatIf(
+            settings=tuple(request.query.get("set", ())),
+            add_brokers=request.whole("add_brokers", 0, maximum=ADDED_MAX),
+            remove_brokers=tuple(request.query.get("remove_broker", ())),
+        ),
+    )
+
+
+async def post_plan(request: Request, context: AdminContext) -> Reply:
+    """As the body asks."""
+    asked = request.json()
+    if not isinstance(asked, dict | None):
+        raise HttpError(400, "The body must be a JSON object")
+    given: Mapping[str, Any] = asked or {}
+    unknown = sorted(given.keys() - _BODY["properties"].keys())
+    if unknown:
+        raise HttpError(400, f"The body has nothing of the name {unknown[0][:100]}")
+    strategy, added = given.get("strategy", ""), given.get("add_brokers", 0)
+    if not isinstance(strategy, str):
+        raise HttpError(400, "strategy must be a text")
+    if type(added) is not int or not 0 <= added <= ADDED_MAX:
+        raise HttpError(400, f"add_brokers must be a whole number from 0 to {ADDED_MAX}")
+    what_if = WhatIf(
+        settings=_texts(given, "set"),
+        add_brokers=added,
+        remove_brokers=_texts(given, "remove_brokers"),
+    )
+    return await _answer(context, strategy, what_if)
+
+
+def _texts(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = given.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise HttpError(400, f"{name} must be a list of texts")
+    return tuple(found)
+
+
+async def _answer(context: AdminContext, strategy: str, what_if: WhatIf) -> Reply:
+    if len(what_if.settings) + len(what_if.remove_brokers) > _ASKED_MAX:
+        raise HttpError(400, f"at most {_ASKED_MAX} settings and brokers at once")
+    if _turn.is_taken:
+        raise HttpError(503, "Another plan is being made: ask again", RETRY)
+
+    def read(reader: TableReader) -> Outlook | CommandError:
+        try:
+            return look_ahead(reader, context.config, strategy, what_if)
+        except CommandError as error:
+            return error
+
+    _turn.is_taken = True
+    try:
+        found = await in_background(context, read)
+    finally:
+        _turn.is_taken = False
+    if isinstance(found, CommandError):
+        status = 400 if isinstance(found, MisuseError) else 409
+        raise HttpError(status, f"{found.what}: {found.why}")
+    return json_reply(found.to_json())
+
+
+_QUERIES = (
+    Query(name="strategy", doc="As if it were this one: avg, threshold, overload, ..."),
+    Query(name="set", doc="As if a setting were so: section.name=value; several times."),
+    Query(name="add_brokers", doc="As if so many idle ones joined.", schema=WHOLE),
+    Query(name="remove_broker", doc="As if it were drained; several times."),
+)
+_ANSWERS = {
+    200: "Decisions by cycle, skips, what is near, load before and after.",
+    409: "It can't be foreseen, with the reason.",
+}
+_EXAMPLE = {"dry_run": True, "strategy": "threshold", "cycles": 10, "decisions": None}
+
+FORESEEING_ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/plan",
+        handler=get_plan,
+        role=Role.VIEWER,
+        about=About(
+            summary="What the next cycles would do; nothing is done.",
+            queries=_QUERIES,
+            answers=_ANSWERS,
+            example=Example(path="/v1/plan?strategy=threshold", status=200, answer=_EXAMPLE),
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/v1/plan",
+        handler=post_plan,
+        role=Role.VIEWER,
+        about=About(
+            summary="What the next cycles would do, if; nothing is done.",
+            body=_BODY,
+            answers=_ANSWERS,
+            example=Example(
+                path="/v1/plan",
+                status=200,
+                body={"strategy": "threshold", "set": ["shedding.threshold_percent=5"]},
+                answer=_EXAMPLE,
+            ),
+        ),
+    ),
+)

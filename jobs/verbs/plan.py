@@ -1,0 +1,58 @@
+"""Say what the next cycles would do on what the tables say, before and after; nothing is sent.
+
+With the balancer's own code. Hits are in no table and begin at 0 here: each decision says after how
+many more it comes, so at the latest; the running balancer may have counted some already.
+"""
+
+import argparse
+
+from jobs.console import Exit, MisuseError, answer
+from jobs.operating.foreseeing import look_ahead
+from jobs.operating.simulations import STRATEGIES
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from lbcore.machines.foresee import WhatIf
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What would be otherwise."""
+    parser.add_argument(
+        "--dry-run", action="store_true", help="required: plans are carried out by the job alone"
+    )
+    parser.add_argument(
+        "--strategy", default="", metavar="S", help=f"as if it were {', '.join(STRATEGIES)}"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="K=V", help="as if a setting were so"
+    )
+    parser.add_argument(
+        "--add-brokers", type=int, default=0, metavar="N", help="as if N idle ones joined"
+    )
+    parser.add_argument(
+        "--remove-broker",
+        action="append",
+        default=[],
+        metavar="B",
+        help="as if it were drained; may be repeated",
+    )
+    parser.epilog = "example: ballast plan --dry-run --strategy threshold --add-brokers 2"
+    add_stack_arguments(parser, with_kafka=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write what would happen."""
+    if not args.dry_run:
+        raise MisuseError(
+            "`plan` only looks ahead",
+            why="the streaming job makes and carries out its plans by itself",
+            next_step="write `ballast plan --dry-run`; `ballast bundle unload` moves one by hand",
+        )
+    where = whereabouts(args)
+    what_if = WhatIf(
+        settings=tuple(args.set),
+        add_brokers=args.add_brokers,
+        remove_brokers=tuple(args.remove_broker),
+    )
+    config = where.config.for_cluster(where.cluster)
+    outlook = look_ahead(where.reader(), config, args.strategy, what_if)
+    answer(args, outlook.to_json(), "\n".join(outlook.lines()))
+    return Exit.DONE

@@ -1,0 +1,305 @@
+"""Foresee: what the next cycles would do, by the balancer's own code, with nothing done.
+
+Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
+run on it under the same load, each on fresh reports, each move landed before the next cycle. Hits
+and averages are in no table and begin anew, so a decision that needs hits comes in the cycle in
+which it has them: at the latest then, perhaps sooner, for the running balancer may have counted
+some. Topics, sessions and graces from before are not known either. Beside `rehearse`. Source: ours.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lbcore.config.check import require_suitable
+from lbcore.config.load import digest, parse_assignments, with_dynamic
+from lbcore.config.strategies import SHEDDING, short_name
+from lbcore.config.tree import Config
+from lbcore.machines.book import BrokerEntry
+from lbcore.machines.commands import take_command
+from lbcore.machines.cycle import run_cycle
+from lbcore.machines.effects import Row
+from lbcore.machines.landing import land, owners_of, report_landed
+from lbcore.machines.outcome import ACCEPTED, DONE
+from lbcore.machines.placing import make_snapshot, usable_brokers
+from lbcore.machines.rehearse import RehearsalRows, state_of
+from lbcore.machines.repairs import repair_ownership
+from lbcore.machines.standing import is_draining
+from lbcore.machines.work import BalancerState, Work
+from lbcore.model.tables import COMMANDS, DECISION_CANDIDATES, DECISIONS
+from lbcore.plan.pending import load_share
+from lbcore.plan.phases.assign import placement_strategy
+from lbcore.plan.snapshot import RATE_IN, RATE_OUT
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.signals.usage import weighted_usage
+from lbcore.wire.messages import Command
+
+CYCLES = 10
+ADDED_MAX = 1_000
+NEW_BROKER = "new-broker-{}"
+_DONE_VERDICTS = frozenset({"taken", "split"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """What would be otherwise than it is.
+
+    settings: texts like "shedding.strategy=uniform", on top of what is in force. add_brokers: idle
+    ones, up to ADDED_MAX. remove_brokers: these are drained.
+    """
+
+    settings: tuple[str, ...] = ()
+    add_brokers: int = 0
+    remove_brokers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerView:
+    """A live broker: msg/s in and out, weighted usage (1.0 = 100 %), bundles it has or opens."""
+
+    broker: str
+    is_draining: bool
+    msg_rate: float
+    usage: float
+    bundles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """Load at one moment.
+
+    imbalance, floor_adjusted: of the usage of brokers that stay; None = no load.
+    """
+
+    brokers: tuple[BrokerView, ...]
+    imbalance: float | None
+    floor_adjusted: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foresight:
+    """What would happen in `cycles` cycles, `cycle_ms` apart, the first one now.
+
+    decisions: in order, each with its cycle and `more_hits`, the fresh observations before it;
+    after_ms: when brokers report that often, latest_ms: when they report only as often as they
+    must.
+    skips: of cycles that would decide nothing. waiting: what the first cycle finds near: the number
+    against each threshold, hits and how many more are needed (None: the number is below it).
+    idle: brokers of which no load is known, taken for idle.
+    """
+
+    strategy: str
+    placement: str
+    cycle_ms: int
+    cycles: int
+    before: Balance
+    after: Balance
+    decisions: tuple[Mapping[str, Any], ...]
+    skips: tuple[Mapping[str, Any], ...]
+    waiting: tuple[Mapping[str, Any], ...]
+    idle: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impossible:
+    """Why the question has no answer, in a sentence."""
+
+    reason: str
+
+
+def foresee(
+    config: Config, cluster: str, rows: RehearsalRows, now_ms: int, what_if: WhatIf
+) -> Foresight | Impossible:
+    """The next CYCLES cycles. O(cycles × bundles).
+
+    config: of the cluster, as its files say. Raises ConfigError for settings that can't be used.
+    """
+    state = state_of(config, cluster, rows, now_ms)
+    config = with_dynamic(config, state.settings) if state.settings else config
+    before = _balance(Work.on(replace(state, settings={}), config, "", now_ms))
+    config = require_suitable(parse_assignments(config, what_if.settings))
+    changed = _changed(replace(state, settings={}), config, now_ms, what_if)
+    if isinstance(changed, Impossible):
+        return changed
+    known = {str(row["broker"]) for row in rows.load}
+    return _run(changed, config, now_ms, (before, known))
+
+
+def _run(
+    state: BalancerState, config: Config, now_ms: int, known: tuple[Balance, set[str]]
+) -> Foresight:
+    """known: the balance before, and the brokers whose load is known."""
+    step_ms = _cycle_ms(config)
+    decisions: list[Mapping[str, Any]] = []
+    skips: list[Mapping[str, Any]] = []
+    waiting: tuple[Mapping[str, Any], ...] = ()
+    for number in range(CYCLES):
+        rows, state = _cycle(state, config, (now_ms, number * step_ms), step_ms)
+        when = {
+            "cycle": number + 1,
+            "more_hits": number,
+            "after_ms": number * step_ms,
+            "latest_ms": number * max(step_ms, config.signals.report_max_interval_ms),
+        }
+        for row in rows.get(DECISIONS.name, []):
+            chosen = skips if row["kind"] == "skip" else decisions
+            chosen.append({**when, **_decision(row)})
+        if number == 0:
+            near = filter(_is_near, rows.get(DECISION_CANDIDATES.name, []))
+            waiting = tuple(map(_near, near))
+    last = Work.on(state, config, "", now_ms)
+    return Foresight(
+        strategy=short_name(config.shedding.strategy, SHEDDING),
+        placement=placement_strategy(config),
+        cycle_ms=step_ms,
+        cycles=CYCLES,
+        before=known[0],
+        after=_balance(last),
+        decisions=tuple(decisions),
+        skips=tuple(skips),
+        waiting=waiting,
+        idle=tuple(name for name in usable_brokers(last) if name not in known[1]),
+    )
+
+
+def _cycle_ms(config: Config) -> int:
+    """So far apart that each cycle may shed, split and count: every interval has passed."""
+    rhythm = config.pipeline
+    return max(
+        rhythm.decision_interval_ms,
+        rhythm.shed_interval_ms,
+        rhythm.split_interval_ms,
+        rhythm.hit_period_ms,
+    )
+
+
+def _cycle(
+    state: BalancerState, config: Config, when: tuple[int, int], step_ms: int
+) -> tuple[Mapping[str, list[Row]], BalancerState]:
+    """What one cycle would write, and the state that the next one finds.
+
+    when: now, and how long after it the cycle comes. What is broken is repaired first, as in
+    every batch.
+    """
+    now_ms, after_ms = when
+    work = Work.on(state, config, digest(config), now_ms + after_ms)
+    work.note(tick_ms=work.now_ms, clock_ms=config.pipeline.settle_ms + after_ms)
+    owners = owners_of(work)
+    repair_ownership(work)
+    run_cycle(work)
+    rows = {name: list(found) for name, found in work.rows.items()}
+    land(work)
+    report_landed(work, owners, work.now_ms + step_ms)
+    return rows, work.close()
+
+
+def _changed(
+    state: BalancerState, config: Config, now_ms: int, what_if: WhatIf
+) -> BalancerState | Impossible:
+    """The state with brokers added, and others being drained."""
+    if not 0 <= what_if.add_brokers <= ADDED_MAX:
+        return Impossible(
+            reason=f"0 to {ADDED_MAX} brokers can be added, not {what_if.add_brokers}"
+        )
+    work = Work.on(state, config, digest(config), now_ms)
+    texts = next((work.brokers[name].texts for name in usable_brokers(work)), {})
+    for number in range(1, what_if.add_brokers + 1):
+        name = NEW_BROKER.format(number)
+        work.brokers[name] = BrokerEntry(
+            incarnation="foreseen", reported_ms=now_ms, weighted_max_ema=0.0, texts=texts
+        )
+    for broker in what_if.remove_brokers:
+        command_id = f"foreseen drain of {broker}"
+        drain = Command(
+            cluster=work.cluster,
+            command_id=command_id,
+            kind="drain_broker",
+            arguments={"broker": broker},
+        )
+        take_command(work, drain, now_ms)
+        outcome = work.rows[COMMANDS.name][-1]
+        if outcome["status"] not in (ACCEPTED, DONE):
+            return Impossible(reason=outcome["reason"])
+    return work.close()
+
+
+def _decision(row: Row) -> dict[str, Any]:
+    kept = ("kind", "strategy", "reason", "bundle", "source", "destination")
+    return {**{name: row[name] for name in kept}, "inputs": _finite(json.loads(row["inputs"]))}
+
+
+def _is_near(row: Row) -> bool:
+    return bool(row["hits_needed"]) and row["verdict"] not in _DONE_VERDICTS
+
+
+def _near(row: Row) -> dict[str, Any]:
+    """A candidate that hits are counted for; a level below its threshold counts none."""
+    detail = json.loads(row["detail"])
+    one = {name: row[name] for name in ("threshold", "hits")}
+    levels = detail.get("levels") or [{**one, "needed": row["hits_needed"]}]
+    left = [
+        level["needed"] - level["hits"] for level in levels if row["number"] >= level["threshold"]
+    ]
+    found = {
+        "phase": row["phase"],
+        "subject": row["subject"],
+        "compared_with": row["broker"],
+        "verdict": row["verdict"],
+        "number": row["number"],
+        "measure": detail.get("measure", ""),
+        "levels": levels,
+        "more_hits": max(0, min(left)) if left else None,
+    }
+    return {name: _finite(value) for name, value in found.items()}
+
+
+def _finite(value: Any) -> Any:
+    """The value without numbers that JSON has no word for: they become None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list) else value
+
+
+def _balance(work: Work) -> Balance:
+    names = usable_brokers(work)
+    if not names:
+        return Balance(brokers=(), imbalance=None, floor_adjusted=None)
+    snapshot, _ = make_snapshot(work, names)
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    owner = snapshot.bundles.owner
+    count = np.bincount(owner + 1, minlength=len(names) + 1)[1:]
+    rates = snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+    brokers = tuple(
+        BrokerView(
+            broker=name,
+            is_draining=is_draining(work, name),
+            msg_rate=float(rates[at]),
+            usage=float(usage[at]),
+            bundles=int(count[at]),
+        )
+        for at, name in enumerate(names)
+    )
+    hottest = max(
+        (
+            load_share(snapshot.bundles.short[row], snapshot.brokers.traffic[at]) * float(usage[at])
+            for row, at in enumerate(owner.tolist())
+            if at >= 0
+        ),
+        default=0.0,
+    )
+    loads = [one.usage for one in brokers if not one.is_draining]
+    return Balance(
+        brokers=brokers,
+        imbalance=imbalance(loads),
+        floor_adjusted=floor_adjusted_imbalance(loads, hottest),
+    )

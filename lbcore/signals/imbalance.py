@@ -1,0 +1,24 @@
+"""Imbalance: how unevenly load lies on brokers, and how much of that moves could undo.
+
+Decides the two definitions that every report uses; nothing about what is done. Source: ours.
+"""
+
+import math
+from collections.abc import Iterable
+
+
+def imbalance(broker_loads: Iterable[float]) -> float | None:
+    """The maximum over the mean: [30, 10, 20] gives 1.5. None without brokers or load."""
+    loads = list(broker_loads)
+    total = math.fsum(loads)
+    return max(loads) * len(loads) / total if loads and total > 0.0 else None
+
+
+def floor_adjusted_imbalance(broker_loads: Iterable[float], hottest_bundle: float) -> float | None:
+    """The maximum over max(mean, hottest bundle): what no move can undo is left out.
+
+    Loads [30, 10, 20] with a bundle of 25 give 1.2. None without brokers or load.
+    """
+    loads = list(broker_loads)
+    floor = max(math.fsum(loads) / len(loads), hottest_bundle) if loads else 0.0
+    return max(loads) / floor if floor > 0.0 else None

@@ -1,0 +1,159 @@
+"""`ballast plan --dry-run` and /v1/plan: what would happen, from the tables."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from jobs.admin.all_routes import ROUTES
+from jobs.admin.app import AdminApp
+from jobs.cli import main
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
+from tests.admin_world import make_context
+from tests.asgi_calls import Answer, ask
+from tests.explained_world import write_tables
+from tests.world import CLUSTER, World
+
+HOT = "broker-0:8080"
+QUIET = ["shedding.cool_down_ms=0", "splitting.enabled=false"]
+SET = [word for setting in QUIET for word in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """Two brokers, one of them hot, while balancing is paused; then it is resumed."""
+    made = World(parse_assignments(Config(), QUIET), brokers=2)
+    made.command("create_namespace", namespace="acme/a", bundles=8)
+    made.run(60_000)
+    made.command("pause")
+    for row in made.newest():
+        made.rates[str(row["bundle"])] = 1_500.0 if row["destination"] == HOT else 50.0
+    made.run(180_000)
+    made.command("resume")
+    made.run(5_000)
+    return made
+
+
+@pytest.fixture(scope="module")
+def tables(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    root = tmp_path_factory.mktemp("plan")
+    write_tables(world, root)
+    now = mock.Mock(return_value=world.now_ms)
+    with (
+        mock.patch("jobs.operating.foreseeing.wall_ms", now),
+        mock.patch("jobs.operating.commanding.wall_ms", now),
+    ):
+        yield root
+
+
+def plan(tables: Path, *words: str) -> int:
+    return main(["plan", "--dry-run", "--tables", str(tables), *SET, *words])
+
+
+def test_text_says_what_comes_when_and_what_it_brings(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(tables) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("dry run, nothing was sent")
+    assert "under avg with avg: 10 cycles" in text
+    assert "cycle 1 would decide nothing: HitCount" in text
+    assert f"near: {HOT} against broker-1:8080" in text
+    assert "needs 1 hits more" not in text
+    assert "needs 1 hit more (too_few_hits)" in text
+    assert "after 1 more hit, cycle 2, in 10.0 s to 1m 00s:" in text
+    assert f"{HOT} → broker-1:8080: Overloaded (avg); source 60.0 % → " in text
+    assert "(floor-adjusted " in text
+
+
+def test_json_has_the_same_and_strategy_takes_a_placement_that_suits(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(tables, "--strategy", "uniform", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["strategy"], found["placement"]) == ("uniform", "least_long_term_message_rate")
+    first = [one for one in found["decisions"] if one["cycle"] == 1]
+    assert {one["source"] for one in first} == {HOT}
+    assert found["after"]["imbalance"] < found["before"]["imbalance"]
+
+
+def test_brokers_may_come_and_go(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--add-brokers", "1", "--remove-broker", HOT)
+    assert plan(tables, *words) == 0
+    text = capsys.readouterr().out
+    assert "no load is known of new-broker-1: taken for idle" in text
+    assert f"{HOT} (drained)" in text
+    assert f"drain acme/a/0x00000000_0x20000000 {HOT} → " in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--strategy", "best"], 2, "there is no strategy 'best' to plan with"),
+        (["--set", "shedding.nope=1"], 2, "there is no such setting"),
+        (["--add-brokers", "-1"], 1, "0 to 1000 brokers"),
+        (["--remove-broker", "nobody"], 1, "nobody"),
+    ],
+)
+def test_question_that_makes_no_sense_is_refused(
+    tables: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+) -> None:
+    assert plan(tables, *words) == code
+    assert said in capsys.readouterr().err
+
+
+def test_plan_without_dry_run_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan"]) == 2
+    assert "`plan` only looks ahead" in capsys.readouterr().err
+
+
+@pytest.fixture
+def app(tables: Path) -> AdminApp:
+    return AdminApp(replace(make_context(tables), cluster=CLUSTER), ROUTES)
+
+
+def post(app: AdminApp, body: Any) -> Answer:
+    return asyncio.run(ask(app, "/v1/plan", method="POST", body=json.dumps(body).encode()))
+
+
+def test_query_and_body_ask_the_same(app: AdminApp) -> None:
+    query = "strategy=uniform&set=shedding.cool_down_ms=0&add_brokers=1&remove_broker=" + HOT
+    got = asyncio.run(ask(app, f"/v1/plan?{query}")).json
+    asked = {
+        "strategy": "uniform",
+        "set": ["shedding.cool_down_ms=0"],
+        "add_brokers": 1,
+        "remove_brokers": [HOT],
+    }
+    posted = post(app, asked).json
+    assert posted["decisions"]
+    assert posted["decisions"] == got["decisions"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ([], 400),
+        ({"strategies": "avg"}, 400),
+        ({"strategy": "best"}, 400),
+        ({"strategy": 1}, 400),
+        ({"set": "shedding.strategy=uniform"}, 400),
+        ({"set": ["shedding.nope=1"]}, 400),
+        ({"set": ["a=b"] * 101}, 400),
+        ({"add_brokers": True}, 400),
+        ({"add_brokers": 1_001}, 400),
+        ({"remove_brokers": ["nobody"]}, 409),
+    ],
+)
+def test_body_that_makes_no_sense_is_refused_with_a_reason(
+    app: AdminApp, body: Any, status: int
+) -> None:
+    reply = post(app, body)
+    assert reply.status == status
+    assert reply.json["reason"]
