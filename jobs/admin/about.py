@@ -16,6 +16,11 @@ OBJECT: Schema = {"type": "object"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 
 
+def whole(minimum: int, maximum: int) -> Schema:
+    """A whole number from minimum to maximum."""
+    return {**WHOLE, "minimum": minimum, "maximum": maximum}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """A query parameter."""

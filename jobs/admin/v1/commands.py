@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from jobs.admin.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, Query
+from jobs.admin.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, Query, whole
 from jobs.admin.access import Role
 from jobs.admin.context import COMMAND_TIMEOUT_MS, AdminContext, CommandOutcome
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
@@ -42,7 +42,7 @@ _TIMEOUT_MAX_MS = 600_000
 _UNLOAD_ID = "20261121-unload-1"
 
 QUERIES = (
-    Query(name="timeout_ms", doc="Longest wait for the outcome.", schema=WHOLE),
+    Query(name="timeout_ms", doc="Longest wait for the outcome.", schema=whole(0, _TIMEOUT_MAX_MS)),
     Query(name="command_id", doc="The same id again is the same command, carried out once."),
 )
 ANSWERS = {
@@ -157,7 +157,7 @@ def arguments_schema(kind: str) -> dict[str, Any]:
         if item.name == "values":
             shape = OBJECT
         properties[item.name] = {**shape, "description": item.metadata["argument"].doc}
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": required} if required else schema
 
 

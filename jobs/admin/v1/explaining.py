@@ -4,7 +4,7 @@ Decides nothing: `lbcore.explain` has the words; the answer has them and the num
 """
 
 from jobs.adapters.table_reader import wall_ms
-from jobs.admin.about import WHOLE, About, Example, Query
+from jobs.admin.about import About, Example, Query, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
@@ -16,8 +16,16 @@ _AT_MAX_MS = 10**14
 _WINDOW_MAX_MS = 86_400_000
 
 QUERIES = (
-    Query(name="at", doc="As it was then, in ms since 1970; without it, now.", schema=WHOLE),
-    Query(name="window_ms", doc="How far back decisions are looked at.", schema=WHOLE),
+    Query(
+        name="at",
+        doc="As it was then, in ms since 1970; without it, now.",
+        schema=whole(0, _AT_MAX_MS),
+    ),
+    Query(
+        name="window_ms",
+        doc="How far back decisions are looked at.",
+        schema=whole(1, _WINDOW_MAX_MS),
+    ),
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.adapters.table_reader import TableReader
-from jobs.admin.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, Query
+from jobs.admin.about import OBJECT, TEXT, TEXTS, About, Example, Query, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import RETRY, HttpError, Reply, Request, json_reply
@@ -24,9 +24,10 @@ _BODY = {
     "properties": {
         "strategy": TEXT,
         "set": TEXTS,
-        "add_brokers": {**WHOLE, "minimum": 0, "maximum": ADDED_MAX},
+        "add_brokers": whole(0, ADDED_MAX),
         "remove_brokers": TEXTS,
     },
+    "additionalProperties": False,
 }
 
 
@@ -108,7 +109,7 @@ async def _answer(context: AdminContext, strategy: str, what_if: WhatIf) -> Repl
 _QUERIES = (
     Query(name="strategy", doc="As if it were this one: avg, threshold, overload, ..."),
     Query(name="set", doc="As if a setting were so: section.name=value; several times."),
-    Query(name="add_brokers", doc="As if so many idle ones joined.", schema=WHOLE),
+    Query(name="add_brokers", doc="As if so many idle ones joined.", schema=whole(0, ADDED_MAX)),
     Query(name="remove_broker", doc="As if it were drained; several times."),
 )
 _ANSWERS = {

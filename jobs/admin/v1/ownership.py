@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from jobs.adapters.table_reader import AsOf, TableReader
-from jobs.admin.about import TEXT, TEXTS, WHOLE, About, Example, Query
+from jobs.admin.about import TEXT, TEXTS, About, Example, Query, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
@@ -182,7 +182,11 @@ OWNERSHIP_ROUTES = (
             queries=(
                 _NAMESPACE,
                 Query(name="as_of", doc=_MOMENT),
-                Query(name="limit", doc=f"Bundles a page, at most {PAGE_MAX}.", schema=WHOLE),
+                Query(
+                    name="limit",
+                    doc=f"Bundles a page, at most {PAGE_MAX}.",
+                    schema=whole(1, 1 << 53),
+                ),
                 Query(name="after", doc="The `next` of the page before."),
             ),
             example=Example(

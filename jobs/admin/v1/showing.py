@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.adapters.delta_follower import boot_ms
 from jobs.adapters.table_reader import TableReader, wall_ms
-from jobs.admin.about import WHOLE, About, Example, Query
+from jobs.admin.about import About, Example, Query, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
@@ -187,7 +187,7 @@ SHOWING_ROUTES = (
             "The newest decisions and why.",
             "/v1/decisions?limit=10",
             {"decisions": []},
-            Query(name="limit", doc=f"At most {_DECISIONS_MAX}.", schema=WHOLE),
+            Query(name="limit", doc=f"At most {_DECISIONS_MAX}.", schema=whole(1, _DECISIONS_MAX)),
             Query(name="bundle", doc="Only about this bundle."),
             Query(name="kind", doc="Only of this kind, such as transfer or skip."),
             Query(name="decision_id", doc="Only this one."),
