@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -211,8 +212,8 @@ def _changed(
         )
     work = Work.on(state, config, digest(config), now_ms)
     texts = next((work.brokers[name].texts for name in usable_brokers(work)), {})
-    for number in range(1, what_if.add_brokers + 1):
-        name = NEW_BROKER.format(number)
+    unused = (name for name in map(NEW_BROKER.format, count(1)) if name not in state.brokers)
+    for name in islice(unused, what_if.add_brokers):
         work.brokers[name] = BrokerEntry(
             incarnation="foreseen", reported_ms=now_ms, weighted_max_ema=0.0, texts=texts
         )
@@ -277,7 +278,7 @@ def _balance(work: Work) -> Balance:
     snapshot, _ = make_snapshot(work, names)
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     owner = snapshot.bundles.owner
-    count = np.bincount(owner + 1, minlength=len(names) + 1)[1:]
+    bundles = np.bincount(owner + 1, minlength=len(names) + 1)[1:]
     rates = snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
     brokers = tuple(
         BrokerView(
@@ -285,7 +286,7 @@ def _balance(work: Work) -> Balance:
             is_draining=is_draining(work, name),
             msg_rate=float(rates[at]),
             usage=float(usage[at]),
-            bundles=int(count[at]),
+            bundles=int(bundles[at]),
         )
         for at, name in enumerate(names)
     )

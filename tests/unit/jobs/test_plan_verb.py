@@ -149,6 +149,9 @@ def test_query_and_body_ask_the_same(app: AdminApp) -> None:
         ({"add_brokers": True}, 400),
         ({"add_brokers": 1_001}, 400),
         ({"remove_brokers": ["nobody"]}, 409),
+        ({"remove_brokers": ["nobody", "nobody"]}, 409),
+        ({"remove_brokers": [""]}, 409),
+        ({"remove_brokers": [HOT, "x" * 5_000]}, 409),
     ],
 )
 def test_body_that_makes_no_sense_is_refused_with_a_reason(

@@ -138,6 +138,17 @@ def test_foresight_with_new_brokers_gives_them_load(world: World, rows: Rehearsa
     assert after["new-broker-1"].bundles + after["new-broker-2"].bundles > 0
 
 
+def test_foresight_of_a_paused_cluster_says_that_it_is_paused() -> None:
+    made = World(STILL, brokers=2)
+    made.command("create_namespace", namespace="acme/a", bundles=4)
+    made.run(90_000)
+    made.command("pause", reason="upgrade")
+    made.run(5_000)
+    found = ask(made, rows_of(made), *AT_ONCE)
+    assert {one["reason"] for one in found.skips} == {"Paused"}
+    assert found.skips[0]["inputs"]["why"] == "upgrade"
+
+
 def test_foresight_without_a_broker_drains_it(world: World, rows: RehearsalRows) -> None:
     found = ask(world, rows, remove_brokers=(ONE,))
     drained = [one for one in found.decisions if one["kind"] == "drain"]
