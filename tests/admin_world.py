@@ -67,6 +67,7 @@ def make_context(root: Path, balancer: Balancer | None = None) -> AdminContext:
         config=Config(),
         commands=balancer,
         changes=feed,
+        catch_up_ms=0,
     )
 
 

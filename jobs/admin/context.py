@@ -4,12 +4,14 @@ Decides nothing: handlers read here and ask here. Commands go to Kafka under the
 answer is the row of table `commands`, waited for within a bound. Source: ours.
 """
 
+import asyncio
 import uuid
 from dataclasses import dataclass
 from time import time_ns
 from typing import Protocol
 
 from jobs.adapters.delta_follower import DeltaFollower, View
+from jobs.adapters.follower_view import boot_ms
 from jobs.admin.access import Caller
 from jobs.admin.changes import ChangeFeed
 from jobs.admin.exchange import RETRY, HttpError, Request
@@ -20,6 +22,7 @@ from lbcore.wire.commands import CommandArguments, format_arguments
 from lbcore.wire.messages import AuditEntry, Command
 
 COMMAND_TIMEOUT_MS = 30_000
+_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +96,18 @@ class AdminContext:
     ) -> CommandOutcome:
         """Ask the balancer in the caller's name and wait for the outcome.
 
+        What has been done is shown by this service's tables before it is told, so that the caller's
+        next request sees it; when they can't be read, that is not waited for beyond catch_up_ms.
         timeout_ms: bound of the wait, and of the command itself. command_id: given again it is the
         same command, which is carried out once. Raises HttpError 503 when it can't be asked, or
         when nobody takes it up: then nothing has happened yet, but may still happen.
         """
-        return await self.command_as(
+        outcome = await self.command_as(
             arguments, request.caller, timeout_ms=timeout_ms, command_id=command_id, notes=request
         )
+        if outcome.is_done:
+            await self._catch_up()
+        return outcome
 
     async def command_as(
         self,
@@ -137,3 +145,12 @@ class AdminContext:
                 RETRY,
             )
         return outcome
+
+    async def _catch_up(self) -> None:
+        """Wait until a reading of the tables has ended that began after now."""
+        since_ms = boot_ms()
+        while boot_ms() < since_ms + self.catch_up_ms:
+            view = self.follower.view
+            if min(view.confirmed_ms if view else 0, self.views.confirmed_ms) >= since_ms:
+                return
+            await asyncio.sleep(_LOOK_S)

@@ -1,4 +1,4 @@
-"""How a handler of Pulsar's paths has something done: ask, wait, see it in the tables, answer.
+"""How a handler of Pulsar's paths has something done: ask, wait, answer.
 
 Decides what is answered when the balancer refuses, is still at it, or is not there: Pulsar's
 refusal, 503 with the reason, never a success that has not happened. Source: ours; a Pulsar broker
@@ -53,7 +53,7 @@ async def carry_out(
     arguments: CommandArguments,
     refused: Refusal = conflict,
 ) -> CommandOutcome:
-    """Have a command done, and wait until this service's tables show it.
+    """Have a command done.
 
     refused: what a refusal of the balancer's (with its sentence) is answered with. Raises
     PulsarError, and HttpError 503 when the balancer is away or needs longer than an unload may.
@@ -68,7 +68,6 @@ async def carry_out(
     wait_ms = context.config.ownership.unload_timeout_ms + _EXTRA_MS
     outcome = await context.command(arguments, request, timeout_ms=wait_ms)
     if outcome.is_done:
-        await _catch_up(context)
         return outcome
     if outcome.status == REFUSED:
         raise refused(outcome.reason)
@@ -90,19 +89,4 @@ async def at_rest(
         routes = find()
         if boot_ms() >= deadline_ms or not any(route.state in _UNDER_WAY for route in routes):
             return routes
-        await asyncio.sleep(_LOOK_S)
-
-
-async def _catch_up(context: AdminContext) -> None:
-    """Wait until the tables have been read once more, so that the next request sees the change.
-
-    What has been done is done: when they can't be read, the answer is not held back for long.
-    """
-    since_ms = boot_ms()
-    deadline_ms = since_ms + context.catch_up_ms
-    while boot_ms() < deadline_ms:
-        view = context.follower.view
-        seen_ms = min(view.confirmed_ms if view else 0, context.views.confirmed_ms)
-        if seen_ms >= since_ms:
-            return
         await asyncio.sleep(_LOOK_S)

@@ -84,7 +84,7 @@ def send(root: Path, method: str, path: str, body: Any = b"", **options: Any) ->
     balancer: Balancer = options.get("balancer") or Balancer()
     views = Views(root, CLUSTER)
     views.refresh()
-    context = replace(make_context(root, balancer), views=views, catch_up_ms=0)
+    context = replace(make_context(root, balancer), views=views)
     app: AdminApp = make_app(context, PULSAR_ROUTES)
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     return asyncio.run(ask(app, path, method=method, body=raw, headers={"Host": "lb:8080"}))
@@ -338,7 +338,7 @@ def test_unload_of_a_bundle_on_its_way_waits_for_its_owner(tmp_path: Path, path:
     writer.now_ms = time_ns() // 1_000_000
     bundle, balancer = "acme/free/0x00000000_0xffffffff", Balancer()
     writer.batch([Row(bundle=bundle, version=2, state="Assigning", destination=BROKERS[0])])
-    context = replace(make_context(tmp_path, balancer), catch_up_ms=0)
+    context = make_context(tmp_path, balancer)
     app = make_app(context, PULSAR_ROUTES)
 
     async def unload() -> int:
