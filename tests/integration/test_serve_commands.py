@@ -54,6 +54,12 @@ def command(stack: Stack, kind: str, **arguments: Any) -> tuple[int, Any]:
     return send(stack, "POST", f"/v1/commands/{kind}?timeout_ms={PATIENCE_MS}", arguments)
 
 
+def assignments(stack: Stack) -> set[tuple[str, str]]:
+    """Id and principal of each assignment; a batch's commands are written after its owners."""
+    rows = [row for row in stack.rows("commands") if row["kind"] == "assign_bundle"]
+    return {(row["command_id"], row["principal"]) for row in rows}
+
+
 def test_action_allowed_or_refused_is_in_the_audit_under_its_commands_id(stack: Stack) -> None:
     status, done = send(stack, "PUT", "/v1/pause", {"reason": "a test"})
     assert (status, done["status"]) == (200, "done")
@@ -80,9 +86,9 @@ def test_many_lookups_of_a_free_bundle_wait_for_one_assignment(stack: Stack) -> 
         answers = [future.result() for future in asked]
     assert {status for status, _ in answers} == {200}
     assert len({body["brokerUrl"] for _, body in answers}) == 1
-    rows = [row for row in stack.rows("commands") if row["kind"] == "assign_bundle"]
-    assert len({row["command_id"] for row in rows}) == 1
-    assert {row["principal"] for row in rows} == {"lookup"}
+    stack.wait("the assignment among the commands", lambda: assignments(stack))
+    assert {principal for _, principal in assignments(stack)} == {"lookup"}
+    assert len(assignments(stack)) == 1
 
 
 def test_command_outlives_the_balancer_and_nothing_is_pretended_meanwhile(stack: Stack) -> None:
