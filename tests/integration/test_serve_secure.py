@@ -8,8 +8,10 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -187,6 +189,30 @@ def test_keys_and_certificate_are_exchanged_while_it_runs(
     authority.issue(files, "server")
     service._wait(lambda: service.get(LOOKUP, **bearer(new)).status == 200)  # noqa: SLF001 (ours)
     service._wait(lambda: serial(service) != before)  # noqa: SLF001 (ours)
+
+
+def test_certificate_is_exchanged_under_handshakes_without_losing_one(
+    service: LookupService, files: Path, authority: Authority
+) -> None:
+    is_over = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        asking = [pool.submit(serials_until, is_over, service) for _ in range(2)]
+        try:
+            for number in range(3):
+                before = serial(service)
+                for path in authority.issue(files / str(number), "server"):
+                    path.replace(files / path.name)
+                service._wait(lambda before=before: serial(service) != before)  # noqa: SLF001 (ours)
+        finally:
+            is_over.set()
+    assert all(len(seen.result()) == 4 for seen in asking)
+
+
+def serials_until(is_over: threading.Event, service: LookupService) -> set[str]:
+    seen = set()
+    while not is_over.is_set():
+        seen.add(serial(service))
+    return seen | {serial(service)}
 
 
 def serial(service: LookupService) -> str:
