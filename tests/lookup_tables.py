@@ -83,6 +83,7 @@ class TablesWriter:
                 "pulsar_service_url": f"pulsar://{name}:{port}",
                 "advertised_listeners": listeners,
                 "capacity": 1.0,
+                "starts": "[1000]",
             }
             for name in names
         ]

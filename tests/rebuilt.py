@@ -42,7 +42,14 @@ def promised(state: BalancerState) -> Mapping[str, object]:
     return {
         "records": records_of(state),
         "brokers": {
-            name: (entry.incarnation, entry.is_silent, entry.is_draining, entry.texts)
+            name: (
+                entry.incarnation,
+                entry.is_silent,
+                entry.is_draining,
+                entry.texts,
+                entry.starts_ms,
+                entry.restarted_ms,
+            )
             for name, entry in state.brokers.items()
         },
         "namespaces": state.namespaces,

@@ -116,6 +116,7 @@ def broker_from_row(row: Row, drains: Collection[str] = ()) -> BrokerEntry:
     drains: brokers that are drained by command; the others that drain said so themselves.
     """
     texts = {name: row[name] for name in TEXTS if name in row}
+    starts_ms = tuple(json.loads(row["starts"]))
     return BrokerEntry(
         incarnation=row["incarnation"],
         is_silent=row["state"] == SILENT,
@@ -123,6 +124,8 @@ def broker_from_row(row: Row, drains: Collection[str] = ()) -> BrokerEntry:
         texts={**texts, "broker_version": row["version"]},
         listeners=json.loads(row["advertised_listeners"]),
         capacity=row["capacity"],
+        starts_ms=starts_ms,
+        restarted_ms=starts_ms[-1] if len(starts_ms) > 1 else 0,
     )
 
 

@@ -52,6 +52,7 @@ def broker_row(name: str, entry: BrokerEntry, state: str) -> dict[str, Any]:
         "version": entry.texts.get("broker_version", ""),
         "advertised_listeners": to_json(entry.listeners),
         "capacity": entry.capacity,
+        "starts": to_json(list(entry.starts_ms)),
     }
 
 

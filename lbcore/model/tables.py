@@ -95,6 +95,7 @@ BROKERS = Table(
         _column("load_manager_class", "string", "loadManagerClassName"),
         _column("failure_domain", "string", "failure domain, or ''"),
         _column("capacity", "double", "relative capacity, 1.0 = like the others"),
+        _column("starts", "string", "JSON array: when it was first seen, started or came back"),
         _column("at_ms", "long", "time of the batch that wrote it"),
         _column("batch_id", "long", "micro-batch that wrote it"),
     ),
