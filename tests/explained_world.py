@@ -12,6 +12,7 @@ from jobs.adapters.delta_tables import arrow_schema, ensure_tables, table_path
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.tables import TABLES
+from tests.ruled_world import owners, running, skewed
 from tests.world import CLUSTER, World
 
 WINDOW_MS = 3_600_000
@@ -40,6 +41,27 @@ def about(world: World, bundle: str) -> ExplainRows:
     """The rows for a question about one bundle: its events alone."""
     events = [event for event in world.events if event["bundle"] == bundle]
     return replace(rows_of(world), events=events)
+
+
+def eventful() -> World:
+    """A hot spot that moves on, a pin, a crash, a split, a refused command, a stuck transition."""
+    world = running(5, 40)
+    skewed(world)
+    world.run(150_000)
+    bundle, broker = min(owners(world).items())
+    world.command("pin_bundle", bundle=bundle, broker=broker, reason="release day")
+    world.command("unload_bundle", bundle=bundle, destination="nobody:8080")
+    world.run(3_000)
+    world.kill("broker-2:8080")
+    world.run(40_000)
+    world.command("split_bundle", bundle=sorted(owners(world))[7], force=True)
+    world.run(5_000)
+    deaf = "broker-1:8080"
+    bundle = max(name for name, broker in owners(world).items() if broker not in ("", deaf))
+    world.pause(deaf, is_paused=True)
+    world.command("unload_bundle", bundle=bundle, destination=deaf)
+    world.run(60_000)
+    return world
 
 
 def write_tables(world: World, root: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ _SETTINGS = {
     # a short life: compiling code well, or at all, costs more than it saves
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -76,6 +78,8 @@ class SparkSql:
 def main() -> int:
     """Carry out statements until standard input ends."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["TZ"] = "UTC"  # instants come to Python in its own zone
+    time.tzset()
     builder = SparkSession.builder.config("spark.jars", ",".join(map(str, jar_paths("spark"))))
     folders = {"spark.local.dir": sys.argv[1], "spark.sql.warehouse.dir": f"{sys.argv[1]}/hive"}
     for name, value in {**_SETTINGS, **folders}.items():

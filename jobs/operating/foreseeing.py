@@ -13,6 +13,7 @@ from jobs.console import CommandError, MisuseError
 from jobs.operating.commanding import read_rehearsal_rows
 from jobs.operating.durations import format_duration
 from jobs.operating.simulations import STRATEGIES
+from jobs.operating.text_table import text_table
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.explain.explanation import number
@@ -168,11 +169,7 @@ def _balance_lines(found: Foresight) -> Iterator[str]:
                 f"{_number(was and was.bundles)} → {_number(will and will.bundles)}",
             )
         )
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    yield from (
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    yield from text_table(rows)
     yield f"imbalance {_imbalance(found.before)} → {_imbalance(found.after)}"
 
 

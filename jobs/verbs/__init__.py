@@ -68,6 +68,9 @@ VERBS = {
     "simulate": Verb(
         module="jobs.verbs.simulate", summary="rehearse scenarios in virtual time, and judge them"
     ),
+    "sql": Verb(
+        module="jobs.verbs.sql", summary="ask the tables in SQL: ready queries, or your own"
+    ),
     "state": Verb(
         module="jobs.verbs.state", summary="set the job's checkpoint aside, to rebuild its state"
     ),

@@ -12,6 +12,7 @@ from jobs.adapters.table_reader import AsOf, TableReader, wall_ms
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.durations import format_instant, parse_instant_ms
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.text_table import text_table
 from lbcore.ownership.differences import OwnershipChange, find_differences, parties
 
 Row = Mapping[str, Any]
@@ -92,9 +93,7 @@ def _table(rows: Sequence[Row]) -> Iterable[str]:
         )
         for row in rows
     ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        yield "  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip()
+    return text_table(cells)
 
 
 def _way(row: Row) -> str:

@@ -1,0 +1,21 @@
+"""Rows as lines of text whose columns stand below one another.
+
+Decides only the widths. Source: ours.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+
+def text_table(
+    cells: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = ""
+) -> Iterator[str]:
+    """A line a row; cells[0] is the head. right: indexes of the columns that end together."""
+    if not cells:
+        return
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        parts = (
+            text.rjust(width) if at in right else text.ljust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield indent + "  ".join(parts).rstrip()

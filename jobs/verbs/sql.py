@@ -1,0 +1,104 @@
+"""Ask the tables in SQL: a ready query by its name, or a SELECT of your own.
+
+In this process, from the tables alone, so it answers while the job and Kafka are away. Views and
+queries are in docs/sql.md; --spark writes what makes the same views in Spark.
+"""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobs.adapters.delta_tables import table_path
+from jobs.adapters.sql_engine import SqlEngine, plain_rows
+from jobs.console import Exit, MisuseError, answer
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.text_table import text_table
+from jobs.sql.queries import QUERIES
+from jobs.sql.views import VIEWS, Engine
+from lbcore.explain.explanation import number
+from lbcore.model.tables import TABLES
+
+_BY_NAME = {query.name: query for query in QUERIES}
+_SHOWN_ROWS = 1_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is asked."""
+    parser.add_argument(
+        "query", nargs="?", default="", metavar="QUERY", help="a ready query's name, or a SELECT"
+    )
+    parser.add_argument("--text", action="store_true", help="write the ready query's SQL instead")
+    parser.add_argument(
+        "--spark", action="store_true", help="write the statements that make the views in Spark"
+    )
+    parser.epilog = (
+        "without a query: a list of the ready ones\n"
+        "example: ballast sql most-moved\n"
+        'example: ballast sql "SELECT broker, count(*) FROM owners GROUP BY broker"'
+    )
+    add_stack_arguments(parser, with_kafka=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the rows."""
+    if args.spark:
+        statements = list(spark_statements(whereabouts(args).tables.absolute()))
+        answer(args, statements, "".join(f"{one};\n" for one in statements).rstrip())
+    elif not args.query:
+        listed = [{"name": one.name, "question": one.question} for one in QUERIES]
+        cells = [("query", "answers"), *((one.name, one.question) for one in QUERIES)]
+        answer(args, listed, "\n".join(text_table(cells)))
+    elif args.text:
+        answer(args, _text(args.query), _text(args.query))
+    else:
+        text = _text(args.query)
+        found = SqlEngine(whereabouts(args).tables).query(text)
+        rows = plain_rows(found)
+        answer(args, rows, "\n".join(_lines(found.column_names, rows)))
+    return Exit.DONE
+
+
+def spark_statements(tables: Path) -> Iterable[str]:
+    """What gives a Spark session with Delta the tables by name, and the views."""
+    yield "SET spark.sql.session.timeZone = UTC"
+    for table in TABLES:
+        path = table_path(tables, table.name)
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {table.name} AS SELECT * FROM delta.`{path}`"  # noqa: S608 (a folder's name; nothing is carried out here)
+    yield from (view.statement(Engine.SPARK) for view in VIEWS)
+
+
+def _text(query: str) -> str:
+    if query in _BY_NAME:
+        return _BY_NAME[query].text.strip()
+    if " " in query.strip():
+        return query
+    raise MisuseError(
+        f"there is no ready query {query!r}",
+        why=f"there are {', '.join(_BY_NAME)}",
+        next_step="take one of them, or write a SELECT",
+    )
+
+
+def _lines(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+    shown = rows[:_SHOWN_ROWS]
+    numbers = {
+        at
+        for at, name in enumerate(names)
+        if any(isinstance(row[name], int | float) for row in shown)
+    }
+    yield from text_table(
+        [names, *([_cell(row[name]) for name in names] for row in shown)], numbers
+    )
+    if len(rows) > len(shown):
+        yield f"and {len(rows) - len(shown)} rows more; --json has all"
+    elif not rows:
+        yield "(no rows)"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return number(value)
+    return str(value)
