@@ -23,7 +23,7 @@ from lbcore.machines.agent_state import AgentState, ReadLoad, RecordRead, Send
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import Effect
 from lbcore.machines.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.machines.rebuild import rebuild_state, record_from_row
+from lbcore.machines.rebuild import newest_rows, rebuild_state, record_from_row
 from lbcore.machines.scoring import make_scorer
 from lbcore.machines.tracks import RawMessage
 from lbcore.machines.work import BalancerState
@@ -31,7 +31,6 @@ from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
-from tests.newest_rows import newest_rows
 from tests.topic_reads import rate_of, read_topics, topics_in
 
 CLUSTER = "local"

@@ -16,17 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta_tables import ensure_tables, last_transaction
-from lbcore.model.tables import (
-    BROKERS,
-    BUNDLE_OWNERSHIP,
-    COMMANDS,
-    NAMESPACES,
-    OWNERSHIP_EVENTS,
-    PINS,
-    POLICIES,
-    TENANTS,
-    TOPICS,
-)
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import State
 
 EPOCH_APP = "writer_epoch"
@@ -35,14 +25,7 @@ _ATTEMPTS = 5
 _FORGOTTEN = f"s.state = '{State.INIT.value}'"
 
 KEYS: Mapping[str, tuple[str, ...]] = {
-    BUNDLE_OWNERSHIP.name: ("cluster", "bundle"),
-    BROKERS.name: ("cluster", "broker"),
-    NAMESPACES.name: ("cluster", "namespace"),
-    TENANTS.name: ("cluster", "tenant"),
-    TOPICS.name: ("cluster", "topic"),
-    POLICIES.name: ("cluster", "kind", "name"),
-    PINS.name: ("cluster", "bundle"),
-    COMMANDS.name: ("cluster", "command_id"),
+    table.name: ("cluster", *table.key) for table in TABLES if table.key
 }
 """Tables with one row a key; the others only grow."""
 

@@ -8,6 +8,7 @@ Source: ours; the protocol is Pulsar 4.0.8's extensible load manager with one wr
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any, TypeVar
 
 from lbcore import packing
 from lbcore.config.load import digest
@@ -25,7 +26,7 @@ from lbcore.machines.group_update import GroupUpdate, Placed
 from lbcore.machines.intake import take_updates
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.observed import observe_moves
-from lbcore.machines.outcome import Waiting, waiting_from_plain, waiting_to_plain
+from lbcore.machines.outcome import waiting_from_plain, waiting_to_plain
 from lbcore.machines.pins import end_pins, follow_pins
 from lbcore.machines.reconcile import reconcile
 from lbcore.machines.repairs import repair_ownership
@@ -36,7 +37,7 @@ from lbcore.machines.rules import Rules
 from lbcore.machines.topic_book import TopicBook
 from lbcore.machines.topics import take_topics
 from lbcore.machines.waiting import settle_commands
-from lbcore.machines.watched import Watched, watched_from_plain, watched_to_plain
+from lbcore.machines.watched import watched_from_plain, watched_to_plain
 from lbcore.machines.watching import judge_brokers, watch_clocks
 from lbcore.machines.work import BalancerState, Times, Work
 from lbcore.ownership.liveness import Liveness
@@ -45,6 +46,8 @@ from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
 STATE_SCHEMA = 2
 """1: before there were rules. Read and upgraded: a field added later is as empty as it was then."""
+
+Kind = TypeVar("Kind")
 
 
 class ClusterBalancer:
@@ -64,16 +67,16 @@ class ClusterBalancer:
         updates = sorted(events, key=lambda update: update.group)
         placed = sorted((p for update in updates for p in update.placed), key=_order)
         watch_clocks(work, updates)
-        reserve_bundles(work, [p.message for p in placed if isinstance(p.message, Command)])
+        reserve_bundles(work, _all(Command, placed))
         end_pins(work)
         for item in placed:
             if isinstance(item.message, Command):
                 take_command(work, item.message, item.position.timestamp_ms)
-        take_acks(work, [item.message for item in placed if isinstance(item.message, Acks)])
+        take_acks(work, _all(Acks, placed))
         take_queued(work)
         take_updates(work, updates)
-        take_topics(work, [p.message for p in placed if isinstance(p.message, TopicLoad)])
-        take_audit(work, [item.message for item in placed if isinstance(item.message, AuditEntry)])
+        take_topics(work, _all(TopicLoad, placed))
+        take_audit(work, _all(AuditEntry, placed))
         drop_unrecorded(work)
         judge_brokers(work)
         repair_ownership(work)
@@ -126,7 +129,8 @@ class ClusterBalancer:
         schema = plain.pop("schema")
         if not 1 <= schema <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
-        book, _ = packing.unpack(chunks["book"])
+        book, rules = _plain("book", chunks), _plain("rules", chunks)
+        waiting = map(waiting_from_plain, _plain("waiting", chunks).get("commands", ()))
         return BalancerState(
             ledger=Ledger.unpack(chunks),
             liveness=Liveness.from_plain(packing.unpack(chunks["liveness"])[0]),
@@ -135,30 +139,25 @@ class ClusterBalancer:
             namespaces={name: namespace_from_plain(p) for name, p in book["namespaces"].items()},
             commands=dict(book["commands"]),
             settings=book["settings"],
-            rules=_rules(chunks.get("rules")),
+            rules=Rules.from_plain(rules) if rules else Rules(),
             catalogue=Catalogue.unpack(chunks.get("catalogue")),
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
-            waiting={w.command.command_id: w for w in _waiting(chunks)},
-            watched=_watched(chunks.get("watched")),
+            waiting={w.command.command_id: w for w in waiting},
+            watched=watched_from_plain(_plain("watched", chunks)),
         )
 
 
-def _rules(chunk: bytes | None) -> Rules:
-    return Rules() if chunk is None else Rules.from_plain(packing.unpack(chunk)[0])
+def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:
+    """The chunk's values; empty in a state from before there was such a chunk."""
+    return packing.unpack(chunks[chunk])[0] if chunk in chunks else {}
 
 
-def _watched(chunk: bytes | None) -> Mapping[str, Watched]:
-    return {} if chunk is None else watched_from_plain(packing.unpack(chunk)[0])
+def _all(kind: type[Kind], placed: Sequence[Placed]) -> list[Kind]:
+    """The messages of one kind, in order."""
+    return [item.message for item in placed if isinstance(item.message, kind)]
 
 
 def _order(placed: Placed) -> tuple[str, int, int]:
     at = placed.position
     return (at.topic, at.partition, at.offset)
-
-
-def _waiting(chunks: Mapping[str, bytes]) -> list[Waiting]:
-    """The commands that wait; none in a state from before any did."""
-    if "waiting" not in chunks:
-        return []
-    return [waiting_from_plain(p) for p in packing.unpack(chunks["waiting"])[0]["commands"]]

@@ -5,7 +5,6 @@ batch, and when nobody can ask for a deleted bundle any more. Runs in each batch
 Source: ours; the tombstone delay is Pulsar 4.0.8's, where each broker deletes its records itself.
 """
 
-import bisect
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +12,6 @@ import numpy as np
 
 from lbcore.machines.book import NamespaceEntry, namespace_row
 from lbcore.machines.handlers.catalogue import forget_topics
-from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.outcome import DONE, Outcome
 from lbcore.machines.waiting import finish_command
 from lbcore.machines.work import Work
@@ -34,14 +32,7 @@ def is_deleting(work: Work, namespace: str) -> bool:
 
 def live_records(work: Work, namespace: str) -> list[OwnershipRecord]:
     """The records of the namespace's bundles that are not deleted, in name order."""
-    ledger = work.ledger
-    row = bisect.bisect_left(ledger.names, f"{namespace}/")
-    found = []
-    while row < len(ledger.names) and ledger.names[row].startswith(f"{namespace}/"):
-        if ledger.version[row] > 0 and ledger.state[row] != STATE_CODE[State.DELETED]:
-            found.append(ledger.record_at(row))
-        row += 1
-    return found
+    return [work.ledger.record_at(row) for row in work.ledger.live_rows(namespace)]
 
 
 def keep_namespace(work: Work, name: str, entry: NamespaceEntry) -> None:

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.outcome import DONE, TIMED_OUT, Outcome
-from lbcore.machines.rules import Drain
+from lbcore.machines.rules import Drain, added, without
 from lbcore.machines.waiting import finish_command
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
+from lbcore.ownership.states import IN_FLIGHT
 
 
 def held_by(work: Work, broker: str) -> int:
@@ -25,7 +26,7 @@ def held_by(work: Work, broker: str) -> int:
 def is_named(work: Work, broker: str) -> bool:
     """Whether a record in flight or at rest names the broker as one that has or gets a bundle."""
     ledger = work.ledger
-    rows = ledger.rows_in(State.ASSIGNING, State.RELEASING, State.SPLITTING)
+    rows = ledger.rows_in(*IN_FLIGHT)
     moving = {*ledger.source[rows].tolist(), *ledger.destination[rows].tolist()} - {NOBODY}
     return held_by(work, broker) > 0 or any(
         ledger.instances.of(one)[0] == broker for one in sorted(moving)
@@ -50,9 +51,9 @@ def is_emptying(work: Work) -> bool:
 def drive_drains(work: Work) -> None:
     """End the drains that are done or whose time is over; note how the others stand."""
     for broker, drain in sorted(work.rules.drains.items()):
-        left = held_by(work, broker)
         if drain.is_done:
             continue
+        left = held_by(work, broker)
         if left == 0:
             _end(work, broker, drain)
         elif 0 < drain.deadline_ms <= work.now_ms:
@@ -77,8 +78,7 @@ def _end(work: Work, broker: str, drain: Drain) -> None:
 
 
 def _give_up(work: Work, broker: str, drain: Drain) -> None:
-    kept = {name: one for name, one in work.rules.drains.items() if name != broker}
-    work.change_rules(drains=kept)
+    work.change_rules(drains=without(work.rules.drains, broker))
     result = {"left": drain.left, "total": drain.total, "deadline_ms": drain.deadline_ms}
     work.write_decision(work.next_decision(), "drain", "GivenUp", result, source=broker)
     reason = (
@@ -90,4 +90,4 @@ def _give_up(work: Work, broker: str, drain: Drain) -> None:
 
 
 def _keep(work: Work, broker: str, drain: Drain) -> None:
-    work.change_rules(drains={**work.rules.drains, broker: drain})
+    work.change_rules(drains=added(work.rules.drains, broker, drain))

@@ -5,7 +5,8 @@ range's text has a fixed width. Rows move when bundles are added, so nothing out
 from one batch to the next. Source: ours.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import bisect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -277,6 +278,15 @@ class Ledger:
     def rows_in(self, *states: State) -> NDArray[np.int64]:
         """Rows whose record is in one of these states, in name order."""
         return np.flatnonzero(self._is_in(*states))
+
+    def live_rows(self, namespace: str) -> Iterator[int]:
+        """Rows of the namespace's bundles that are not deleted, in name order. O(log + rows)."""
+        deleted, prefix = STATE_CODE[State.DELETED], f"{namespace}/"
+        for row in range(bisect.bisect_left(self.names, prefix), len(self.names)):
+            if not self.names[row].startswith(prefix):
+                return
+            if self.version[row] > 0 and self.state[row] != deleted:
+                yield row
 
     def holders(self) -> NDArray[np.int64]:
         """Per row, the instance that has the bundle open or shall open it; NOBODY if free."""

@@ -5,7 +5,7 @@ moves strayed bundles to their pins. A failure breaks a pin, because serving com
 returns when the broker takes bundles again. Part of `balancer`. Source: ours.
 """
 
-from lbcore.machines.rules import Pin
+from lbcore.machines.rules import Pin, without
 from lbcore.machines.work import Work
 from lbcore.ownership.records import OwnershipRecord, State
 
@@ -17,11 +17,10 @@ def end_pins(work: Work) -> None:
     ]
     if not over:
         return
-    kept = {bundle: pin for bundle, pin in work.rules.pins.items() if bundle not in over}
     for bundle in over:
         work.counts["pin_expired"] += 1
         _write(work, bundle, work.rules.pins[bundle], "Expired")
-    work.change_rules(pins=kept)
+    work.change_rules(pins=without(work.rules.pins, *over))
 
 
 def follow_pins(work: Work) -> None:

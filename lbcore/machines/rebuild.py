@@ -18,6 +18,16 @@ from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
 from lbcore.machines.rules import rules_from_rows
 from lbcore.machines.work import BalancerState
+from lbcore.model.tables import (
+    BROKERS,
+    COMMANDS,
+    CONFIG_VERSIONS,
+    NAMESPACES,
+    PINS,
+    POLICIES,
+    TENANTS,
+    TOPICS,
+)
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
@@ -39,6 +49,24 @@ class TableRows:
     policies: Iterable[Row] = ()
     pins: Iterable[Row] = ()
     config_versions: Iterable[Row] = ()
+
+
+_TABLES = (BROKERS, NAMESPACES, COMMANDS, TENANTS, TOPICS, POLICIES, PINS, CONFIG_VERSIONS)
+
+
+def newest_rows(ownership: Iterable[Row], written: Mapping[str, Iterable[Row]]) -> TableRows:
+    """The rows to rebuild from, out of all that was ever written, oldest first. O(rows).
+
+    ownership: the newest row of each bundle. written: table → its rows.
+    """
+    found = {
+        table.name: {tuple(row[name] for name in table.key): row for row in rows}.values()
+        if table.key
+        else rows
+        for table in _TABLES
+        for rows in [list(written.get(table.name, ()))]
+    }
+    return TableRows(bundle_ownership=ownership, **found)
 
 
 def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> BalancerState:

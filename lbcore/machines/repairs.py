@@ -21,8 +21,8 @@ from lbcore.ownership.changes import Action, Intent, IntentReason, Transition
 from lbcore.ownership.protocol import carry_out
 from lbcore.ownership.records import Cause, State
 from lbcore.ownership.repair import Presence, Watch, repair
+from lbcore.ownership.states import IN_FLIGHT
 
-_IN_FLIGHT = (State.ASSIGNING, State.RELEASING, State.SPLITTING)
 _OF_THE_DEAD = frozenset(
     {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
 )
@@ -84,7 +84,7 @@ def carry_out_all(work: Work, intents: list[tuple[int, Intent]]) -> None:
         if decision_id is None:
             decision_id = work.next_decision()
             by_cause[intent.reason.value, lost_by] = decision_id
-        asked = record.command_id if record.state in _IN_FLIGHT else ""
+        asked = record.command_id if record.state in IN_FLIGHT else ""
         origin = work.origin(_CAUSES.get(intent.reason, Cause.REPAIR), decision_id, asked)
         target = work.instance(destination) if destination else NO_INSTANCE
         answer = carry_out(record, intent, target, origin)
@@ -101,7 +101,7 @@ def _suspects(work: Work, presence: list[Presence]) -> NDArray[np.int64]:
     owned = ledger.rows_in(State.OWNED)
     owners = ledger.destination[owned]
     lost = owned[(owners != NOBODY) & is_gone[owners]] if len(is_gone) else owned[:0]
-    return np.union1d(ledger.rows_in(*_IN_FLIGHT), lost)
+    return np.union1d(ledger.rows_in(*IN_FLIGHT), lost)
 
 
 def _watch(work: Work, row: int, presence: list[Presence]) -> Watch:

@@ -17,9 +17,9 @@ from lbcore.machines.ledger import STATES
 from lbcore.machines.work import Work
 from lbcore.model.tables import BROKERS, LOAD_HISTORY
 from lbcore.ownership.records import State
+from lbcore.ownership.states import IN_FLIGHT
 
 _SHOWN = tuple(name for name in TEXTS if name != "broker_version")
-_IN_FLIGHT = frozenset({State.ASSIGNING, State.RELEASING, State.SPLITTING})
 _PERCENT = 100.0
 
 
@@ -85,7 +85,7 @@ def make_report(work: Work) -> dict[str, Any]:
         "cycle": work.times.cycle,
         "counts": dict(sorted((k, v) for k, v in work.counts.items() if v)),
         "bundles": by_state,
-        "in_flight": sum(by_state.get(state.value, 0) for state in _IN_FLIGHT),
+        "in_flight": sum(by_state.get(state.value, 0) for state in IN_FLIGHT),
         "ends": {
             topic: {str(p): end for p, end in sorted(ends.items())}
             for topic, ends in sorted(work.ends.items())

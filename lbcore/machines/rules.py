@@ -8,7 +8,7 @@ rebuilt exactly. Source: ours; policies are Pulsar 4.0.8's.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from lbcore.machines.effects import to_json
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
@@ -22,6 +22,8 @@ BRAKE = "brake"
 PIN = "pin"
 
 WHOLE_CLUSTER = ""
+
+Rule = TypeVar("Rule")
 
 Key = tuple[str, str]
 """Kind and name."""
@@ -153,10 +155,24 @@ class Rules:
         return Rules.from_facts(facts, plain["config_changes"])
 
 
-def differing(before: Rules, after: Rules) -> list[Key]:
-    """The rules that are not the same, sorted."""
+def added(rules: Mapping[str, Rule], name: str, rule: Rule) -> dict[str, Rule]:
+    """The rules of one kind with this one, in name order."""
+    known = {**rules, name: rule}
+    return {one: known[one] for one in sorted(known)}
+
+
+def without(rules: Mapping[str, Rule], *gone: str) -> dict[str, Rule]:
+    """The rules of one kind but for these."""
+    return {name: rule for name, rule in rules.items() if name not in gone}
+
+
+def differing(before: Rules, after: Rules) -> list[tuple[Key, dict[str, Any], bool]]:
+    """The rules that are not the same, in key order: the value now, or the last, and is it set."""
+    if before is after:
+        return []
     old, new = before.facts(), after.facts()
-    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return [(key, new.get(key, old.get(key, {})), key in new) for key in keys]
 
 
 def policy_row(key: Key, value: Mapping[str, Any], *, is_set: bool) -> dict[str, Any]:

@@ -147,15 +147,11 @@ class Work:
         """Change what stands until it is taken back; command: who asked for it."""
         before, self.rules = self.rules, replace(self.rules, **rules)
         if command is not None:
-            self.changed_by |= dict.fromkeys(differing(before, self.rules), command)
+            self.changed_by |= {key: command for key, _, _ in differing(before, self.rules)}
 
     def write_rules(self, before: Rules) -> None:
         """A row of `policies` or `pins` for each rule that is not as before the batch."""
-        if before is self.rules:
-            return
-        old, new = before.facts(), self.rules.facts()
-        for key in differing(before, self.rules):
-            value, is_set = new.get(key, old.get(key, {})), key in new
+        for key, value, is_set in differing(before, self.rules):
             command = self.changed_by.get(key)
             by = {
                 "principal": command.principal if command else "",

@@ -20,11 +20,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One table: name, columns, and the row conditions that the engines enforce."""
+    """One table: name, columns, and the row conditions that the engines enforce.
+
+    key: the columns that, with the cluster, name its one newest row; () = it only grows.
+    """
 
     name: str
     doc: str
     columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
     constraints: tuple[tuple[str, str], ...] = ()
 
 
@@ -74,6 +78,7 @@ OWNERSHIP_EVENTS = Table(
 BUNDLE_OWNERSHIP = Table(
     name="bundle_ownership",
     doc="The current record of each bundle.",
+    key=("bundle",),
     columns=_RECORD,
     constraints=OWNERSHIP_EVENTS.constraints,
 )
@@ -81,6 +86,7 @@ BUNDLE_OWNERSHIP = Table(
 BROKERS = Table(
     name="brokers",
     doc="Each broker as a lookup answers with it.",
+    key=("broker",),
     columns=(
         _column("cluster", "string", "cluster of the broker"),
         _column("broker", "string", "broker's name (host:webPort in Pulsar)"),
@@ -104,6 +110,7 @@ BROKERS = Table(
 NAMESPACES = Table(
     name="namespaces",
     doc="Each namespace, how its topics are hashed and how it was divided at creation.",
+    key=("namespace",),
     columns=(
         _column("cluster", "string", "cluster of the namespace"),
         _column("namespace", "string", "tenant/namespace"),
@@ -119,6 +126,7 @@ NAMESPACES = Table(
 POLICIES = Table(
     name="policies",
     doc="What operators have set and what stands of it: the newest row of each kind and name.",
+    key=("kind", "name"),
     columns=(
         _column("cluster", "string", "cluster"),
         _column("kind", "string", "isolation, anti_affinity, excluded, paused, drain or brake"),
@@ -135,6 +143,7 @@ POLICIES = Table(
 PINS = Table(
     name="pins",
     doc="The bundles that operators keep on a broker: the newest row of each bundle.",
+    key=("bundle",),
     columns=(
         _column("cluster", "string", "cluster of the bundle"),
         _column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
@@ -168,6 +177,7 @@ CONFIG_VERSIONS = Table(
 COMMANDS = Table(
     name="commands",
     doc="Each command and its outcome.",
+    key=("command_id",),
     columns=(
         _column("cluster", "string", "cluster of the command"),
         _column("command_id", "string", "the requester's id; executed at most once"),
@@ -303,6 +313,7 @@ REJECTED_REPORTS = Table(
 TENANTS = Table(
     name="tenants",
     doc="Each tenant that was created; others exist as long as they have a namespace.",
+    key=("tenant",),
     columns=(
         _column("cluster", "string", "cluster of the tenant"),
         _column("tenant", "string", "its name"),
@@ -317,6 +328,7 @@ TENANTS = Table(
 TOPICS = Table(
     name="topics",
     doc="Each topic that was created; brokers may serve others, which they report.",
+    key=("topic",),
     columns=(
         _column("cluster", "string", "cluster of the topic"),
         _column("namespace", "string", "tenant/namespace"),

@@ -8,14 +8,14 @@ Spark does, and must come to the same effects. Source: ours.
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import REPORT, RESEND, TOMBSTONE, Effect, pack_effect
 from lbcore.machines.group_update import GroupUpdate
-from lbcore.machines.rebuild import TableRows, rebuild_state, record_from_row
+from lbcore.machines.rebuild import TableRows, newest_rows, rebuild_state, record_from_row
 from lbcore.machines.scoring import make_scorer_of
 from lbcore.machines.tracks import BrokerTrack, RawMessage, ScorerState
 from lbcore.machines.work import BalancerState
@@ -26,16 +26,7 @@ from lbcore.wire.messages import Message, Rejected, RejectReason
 
 Row = Mapping[str, Any]
 
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "tenants": ("tenant",),
-    "topics": ("topic",),
-    "brokers": ("broker",),
-    "namespaces": ("namespace",),
-    "commands": ("command_id",),
-    "policies": ("kind", "name"),
-    "pins": ("bundle",),
-    "config_versions": ("number",),
-}
+_REBUILT_FROM = {one.name for one in fields(TableRows)}
 
 
 class NotRepeatableError(AssertionError):
@@ -55,13 +46,11 @@ class Batch:
 
 @dataclass(slots=True)
 class Committed:
-    """What the tables hold: newest record of each bundle, newest row of each key."""
+    """What the tables hold: newest record of each bundle, all rows of the others."""
 
     records: dict[str, OwnershipRecord] = field(default_factory=dict)
     ownership: dict[str, Row] = field(default_factory=dict)
-    rows: dict[str, dict[tuple[object, ...], Row]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
+    rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
 
     def keep(self, effect: Effect) -> None:
         """Take in a batch's rows for one table."""
@@ -73,9 +62,8 @@ class Committed:
             for row in effect.rows:
                 self.ownership.pop(row["bundle"], None)
                 self.records.pop(row["bundle"], None)
-        elif effect.kind in _KEYS:
-            for row in effect.rows:
-                self.rows[effect.kind][tuple(row[name] for name in _KEYS[effect.kind])] = row
+        elif effect.kind in _REBUILT_FROM:
+            self.rows[effect.kind] += effect.rows
 
 
 class Job:
@@ -118,8 +106,7 @@ class Job:
         for record in records:
             self.committed.records[record.bundle] = record
             self.committed.ownership[record.bundle] = _row_of(record)
-        for row in namespaces:
-            self.committed.rows["namespaces"][row["namespace"],] = row
+        self.committed.rows["namespaces"] += namespaces
         self.rebuild()
 
     def run_batch(self) -> None:
@@ -147,8 +134,7 @@ class Job:
 
     def rebuild(self) -> None:
         """Come back without a checkpoint: from the tables, reading where it stopped."""
-        tables = {table: list(self.committed.rows[table].values()) for table in _KEYS}
-        rows = TableRows(bundle_ownership=list(self.committed.ownership.values()), **tables)
+        rows = newest_rows(self.committed.ownership.values(), self.committed.rows)
         self._state = rebuild_state(self._balancer, self._cluster, rows)
         self._scored = {}
 

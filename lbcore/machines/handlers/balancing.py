@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lbcore.machines.brake import release
+from lbcore.machines.handlers.bundles import find_record
 from lbcore.machines.outcome import DONE, Outcome, refuse
-from lbcore.machines.rules import Paused, Pin
+from lbcore.machines.rules import Paused, Pin, added, without
 from lbcore.machines.work import Work
-from lbcore.ownership.records import State
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
 
 def _pin(work: Work, command: Command, arguments: asked.PinBundle) -> Outcome:
     bundle, broker = arguments.bundle, arguments.broker
-    record = work.ledger.record(bundle)
-    if record is None or record.state is State.DELETED:
-        return refuse(f"there is no bundle {bundle}; table bundle_ownership lists them")
+    record = find_record(work, bundle)
+    if isinstance(record, Outcome):
+        return record
     entry = work.brokers.get(broker)
     if entry is None or entry.is_silent:
         return refuse(f"broker {broker} is not active; choose one that is")
@@ -29,16 +29,14 @@ def _pin(work: Work, command: Command, arguments: asked.PinBundle) -> Outcome:
         owner=arguments.owner or command.principal,
         reason=arguments.reason,
     )
-    pins = {**work.rules.pins, bundle: pin}
-    work.change_rules(command, pins={name: pins[name] for name in sorted(pins)})
+    work.change_rules(command, pins=added(work.rules.pins, bundle, pin))
     return Outcome(status=DONE, result={"until_ms": pin.until_ms})
 
 
 def _unpin(work: Work, command: Command, arguments: asked.UnpinBundle) -> Outcome:
     if arguments.bundle not in work.rules.pins:
         return refuse(f"bundle {arguments.bundle} is not pinned; table pins lists those that are")
-    pins = {name: pin for name, pin in work.rules.pins.items() if name != arguments.bundle}
-    work.change_rules(command, pins=pins)
+    work.change_rules(command, pins=without(work.rules.pins, arguments.bundle))
     return Outcome(status=DONE)
 
 
@@ -48,8 +46,7 @@ def _pause(work: Work, command: Command, arguments: asked.Pause) -> Outcome:
     if name and (known is None or known.is_deleted):
         return refuse(f"there is no namespace {name}; table namespaces lists them")
     paused = Paused(since_ms=work.now_ms, by=command.principal, reason=arguments.reason)
-    all_paused = {**work.rules.paused, name: paused}
-    work.change_rules(command, paused={one: all_paused[one] for one in sorted(all_paused)})
+    work.change_rules(command, paused=added(work.rules.paused, name, paused))
     return Outcome(status=DONE)
 
 
@@ -58,8 +55,7 @@ def _resume(work: Work, command: Command, arguments: asked.Resume) -> Outcome:
     if name not in work.rules.paused:
         what = f"namespace {name}" if name else "the cluster"
         return refuse(f"{what} is not paused; table policies lists what is")
-    paused = {one: value for one, value in work.rules.paused.items() if one != name}
-    work.change_rules(command, paused=paused)
+    work.change_rules(command, paused=without(work.rules.paused, name))
     return Outcome(status=DONE)
 
 

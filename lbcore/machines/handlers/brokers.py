@@ -9,7 +9,7 @@ from typing import Any
 from lbcore.machines.drains import held_by, is_named
 from lbcore.machines.outcome import ACCEPTED, DONE, FAILED, Outcome, refuse
 from lbcore.machines.placing import usable_brokers
-from lbcore.machines.rules import Drain
+from lbcore.machines.rules import Drain, added, without
 from lbcore.machines.standing import is_draining
 from lbcore.machines.waiting import finish_command
 from lbcore.machines.work import Work
@@ -31,8 +31,7 @@ def _drain(work: Work, command: Command, arguments: asked.DrainBroker) -> Outcom
         deadline_ms=work.now_ms + arguments.deadline_ms if arguments.deadline_ms else 0,
         command_id=command.command_id,
     )
-    drains = {**work.rules.drains, broker: drain}
-    work.change_rules(command, drains={name: drains[name] for name in sorted(drains)})
+    work.change_rules(command, drains=added(work.rules.drains, broker, drain))
     inputs = {
         "total": total,
         "max_in_flight": drain.max_in_flight or work.config.shedding.max_drains_in_flight,
@@ -64,7 +63,7 @@ def _cancel_drain(work: Work, command: Command, arguments: asked.CancelDrain) ->
     if drain is None:
         return refuse(f"broker {broker} is not drained by command; table policies lists drains")
     left = held_by(work, broker)
-    _without_drain(work, command, broker)
+    work.change_rules(command, drains=without(work.rules.drains, broker))
     inputs = {"left": left, "total": drain.total, "command_id": command.command_id}
     work.write_decision(work.next_decision(), "drain", "Cancelled", inputs, source=broker)
     reason = f"cancelled by command {command.command_id} with {left} bundles left"
@@ -88,13 +87,8 @@ def _forget(work: Work, command: Command, arguments: asked.ForgetBroker) -> Outc
     work.liveness = work.liveness.forget(broker)
     pins = sum(pin.broker == broker for pin in work.rules.pins.values())
     if broker in work.rules.drains:
-        _without_drain(work, command, broker)
+        work.change_rules(command, drains=without(work.rules.drains, broker))
     return Outcome(status=DONE, result={"pins_to_it": pins})
-
-
-def _without_drain(work: Work, command: Command, broker: str) -> None:
-    drains = {name: drain for name, drain in work.rules.drains.items() if name != broker}
-    work.change_rules(command, drains=drains)
 
 
 BROKER_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {

@@ -58,6 +58,14 @@ def release(work: Work, record: OwnershipRecord, origin: Origin, destination: st
     return ""
 
 
+def _find_movable(work: Work, bundle: str, destination: str) -> OwnershipRecord | Outcome:
+    record = find_record(work, bundle)
+    if isinstance(record, Outcome):
+        return record
+    problem = reason_not_to_take(work, destination)
+    return refuse(problem) if problem else record
+
+
 def _pinned_elsewhere(work: Work, bundle: str, destination: str) -> str:
     pin = work.rules.pins.get(bundle)
     if not destination or pin is None or pin.broker == destination:
@@ -72,12 +80,9 @@ def _shown(record: OwnershipRecord) -> str:
 
 def _unload_bundle(work: Work, command: Command, arguments: asked.UnloadBundle) -> Outcome:
     bundle, destination = arguments.bundle, arguments.destination
-    record = find_record(work, bundle)
+    record = _find_movable(work, bundle, destination)
     if isinstance(record, Outcome):
         return record
-    problem = reason_not_to_take(work, destination)
-    if problem:
-        return refuse(problem)
     origin = work.origin(Cause.ADMIN, work.next_decision(), command.command_id)
     problem = release(work, record, origin, destination)
     if problem:
@@ -119,12 +124,9 @@ def _assign_bundle(work: Work, command: Command, arguments: asked.AssignBundle) 
 def _override_bundle(work: Work, command: Command, arguments: asked.OverrideBundle) -> Outcome:
     """By force, also under a live owner's feet: for when nothing else helps."""
     bundle, destination = arguments.bundle, arguments.destination
-    record = find_record(work, bundle)
+    record = _find_movable(work, bundle, destination)
     if isinstance(record, Outcome):
         return record
-    problem = reason_not_to_take(work, destination)
-    if problem:
-        return refuse(problem)
     origin = work.origin(Cause.ADMIN, work.next_decision(), command.command_id)
     change = assign if record.state is State.FREE else reassign
     answer = change(record, work.instance(destination), origin)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lbcore.machines.outcome import DONE, Outcome, refuse
+from lbcore.machines.rules import added, without
 from lbcore.machines.work import Work
 from lbcore.plan.filter.policies import InvalidPolicyError, IsolationPolicy
 from lbcore.wire import commands as asked
@@ -27,8 +28,7 @@ def _set_isolation(work: Work, command: Command, arguments: asked.SetIsolationPo
         )
     except InvalidPolicyError as error:
         return refuse(str(error))
-    known = {**work.rules.isolation, policy.name: policy}
-    work.change_rules(command, isolation=_sorted(known))
+    work.change_rules(command, isolation=added(work.rules.isolation, policy.name, policy))
     return Outcome(status=DONE)
 
 
@@ -38,13 +38,13 @@ def _delete_isolation(
     if arguments.policy not in work.rules.isolation:
         known = ", ".join(sorted(work.rules.isolation)) or "none"
         return refuse(f"there is no isolation policy {arguments.policy}; there are: {known}")
-    work.change_rules(command, isolation=_without(work.rules.isolation, arguments.policy))
+    work.change_rules(command, isolation=without(work.rules.isolation, arguments.policy))
     return Outcome(status=DONE)
 
 
 def _set_group(work: Work, command: Command, arguments: asked.SetAntiAffinityGroup) -> Outcome:
-    groups = {**work.rules.anti_affinity, arguments.namespace: arguments.group}
-    work.change_rules(command, anti_affinity=_sorted(groups))
+    groups = added(work.rules.anti_affinity, arguments.namespace, arguments.group)
+    work.change_rules(command, anti_affinity=groups)
     return Outcome(status=DONE)
 
 
@@ -53,7 +53,7 @@ def _delete_group(
 ) -> Outcome:
     if arguments.namespace not in work.rules.anti_affinity:
         return refuse(f"namespace {arguments.namespace} is in no anti-affinity group")
-    groups = _without(work.rules.anti_affinity, arguments.namespace)
+    groups = without(work.rules.anti_affinity, arguments.namespace)
     work.change_rules(command, anti_affinity=groups)
     return Outcome(status=DONE)
 
@@ -75,14 +75,6 @@ def _include(work: Work, command: Command, arguments: asked.IncludeNamespace) ->
             "change that with set_config"
         )
     return refuse(f"namespace {name} is not excluded from shedding")
-
-
-def _sorted(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in sorted(values)}
-
-
-def _without(values: Mapping[str, Any], gone: str) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != gone}
 
 
 POLICY_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {

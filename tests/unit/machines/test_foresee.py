@@ -10,8 +10,8 @@ from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.machines.foresee import CYCLES, Foresight, Impossible, WhatIf, foresee
+from lbcore.machines.rebuild import newest_rows
 from lbcore.machines.rehearse import RehearsalRows
-from tests.newest_rows import newest_rows
 from tests.world import CLUSTER, World, is_settled
 
 ONE, TWO = "broker-0:8080", "broker-1:8080"
