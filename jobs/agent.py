@@ -22,12 +22,22 @@ from jobs.adapters.clocks import ForwardClock
 from jobs.adapters.kafka_clients import Delivered, Delivery, Ends, KafkaAddress, Sender, Tail
 from jobs.adapters.ownership_feed import OwnershipFeed
 from jobs.adapters.permits import Permits
+from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machines.agent import Agent as Machine
 from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
 from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
-from lbcore.machines.agent_state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
+from lbcore.machines.agent_state import (
+    AgentState,
+    Effect,
+    Event,
+    ReadLoad,
+    RecordRead,
+    Send,
+    Stop,
+    Stopped,
+)
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Topic
@@ -100,6 +110,7 @@ class Agent:
         """Connects to Kafka; raises CommandError when it or the topic ownership isn't there."""
         chosen = options or Options()
         self._machine = Machine(identity, chosen.agent, chosen.signals, chosen.fencing)
+        self.metrics = AgentMetrics(identity.cluster, identity.broker)
         self._callbacks = callbacks
         self._broker = identity.broker
         self._clock = ForwardClock()
@@ -211,6 +222,8 @@ class Agent:
         for news in self._feed.take(messages):
             if self._broker in news.brokers:
                 self._inbox.put(news.event)
+                if isinstance(news.event, RecordRead):
+                    self.metrics.count_record(news.event.record.state)
 
     def _ask_ends(self, last_ms: int) -> tuple[int, Ends | None]:
         """Where ownership ends now, asked once a heartbeat; None = not due, or no answer."""
@@ -225,7 +238,10 @@ class Agent:
             self._state, self._wake_at_ms = step.state, step.wake_at_ms
             if step.state is not None:  # first of all: nobody may hear of what is permitted still
                 until_ms = self._machine.until_ms(step.state)
-                self._permits.give(self._machine.usable(step.state), until_ms)
+                usable = self._machine.usable(step.state)
+                self._permits.give(usable, until_ms)
+                left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
+                self.metrics.show_permits(len(usable), left_ms)
                 self._tell_lease(until_ms)
             for effect in step.effects:
                 self._carry_out(effect)
@@ -263,7 +279,7 @@ class Agent:
         if isinstance(effect, Send):
             topic, key, value = format_message(effect.message)
             sent_ms = effect.message.envelope.reported_at_ms
-            heard = partial(self._hear, sent_ms) if topic is Topic.BROKER_LOAD else _ignore
+            heard = partial(self._hear, topic, sent_ms)
             self._sender.send(topic, key.decode(), value, on_delivery=heard)
         elif isinstance(effect, Call):
             self._workers.submit(self._call, effect)
@@ -275,13 +291,16 @@ class Agent:
             self._left = effect.left
             self._is_stopped.set()
 
-    def _hear(self, sent_ms: int, delivery: Delivery) -> None:
-        """In the producer's thread: what became of a report."""
-        if isinstance(delivery, Delivered):
+    def _hear(self, topic: Topic, sent_ms: int, delivery: Delivery) -> None:
+        """In the producer's thread: what became of a message."""
+        is_delivered = isinstance(delivery, Delivered)
+        self.metrics.count_message(topic.value, is_delivered=is_delivered, at_s=time.time())
+        if is_delivered and topic is Topic.BROKER_LOAD:
             self._inbox.put(ReportConfirmed(sent_ms=sent_ms))
 
     def _call(self, call: Call) -> None:
         """In a thread of the callbacks: run one, and say how it went."""
+        began_s = time.monotonic()
         done = partial(
             CallDone, callback=call.callback, bundle=call.bundle, version_id=call.version_id
         )
@@ -294,9 +313,15 @@ class Agent:
                 self._callbacks.split(call.bundle, call.children, call.version_id)
         except Exception as error:
             logger.exception("%s of %s failed", call.callback.value, call.bundle)
+            self._count(call, began_s, is_done=False)
             self._inbox.put(done(failure=f"{type(error).__name__}: {error}"))
         else:
+            self._count(call, began_s, is_done=True)
             self._inbox.put(done())
+
+    def _count(self, call: Call, began_s: float, *, is_done: bool) -> None:
+        took_s = time.monotonic() - began_s
+        self.metrics.count_callback(call.callback, took_s, is_done=is_done)
 
     def _read_load(self) -> None:
         """In the load's own thread, so that slow reading holds up no heartbeat."""
@@ -306,12 +331,9 @@ class Agent:
                 self._inbox.put(topics)
         except Exception:
             logger.exception("load of %s can't be read", self._broker)
+            self.metrics.count_load_error()
         finally:
             self._is_reading_load.release()
-
-
-def _ignore(_: Delivery) -> None:
-    return None
 
 
 def new_incarnation() -> str:

@@ -44,6 +44,8 @@ from jobs.adapters.table_writer import FencedError, TableWriter
 from jobs.adapters.ticks import Ticker
 from jobs.adapters.topic_watch import TopicWatch
 from jobs.console import CommandError, Exit, note
+from jobs.telemetry import exposition
+from jobs.telemetry.job_metrics import JobMetrics
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import STATE_SCHEMA
@@ -91,6 +93,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
     parser.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
     parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
+    exposition.add_arguments(parser)
     parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
     parser.add_argument("--master", default="local[2,4]", help="Spark master")
     parser.add_argument(
@@ -134,6 +137,9 @@ class _Job:
         writer.claim()
         write_manifest(self.args.state_dir, replace(present, epoch=writer.epoch), resumption)
         log = _logger(self.args.log)
+        telemetry = self.config.telemetry
+        metrics = JobMetrics(bundle_metrics=telemetry.bundle_metrics, epoch=writer.epoch)
+        self.cleanup.callback(exposition.give_out(metrics.registry, telemetry.host, self.args))
         about = {"writer_epoch": writer.epoch, "rebuilt_because": resumption.reason}
         log({"event": "start", **about})
         with ExitStack() as cleanup:
@@ -156,13 +162,23 @@ class _Job:
                 heartbeat_ms=self.config.pipeline.heartbeat_commit_ms,
                 log=log,
                 passed=self.passed,
+                watch=metrics.see_batch,
                 ends=place.ends_after(writer.last_commit()),
             )
             watch = cleanup.enter_context(TopicWatch(address, place.topics))
             query = start_query(
                 self.warm_up(), self.config, beginning, _named_once(sink, resumption)
             )
-            return _wait(query, self.stop, watch, resumption.checkpoint, log)
+            told = _Told(log=log, metrics=metrics)
+            return _wait(query, self.stop, watch, resumption.checkpoint, told)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """Who is told of Spark's progress."""
+
+    log: Callable[[Mapping[str, Any]], None]
+    metrics: JobMetrics
 
 
 def _manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
@@ -221,7 +237,7 @@ def _wait(
     stop: threading.Event,
     watch: TopicWatch,
     checkpoint: Path,
-    log: Callable[[Mapping[str, Any]], None],
+    told: "_Told",
 ) -> int:
     last = -1
     while not stop.wait(_POLL_S):
@@ -235,10 +251,11 @@ def _wait(
         progress = query.lastProgress
         if progress is not None and progress.batchId > last:
             last = progress.batchId
-            log(_progress_line(progress))
+            told.log(_progress_line(progress))
+            told.metrics.see_progress(json.loads(progress.json))
     _let_batch_end(query, checkpoint)
     query.stop()
-    log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
+    told.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
     return Exit.DONE
 
 

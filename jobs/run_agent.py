@@ -25,6 +25,7 @@ from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.settings import load_settings
 from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
 from jobs.console import CommandError, Exit, MisuseError, complain, note
+from jobs.telemetry import exposition
 from lbcore.config.tree import Config
 from lbcore.wire.fields import NAME_PATTERN
 
@@ -65,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "module is looked for in the current folder and on PYTHONPATH",
     )
     parser.add_argument("--threads", type=int, default=8, help="callbacks at once (8)")
+    exposition.add_arguments(parser)
     broker = parser.add_argument_group("the broker")
     broker.add_argument("--cluster", required=True, help="the cluster that it belongs to")
     broker.add_argument("--broker", required=True, help="its name, e.g. host:port; keep it")
@@ -97,11 +99,13 @@ def run(args: argparse.Namespace) -> int:
     options = options_of(config, args.threads)
     agent = Agent(identity, address, make_callbacks(args.service), options)
     stops = _Stops(agent)
+    end_metrics = exposition.give_out(agent.metrics.registry, config.telemetry.host, args)
     agent.start()
     note(f"the agent of {args.broker} runs")
     while not agent.wait(_POLL_MS) and not stops.is_urgent:
         pass
     agent.close()
+    end_metrics()
     if stops.is_urgent:
         note(f"{args.broker} ended at once; its bundles are taken over when it is missed")
         return Exit.FAILED

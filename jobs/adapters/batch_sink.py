@@ -15,10 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from jobs.adapters.batch_log import lines_of
 from jobs.adapters.delta_tables import arrow_schema
 from jobs.adapters.kafka_place import Ends
 from jobs.adapters.ownership_publisher import Keyed
 from jobs.adapters.table_writer import TableWriter
+from jobs.telemetry.seen import BatchSeen
 from lbcore.machines.effects import (
     REPORT,
     RESEND,
@@ -99,7 +101,8 @@ class BatchSink:
 
     ends: what has been read; where the query began, carried on.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
-    called with the name of each point of a batch that was reached. log: takes the batch's line.
+    called with the name of each point of a batch that was reached. log: takes the batch's lines.
+    watch: is told of each batch when it is written.
     """
 
     writer: TableWriter
@@ -108,6 +111,7 @@ class BatchSink:
     heartbeat_ms: int
     log: Callable[[Mapping[str, Any]], None]
     passed: Callable[[str], None] = lambda _: None
+    watch: Callable[[BatchSeen], None] = lambda _: None
     ends: Ends = field(default_factory=dict)
     _committed_ms: int = 0
 
@@ -124,7 +128,8 @@ class BatchSink:
         now_ms = max(report["now_ms"] for report in reports)
         about = self._about(batch_id, now_ms, _digest(effects))
         self._check_repeated(batch_id, about)
-        written = self._write(effects, batch_id, about, now_ms)
+        tables = {name: self._table(name, effects.get(name, []), batch_id) for name in ORDER}
+        versions = self._write(tables, batch_id, about, now_ms)
         committed = time.monotonic()
         messages = _messages(effects, self.writer.epoch)
         if messages:
@@ -136,7 +141,13 @@ class BatchSink:
             "delta_ms": _ms(committed - computed),
             "kafka_ms": _ms(sent - committed),
         }
-        self._log(batch_id, reports, {"parts": parts, "records": len(messages), **written})
+        seen = BatchSeen(
+            batch_id=batch_id, reports=reports, tables=tables, versions=versions, parts_ms=parts
+        )
+        rows = {name: len(tables[name]) for name in versions}
+        for line in lines_of(seen, {"records": len(messages), "rows": rows}):
+            self.log(line)
+        self.watch(seen)
         self.passed("batch_ended")
 
     def use_query(self, query_id: str) -> None:
@@ -181,41 +192,30 @@ class BatchSink:
             raise ForkedError(message)
 
     def _write(
-        self,
-        effects: Mapping[str, list[tuple[str, bytes]]],
-        batch_id: int,
-        about: Mapping[str, Any],
-        now_ms: int,
-    ) -> dict[str, Any]:
+        self, tables: Mapping[str, pa.Table], batch_id: int, about: Mapping[str, Any], now_ms: int
+    ) -> dict[str, int]:
+        """Commit what there is; name → version of each table that was due."""
         is_due = now_ms - self._committed_ms >= self.heartbeat_ms
-        rows: dict[str, int] = {}
-        tables = {name: self._table(name, effects.get(name, []), batch_id) for name in ORDER}
+        is_any = any(len(table) for table in tables.values())
         outcomes = tables[COMMANDS.name].to_pylist()
         said = {EVENTS: {**about, OUTCOMES: outcomes} if outcomes else about}
+        versions: dict[str, int] = {}
         for name, table in tables.items():
-            is_marked = name == EVENTS and (is_due or bool(effects.keys() & set(ORDER)))
-            is_wanted = len(table) > 0 or is_marked
-            if is_wanted:
-                self.writer.write(name, table, batch_id, said.get(name, about))
-                rows[name] = len(table)
-            if is_wanted and name == EVENTS:
+            is_marked = name == EVENTS and (is_due or is_any)
+            if len(table) == 0 and not is_marked:
+                continue
+            self.writer.write(name, table, batch_id, said.get(name, about))
+            versions[name] = self.writer.version(name)
+            if name == EVENTS:
                 self._committed_ms = now_ms
                 self.passed("events_committed")
         self.passed("tables_committed")
-        return {"rows": rows}
+        return versions
 
     def _table(self, name: str, blobs: Sequence[tuple[str, bytes]], batch_id: int) -> pa.Table:
         schema = arrow_schema(table_of(name))
         parts = [_to_arrow(name, blob, batch_id, self.writer.epoch) for _, blob in blobs]
         return pa.concat_tables(parts) if parts else schema.empty_table()
-
-    def _log(
-        self, batch_id: int, reports: Sequence[Mapping[str, Any]], line: Mapping[str, Any]
-    ) -> None:
-        duration_ms = sum(line["parts"].values())
-        for report in reports:
-            shown = {key: value for key, value in report.items() if key != "ends"}
-            self.log({"batch_id": batch_id, "duration_ms": duration_ms, **line, **shown})
 
 
 def _read(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:

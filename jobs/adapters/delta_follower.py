@@ -75,7 +75,7 @@ class DeltaFollower:
         self.view: View | None = None
         self.counts = FollowCounts()
         self._root = Path(tables)
-        self._cluster = cluster
+        self.cluster = cluster
         self._listeners: list[Callable[[], None]] = []
         self._commit_listeners: list[Callable[[Changes], None]] = []
         self._untold: list[tuple[int, list[BundleRoute]]] = []
@@ -144,12 +144,12 @@ class DeltaFollower:
         events = open_table(self._root, OWNERSHIP_EVENTS.name)
         brokers = open_table(self._root, BROKERS.name)
         namespaces = open_table(self._root, NAMESPACES.name)
-        current = scan(ownership, (*ROUTE_COLUMNS, *ORDER_COLUMNS), of_cluster(self._cluster))
+        current = scan(ownership, (*ROUTE_COLUMNS, *ORDER_COLUMNS), of_cluster(self.cluster))
         newer = scan(events, ROUTE_COLUMNS, self._not_yet_in(current))
         candidate = (
-            Snapshot(cluster=self._cluster)
-            .with_brokers(brokers_of(brokers, self._cluster))
-            .with_namespaces(hashes_of(namespaces, self._cluster))
+            Snapshot(cluster=self.cluster)
+            .with_brokers(brokers_of(brokers, self.cluster))
+            .with_namespaces(hashes_of(namespaces, self.cluster))
             .with_routes([*routes_of(current), *routes_of(newer)])
         )
         writer = last_writer_commit(table_path(self._root, OWNERSHIP_EVENTS.name), events.version())
@@ -174,7 +174,7 @@ class DeltaFollower:
 
     def _not_yet_in(self, current: pa.Table) -> str:
         """The condition for the events that the rows of the current table may lack."""
-        condition = of_cluster(self._cluster)
+        condition = of_cluster(self.cluster)
         if not len(current):
             return condition
         epoch = pc.max(current["writer_epoch"]).as_py()
@@ -214,7 +214,7 @@ class DeltaFollower:
         return None
 
     def _routes_in(self, path: Path, commit: Commit) -> list[BundleRoute]:
-        files = (read_file(path / name, ROUTE_COLUMNS, self._cluster) for name in commit.added)
+        files = (read_file(path / name, ROUTE_COLUMNS, self.cluster) for name in commit.added)
         return [route for rows in files for route in routes_of(rows)]
 
     def _tail_small(self, tables: _Tables, name: str) -> ReloadReason | None:
@@ -225,10 +225,10 @@ class DeltaFollower:
             return _find_gap(path, version)
         table = open_table(self._root, name)
         if name == BROKERS.name:
-            brokers = brokers_of(table, self._cluster)
+            brokers = brokers_of(table, self.cluster)
             tables.candidate = tables.candidate.with_brokers(brokers)
         else:
-            hashes = hashes_of(table, self._cluster)
+            hashes = hashes_of(table, self.cluster)
             tables.candidate = tables.candidate.with_namespaces(hashes)
         tables.versions[name] = table.version()
         return None

@@ -129,7 +129,7 @@ class LookupApp:
         if path.startswith((_V2, _V1)):
             reply = await self._look_up(scope, path, receive)
             if reply.result:
-                self.metrics.count(reply.result, perf_counter() - started_s)
+                self.metrics.count(reply.result, perf_counter() - started_s, reply.state)
         elif path == b"/health":
             reply = self._health()
         elif path == b"/alive":

@@ -20,36 +20,16 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from jobs import VERSION
 from jobs.adapters.delta_follower import DeltaFollower, boot_ms
 from jobs.admin.counts import AdminCounts, AuditCounts, GateCounts
+from jobs.telemetry.declared import BALANCER
+from jobs.telemetry.job_names import CHANNEL
+from jobs.telemetry.lookup_names import BUCKETS_S, LOOKUP_METRICS, OWNER_LOOKUPS
+from lbcore.ownership.records import State
+from lbcore.route.snapshot import Outcome
 
-METRICS = {
-    "ballast_lookup_requests": "Lookups by what they came to.",
-    "ballast_lookup_duration_seconds": "From a lookup's arrival to its answer, waiting included.",
-    "ballast_lookup_waiting": "Lookups that wait for their bundle's owner.",
-    "ballast_snapshot_ready": "1 when lookups are answered.",
-    "ballast_snapshot_age_seconds": "Since the answers were last known to be the newest.",
-    "ballast_snapshot_table_version": "Version of ownership_events that answers come from.",
-    "ballast_snapshot_batch_id": "Batch of the job's last commit seen.",
-    "ballast_snapshot_bundles": "Bundles that can be looked up.",
-    "ballast_snapshot_namespaces": "Namespaces that exist.",
-    "ballast_snapshot_brokers": "Brokers whose addresses are known.",
-    "ballast_snapshot_refused": "Unsound snapshots that were not served, by what was wrong.",
-    "ballast_writer_silent_seconds": "Since the job's last commit; -1 when none is known.",
-    "ballast_tables_reloads": "Loads of the whole tables, by reason.",
-    "ballast_tables_trouble": "1 while the newest tables are refused or unreadable: answers age.",
-    "ballast_tables_errors": "Times the tables could not be read.",
-    "ballast_tables_commits": "Commits of ownership_events applied.",
-    "ballast_tables_rows": "Ownership records applied from commits.",
-    "ballast_requests_refused": "Requests that were not let in, by reason.",
-    "ballast_admin_requests": "Requests beside lookups, by the status they were answered with.",
-    "ballast_admin_streams": "Answers that go on: clients that watch.",
-    "ballast_audit_dropped": "Audit entries that did not get to Kafka; the service's log has them.",
-    "ballast_audit_unrecorded": "Refusals left out of the audit because there were too many.",
-}
-"""Each metric's name (counters get `_total`) and meaning, declared once."""
-
-_BUCKETS_S = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0)
+_DOCS = {metric.name.removesuffix("_total"): metric.doc for metric in LOOKUP_METRICS}
 
 
 class LookupMetrics(Collector):
@@ -61,7 +41,8 @@ class LookupMetrics(Collector):
         self.admin: AdminCounts | None = None
         self.audit: AuditCounts | None = None
         self._results: Counter[str] = Counter()
-        self._buckets = [0] * (len(_BUCKETS_S) + 1)
+        self._states: Counter[tuple[str, bool]] = Counter()
+        self._buckets = [0] * (len(BUCKETS_S) + 1)
         self._duration_s = 0.0
         self._follower = follower
         self._registry = CollectorRegistry()
@@ -69,10 +50,12 @@ class LookupMetrics(Collector):
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def count(self, result: str, duration_s: float) -> None:
-        """One lookup was answered."""
+    def count(self, result: str, duration_s: float, state: str = "") -> None:
+        """One lookup was answered. state: of the bundle whose owner was asked for."""
         self._results[result] += 1
-        self._buckets[bisect_left(_BUCKETS_S, duration_s)] += 1
+        if state:
+            self._states[state, result == Outcome.FOUND.value] += 1
+        self._buckets[bisect_left(BUCKETS_S, duration_s)] += 1
         self._duration_s += duration_s
 
     def text(self) -> bytes:
@@ -81,7 +64,13 @@ class LookupMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The counts as metrics; called by the registry."""
+        info = GaugeMetricFamily(
+            "ballast_lookup_info", _DOCS["ballast_lookup_info"], labels=["version"]
+        )
+        info.add_metric([VERSION], 1)
+        yield info
         yield _counter("ballast_lookup_requests", "result", self._results)
+        yield _owner_lookups(self._follower.cluster, self._states)
         yield self._histogram()
         yield _gauge("ballast_lookup_waiting", self.waiting)
         yield from self._of_view()
@@ -109,10 +98,10 @@ class LookupMetrics(Collector):
     def _histogram(self) -> Metric:
         name = "ballast_lookup_duration_seconds"
         sums, total = [], 0
-        for bound, count in zip((*map(str, _BUCKETS_S), "+Inf"), self._buckets, strict=True):
+        for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), self._buckets, strict=True):
             total += count
             sums.append((bound, float(total)))
-        return HistogramMetricFamily(name, METRICS[name], buckets=sums, sum_value=self._duration_s)
+        return HistogramMetricFamily(name, _DOCS[name], buckets=sums, sum_value=self._duration_s)
 
     def _of_view(self) -> Iterable[Metric]:
         view = self._follower.view
@@ -130,16 +119,29 @@ class LookupMetrics(Collector):
         yield _gauge("ballast_snapshot_brokers", len(snapshot.brokers))
 
 
+def _owner_lookups(cluster: str, states: Mapping[tuple[str, bool], int]) -> Metric:
+    """In Pulsar's form. states: state of the bundle, whether an owner was named → lookups."""
+    doc = _DOCS[OWNER_LOOKUPS.removesuffix("_total")]
+    labels = ("cluster", "broker", "metric", "result", "state")
+    family = CounterMetricFamily(OWNER_LOOKUPS, doc, labels=labels)
+    common = (cluster, BALANCER, CHANNEL)
+    for state in (one.value for one in State):
+        found, failed = states.get((state, True), 0), states.get((state, False), 0)
+        family.add_metric([*common, "Total", state], found + failed)
+        family.add_metric([*common, "Failure", state], failed)
+    return family
+
+
 def _gauge(name: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, METRICS[name], value=value)
+    return GaugeMetricFamily(name, _DOCS[name], value=value)
 
 
 def _plain_counter(name: str, value: int) -> Metric:
-    return CounterMetricFamily(name, METRICS[name], value=value)
+    return CounterMetricFamily(name, _DOCS[name], value=value)
 
 
 def _counter(name: str, label: str, counts: Mapping[Any, int]) -> Metric:
-    family = CounterMetricFamily(name, METRICS[name], labels=[label])
+    family = CounterMetricFamily(name, _DOCS[name], labels=[label])
     for key, value in sorted(dict(counts).items()):  # a copy: the follower's thread counts on
         family.add_metric([key.value if isinstance(key, Enum) else key], value)
     return family

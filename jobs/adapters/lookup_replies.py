@@ -44,7 +44,8 @@ class LookupRequest:
 class Reply:
     """What goes out; `is_final` is False when waiting may bring a better answer.
 
-    unowned: the bundle that nobody has, when that is why.
+    unowned: the bundle that nobody has, when that is why. state: of the bundle whose owner was
+    asked for.
     """
 
     status: int
@@ -53,21 +54,23 @@ class Reply:
     headers: tuple[Header, ...] = ()
     is_final: bool = True
     unowned: BundleRoute | None = None
+    state: str = ""
 
 
 def owner_reply(view: View, answer: Answer, request: LookupRequest) -> Reply:
     """Who serves the topic, or why nobody does."""
     headers = stamps(view, answer)
     outcome, address, listener = answer.outcome, answer.address, request.listener
+    state = "" if answer.route is None else answer.route.state.value
     if address is not None and outcome is Outcome.FOUND:
         body = lookup_body(address, address.listeners[listener] if listener else None)
-        return Reply(status=200, body=body, headers=headers, result=outcome.value)
+        return Reply(status=200, body=body, headers=headers, result=outcome.value, state=state)
     if outcome is Outcome.NAMESPACE_NOT_FOUND:
         body = reason("Namespace not found")
         return Reply(status=404, body=body, headers=headers, result=outcome.value)
     if outcome is Outcome.LISTENER_UNKNOWN:
         body = reason(_no_listener(listener))
-        return Reply(status=500, body=body, headers=headers, result=outcome.value)
+        return Reply(status=500, body=body, headers=headers, result=outcome.value, state=state)
     return Reply(
         status=503,
         body=reason(_no_owner(answer)),
@@ -75,6 +78,7 @@ def owner_reply(view: View, answer: Answer, request: LookupRequest) -> Reply:
         result=outcome.value,
         is_final=outcome not in _WORTH_WAITING,
         unowned=answer.route if outcome is Outcome.NO_OWNER else None,
+        state=state,
     )
 
 

@@ -107,6 +107,10 @@ class TableWriter:
         newest = last_transaction(self._tables[name], f"{name}:{self._query_id}")
         return newest is not None and newest >= batch_id
 
+    def version(self, name: str) -> int:
+        """The version of a table, as far as this writer has seen it."""
+        return self._tables[name].version()
+
     def last_commit(self) -> Mapping[str, Any] | None:
         """What the newest commit of a batch to ownership_events says of it."""
         found = newest_batch(self._tables[OWNERSHIP_EVENTS.name])

@@ -53,7 +53,7 @@ class JobLog:
         for line in lines:
             if line.get("event") == "start":
                 self.starts += 1
-            elif "batch_id" in line:
+            elif line.get("event") == "batch":
                 self._fold_batch(line)
 
     def reports_by_verdict(self) -> dict[str, int]:

@@ -22,7 +22,6 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "loadBalancerMultiPhaseBundleUnload": "the agent closes a bundle before another one opens it",
     "loadBalancerOverrideBrokerNicSpeedGbps": "brokers report their own limits",
     "topicBundleAssignmentStrategy": "the hash is chosen at the namespace's creation",
-    "exposeBundlesMetricsInPrometheus": "metrics of bundles have a switch of their own",
     "statsUpdateFrequencyInSecs": "brokers decide how often they measure",
     "metadataStoreOperationTimeoutSeconds": "there is no metadata store",
 }

@@ -19,6 +19,7 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
+from lbcore.config.telemetry import TelemetryConfig
 from lbcore.config.transfer import TransferConfig
 from lbcore.config.wire import Wire
 
@@ -41,6 +42,7 @@ class Config:
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     lookup: LookupConfig = field(default_factory=LookupConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     per_cluster: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def for_cluster(self, cluster: str) -> "Config":
@@ -56,9 +58,10 @@ SECTIONS: Mapping[str, type] = {
 SETTINGS: Mapping[str, Entry] = {entry.key: entry for entry in entries(SECTIONS)}
 
 SHARED_SECTIONS = frozenset({"wire", "kafka", "topics", "lookup"})
-"""Sections that are one for all clusters; of `pipeline` only dynamic settings are per cluster."""
+"""Sections that are one for all clusters; of `pipeline` and `telemetry` only dynamic settings
+are per cluster."""
 
-UNDECIDING_SECTIONS = frozenset({"agent", "kafka", "topics", "lookup"})
+UNDECIDING_SECTIONS = frozenset({"agent", "kafka", "topics", "lookup", "telemetry"})
 """Sections that no decision depends on: they are not in the configuration's version."""
 
 
@@ -79,6 +82,6 @@ def value_of(config: Config, entry: Entry) -> Any:
 
 def is_per_cluster(entry: Entry) -> bool:
     """Whether a setting may differ from cluster to cluster."""
-    if entry.section == "pipeline":
+    if entry.section in ("pipeline", "telemetry"):
         return entry.about.dynamic
     return entry.section not in SHARED_SECTIONS

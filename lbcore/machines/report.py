@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 
 from lbcore.machines.book import FORGOTTEN, TEXTS, BrokerEntry
 from lbcore.machines.effects import to_json
+from lbcore.machines.gauges import make_gauges
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATES
 from lbcore.machines.work import Work
 from lbcore.model.tables import BROKERS, LOAD_HISTORY
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
+
+GAUGES = "gauges"
+"""In a report: what is for the metrics and not for the log."""
 
 _SHOWN = tuple(name for name in TEXTS if name != "broker_version")
 _PERCENT = 100.0
@@ -103,6 +107,8 @@ def make_report(work: Work) -> dict[str, Any]:
         "moves": _moves(work),
         "rules": _rules(work),
         "alarms": sorted(work.alarms),
+        "is_debugging": work.config.telemetry.debug,
+        GAUGES: make_gauges(work),
     }
 
 

@@ -73,7 +73,7 @@ def measure_steady(args: argparse.Namespace) -> dict[str, Any]:
 
 def parts_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Medians over batches after the first few, in ms."""
-    batches = [line for line in lines if "batch_id" in line][WARM_UP:]
+    batches = [line for line in lines if line.get("event") == "batch"][WARM_UP:]
     progress = [line for line in lines if line.get("event") == "progress"][WARM_UP:]
     parts = {
         "operators (fetch, parse, score, balance, state)": [
@@ -176,7 +176,7 @@ def drained(folder: Path, kafka: EmbeddedKafka, reports: int) -> list[dict[str, 
             lines = (
                 [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
             )
-            batches = [line for line in lines if "batch_id" in line]
+            batches = [line for line in lines if line.get("event") == "batch"]
             if sum(line["counts"].get("accepted", 0) for line in batches) >= 2 * reports:
                 return batches
             time.sleep(0.5)

@@ -232,7 +232,7 @@ class Stack:
 
     def batches_done(self, name: str = "job") -> int:
         """How many batches a job has logged."""
-        return sum("batch_id" in line for line in self.batch_lines(name))
+        return sum(line.get("event") == "batch" for line in self.batch_lines(name))
 
     def wait(self, what: str, condition: Callable[[], object]) -> None:
         """Wait until something holds; fail at once when one of the processes has ended."""

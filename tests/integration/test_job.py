@@ -103,7 +103,7 @@ def starts(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
 
 def batches(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
     """The lines of a job's batches."""
-    return [line for line in stack.batch_lines(name) if "batch_id" in line]
+    return [line for line in stack.batch_lines(name) if line.get("event") == "batch"]
 
 
 def told_last(stack: Stack) -> dict[str, OwnershipRecord]:

@@ -21,6 +21,7 @@ IN_MISSPELT = "loadBalancerBandwithInResourceWeight"
 
 ONE_KEY_FOR_SEVERAL = {
     "loadBalancerBrokerOverloadedThresholdPercentage",
+    "loadBalancerDebugModeEnabled",
     "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
 }
 

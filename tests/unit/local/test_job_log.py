@@ -7,6 +7,7 @@ from jobs.local.job_log import JobLog
 
 def _line(batch_id: int, **changed: Any) -> dict[str, Any]:
     return {
+        "event": "batch",
         "batch_id": batch_id,
         "duration_ms": 100 * batch_id,
         "now_ms": 1_000 * batch_id,

@@ -1,0 +1,58 @@
+"""What one agent counts: messages, callbacks, records, and what it may serve.
+
+Decides nothing. Any thread of the agent may count. Source: ours.
+"""
+
+from prometheus_client import CollectorRegistry
+
+from jobs import VERSION
+from jobs.telemetry.agent_names import AGENT_METRICS
+from jobs.telemetry.job_names import CHANNEL
+from jobs.telemetry.store import MetricStore
+from lbcore.ownership.holding import Callback
+from lbcore.ownership.records import State
+
+_S = 1_000
+
+
+class AgentMetrics:
+    """The numbers of one agent."""
+
+    def __init__(self, cluster: str, broker: str) -> None:
+        self._store = MetricStore(AGENT_METRICS)
+        self._who = (cluster, broker)
+        self._store.set("ballast_agent_info", 1, *self._who, VERSION)
+        self._store.set("ballast_agent_open_bundles", 0, *self._who)
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """What Prometheus is given."""
+        return self._store.registry()
+
+    def show_permits(self, bundles: int, left_ms: int | None) -> None:
+        """How many bundles may be served, and how long the lease lasts; None = there is none."""
+        self._store.set("ballast_agent_open_bundles", bundles, *self._who)
+        left_s = -1.0 if left_ms is None else max(0, left_ms) / _S
+        self._store.set("ballast_agent_lease_seconds", left_s, *self._who)
+
+    def count_message(self, topic: str, *, is_delivered: bool, at_s: float) -> None:
+        """A message was confirmed by Kafka, or given up, at this time (seconds since 1970)."""
+        result = "delivered" if is_delivered else "not_delivered"
+        self._store.add("ballast_agent_messages_total", *self._who, topic, result)
+        if is_delivered:
+            self._store.set("ballast_agent_confirmed_seconds", at_s, *self._who)
+
+    def count_callback(self, callback: Callback, took_s: float, *, is_done: bool) -> None:
+        """A callback has ended."""
+        result = "done" if is_done else "failed"
+        self._store.add("ballast_agent_callbacks_total", *self._who, callback.value, result)
+        self._store.observe("ballast_agent_callback_seconds", took_s, *self._who, callback.value)
+
+    def count_load_error(self) -> None:
+        """The service's load could not be read."""
+        self._store.add("ballast_agent_load_errors_total", *self._who)
+
+    def count_record(self, state: State) -> None:
+        """A record was read that names the broker."""
+        name = "pulsar_sunit_state_chn_subscribe_ops_total"
+        self._store.add(name, *self._who, state.value, CHANNEL, "Total")

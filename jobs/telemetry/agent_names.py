@@ -1,0 +1,28 @@
+"""The metrics of an agent, declared.
+
+Decides nothing. Source: ours, with Pulsar 4.0.8's name for the records that a broker reads.
+"""
+
+from jobs.telemetry.declared import S_BUCKETS, Metric, counter, gauge, histogram
+from lbcore.ownership.holding import Callback
+from lbcore.ownership.records import State
+
+_CALLBACKS = tuple(one.value for one in Callback)
+_WHO = ("cluster", "broker")
+
+AGENT_METRICS: tuple[Metric, ...] = (
+    gauge("ballast_agent_info", "1; the agent's version.", *_WHO, "version"),
+    gauge("ballast_agent_open_bundles", "Bundles that may be served now.", *_WHO),
+    gauge("ballast_agent_lease_seconds", "Until the lease runs out; -1 = it has none.", *_WHO),
+    gauge("ballast_agent_confirmed_seconds", "When Kafka last confirmed a message.", *_WHO),
+    counter("ballast_agent_messages_total", "Messages by topic and what became of them.", *_WHO,
+            "topic", "result", result=("delivered", "not_delivered")),
+    counter("ballast_agent_callbacks_total", "Callbacks of the service that ended.", *_WHO,
+            "callback", "result", callback=_CALLBACKS, result=("done", "failed")),
+    histogram("ballast_agent_callback_seconds", "How long callbacks took.", S_BUCKETS, *_WHO,
+              "callback"),
+    counter("ballast_agent_load_errors_total", "Times that load could not be read.", *_WHO),
+    counter("pulsar_sunit_state_chn_subscribe_ops_total", "Records read that name the broker.",
+            *_WHO, "event", "metric", "result",
+            event=tuple(state.value for state in State), result=("Total",)),
+)  # fmt: skip

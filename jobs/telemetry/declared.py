@@ -1,0 +1,73 @@
+"""What a metric is: its name, type, labels and meaning, declared once.
+
+Decides nothing. `job_names`, `lookup_names` and `agent_names` declare; docs/metrics.md is drawn
+from them; dashboards and alert rules may query nothing else. Source: ours; a name that begins with
+`pulsar_` or `brk_` is Pulsar 4.0.8's, with its labels.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+MS_BUCKETS = (10.0, 100.0, 200.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 30_000.0, 60_000.0)
+"""Pulsar's bounds for latencies in ms but for 1, which no batch can meet, and longer ones."""
+S_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+BALANCER = "balancer"
+"""The label `broker` of what in Pulsar one of the brokers does, and here the job."""
+
+
+class Type(str, Enum):
+    """Prometheus's types of a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric. name: as queries write it, so a counter's ends in `_total`.
+
+    values: label → the closed set that it is from, where there is one. buckets: upper bounds of a
+    histogram.
+    """
+
+    name: str
+    type: Type
+    doc: str
+    labels: tuple[str, ...] = ()
+    values: Mapping[str, Sequence[str]] | None = None
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names that a query may use."""
+        if self.type is Type.HISTOGRAM:
+            return tuple(f"{self.name}_{end}" for end in ("bucket", "sum", "count"))
+        return (self.name,)
+
+
+def by_name(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
+    """The metrics by name; raises ValueError for one that is declared twice."""
+    found: dict[str, Metric] = {}
+    for metric in metrics:
+        if metric.name in found:
+            raise ValueError(f"{metric.name} must be declared once")
+        found[metric.name] = metric
+    return found
+
+
+def gauge(name: str, doc: str, *labels: str, **values: Sequence[str]) -> Metric:
+    """A gauge. values: label → its closed set."""
+    return Metric(name=name, type=Type.GAUGE, doc=doc, labels=labels, values=values or None)
+
+
+def counter(name: str, doc: str, *labels: str, **values: Sequence[str]) -> Metric:
+    """A counter. values: label → its closed set."""
+    return Metric(name=name, type=Type.COUNTER, doc=doc, labels=labels, values=values or None)
+
+
+def histogram(name: str, doc: str, buckets: tuple[float, ...], *labels: str) -> Metric:
+    """A histogram with these upper bounds."""
+    return Metric(name=name, type=Type.HISTOGRAM, doc=doc, labels=labels, buckets=buckets)

@@ -1,0 +1,159 @@
+"""Counters from the rows of a batch: what was decided, written, refused.
+
+Decides only what stands for what of Pulsar's. Source: Pulsar 4.0.8, UnloadCounter, SplitCounter,
+AssignCounter and ServiceUnitStateChannelImpl for its names; ours otherwise.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.telemetry.declared import BALANCER
+from jobs.telemetry.job_names import ASSIGNING, CHANNEL, SPLITTING, UNLOADING
+from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, Moves, events_of
+from jobs.telemetry.seen import BatchSeen
+from jobs.telemetry.store import MetricStore
+from lbcore.machines.commands import HANDLERS
+from lbcore.model.tables import (
+    AUDIT,
+    COMMANDS,
+    DECISION_CANDIDATES,
+    DECISION_EFFECTS,
+    DECISIONS,
+    OWNERSHIP_EVENTS,
+    REJECTED_REPORTS,
+)
+from lbcore.ownership.records import State
+
+_SHEDS = frozenset({"transfer", "unload"})
+_SKIPS = {
+    "HitCount": "HitCount",
+    "NoBundles": "NoBundles",
+    "OutDatedData": "OutDatedData",
+    "StaleReports": "OutDatedData",
+    "NoLoadData": "NoLoadData",
+    "NoBrokers": "NoBrokers",
+    "NoDestination": "NoBrokers",
+    "CoolDown": "CoolDown",
+}
+_BEGINS = {
+    State.ASSIGNING.value: "Assign",
+    State.RELEASING.value: "Unload",
+    State.SPLITTING.value: "Split",
+}
+_INACTIVE = {"died": "Schedule", "returned": "Cancel", "held_by_brake": "Skip"}
+_ACKS_REFUSED = "ack_refused:"
+UNKNOWN_KIND = "unknown"
+
+
+def count_rows(store: MetricStore, seen: BatchSeen, moves: Moves) -> None:
+    """Count what a batch wrote."""
+    _count_events(store, seen, moves)
+    _count_decisions(store, seen)
+    for cluster, outcome in seen.rows(DECISION_EFFECTS.name, "cluster", "outcome"):
+        store.add("ballast_decision_effects_total", cluster, outcome)
+    considered = seen.rows(DECISION_CANDIDATES.name, "cluster", "phase", "verdict", "count")
+    for cluster, phase, verdict, count in considered:
+        store.add("ballast_candidates_total", cluster, phase, verdict, by=count)
+    for cluster, topic, reason in seen.rows(REJECTED_REPORTS.name, "cluster", "topic", "reason"):
+        store.add("ballast_rejected_total", cluster, topic, reason)
+    for cluster, kind, status in seen.rows(COMMANDS.name, "cluster", "kind", "status"):
+        known = kind if kind in HANDLERS else UNKNOWN_KIND  # anybody may send any word
+        store.add("ballast_commands_total", cluster, known, status)
+    for cluster, is_allowed in seen.rows(AUDIT.name, "cluster", "is_allowed"):
+        store.add("ballast_audited_total", cluster, "allowed" if is_allowed else "refused")
+    for report in seen.reports:
+        _count_report(store, report["cluster"], report["counts"])
+
+
+def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
+    for result in ("accepted", "late", "duplicate", "rejected"):
+        store.add("ballast_reports_total", cluster, result, by=counts.get(result, 0))
+    for key, result in _INACTIVE.items():
+        name = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
+        store.add(name, cluster, BALANCER, CHANNEL, result, by=counts.get(key, 0))
+    failed = counts.get("no_destination", 0)
+    name = "pulsar_sunit_state_chn_cleanup_ops_total"
+    store.add(name, cluster, BALANCER, CHANNEL, "Failure", by=failed)
+    name = "pulsar_lb_assign_broker_breakdown_total"
+    store.add(name, cluster, BALANCER, ASSIGNING, "Failure", by=failed)
+    name = "pulsar_sunit_state_chn_su_tombstone_cleanup_ops_total"
+    store.add(name, cluster, BALANCER, CHANNEL, by=counts.get("forgotten", 0))
+    refused = {k: n for k, n in counts.items() if k.startswith(_ACKS_REFUSED)}
+    for key, count in sorted(refused.items()):
+        store.add("ballast_acks_refused_total", cluster, key.removeprefix(_ACKS_REFUSED), by=count)
+    name = "pulsar_lb_ignored_ack_total"
+    store.add(name, cluster, BALANCER, UNLOADING, by=sum(refused.values()))
+
+
+def _count_events(store: MetricStore, seen: BatchSeen, moves: Moves) -> None:
+    events = events_of(seen.rows(OWNERSHIP_EVENTS.name, *EVENT_COLUMNS))
+    transitions = Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events)
+    for (cluster, cause, state, is_forced), count in sorted(transitions.items()):
+        store.add("ballast_transitions_total", cluster, cause, state, by=count)
+        if is_forced:
+            store.add("ballast_overrides_total", cluster, cause, by=count)
+        begun = "Override" if is_forced else _BEGINS.get(state)
+        if begun:
+            name = "pulsar_sunit_state_chn_event_publish_ops_total"
+            store.add(name, cluster, BALANCER, begun, CHANNEL, "Total", by=count)
+    for event in events:
+        _count_event(store, event, moves)
+
+
+def _count_event(store: MetricStore, event: Event, moves: Moves) -> None:
+    cluster = event.cluster
+    is_placed = event.state == State.ASSIGNING.value and event.state_before == State.FREE.value
+    if is_placed:
+        name = "pulsar_lb_assign_broker_breakdown_total"
+        store.add(name, cluster, event.destination, ASSIGNING, "Success")
+    if event.state == State.SPLITTING.value:
+        store.add("pulsar_lb_bundles_split_total", cluster, event.source, SPLITTING)
+    if event.cause == "failover":
+        name = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
+        store.add(name, cluster, BALANCER, CHANNEL, "Success")
+    if event.cause == "repair":
+        name = "pulsar_sunit_state_chn_orphan_su_cleanup_ops_total"
+        store.add(name, cluster, BALANCER, CHANNEL)
+    for found in moves.take(event):
+        if isinstance(found, Latency):
+            name = f"brk_lb_{found.part}_latency_ms"
+            metric = ASSIGNING if found.part == "assign" else UNLOADING
+            store.observe(name, found.ms, cluster, found.broker, metric)
+            continue
+        store.add("ballast_moves_total", cluster, found.cause)
+        store.add("ballast_returns_total", cluster, by=int(found.is_return))
+
+
+def _count_decisions(store: MetricStore, seen: BatchSeen) -> None:
+    names = ("cluster", "kind", "strategy", "reason", "source", "inputs")
+    given: set[tuple[str, str]] = set()
+    for cluster, kind, strategy, reason, source, inputs in seen.rows(DECISIONS.name, *names):
+        store.add("ballast_decisions_total", cluster, kind, strategy, reason)
+        if kind in _SHEDS:
+            result = "Failure" if _is_refused(inputs) else "Success"
+            _break_down(
+                store, cluster, source, "Unknown" if result == "Failure" else reason, result
+            )
+            store.add("pulsar_lb_unload_bundle_total", cluster, source, UNLOADING)
+            given.add((cluster, source))
+        elif kind == "skip":
+            _break_down(store, cluster, BALANCER, _SKIPS.get(reason, "Unknown"), "Skip")
+        elif kind == "split":
+            result = "Failure" if _is_refused(inputs) else "Success"
+            name = "pulsar_lb_bundles_split_breakdown_total"
+            why = "Unknown" if result == "Failure" else reason
+            store.add(name, cluster, source, SPLITTING, why, result)
+    for cluster, source in sorted(given):
+        store.add("pulsar_lb_unload_broker_total", cluster, source, UNLOADING)
+
+
+def _break_down(store: MetricStore, cluster: str, broker: str, reason: str, result: str) -> None:
+    name = "pulsar_lb_unload_broker_breakdown_total"
+    store.add(name, cluster, broker, UNLOADING, reason, result)
+
+
+def _is_refused(inputs: Any) -> bool:
+    """Whether the decision could not be carried out: the protocol refused its transition."""
+    return "refused" in json.loads(inputs)

@@ -1,0 +1,127 @@
+"""Gauges from a batch's report: brokers, states, balance, alarms.
+
+Decides nothing. A broker that is forgotten loses its series with the same batch. Source: ours; the
+names of Pulsar are those of its LoadManagerReport and BrokerLoadData.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.telemetry.job_names import CHANNEL, LOADING, UNLOADING, USAGE_NAMES
+from jobs.telemetry.seen import BatchSeen
+from jobs.telemetry.store import MetricStore
+from lbcore.machines.gauges import HIGH, LOW
+from lbcore.machines.report import GAUGES
+from lbcore.model.tables import LOAD_HISTORY
+from lbcore.ownership.records import State
+
+_S = 1_000
+_ALARMS = ("brake", "flapping", "ticks")
+_DISAGREEMENTS = {
+    "reported_not_owned": "reported_not_owned",
+    "owned_not_reported": "owned_not_reported",
+    "disagreement_lasts": "lasting",
+}
+_BUNDLE_COLUMNS = (
+    "msg_rate_in",
+    "msg_rate_out",
+    "msg_throughput_in",
+    "msg_throughput_out",
+    "topics",
+)
+
+
+def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
+    """Show one cluster as it is after a batch."""
+    cluster, gauges = report["cluster"], report[GAUGES]
+    store.set("ballast_batch_time_seconds", report["now_ms"] / _S, cluster)
+    store.set("ballast_cycle", report["cycle"], cluster)
+    store.set("ballast_catching_up", int(gauges["is_catching_up"]), cluster)
+    store.set("ballast_debug", int(report["is_debugging"]), cluster)
+    store.set("ballast_paused", int("" in report["rules"]["paused"]), cluster)
+    store.set("ballast_transfer_hits", gauges["transfer_hits"], cluster)
+    store.set("ballast_split_hits", gauges["split_hits"], cluster)
+    store.set("ballast_unsplittable_bundles", gauges["unsplittable"], cluster)
+    needed = {(level,): float(hits) for level, hits in gauges["hits_needed"].items()}
+    store.replace("ballast_hits_needed", needed, cluster)
+    on = {alarm.partition(":")[0] for alarm in report["alarms"]}
+    for alarm in _ALARMS:
+        store.set("ballast_alarm", int(alarm in on), cluster, alarm)
+    _show_brokers(store, cluster, report["brokers"], gauges["brokers"])
+    _show_ownership(store, report)
+    _show_balance(store, cluster, gauges["balance"])
+    drains = report["rules"]["drains"]
+    left = {(name,): float(drain["left"]) for name, drain in drains.items()}
+    store.replace("ballast_drain_left", left, cluster)
+
+
+def show_bundles(store: MetricStore, seen: BatchSeen) -> None:
+    """Show each bundle's load, when the batch wrote its history."""
+    names = ("cluster", "broker", "bundles", *_BUNDLE_COLUMNS)
+    found: dict[tuple[str, str], dict[tuple[str, ...], float]] = defaultdict(dict)
+    for cluster, broker, bundles, *columns in seen.rows(LOAD_HISTORY.name, *names):
+        for column, values in zip(_BUNDLE_COLUMNS, columns, strict=True):
+            name = f"pulsar_bundle_{'topics_count' if column == 'topics' else column}"
+            shown = found[cluster, name]
+            for bundle, value in zip(bundles, values, strict=True):
+                shown[broker, bundle, LOADING] = value
+    for (cluster, name), shown in sorted(found.items()):
+        store.replace(name, shown, cluster)
+
+
+def _show_brokers(
+    store: MetricStore, cluster: str, brokers: Mapping[str, Any], columns: Mapping[str, Any]
+) -> None:
+    names = columns["name"]
+    for at, usage in enumerate(USAGE_NAMES):
+        percent = {(n, LOADING): p[at] for n, p in zip(names, columns["percent"], strict=True)}
+        store.replace(usage, percent, cluster)
+    scores = {(n, "max", LOADING): one["score"] for n, one in brokers.items()}
+    scores |= {(n, "max_ema", LOADING): one["ema"] for n, one in brokers.items()}
+    store.replace("pulsar_lb_resource_usage", scores, cluster)
+    owned = {(name, CHANNEL): one["bundles"] for name, one in brokers.items()}
+    store.replace("pulsar_sunit_state_chn_owned_su_total", owned, cluster)
+    rates = {(name,): one["msg_rate"] for name, one in brokers.items()}
+    store.replace("ballast_broker_messages_per_second", rates, cluster)
+    for metric, column in (
+        ("ballast_broker_up", columns["is_up"]),
+        ("ballast_broker_bytes_per_second", columns["throughput"]),
+        ("ballast_broker_topics", columns["topics"]),
+        ("ballast_report_age_seconds", [max(-1.0, ms / _S) for ms in columns["report_age_ms"]]),
+    ):
+        values = {(name,): float(v) for name, v in zip(names, column, strict=True)}
+        store.replace(metric, values, cluster)
+    hits = {
+        (n, level): h for level in (LOW, HIGH) for n, h in zip(names, columns[level], strict=True)
+    }
+    store.replace("ballast_broker_hits", hits, cluster)
+    states = [one["state"] for one in brokers.values()]
+    for state in ("active", "draining", "silent"):
+        store.set("ballast_brokers", states.count(state), cluster, state)
+
+
+def _show_ownership(store: MetricStore, report: Mapping[str, Any]) -> None:
+    cluster, states = report["cluster"], report[GAUGES]["states"]
+    for state in State:
+        store.set("ballast_bundles", report["bundles"].get(state.value, 0), cluster, state.value)
+    for state, found in states.items():
+        store.set("ballast_oldest_seconds", found["oldest_ms"] / _S, cluster, state)
+    stuck = sum(found["stuck"] for found in states.values())
+    store.set("ballast_stuck_bundles", stuck, cluster)
+    for key, kind in _DISAGREEMENTS.items():
+        store.set("ballast_disagreements", report["counts"].get(key, 0), cluster, kind)
+
+
+def _show_balance(store: MetricStore, cluster: str, balance: Mapping[str, float | None]) -> None:
+    stats = {
+        ("max_ema", UNLOADING, "avg"): balance["score_mean"],
+        ("max_ema", UNLOADING, "std"): balance["score_std"],
+    }
+    for name, shown in (
+        ("ballast_imbalance", {(): balance["imbalance"]}),
+        ("ballast_floor_adjusted_imbalance", {(): balance["floor_adjusted"]}),
+        ("pulsar_lb_resource_usage_stats", stats),
+    ):
+        known = {labels: value for labels, value in shown.items() if value is not None}
+        store.replace(name, known, cluster)

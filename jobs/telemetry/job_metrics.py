@@ -1,0 +1,96 @@
+"""The streaming job's numbers: each written batch and each trigger of Spark is counted once.
+
+Decides nothing. A batch that is repeated after a crash is counted by the process that repeats it;
+counters begin at 0 with each start, as Prometheus expects. Source: ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from jobs import VERSION
+from jobs.telemetry.job_counts import count_rows
+from jobs.telemetry.job_gauges import show_bundles, show_cluster
+from jobs.telemetry.job_names import JOB_METRICS
+from jobs.telemetry.moves import Moves
+from jobs.telemetry.seen import BatchSeen
+from jobs.telemetry.store import MetricStore
+
+_S = 1_000
+
+
+class JobMetrics:
+    """Counts for one process. bundle_metrics: each bundle's load, too."""
+
+    def __init__(self, *, bundle_metrics: bool = False, epoch: int = 0) -> None:
+        self.store = MetricStore(JOB_METRICS)
+        self._bundle_metrics = bundle_metrics
+        self._moves = Moves()
+        self._brokers: dict[str, frozenset[str]] = {}
+        self._cycles: dict[str, int] = {}
+        self.store.set("ballast_job_info", 1, VERSION)
+        self.store.set("ballast_writer_epoch", epoch)
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """What Prometheus is given."""
+        return self.store.registry()
+
+    def see_batch(self, seen: BatchSeen) -> None:
+        """Count a batch that is written."""
+        for part, took_ms in seen.parts_ms.items():
+            self.store.observe("ballast_batch_duration_seconds", took_ms / _S, part)
+        self._see_tables(seen)
+        count_rows(self.store, seen, self._moves)
+        if self._bundle_metrics:
+            show_bundles(self.store, seen)
+        for report in seen.reports:
+            self._see_cluster(seen, report)
+
+    def see_progress(self, progress: Mapping[str, Any]) -> None:
+        """Take what Spark says of its last trigger: the JSON of `StreamingQueryProgress`."""
+        store = self.store
+        for phase, took_ms in progress["durationMs"].items():
+            store.set("ballast_spark_phase_seconds", took_ms / _S, phase)
+        for number, state in enumerate(progress["stateOperators"]):
+            operator = _OPERATORS[number] if number < len(_OPERATORS) else str(number)
+            store.set("ballast_state_bytes", state["memoryUsedBytes"], operator)
+            store.set("ballast_state_rows", state["numRowsTotal"], operator)
+        store.set("ballast_kafka_lag_messages", _lag(progress["sources"]))
+
+    def _see_tables(self, seen: BatchSeen) -> None:
+        for table, version in seen.versions.items():
+            self.store.set("ballast_table_version", version, table)
+            self.store.add("ballast_table_commits_total", table)
+            self.store.add("ballast_table_rows_total", table, by=len(seen.tables[table]))
+
+    def _see_cluster(self, seen: BatchSeen, report: Mapping[str, Any]) -> None:
+        cluster, now_ms = report["cluster"], report["now_ms"]
+        self.store.add("ballast_batches_total", cluster)
+        for topic, ends in report["ends"].items():
+            self.store.set("ballast_kafka_read_total", sum(ends.values()), topic)
+        if self._cycles.get(cluster, report["cycle"]) != report["cycle"]:
+            took_s = sum(seen.parts_ms.values()) / _S
+            self.store.observe("ballast_cycle_duration_seconds", took_s, cluster)
+            self._moves.forget(now_ms)
+        self._cycles[cluster] = report["cycle"]
+        show_cluster(self.store, report)
+        brokers = frozenset(report["brokers"])
+        if brokers != self._brokers.get(cluster):
+            self._brokers[cluster] = brokers
+            self.store.keep_brokers(cluster, brokers)
+
+
+_OPERATORS = ("balancer", "scorer")
+"""Spark names the operators from the sink backwards."""
+
+
+def _lag(sources: Sequence[Mapping[str, Any]]) -> int:
+    """How many messages are in Kafka behind what the trigger read."""
+    return sum(
+        max(0, latest - (source["endOffset"] or {}).get(topic, {}).get(partition, latest))
+        for source in sources
+        for topic, partitions in (source["latestOffset"] or {}).items()
+        for partition, latest in partitions.items()
+    )

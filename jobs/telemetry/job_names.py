@@ -1,0 +1,230 @@
+"""The metrics of the streaming job, declared.
+
+Decides nothing. Source: Pulsar 4.0.8's names and labels where it has one (the job alone decides, so
+it says for each broker what in Pulsar the broker says itself); ours otherwise.
+"""
+
+from jobs.telemetry.declared import (
+    MS_BUCKETS,
+    S_BUCKETS,
+    Metric,
+    counter,
+    gauge,
+    histogram,
+)
+from lbcore.machines.gauges import HIGH, LOW
+from lbcore.ownership.records import Cause, State
+
+LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSplit"
+ASSIGNING, CHANNEL = "assign", "sunitStateChn"
+"""The label `metric`, which Pulsar puts on everything of a subject."""
+
+_STATES = tuple(state.value for state in State)
+_CAUSES = tuple(cause.value for cause in Cause)
+_BROKER = ("cluster", "broker", "metric")
+_USAGES = {
+    "cpu": "the processor",
+    "memory": "the heap",
+    "directMemory": "direct memory",
+    "bandwidth_in": "the incoming bandwidth",
+    "bandwidth_out": "the outgoing bandwidth",
+}
+USAGE_NAMES = tuple(f"pulsar_lb_{name}_usage" for name in _USAGES)
+"""In the order in which reports have the resources."""
+
+_LB: tuple[Metric, ...] = (
+    *(
+        gauge(f"pulsar_lb_{name}_usage", f"Percent of {what} that a broker uses.", *_BROKER)
+        for name, what in _USAGES.items()
+    ),
+    gauge(
+        "pulsar_lb_resource_usage",
+        "A broker's score, 1.0 = 100 %: as reported (max) and smoothed (max_ema).",
+        *("cluster", "broker", "feature", "metric"),
+        feature=("max", "max_ema"),
+    ),
+    gauge(
+        "pulsar_lb_resource_usage_stats",
+        "Mean and standard deviation of the live brokers' smoothed scores.",
+        *("cluster", "feature", "metric", "stat"),
+        stat=("avg", "std"),
+    ),
+    counter("pulsar_lb_unload_broker_total", "Cycles in which a broker gave bundles.", *_BROKER),
+    counter("pulsar_lb_unload_bundle_total", "Bundles that a broker gave by balancing.", *_BROKER),
+    counter(
+        "pulsar_lb_unload_broker_breakdown_total",
+        "What cycles of shedding came to; broker: who gave, or balancer for a skip.",
+        *("cluster", "broker", "metric", "reason", "result"),
+        result=("Success", "Skip", "Failure"),
+    ),
+    counter("pulsar_lb_bundles_split_total", "Bundles of a broker that were split.", *_BROKER),
+    counter(
+        "pulsar_lb_bundles_split_breakdown_total",
+        "Decisions to split, by the limit that was passed.",
+        *("cluster", "broker", "metric", "reason", "result"),
+        result=("Success", "Skip", "Failure"),
+    ),
+    counter(
+        "pulsar_lb_assign_broker_breakdown_total",
+        "Free bundles that were given to a broker (Success), or had nowhere to go (Failure).",
+        *("cluster", "broker", "metric", "result"),
+        result=("Success", "Failure"),
+    ),
+    counter("pulsar_lb_ignored_ack_total", "Acks that changed nothing: old ones.", *_BROKER),
+    histogram(
+        "brk_lb_release_latency_ms", "From telling a broker to close a bundle to its ack.",
+        MS_BUCKETS, *_BROKER,
+    ),
+    histogram(
+        "brk_lb_assign_latency_ms", "From telling a broker to open a bundle to its ack.",
+        MS_BUCKETS, *_BROKER,
+    ),
+    histogram(
+        "brk_lb_unload_latency_ms", "From the beginning of a move to the new owner's ack.",
+        MS_BUCKETS, *_BROKER,
+    ),
+)  # fmt: skip
+
+_BUNDLES = tuple(
+    gauge(f"pulsar_bundle_{name}", f"{doc} of a bundle (telemetry.bundle_metrics).", *labels)
+    for name, doc in {
+        "msg_rate_in": "Messages/s in",
+        "msg_rate_out": "Messages/s out",
+        "msg_throughput_in": "Bytes/s in",
+        "msg_throughput_out": "Bytes/s out",
+        "topics_count": "Topics",
+    }.items()
+    for labels in [("cluster", "broker", "bundle", "metric")]
+)
+
+_CHANNEL: tuple[Metric, ...] = (
+    counter(
+        "pulsar_sunit_state_chn_event_publish_ops_total",
+        "Records that the job wrote, by what they begin.",
+        *("cluster", "broker", "event", "metric", "result"),
+        event=("Assign", "Split", "Unload", "Override"),
+        result=("Total",),
+    ),
+    counter(
+        "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total",
+        "Failovers: brokers taken for dead (Schedule), back before (Cancel), bundles moved"
+        " (Success), bundles that wait because of the brake (Skip).",
+        *("cluster", "broker", "metric", "result"),
+        result=("Skip", "Cancel", "Schedule", "Success"),
+    ),
+    counter(
+        "pulsar_sunit_state_chn_orphan_su_cleanup_ops_total",
+        "Bundles whose transition was stuck and was repaired.",
+        *_BROKER,
+    ),
+    counter(
+        "pulsar_sunit_state_chn_su_tombstone_cleanup_ops_total",
+        "Records of deleted bundles that were forgotten.",
+        *_BROKER,
+    ),
+    counter(
+        "pulsar_sunit_state_chn_cleanup_ops_total",
+        "Repairs that found no broker to give a bundle to.",
+        *("cluster", "broker", "metric", "result"),
+        result=("Failure",),
+    ),
+    gauge("pulsar_sunit_state_chn_owned_su_total", "Bundles that a broker has.", *_BROKER),
+)
+
+_RHYTHM: tuple[Metric, ...] = (
+    gauge("ballast_job_info", "1; the job's version.", "version"),
+    gauge("ballast_writer_epoch", "Epoch that the job has claimed."),
+    counter("ballast_batches_total", "Micro-batches that were written.", "cluster"),
+    gauge("ballast_batch_time_seconds", "Time of the last batch, seconds since 1970.", "cluster"),
+    histogram(
+        "ballast_batch_duration_seconds", "A batch's time, by part.", S_BUCKETS, "part",
+    ),
+    histogram(
+        "ballast_cycle_duration_seconds", "A batch's time when it has a cycle.", S_BUCKETS,
+        "cluster",
+    ),
+    gauge("ballast_cycle", "Number of the last decision cycle.", "cluster"),
+    gauge("ballast_catching_up", "1 while what is read is too old to decide on.", "cluster"),
+    gauge("ballast_spark_phase_seconds", "Spark's last trigger, by its own phases.", "phase"),
+    gauge("ballast_state_bytes", "Memory of an operator's state store.", "operator"),
+    gauge("ballast_state_rows", "Rows in an operator's state store.", "operator"),
+    counter("ballast_kafka_read_total", "Offset up to which a topic was read, all partitions.",
+            "topic"),
+    gauge("ballast_kafka_lag_messages", "Messages that wait in Kafka, all partitions together."),
+    gauge("ballast_table_version", "Version of a table after the job's last commit.", "table"),
+    counter("ballast_table_commits_total", "The job's commits to a table.", "table"),
+    counter("ballast_table_rows_total", "Rows that the job wrote to a table.", "table"),
+)  # fmt: skip
+
+_INPUT: tuple[Metric, ...] = (
+    counter(
+        "ballast_reports_total", "Reports by what they came to.", "cluster", "result",
+        result=("accepted", "late", "duplicate", "rejected"),
+    ),
+    counter("ballast_rejected_total", "Messages that could not be used.", "cluster", "topic",
+            "reason"),
+    counter("ballast_acks_refused_total", "Acks that changed nothing.", "cluster", "reason"),
+    counter("ballast_commands_total", "Commands by outcome.", "cluster", "kind", "status"),
+    counter("ballast_audited_total", "Requests that services wanted recorded.", "cluster",
+            "result", result=("allowed", "refused")),
+)  # fmt: skip
+
+_BROKERS: tuple[Metric, ...] = (
+    gauge("ballast_brokers", "Brokers by state.", "cluster", "state",
+          state=("active", "draining", "silent")),
+    gauge("ballast_broker_up", "1 while a broker is heard, 0 while it is taken for dead.",
+          "cluster", "broker"),
+    gauge("ballast_broker_messages_per_second", "Messages/s in and out.", "cluster", "broker"),
+    gauge("ballast_broker_bytes_per_second", "Bytes/s in and out.", "cluster", "broker"),
+    gauge("ballast_broker_topics", "Topics, as reported.", "cluster", "broker"),
+    gauge("ballast_report_age_seconds", "Since a broker's last load report; -1 = none yet.",
+          "cluster", "broker"),
+    gauge("ballast_broker_hits", "Reports in a row beyond the strategy's thresholds.",
+          "cluster", "broker", "level", level=(LOW, HIGH)),
+    gauge("ballast_hits_needed", "Hits that it takes until bundles move.", "cluster", "level",
+          level=(LOW, HIGH)),
+    gauge("ballast_transfer_hits", "Cycles in a row in which transfer wanted to move.", "cluster"),
+    gauge("ballast_drain_left", "Bundles left on a broker that is drained.", "cluster", "broker"),
+)  # fmt: skip
+
+_OWNERSHIP: tuple[Metric, ...] = (
+    gauge("ballast_bundles", "Bundles by state.", "cluster", "state", state=_STATES),
+    gauge("ballast_oldest_seconds", "How long the oldest bundle of a state is in it.", "cluster",
+          "state", state=("Assigning", "Free", "Releasing", "Splitting")),
+    gauge("ballast_stuck_bundles", "Bundles in flight for longer than any timeout.", "cluster"),
+    counter("ballast_transitions_total", "Records written.", "cluster", "cause", "state",
+            cause=_CAUSES, state=_STATES),
+    counter("ballast_overrides_total", "Records written against the transition rules.", "cluster",
+            "cause", cause=_CAUSES),
+    counter("ballast_moves_total", "Bundles that got another owner.", "cluster", "cause",
+            cause=_CAUSES),
+    counter("ballast_returns_total", "Moves that took a bundle back to where it had been less than"
+            " an hour before; over ballast_moves_total: thrash.", "cluster"),
+    gauge("ballast_disagreements", "Bundles that a broker reports and does not own"
+          " (reported_not_owned), owns and does not report (owned_not_reported), or still after the"
+          " record was sent again (lasting); in the last batch.", "cluster", "kind",
+          kind=("reported_not_owned", "owned_not_reported", "lasting")),
+)  # fmt: skip
+
+_DECISIONS: tuple[Metric, ...] = (
+    gauge("ballast_imbalance", "Highest message rate of a live broker over the mean.", "cluster"),
+    gauge("ballast_floor_adjusted_imbalance",
+          "The highest over max(mean, hottest bundle): what moves could still mend.", "cluster"),
+    counter("ballast_decisions_total", "Decisions, and skips.", "cluster", "kind", "strategy",
+            "reason"),
+    counter("ballast_decision_effects_total", "What became of moves.", "cluster", "outcome",
+            outcome=("helped", "no_better", "not_seen", "moved_elsewhere")),
+    counter("ballast_candidates_total", "What was considered, by the verdict.", "cluster", "phase",
+            "verdict"),
+    gauge("ballast_split_hits", "Bundles over a split limit that collect hits.", "cluster"),
+    gauge("ballast_unsplittable_bundles", "Bundles over a split limit that no boundary divides.",
+          "cluster"),
+    gauge("ballast_alarm", "1 while an alarm is on.", "cluster", "alarm",
+          alarm=("brake", "flapping", "ticks")),
+    gauge("ballast_paused", "1 while balancing is paused for the whole cluster.", "cluster"),
+    gauge("ballast_debug", "1 while debug mode is on.", "cluster"),
+)  # fmt: skip
+
+JOB_METRICS: tuple[Metric, ...] = (
+    *_LB, *_BUNDLES, *_CHANNEL, *_RHYTHM, *_INPUT, *_BROKERS, *_OWNERSHIP, *_DECISIONS
+)  # fmt: skip

@@ -1,0 +1,136 @@
+"""Numbers by metric and labels, and their text for Prometheus.
+
+Decides nothing; takes only what is declared, and forgets the series of a broker that is gone.
+Written by one thread, read by that of the scrapes. Source: ours, on prometheus-client.
+"""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.core import (
+    Metric as Family,
+)
+from prometheus_client.registry import Collector
+
+from jobs.telemetry.declared import BALANCER, Metric, Type, by_name
+
+Labels = tuple[str, ...]
+_NO_BROKERS = ("", BALANCER)
+
+
+@dataclass(slots=True)
+class _Histogram:
+    counts: list[int]
+    total: float = 0.0
+
+
+@dataclass(slots=True)
+class _Series:
+    values: dict[Labels, float] = field(default_factory=dict)
+    histograms: dict[Labels, _Histogram] = field(default_factory=dict)
+
+
+class MetricStore(Collector):
+    """The numbers of one process. Metrics without labels and counters' closed sets begin at 0."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = by_name(metrics)
+        self._lock = threading.Lock()
+        self._series = {name: _Series() for name in self._metrics}
+
+    def add(self, name: str, *labels: str, by: float = 1) -> None:
+        """Count something. labels: as declared, in order."""
+        with self._lock:
+            values = self._of(name, labels).values
+            values[labels] = values.get(labels, 0) + by
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        with self._lock:
+            self._of(name, labels).values[labels] = value
+
+    def replace(self, name: str, values: Mapping[Labels, float], *first: str) -> None:
+        """Set a gauge's series, all whose labels begin with `first`: those not named are gone.
+
+        values: by the labels after `first`.
+        """
+        with self._lock:
+            series = self._series[name].values
+            kept = {key: value for key, value in series.items() if key[: len(first)] != first}
+            kept |= {(*first, *labels): value for labels, value in values.items()}
+            self._series[name].values = kept
+
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Put a value into a histogram."""
+        with self._lock:
+            bounds = self._metrics[name].buckets
+            histograms = self._of(name, labels).histograms
+            found = histograms.setdefault(labels, _Histogram([0] * (len(bounds) + 1)))
+            found.counts[bisect_left(bounds, value)] += 1
+            found.total += value
+
+    def keep_brokers(self, cluster: str, brokers: Collection[str]) -> None:
+        """Drop the series of a cluster's other brokers. Empty labels and the balancer stay."""
+        with self._lock:
+            for name, metric in self._metrics.items():
+                if metric.labels[:2] != ("cluster", "broker"):
+                    continue
+                known = {*brokers, *_NO_BROKERS}
+                for found in (self._series[name].values, self._series[name].histograms):
+                    gone = [key for key in found if key[0] == cluster and key[1] not in known]
+                    for key in gone:
+                        del found[key]
+
+    def registry(self) -> CollectorRegistry:
+        """The numbers, with those of the process itself."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+        return registry
+
+    def collect(self) -> Iterator[Family]:
+        """All of it; called by the registry."""
+        with self._lock:
+            families = [self._family(metric) for _, metric in sorted(self._metrics.items())]
+        yield from families
+
+    def _of(self, name: str, labels: Labels) -> _Series:
+        wanted = self._metrics[name].labels
+        if len(labels) != len(wanted):
+            raise ValueError(f"labels of {name} must be {wanted}, got {labels}")
+        return self._series[name]
+
+    def _family(self, metric: Metric) -> Family:
+        series = self._series[metric.name]
+        if metric.type is Type.HISTOGRAM:
+            return _histogram_family(metric, series.histograms)
+        kind = CounterMetricFamily if metric.type is Type.COUNTER else GaugeMetricFamily
+        family: Family = kind(
+            metric.name.removesuffix("_total") if metric.type is Type.COUNTER else metric.name,
+            metric.doc,
+            labels=metric.labels,
+        )
+        for labels, value in sorted(series.values.items()):
+            family.add_metric(labels, value)  # type: ignore[attr-defined]
+        return family
+
+
+def _histogram_family(metric: Metric, histograms: Mapping[Labels, _Histogram]) -> Family:
+    family = HistogramMetricFamily(metric.name, metric.doc, labels=metric.labels)
+    for labels, found in sorted(histograms.items()):
+        sums: list[tuple[str, float]] = []
+        so_far = 0
+        for bound, count in zip((*map(str, metric.buckets), "+Inf"), found.counts, strict=True):
+            so_far += count
+            sums.append((bound, so_far))
+        family.add_metric(labels, sums, found.total)
+    return family

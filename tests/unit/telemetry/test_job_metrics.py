@@ -1,0 +1,146 @@
+"""The job's metrics say what a cluster in virtual time does, through the production sink."""
+
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from jobs.telemetry.declared import Type
+from jobs.telemetry.job_metrics import JobMetrics
+from jobs.telemetry.job_names import JOB_METRICS
+from lbcore.config.tree import Config, changed
+from tests.measured_world import MeasuredWorld, total
+
+HOT = "t/n/0x00000000_0x20000000"
+DEAD = "broker-3:8080"
+
+
+@cache
+def story() -> MeasuredWorld:
+    """A namespace, a hot bundle that is split, a crash, a forgotten broker, a refused message."""
+    world = MeasuredWorld(Config(), 5, seed=6)
+    world.run(3_000)
+    world.command("create_namespace", namespace="t/n", bundles=8)
+    world.rates = {HOT: 40_000.0}
+    world.run(300_000)
+    world.kill(DEAD)
+    world.run(60_000)
+    world.command("word_of_somebody")
+    world.command("forget_broker", broker=DEAD)
+    world.run(30_000)
+    return world
+
+
+def test_counts_of_a_crash_and_a_split_are_those_of_the_tables() -> None:
+    world = story()
+    forced = [row for row in world.events if row["is_forced"]]
+    failovers = [row for row in world.events if row["cause"] == "failover"]
+    splits = [row for row in world.events if row["state"] == "Splitting"]
+    assert forced
+    assert failovers
+    assert splits
+    assert world.value("ballast_overrides_total") == len(forced)
+    assert world.value("ballast_transitions_total") == len(world.events)
+    assert world.value("ballast_transitions_total", cause="failover") == len(failovers)
+    assert world.value("pulsar_lb_bundles_split_total") == len(splits)
+    assert world.value("ballast_decisions_total") == len(world.decisions)
+    cleanup = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
+    assert world.value(cleanup, result="Success") == len(failovers)
+    assert world.value(cleanup, result="Schedule") == 1
+    assert world.value("ballast_moves_total", cause="failover") == len(
+        {row["bundle"] for row in failovers}
+    )
+
+
+def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
+    world = story()
+    newest = world.newest()
+    owned = [row for row in newest if row["state"] == "Owned"]
+    assert world.value("ballast_bundles", state="Owned") == len(owned)
+    assert world.value("pulsar_sunit_state_chn_owned_su_total") == len(owned)
+    assert world.value("ballast_brokers", state="active") == 4
+    assert world.value("ballast_broker_up") == 4
+    rates = world.samples()["ballast_broker_messages_per_second"].values()
+    assert world.value("ballast_imbalance") == pytest.approx(max(rates) * 4 / sum(rates))
+    assert 1 <= world.value("ballast_floor_adjusted_imbalance") <= world.value("ballast_imbalance")
+    assert world.value("ballast_hits_needed", level="low") == Config().shedding.avg_low_hits
+
+
+def test_series_of_a_forgotten_broker_are_gone() -> None:
+    labelled = [dict(key).get("broker") for s in story().samples().values() for key in s]
+    assert "broker-2:8080" in labelled
+    assert DEAD not in labelled
+
+
+def test_word_that_is_no_command_is_no_label() -> None:
+    kinds = {dict(key)["kind"] for key in story().samples()["ballast_commands_total"]}
+    assert kinds <= {"create_namespace", "forget_broker", "unknown"}
+    rejected = story().value("ballast_rejected_total")
+    assert rejected + story().value("ballast_commands_total", kind="unknown") == 1
+
+
+def test_bundles_are_no_labels_unless_they_are_switched_on() -> None:
+    assert "bundle" not in {k for s in story().samples().values() for key in s for k in dict(key)}
+    world = MeasuredWorld(Config(), 3, bundle_metrics=True)
+    world.run(3_000)
+    world.command("create_namespace", namespace="t/n", bundles=8)
+    world.run(130_000)
+    rates = world.samples()["pulsar_bundle_msg_rate_in"]
+    assert {dict(key)["bundle"] for key in rates} == {row["bundle"] for row in world.newest()}
+    assert list(rates.values()) == pytest.approx([100.0] * 8)
+
+
+def test_counters_never_go_back_and_are_declared() -> None:
+    world = MeasuredWorld(Config(), 4, seed=1)
+    seen = []
+    for _ in range(4):
+        world.command("create_namespace", namespace=f"t/n{len(seen)}", bundles=4)
+        world.run(20_000)
+        seen.append(world.samples())
+    counters = [one.name for one in JOB_METRICS if one.type is Type.COUNTER]
+    for before, after in pairwise(seen):
+        for name in counters:
+            assert total(after, name) >= total(before, name), name
+
+
+def test_latencies_of_moves_are_those_of_the_events() -> None:
+    world = story()
+    name = "brk_lb_assign_latency_ms"
+    opened = [
+        row
+        for row in world.events
+        if row["state"] == "Owned" and row["state_before"] == "Assigning"
+    ]
+    assert world.value(f"{name}_count") >= 4  # of the brokers that are still there
+    assert world.value(f"{name}_count") <= len(opened)
+    assert world.value(f"{name}_sum") / world.value(f"{name}_count") < 10_000
+
+
+def test_alarm_of_missing_ticks_is_shown_while_it_is_on() -> None:
+    world = MeasuredWorld(changed(Config(), {"ownership.tick_alarm_ms": 2_000}), 3)
+    world.run(5_000)
+    assert world.value("ballast_alarm", alarm="ticks") == 0
+    world.are_ticks_away = True
+    world.run(20_000)
+    assert world.value("ballast_alarm", alarm="ticks") == 1
+
+
+def test_progress_of_spark_is_taken_as_it_says_it() -> None:
+    metrics = JobMetrics()
+    metrics.see_progress(
+        {
+            "durationMs": {"addBatch": 900, "triggerExecution": 1_000},
+            "stateOperators": [
+                {"memoryUsedBytes": 10, "numRowsTotal": 3},
+                {"memoryUsedBytes": 20, "numRowsTotal": 4},
+            ],
+            "sources": [
+                {"endOffset": {"acks": {"0": 5}}, "latestOffset": {"acks": {"0": 7, "1": 2}}},
+                {"endOffset": None, "latestOffset": None},
+            ],
+        }
+    )
+    family = {f.name: f for f in metrics.store.collect()}
+    assert [s.value for s in family["ballast_kafka_lag_messages"].samples] == [2]
+    rows = {s.labels["operator"]: s.value for s in family["ballast_state_rows"].samples}
+    assert rows == {"balancer": 3, "scorer": 4}
