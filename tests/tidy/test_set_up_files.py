@@ -77,6 +77,7 @@ def test_ci_script_calls_make_test() -> None:
 
 
 _DISTRIBUTIONS = {
+    "yaml": "pyyaml",
     "kafka": "kafka-python",
     "delta": "delta-spark",
     "google": "protobuf",

@@ -48,7 +48,7 @@ def test_overlay_is_valid_suits_and_changes_something(name: str) -> None:
 
 
 def test_overlays_are_those_of_the_documentation() -> None:
-    assert OVERLAYS == ["demo", "production", "pulsar", "pulsar-4.0.8", "test"]
+    assert OVERLAYS == ["container", "demo", "production", "pulsar", "pulsar-4.0.8", "test"]
     readme = (CONF / "README.md").read_text()
     assert all(f"`{name}`" in readme for name in OVERLAYS)
 

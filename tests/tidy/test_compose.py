@@ -1,0 +1,112 @@
+"""docker-compose.yml, without an engine: all that it names is there, processes take their words."""
+
+import argparse
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.adapters.settings import load_settings
+from tests.tidy.source_files import ROOT
+
+COMPOSE: Mapping[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: Mapping[str, Mapping[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "conf" / "container" / "Dockerfile").read_text()
+OURS = [name for name, service in SERVICES.items() if "build" in service]
+MADE_BY_USER = "./secrets/"
+_SPARK = "org.apache.spark.deploy."
+
+
+class ParsedError(Exception):
+    """The words were understood."""
+
+
+@pytest.fixture
+def only_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_stop(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+        parse(parser, words)
+        raise ParsedError
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.usefixtures("only_parsing")
+def test_process_takes_its_words(name: str) -> None:
+    command = [str(word) for word in SERVICES[name]["command"]]
+    if command[0] == "spark-class":
+        assert command[1].removeprefix(_SPARK) in {"master.Master", "worker.Worker"}
+        return
+    module = "jobs.cli" if command[0] == "ballast" else command[2]
+    assert command[:2] == ["python", "-m"] or command[0] == "ballast"
+    with pytest.raises(ParsedError):
+        importlib.import_module(module).main(command[1 if command[0] == "ballast" else 3 :])
+
+
+def test_settings_of_the_overlay_suit() -> None:
+    assert load_settings(["container"]).lookup.authentication == "token"
+
+
+def test_every_file_of_this_source_that_is_mounted_or_read_is_there() -> None:
+    found = list(paths())
+    assert len(found) > len(OURS)
+    assert [path for path in found if not (ROOT / path).exists()] == []
+
+
+def paths() -> Iterator[str]:
+    for service in SERVICES.values():
+        for volume in service.get("volumes", ()):
+            if volume.startswith("."):
+                yield volume.split(":")[0]
+        if "build" in service:
+            yield service["build"]["dockerfile"]
+    for secret in COMPOSE["secrets"].values():
+        if not secret["file"].startswith(MADE_BY_USER):
+            yield secret["file"]
+
+
+def test_everything_that_services_share_is_declared_and_everything_declared_is_used() -> None:
+    named: dict[str, set[str]] = {"volumes": set(), "networks": set(), "secrets": set()}
+    for service in SERVICES.values():
+        mounted = (volume.split(":")[0] for volume in service.get("volumes", ()))
+        named["volumes"] |= {volume for volume in mounted if not volume.startswith(".")}
+        named["networks"] |= set(service["networks"])
+        named["secrets"] |= set(service.get("secrets", ()))
+        assert set(service.get("depends_on", ())) <= set(SERVICES)
+    assert {kind: set(COMPOSE[kind]) for kind in named} == named
+
+
+def test_who_waits_for_health_waits_for_somebody_who_tells_it() -> None:
+    for service in SERVICES.values():
+        for name, wish in service.get("depends_on", {}).items():
+            if wish["condition"] == "service_healthy":
+                assert "healthcheck" in SERVICES[name]
+            if wish["condition"] == "service_completed_successfully":
+                assert SERVICES[name]["restart"] == "no"
+
+
+def test_images_have_versions_and_ports_are_published_to_this_machine_alone() -> None:
+    images = [service["image"] for service in SERVICES.values()]
+    images += re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert [image for image in images if not re.search(r":v?\d+\.\d+\.\d+", image)] == []
+    ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_hosts_that_are_scraped_are_services() -> None:
+    scraped = yaml.safe_load((ROOT / "conf" / "container" / "prometheus.yml").read_text())
+    hosts = {
+        target.split(":")[0]
+        for job in scraped["scrape_configs"]
+        for static in job["static_configs"]
+        for target in static["targets"]
+    }
+    assert hosts
+    assert hosts <= set(SERVICES)
+    assert "/var/lib/ballast/state /var/lib/ballast/tables" in DOCKERFILE  # owned by its user
