@@ -1,0 +1,1 @@
+"""Grafana dashboards and Prometheus alert rules, and the code that makes them."""

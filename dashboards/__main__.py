@@ -1,0 +1,16 @@
+"""`python -m dashboards`: write alerts.yml and the dashboards' JSON beside this file."""
+
+from pathlib import Path
+
+from dashboards.rules import render_rules
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Write all files."""
+    (HERE / "alerts.yml").write_text(render_rules(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The alert rules, declared: what fires when, how bad it is, where the runbook has it.
+
+`python -m dashboards` writes them to alerts.yml. Ranges suit the times of conf/base.toml. Each has
+a section of its name in docs/runbook.md. Source: ours.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+CRITICAL, WARNING, INFO = "critical", "warning", "info"
+"""Wake somebody; look today; know of it."""
+RUNBOOK = "docs/runbook.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """One rule. expr: true for each series that is wrong; for_s: for so long before it fires."""
+
+    name: str
+    expr: str
+    severity: str
+    summary: str
+    for_s: int = 0
+
+
+def _alert(name: str, severity: str, for_s: int, expr: str, summary: str) -> Alert:
+    return Alert(name=name, severity=severity, for_s=for_s, expr=expr, summary=summary)
+
+
+JOB = (
+    _alert("BallastJobDown", CRITICAL, 60, "absent(ballast_job_info)",
+           "No streaming job gives out metrics: nothing is balanced, no crash is repaired."),
+    _alert("BallastJobSilent", CRITICAL, 30, "time() - ballast_batch_time_seconds > 60",
+           "The job has written no batch of {{ $labels.cluster }} for {{ $value | humanizeDuration }}."),
+    _alert("BallastWriterSilent", CRITICAL, 30, "ballast_writer_silent_seconds > 60",
+           "The lookup service has seen no commit of the job for {{ $value | humanizeDuration }}."),
+    _alert("BallastBehind", WARNING, 120, "ballast_catching_up == 1",
+           "What the job reads of {{ $labels.cluster }} is too old to decide on."),
+    _alert("BallastKafkaLag", WARNING, 300, "ballast_kafka_lag_messages > 20000",
+           "{{ $value }} messages wait in Kafka: more than a batch takes."),
+    _alert("BallastSlowBatches", WARNING, 600,
+           'ballast_spark_phase_seconds{phase="triggerExecution"} > 5',
+           "A batch takes {{ $value | humanizeDuration }}."),
+    _alert("BallastNoTicks", CRITICAL, 30, 'ballast_alarm{alarm="ticks"} == 1',
+           "No ticks on broker-load: nobody in {{ $labels.cluster }} is judged dead or alive."),
+    _alert("BallastStateLarge", WARNING, 600, "ballast_state_bytes > 2e9",
+           "The state of {{ $labels.operator }} takes {{ $value | humanize1024 }}B of memory."),
+    _alert("BallastDebugForgotten", INFO, 14_400, "ballast_debug == 1",
+           "Debug mode of {{ $labels.cluster }} has been on for four hours."),
+)  # fmt: skip
+
+BROKERS = (
+    _alert("BallastBrokerDown", WARNING, 0, "ballast_broker_up == 0",
+           "{{ $labels.broker }} is silent and taken for dead."),
+    _alert("BallastBrake", CRITICAL, 0, 'ballast_alarm{alarm="brake"} == 1',
+           "Many brokers of {{ $labels.cluster }} vanished at once: only failover goes on."),
+    _alert("BallastFlapping", WARNING, 0, 'ballast_alarm{alarm="flapping"} == 1',
+           "A broker of {{ $labels.cluster }} starts again and again and gets no bundles."),
+    _alert("BallastStaleReports", WARNING, 120,
+           "ballast_report_age_seconds > 300 and on (cluster, broker) ballast_broker_up == 1",
+           "{{ $labels.broker }} lives, but its load is {{ $value | humanizeDuration }} old."),
+    _alert("BallastRejectedReports", WARNING, 0,
+           "sum by (cluster, topic, reason) (increase(ballast_rejected_total[10m])) > 0",
+           "Messages of {{ $labels.topic }} can't be used: {{ $labels.reason }}."),
+    _alert("BallastCallbacksFail", WARNING, 0,
+           'sum by (cluster, broker, callback) (increase(ballast_agent_callbacks_total{result="failed"}[10m])) > 0',
+           "{{ $labels.callback }} of the service on {{ $labels.broker }} fails."),
+    _alert("BallastLeaseLost", CRITICAL, 10, "ballast_agent_lease_seconds == 0",
+           "{{ $labels.broker }} serves nothing: its lease has run out."),
+)  # fmt: skip
+
+OWNERSHIP = (
+    _alert("BallastStuckBundles", CRITICAL, 30, "ballast_stuck_bundles > 0",
+           "{{ $value }} bundles of {{ $labels.cluster }} are in flight for longer than any timeout."),
+    _alert("BallastRepairs", WARNING, 0,
+           'sum by (cluster, reason) (increase(ballast_decisions_total{kind="repair", reason!="restarted"}[10m])) > 0',
+           "Bundles of {{ $labels.cluster }} were stuck and repaired: {{ $labels.reason }}."),
+    _alert("BallastUnowned", CRITICAL, 60, 'ballast_oldest_seconds{state="Free"} > 120',
+           "A bundle of {{ $labels.cluster }} has had no owner for {{ $value | humanizeDuration }}."),
+    _alert("BallastDisagreement", WARNING, 120, 'ballast_disagreements{kind="lasting"} > 0',
+           "{{ $value }} bundles are served otherwise than the records of {{ $labels.cluster }} say."),
+    _alert("BallastOverride", INFO, 0,
+           'sum by (cluster) (increase(ballast_overrides_total{cause="admin"}[10m])) > 0',
+           "An operator has taken bundles of {{ $labels.cluster }} by force."),
+    _alert("BallastDrainStands", WARNING, 900,
+           "ballast_drain_left > 0 and delta(ballast_drain_left[10m]) >= 0",
+           "The drain of {{ $labels.broker }} stands still with {{ $value }} bundles left."),
+)  # fmt: skip
+
+BALANCE = (
+    _alert("BallastImbalance", WARNING, 900, "ballast_floor_adjusted_imbalance > 1.6",
+           "One broker of {{ $labels.cluster }} carries {{ $value | humanize }} times what it should."),
+    _alert("BallastUnsplittable", WARNING, 300, "ballast_unsplittable_bundles > 0",
+           "{{ $value }} bundles of {{ $labels.cluster }} are too hot, and nothing divides them."),
+    _alert("BallastThrash", WARNING, 0,
+           "sum by (cluster) (increase(ballast_returns_total[1h])) > 10 and "
+           "sum by (cluster) (increase(ballast_returns_total[1h])) > 0.1 * "
+           "sum by (cluster) (increase(ballast_moves_total[1h]))",
+           "Bundles of {{ $labels.cluster }} go back and forth."),
+    _alert("BallastMovesDontHelp", WARNING, 0,
+           'sum by (cluster) (increase(ballast_decision_effects_total{outcome="no_better"}[1h])) > 20 and '
+           'sum by (cluster) (increase(ballast_decision_effects_total{outcome="no_better"}[1h])) > '
+           'sum by (cluster) (increase(ballast_decision_effects_total{outcome="helped"}[1h]))',
+           "Most moves of {{ $labels.cluster }} made nothing better."),
+    _alert("BallastPaused", INFO, 3_600, "ballast_paused == 1",
+           "Balancing of {{ $labels.cluster }} has been paused for an hour."),
+)  # fmt: skip
+
+LOOKUP = (
+    _alert("BallastLookupNotReady", CRITICAL, 30, "ballast_snapshot_ready == 0",
+           "{{ $labels.instance }} answers no lookup: it has no tables yet."),
+    _alert("BallastLookupStale", WARNING, 30, "ballast_snapshot_age_seconds > 10",
+           "{{ $labels.instance }} answers from what it knew {{ $value | humanizeDuration }} ago."),
+    _alert("BallastTablesTrouble", CRITICAL, 60, "ballast_tables_trouble == 1",
+           "{{ $labels.instance }} refuses or can't read the newest tables."),
+    _alert("BallastLookupLag", WARNING, 60,
+           'scalar(max(ballast_table_version{table="ownership_events"})) - ballast_snapshot_table_version > 20',
+           "{{ $labels.instance }} is {{ $value }} commits behind the job."),
+    _alert("BallastLookupsFail", WARNING, 120,
+           'sum by (instance) (rate(ballast_lookup_requests_total{result=~"no_owner|broker_unknown|not_ready"}[5m])) > '
+           "0.01 * sum by (instance) (rate(ballast_lookup_requests_total[5m]))",
+           "{{ $labels.instance }} answers {{ $value | humanize }} lookups a second without an owner."),
+    _alert("BallastLookupsSlow", WARNING, 300,
+           "histogram_quantile(0.99, sum by (instance, le) (rate(ballast_lookup_duration_seconds_bucket[5m]))) > 0.25",
+           "One of 100 lookups of {{ $labels.instance }} takes {{ $value | humanizeDuration }} or longer."),
+    _alert("BallastAuthFailures", WARNING, 0,
+           'sum by (instance) (increase(ballast_requests_refused_total{reason!="too_many_requests"}[5m])) > 20',
+           "{{ $value | humanize }} requests to {{ $labels.instance }} were not let in within 5 minutes."),
+    _alert("BallastAuditDropped", CRITICAL, 0, "increase(ballast_audit_dropped_total[10m]) > 0",
+           "{{ $labels.instance }} could not record what was asked of it."),
+)  # fmt: skip
+
+GROUPS = {
+    "ballast-job": JOB,
+    "ballast-brokers": BROKERS,
+    "ballast-ownership": OWNERSHIP,
+    "ballast-balance": BALANCE,
+    "ballast-lookup": LOOKUP,
+}
+ALERTS = tuple(alert for group in GROUPS.values() for alert in group)
+
+
+def render_rules(*, for_max_s: int | None = None) -> str:
+    """The rules as Prometheus reads them. for_max_s: no rule waits for longer (tests)."""
+    lines = [
+        "# Written by `python -m dashboards` from dashboards/rules.py; a test holds it equal.",
+        "groups:",
+    ]
+    for name, alerts in GROUPS.items():
+        lines += [f"  - name: {name}", "    rules:", *_rules(alerts, for_max_s)]
+    return "\n".join(lines) + "\n"
+
+
+def _rules(alerts: Iterable[Alert], for_max_s: int | None) -> Iterator[str]:
+    for alert in alerts:
+        for_s = alert.for_s if for_max_s is None else min(alert.for_s, for_max_s)
+        yield f"      - alert: {alert.name}"
+        yield f"        expr: {json.dumps(alert.expr)}"
+        yield f"        for: {for_s}s"
+        yield f"        labels: {{severity: {alert.severity}}}"
+        yield "        annotations:"
+        yield f"          summary: {json.dumps(alert.summary)}"
+        yield f"          runbook_url: {RUNBOOK}#{alert.name.lower()}"
