@@ -1,0 +1,258 @@
+"""The processes of a bench of the whole pipeline: Kafka, the job, a lookup service, the load.
+
+Starts and ends them, reads what they log, and adds up their CPU. Source: ours.
+"""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from jobs.adapters.embedded_kafka import EmbeddedKafka
+from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.processes import Child, ProcessSpec
+from jobs.adapters.settings import load_settings
+from jobs.adapters.topics import ensure_topics, wanted_topics
+from tests.bench.timed_job import STEP_LOG, STEP_PROFILE
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 600.0
+_POLL_S = 0.05
+_GRACE_MS = 90_000
+_BATCH_SEEN = re.compile(rb"^ballast_snapshot_batch_id (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How big the cluster is, and how it reports."""
+
+    brokers: int
+    namespaces: int
+    bundles: int
+    interval_s: float = 10.0
+    is_burst: bool = False
+
+
+SIZES: Mapping[str, Size] = {
+    "tiny": Size(brokers=10, namespaces=10, bundles=1_000),
+    "small": Size(brokers=50, namespaces=50, bundles=5_000),
+    "medium": Size(brokers=100, namespaces=100, bundles=10_000),
+    "full": Size(brokers=1_000, namespaces=1_000, bundles=100_000),
+    "beyond": Size(brokers=2_000, namespaces=2_000, bundles=500_000),
+}
+
+
+@dataclass
+class PipelineStack:
+    """The stack in one folder. settings: of the job, section.name=value."""
+
+    folder: Path
+    size: Size
+    settings: Sequence[str] = ()
+    children: dict[str, Child] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.kafka = EmbeddedKafka(self.folder / "kafka")
+        self.steps = self.folder / "steps"
+        self.profiles = self.folder / "profiles"
+        self.orders = self.folder / "orders"
+        for folder in (self.steps, self.profiles):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def start_kafka(self) -> None:
+        """Kafka and the wire's topics."""
+        self.kafka.start()
+        specs = wanted_topics(load_settings([], self.settings))
+        ensure_topics(KafkaAddress(bootstrap=self.kafka.bootstrap), specs)
+
+    def start_job(self, name: str = "job", *, is_profiled: bool = False) -> float:
+        """Start the streaming job; its start on the wall clock, in s. name: of its state folder."""
+        words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
+        words += ["--tables", str(self.folder / "tables"), "--log", str(self.folder / "job.jsonl")]
+        words += [word for setting in self.settings for word in ("--set", setting)]
+        environment = {STEP_LOG: str(self.steps)}
+        if is_profiled:
+            environment[STEP_PROFILE] = str(self.profiles)
+        started_s = time.time()
+        self._start("job", "tests.bench.timed_job", words, environment)
+        return started_s
+
+    def start_load(self, *more: str) -> None:
+        """Start the brokers."""
+        size = self.size
+        words = ["--bootstrap", self.kafka.bootstrap, "--log", str(self.folder / "load.jsonl")]
+        words += ["--brokers", str(size.brokers), "--namespaces", str(size.namespaces)]
+        words += ["--bundles", str(size.bundles), "--interval", str(size.interval_s)]
+        words += ["--orders", str(self.orders), *(["--burst"] if size.is_burst else []), *more]
+        self._start("load", "tests.bench.load_generator", words)
+
+    def start_lookup(self) -> int:
+        """Start the lookup service; its port."""
+        port_file = self.folder / "lookup-port"
+        words = ["--tables", str(self.folder / "tables"), "--cluster", "local", "--port", "0"]
+        words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]
+        self._start("lookup", "jobs.serve_lookup", words)
+        self.wait("the lookup service's port", port_file.exists)
+        return int(port_file.read_text())
+
+    def _start(
+        self, name: str, module: str, words: list[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.children[name] = Child(
+            ProcessSpec(
+                name=name,
+                command=(sys.executable, "-m", module, *words),
+                log_path=self.folder / f"{name}.log",
+                environment={"PYTHONPATH": str(ROOT), **(environment or {})},
+                grace_ms=_GRACE_MS,
+            )
+        )
+
+    def kill(self, name: str) -> None:
+        """Kill -9 of a process and all that it started."""
+        self.children.pop(name).kill()
+
+    def stop(self, name: str) -> None:
+        """Stop a process in order."""
+        self.children.pop(name).stop()
+
+    def stop_all(self) -> None:
+        """End everything, Kafka last."""
+        for name in list(self.children):
+            self.kill(name)
+        self.kafka.stop()
+
+    def forget_job(self, name: str = "job") -> None:
+        """Lose the job's state folder, checkpoint and all."""
+        shutil.rmtree(self.folder / name)
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """What `job` or `load` has logged so far."""
+        path = self.folder / f"{name}.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def batches(self, since_s: float = 0.0) -> list[dict[str, Any]]:
+        """The job's batches, whose lines were written after that time."""
+        return [
+            line
+            for line in self.lines("job")
+            if "batch_id" in line and line["logged_at_ms"] >= since_s * 1e3
+        ]
+
+    def step_lines(self, since_s: float) -> list[dict[str, Any]]:
+        """The steps of both operators, of batches since that time."""
+        lines = [
+            json.loads(line)
+            for path in sorted(self.steps.glob("*.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+        return [line for line in lines if line["now_ms"] >= since_s * 1e3]
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds so far, by process: of the job its JVM, driver and workers apart."""
+        pids = {name: child.pid for name, child in self.children.items()}
+        found = {name: _cpu_s(psutil.Process(pid)) for name, pid in pids.items() if name != "job"}
+        found["kafka"] = _cpu_s(psutil.Process(self.kafka.pid))
+        return found | (_job_cpu_s(pids["job"]) if "job" in pids else {})
+
+    def memory_mib(self) -> dict[str, float]:
+        """Resident memory by process, the job's added up."""
+        pids = {**{n: c.pid for n, c in self.children.items()}, "kafka": self.kafka.pid}
+        return {name: round(_rss(pid) / 2**20) for name, pid in pids.items()}
+
+    def wait(self, what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+        """Wait until it holds; RuntimeError when a process ends or patience does."""
+        deadline_s = time.monotonic() + patience_s
+        while not condition():
+            ended = [name for name, child in self.children.items() if child.exit_code() is not None]
+            if ended or time.monotonic() > deadline_s:
+                raise RuntimeError(f"waited in vain for {what}; ended: {ended}; see {self.folder}")
+            time.sleep(_POLL_S)
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _job_cpu_s(pid: int) -> dict[str, float]:
+    """CPU of the driver's Python, the JVM and the Python workers; times of ended workers, too."""
+    driver = psutil.Process(pid)
+    found = {"job: python driver": _cpu_s(driver), "job: jvm": 0.0, "job: python workers": 0.0}
+    for process in driver.children(recursive=True):
+        try:
+            times = process.cpu_times()
+            is_jvm = process.name() == "java"
+        except psutil.NoSuchProcess:
+            continue
+        ended = float(times.children_user + times.children_system)
+        found["job: jvm" if is_jvm else "job: python workers"] += _cpu_s(process)
+        found["job: python workers"] += ended if is_jvm else 0.0
+    return found
+
+
+def _rss(pid: int) -> int:
+    process = psutil.Process(pid)
+    total = 0
+    for one in (process, *process.children(recursive=True)):
+        try:
+            total += one.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+class FollowerWatch(threading.Thread):
+    """Asks a lookup service which batch it shows, and keeps when each was first seen."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port, self._ended = port, threading.Event()
+        self.seen_ms: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Until `end`."""
+        while not self._ended.wait(_POLL_S):
+            try:
+                batch = self._batch()
+            except (OSError, http.client.HTTPException):
+                continue
+            if batch is not None:
+                self.seen_ms.setdefault(batch, int(time.time() * 1e3))
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._ended.set()
+        self.join(timeout=5)
+
+    def _batch(self) -> int | None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
+        try:
+            connection.request("GET", "/metrics")
+            found = _BATCH_SEEN.search(connection.getresponse().read())
+        finally:
+            connection.close()
+        return None if found is None else int(float(found[1]))
+
+
+def open_files(pid: int) -> int:
+    """How many files the process and its children have open."""
+    process = psutil.Process(pid)
+    count = 0
+    for one in (process, *process.children(recursive=True)):
+        try:
+            count += len(os.listdir(f"/proc/{one.pid}/fd"))
+        except OSError:
+            continue
+    return count

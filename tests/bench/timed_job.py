@@ -1,0 +1,127 @@
+"""The streaming job, with a clock on every part of its operators' steps.
+
+Runs `jobs.balance_cluster` as it is; only the handler that Spark calls is one that writes, a step,
+one JSON line of wall and CPU milliseconds into BALLAST_STEP_LOG (a folder; a file a process). With
+BALLAST_STEP_PROFILE (a folder) cProfile looks on, and its sums are written now and then. For
+benches only.
+"""
+
+import cProfile
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from jobs import balance_cluster
+from jobs.adapters import stream
+from jobs.adapters.spark_machine import Key, MachineProcessor
+from lbcore.machines import balancer
+
+T = TypeVar("T")
+STEP_LOG = "BALLAST_STEP_LOG"
+STEP_PROFILE = "BALLAST_STEP_PROFILE"
+_PROFILE_EVERY = 20
+_PHASES = (
+    "watch_clocks", "reserve_bundles", "end_pins", "take_command", "take_acks", "take_queued",
+    "take_updates", "take_topics", "take_audit", "drop_unrecorded", "judge_brokers",
+    "repair_ownership", "drive_deletions", "observe_moves", "run_cycle", "drive_drains",
+    "follow_pins", "settle_commands", "forget_expired", "reconcile", "check_transitions",
+    "write_brokers", "write_history", "make_report",
+)  # fmt: skip
+
+_parts: dict[str, list[float]] = {}
+
+
+def timed(name: str, call: Callable[..., T]) -> Callable[..., T]:
+    """The same call, its time added to the part of that name."""
+
+    def measured(*args: Any, **kwargs: Any) -> T:
+        started, started_cpu = time.perf_counter(), time.process_time()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            part = _parts.setdefault(name, [0.0, 0.0])
+            part[0] += (time.perf_counter() - started) * 1e3
+            part[1] += (time.process_time() - started_cpu) * 1e3
+
+    return measured
+
+
+class TimedProcessor(MachineProcessor):
+    """Spark's handler, measured. It is made anew for each batch and partition."""
+
+    def handleInputRows(  # noqa: N802 Spark's name
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803 Spark's name
+    ) -> Iterator[pd.DataFrame]:
+        """One step, its parts written down."""
+        _time_phases()
+        _parts.clear()
+        now_ms = int(timerValues.getCurrentProcessingTimeInMs())
+        decoded = timed("decode", lambda: [e for f in rows for e in self._operator.decode(f)])()
+        result = timed("step and state", lambda: self._step(tuple(key), decoded, now_ms))()
+        _write_line(self._operator.name, key, now_ms)
+        yield result
+
+    def _step(self, key: Key, events: list[Any], now_ms: int) -> pd.DataFrame:
+        profile = _profile(self._operator.name)
+        if profile is None:
+            return super()._step(key, events, now_ms)
+        return profile.runcall(super()._step, key, events, now_ms)
+
+    def _read(self, key: Key, machine: Any) -> tuple[Mapping[str, str], Any]:
+        machine.step = timed("step", machine.step)
+        machine.pack = timed("pack state", machine.pack)
+        return timed("read state", super()._read)(key, machine)
+
+    def _write(self, *args: Any) -> None:
+        timed("write state", super()._write)(*args)
+
+
+_profiles: dict[str, cProfile.Profile] = {}
+_steps: dict[str, int] = {}
+
+
+def _profile(operator: str) -> cProfile.Profile | None:
+    folder = os.environ.get(STEP_PROFILE)
+    if folder is None:
+        return None
+    profile = _profiles.setdefault(operator, cProfile.Profile())
+    _steps[operator] = _steps.get(operator, 0) + 1
+    if _steps[operator] % _PROFILE_EVERY == 0:
+        profile.dump_stats(str(Path(folder) / f"{operator}-{os.getpid()}.pstats"))
+    return profile
+
+
+def _time_phases() -> None:
+    if not hasattr(balancer, "is_timed"):
+        balancer.is_timed = True  # type: ignore[attr-defined]
+        for name in _PHASES:
+            setattr(balancer, name, timed(f"phase: {name}", getattr(balancer, name)))
+
+
+def _write_line(operator: str, key: Any, now_ms: int) -> None:
+    parts = {name: [round(ms, 2) for ms in pair] for name, pair in _parts.items()}
+    line = {"operator": operator, "key": list(map(str, key)), "now_ms": now_ms, "parts": parts}
+    folder = Path(os.environ[STEP_LOG])
+    with (folder / f"{os.getpid()}.jsonl").open("a") as log:
+        log.write(json.dumps(line) + "\n")
+
+
+def main() -> int:
+    """The job, timed."""
+    stream.MachineProcessor = TimedProcessor  # type: ignore[misc]
+    return balance_cluster.main()
+
+
+if __name__ == "__main__":
+    from tests.bench import timed_job  # workers know the class by this name
+
+    sys.exit(timed_job.main())
