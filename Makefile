@@ -57,7 +57,7 @@ format: setup-dev ## Format the code and fix what the linter can fix
 	@$(bin)/ruff format .
 
 bench: setup-dev ## Measure batches, lookups and the planner on this machine; writes JSON
-	@$(bin)/python -m tests.bench $(ARGS)
+	@$(bin)/python -m tests.bench $(ARGS) $(if $(SCALE),--scale $(SCALE))
 
 lock: setup-dev ## Choose the newest versions that pyproject.toml allows and write the lock files
 	@$(bin)/python -m pip install --quiet uv

@@ -129,7 +129,7 @@ class BatchSink:
         about = self._about(batch_id, now_ms, _digest(effects))
         self._check_repeated(batch_id, about)
         tables = {name: self._table(name, effects.get(name, []), batch_id) for name in ORDER}
-        versions = self._write(tables, batch_id, about, now_ms)
+        versions, tables_ms = self._write(tables, batch_id, about, now_ms)
         committed = time.monotonic()
         messages = _messages(effects, self.writer.epoch)
         if messages:
@@ -145,7 +145,8 @@ class BatchSink:
             batch_id=batch_id, reports=reports, tables=tables, versions=versions, parts_ms=parts
         )
         rows = {name: len(tables[name]) for name in versions}
-        for line in lines_of(seen, {"records": len(messages), "rows": rows}):
+        written = {"records": len(messages), "rows": rows, "tables_ms": tables_ms}
+        for line in lines_of(seen, written):
             self.log(line)
         self.watch(seen)
         self.passed("batch_ended")
@@ -193,24 +194,27 @@ class BatchSink:
 
     def _write(
         self, tables: Mapping[str, pa.Table], batch_id: int, about: Mapping[str, Any], now_ms: int
-    ) -> dict[str, int]:
-        """Commit what there is; name → version of each table that was due."""
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Commit what there is; of each table that was due its version, and what it took in ms."""
         is_due = now_ms - self._committed_ms >= self.heartbeat_ms
         is_any = any(len(table) for table in tables.values())
         outcomes = tables[COMMANDS.name].to_pylist()
         said = {EVENTS: {**about, OUTCOMES: outcomes} if outcomes else about}
         versions: dict[str, int] = {}
+        tables_ms: dict[str, int] = {}
         for name, table in tables.items():
             is_marked = name == EVENTS and (is_due or is_any)
             if len(table) == 0 and not is_marked:
                 continue
+            started = time.monotonic()
             self.writer.write(name, table, batch_id, said.get(name, about))
             versions[name] = self.writer.version(name)
+            tables_ms[name] = _ms(time.monotonic() - started)
             if name == EVENTS:
                 self._committed_ms = now_ms
                 self.passed("events_committed")
         self.passed("tables_committed")
-        return versions
+        return versions, tables_ms
 
     def _table(self, name: str, blobs: Sequence[tuple[str, bytes]], batch_id: int) -> pa.Table:
         schema = arrow_schema(table_of(name))

@@ -194,21 +194,23 @@ class BrokerScorer:
         if len(parts) < message.parts:
             batch.tracks[broker] = replace(track, pending=PendingParts(seq=seq, parts=parts))
             return
+        loads = [
+            message if part == message.part else self._parse(parts[part]) for part in sorted(parts)
+        ]
         batch.tracks[broker] = replace(
             track, pending=None, seqs={**track.seqs, Topic.BUNDLE_LOAD.value: seq}
         )
-        self._complete(batch, parts)
+        reported_ms = max(event.position.timestamp_ms for event in parts.values())
+        self._complete(batch, [load for load in loads if isinstance(load, BundleLoad)], reported_ms)
 
-    def _complete(self, batch: _Batch, parts: Mapping[int, RawMessage]) -> None:
-        messages = [self._parse(parts[part]) for part in sorted(parts)]
-        loads = [message for message in messages if isinstance(message, BundleLoad)]
+    def _complete(self, batch: _Batch, loads: Sequence[BundleLoad], reported_ms: int) -> None:
         last = loads[-1].envelope
         batch.bundles[last.broker] = BundleReport(
             broker=last.broker,
             incarnation=last.incarnation,
             names=[name for load in loads for name in load.names],
             stats=np.concatenate([load.stats for load in loads]),
-            reported_ms=max(event.position.timestamp_ms for event in parts.values()),
+            reported_ms=reported_ms,
         )
 
     def _reject(self, batch: _Batch, event: RawMessage, rejected: Rejected) -> None:

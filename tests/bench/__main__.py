@@ -1,6 +1,6 @@
 """`make bench`: every measurement of this machine, one after the other, each with its JSON.
 
-Usage: python -m tests.bench [NAME ...] [--output-dir var/bench]
+Usage: python -m tests.bench [NAME ...] [--output-dir var/bench] [--scale small|full]
 """
 
 import argparse
@@ -10,6 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+PIPELINE = "pipeline"
 
 
 def main() -> int:
@@ -18,7 +19,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--output-dir", type=Path, default=ROOT / "var" / "bench")
+    parser.add_argument("--scale", help="the pipeline alone, at this size: small, full, ...")
     args = parser.parse_args()
+    if args.scale and not args.names:
+        args.names = [PIPELINE]
     unknown = sorted(set(args.names) - set(names))
     if unknown:
         parser.error(f"there is no bench {', '.join(unknown)}; there are {', '.join(names)}")
@@ -28,6 +32,8 @@ def main() -> int:
         print(f"== {name}", flush=True)  # noqa: T201 (this is what it is for)
         output = args.output_dir / f"{name}.json"
         command = [sys.executable, "-m", f"tests.bench.bench_{name}", "--output", str(output)]
+        if name == PIPELINE and args.scale:
+            command += ["--scale", args.scale]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             failed.append(name)
     if failed:

@@ -249,6 +249,8 @@ def opened(brokers: int, bundles: int) -> Bench:
         brokers=[],
         namespaces=[],
         commands=[],
+        tenants=[],
+        topics=[],
     )
     bench = Bench(cluster, balancer, rebuild_state(balancer, CLUSTER, rows))
     everyone = range(brokers)

@@ -1,189 +1,236 @@
-"""The streaming job on the real stack: where a batch's time goes, and how fast a backlog drains.
+"""The whole pipeline on one machine: where a batch's time goes, and how long what matters takes.
 
-Kafka, the simulated brokers and the lookup service run on the same machine and take their share.
-Usage: python -m tests.bench.bench_pipeline [--brokers 100] [--bundles 10000] [--seconds 60]
-[--output pipeline.json]
+Kafka, the load, the real job and a lookup service that follows it share the machine; the CPU of
+each is printed. Wall times hold for a machine with nothing else to do, CPU times nearly always.
+Usage: python -m tests.bench pipeline --scale small|full [--burst] [--steps steady,crash,...]
 """
 
 import argparse
 import json
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.kafka_clients import KafkaAddress, Sender
-from jobs.adapters.processes import Child, ProcessSpec
-from lbcore.model.bundles import NamespaceBundles, even_boundaries
-from lbcore.wire.format import bundle_load_parts, format_message
-from lbcore.wire.messages import BrokerLoad, Command, Envelope, Message
 from tests.bench.machine import machine
-from tests.kafka_cluster import make_topics
+from tests.bench.pipeline_figures import cpu_shares, cycles, parts, percentiles, visible
+from tests.bench.pipeline_plot import bars
+from tests.bench.pipeline_stack import SIZES, FollowerWatch, PipelineStack
 
-ROOT = Path(__file__).resolve().parents[2]
-PER_BROKER = 100
-WARM_UP = 5
-_START_S = 180
+TARGETS = {
+    "decision cycle p95, reports spread (ms)": 1_000,
+    "decision cycle p95, all reports at once (ms)": 2_000,
+    "decision → lookup visible p99 (ms)": 5_000,
+    "report → score visible p95 (ms)": 5_000,
+    "crash of one broker → all served elsewhere (s)": 30,
+    "driver restart → first decision (s)": 30,
+    "cold rebuild → first decision (s)": 60,
+}
+DRAINED_PER_S = "bundle reports drained/s"
+DRAINED_PER_S_MIN = 100_000
+_WARM_UP_S = 15.0
+_STEPS = ("steady", "crash", "restart", "backlog", "rebuild")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; write JSON when asked to."""
+    """Measure, print, write JSON and a plot where asked; 1 when a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--brokers", type=int, default=100)
-    parser.add_argument("--bundles", type=int, default=10_000)
-    parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--backlog-rounds", type=int, default=50)
+    parser.add_argument("--scale", choices=SIZES, default="small")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of steady load")
+    parser.add_argument("--backlog-seconds", type=float, default=60.0, help="the job is away")
+    parser.add_argument("--burst", action="store_true", help="all brokers report at once")
+    parser.add_argument("--steps", default=",".join(_STEPS), help=f"of {','.join(_STEPS)}")
+    parser.add_argument("--profile", action="store_true", help="cProfile in the workers; slower")
+    parser.add_argument("--folder", type=Path, help="keep everything here (else it is removed)")
     parser.add_argument("--output", type=Path)
     args = parser.parse_args(argv)
-    result = {
-        "machine": machine(),
-        "brokers": args.brokers,
-        "bundles": args.bundles,
-        "steady": measure_steady(args),
-        "backlog": measure_backlog(args),
-    }
-    print(json.dumps(result, indent=1))  # noqa: T201 (this is what it is for)
+    with _folder(args.folder) as folder:
+        figures, detail = measure(args, folder)
+    missed = [name for name, most in TARGETS.items() if figures.get(name, 0) > most]
+    if figures.get(DRAINED_PER_S, DRAINED_PER_S_MIN) < DRAINED_PER_S_MIN:
+        missed.append(DRAINED_PER_S)
+    result = {"machine": machine(), "scale": args.scale, "figures": figures, "missed": missed}
+    print(json.dumps({**result, **detail}, indent=1))  # noqa: T201 (this is what it is for)
     if args.output:
-        args.output.write_text(json.dumps(result, indent=1))
-    return 0
+        args.output.write_text(json.dumps({**result, **detail}, indent=1) + "\n")
+        bars(args.output.with_suffix(".svg"), detail.get("parts", {}))
+    return int(bool(missed))
 
 
-def measure_steady(args: argparse.Namespace) -> dict[str, Any]:
-    """A run with everybody reporting every 10 s: medians of a batch's parts, and the summary."""
-    with tempfile.TemporaryDirectory() as folder:
-        summary = Path(folder) / "summary.json"
-        words = ["--brokers", args.brokers, "--bundles", args.bundles, "--for", args.seconds]
-        words += ["--namespaces", max(2, args.bundles // PER_BROKER), "--headless"]
-        words += ["--state-dir", folder, "--summary", summary, "--load", "zipf"]
-        command = [sys.executable, "-m", "jobs.cli", "run-local", *map(str, words)]
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        (log,) = Path(folder).rglob("*batches*.jsonl")
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
-        found = json.loads(summary.read_text())
-    kept = ("batch_ms", "cycle_ms", "decision_to_lookup_ms", "lookups", "imbalance")
-    return {"parts_ms": parts_of(lines), **{name: found[name] for name in kept if name in found}}
-
-
-def parts_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Medians over batches after the first few, in ms."""
-    batches = [line for line in lines if line.get("event") == "batch"][WARM_UP:]
-    progress = [line for line in lines if line.get("event") == "progress"][WARM_UP:]
-    parts = {
-        "operators (fetch, parse, score, balance, state)": [
-            b["parts"]["operators_ms"] for b in batches
-        ],
-        "delta": [b["parts"]["delta_ms"] for b in batches],
-        "kafka out": [b["parts"]["kafka_ms"] for b in batches],
-        "whole batch (trigger)": [p["spark_ms"]["triggerExecution"] for p in progress],
-        "spark: latest offsets": [p["spark_ms"].get("latestOffset", 0) for p in progress],
-        "spark: planning": [p["spark_ms"].get("queryPlanning", 0) for p in progress],
-        "spark: write-ahead log": [p["spark_ms"].get("walCommit", 0) for p in progress],
-        "spark: commit": [p["spark_ms"].get("commitOffsets", 0) for p in progress],
-        # Spark lists the operator that is nearest to the sink first
-        "balancer: updates, all tasks": [p["operators"][0]["updates_ms"] for p in progress],
-        "balancer: state commit": [p["operators"][0]["commit_ms"] for p in progress],
-        "scorers: updates, all tasks": [p["operators"][1]["updates_ms"] for p in progress],
-        "scorers: state commit": [p["operators"][1]["commit_ms"] for p in progress],
-        "messages": [p["messages"] for p in progress],
-    }
-    return {name: statistics.median(values) for name, values in parts.items() if values}
-
-
-def measure_backlog(args: argparse.Namespace) -> dict[str, Any]:
-    """Bundle reports a second through both operators, while a backlog is drained."""
-    rounds = args.backlog_rounds
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with EmbeddedKafka(folder / "kafka") as kafka:
-            address = KafkaAddress(bootstrap=kafka.bootstrap)
-            make_topics(kafka, address)
-            sender = Sender(address, "backlog")
-            for message in backlog(args.brokers, rounds):
-                topic, key, value = format_message(message)
-                sender.send(topic, key.decode(), value)
-            sender.close(timeout_ms=60_000)
-            lines = drained(folder, kafka, args.brokers * rounds)
-    most = max(line["counts"].get("accepted", 0) for line in lines[1:])
-    full = [line for line in lines[1:] if line["counts"].get("accepted", 0) > most / 2]
-    took_ms = sum(line["duration_ms"] for line in full)
-    reports = sum(line["counts"]["accepted"] for line in full) // 2  # one of load, one of bundles
-    return {
-        "bundle_rows": reports * PER_BROKER,
-        "batch_ms": [line["duration_ms"] for line in full],
-        "rows_per_s": round(reports * PER_BROKER / took_ms * 1_000),
-        "left out": "the first batch, which starts Spark's workers, and those less than half full",
-    }
+        yield Path(name)
 
 
-def backlog(brokers: int, rounds: int) -> Iterator[Message]:
-    """A namespace a broker, then each broker's load and bundles, round by round."""
-    random = np.random.default_rng(1)
-    owned = {}
-    for number in range(brokers):
-        namespace = f"bench/ns-{number}"
-        arguments = {"namespace": namespace, "bundles": PER_BROKER}
-        yield Command(
-            cluster="local",
-            command_id=namespace,
-            kind="create_namespace",
-            arguments=arguments,
-            timeout_ms=0,
-        )
-        boundaries = even_boundaries(PER_BROKER)
-        owned[number] = NamespaceBundles(namespace=namespace, boundaries=boundaries).names()
-    for seq in range(1, rounds + 1):
-        for number in range(brokers):
-            envelope = Envelope(
-                cluster="local",
-                broker=f"broker-{number}",
-                incarnation="one",
-                seq=seq,
-                reported_at_ms=0,
-            )
-            yield BrokerLoad(
-                envelope=envelope,
-                usage=np.full(5, 50.0),
-                limit=np.full(5, 100.0),
-                traffic=np.full(4, 1e4),
-            )
-            stats = np.round(random.random((PER_BROKER, 8)) * 1_000)
-            yield from bundle_load_parts(envelope, owned[number], stats, PER_BROKER)
-
-
-def drained(folder: Path, kafka: EmbeddedKafka, reports: int) -> list[dict[str, Any]]:
-    """Run the job until it has read that many bundle reports; its lines without the first."""
-    log = folder / "batches.jsonl"
-    words = ["--bootstrap", kafka.bootstrap, "--state-dir", str(folder / "job")]
-    words += ["--tables", str(folder / "tables"), "--log", str(log)]
-    words += ["--set", f"pipeline.max_offsets_per_trigger={max(200, reports // 2)}"]
-    spec = ProcessSpec(
-        name="job",
-        command=(sys.executable, "-m", "jobs.balance_cluster", *words),
-        log_path=folder / "job.log",
-        environment={"PYTHONPATH": str(ROOT)},
-    )
-    job = Child(spec)
-    deadline = time.monotonic() + _START_S
+def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures, and what stands behind them."""
+    size = replace(SIZES[args.scale], is_burst=args.burst)
+    stack = PipelineStack(folder, size)
+    wanted = args.steps.split(",")
+    figures: dict[str, Any] = {}
+    detail: dict[str, Any] = {}
     try:
-        while time.monotonic() < deadline and job.exit_code() is None:
-            lines = (
-                [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-            )
-            batches = [line for line in lines if line.get("event") == "batch"]
-            if sum(line["counts"].get("accepted", 0) for line in batches) >= 2 * reports:
-                return batches
-            time.sleep(0.5)
+        stack.start_kafka()
+        stack.start_job(is_profiled=args.profile)
+        stack.start_load("--create")
+        port = stack.start_lookup()
+        figures["every bundle made, assigned and open (s)"] = _settle(stack)
+        for name in _STEPS:
+            if name in wanted:
+                measured, more = _MEASURES[name](stack, args, port)
+                figures |= measured
+                detail |= more
     finally:
-        job.kill()
-    message = f"the job did not drain {reports} reports in {_START_S} s: read {folder / 'job.log'}"
-    raise RuntimeError(message)
+        stack.stop_all()
+    return figures, detail
+
+
+def _settle(stack: PipelineStack) -> float:
+    """Wait until all is open and the job keeps up; how long, in s."""
+    started_s = time.monotonic()
+    stack.wait("every bundle to be open", lambda: _open(stack) == stack.size.bundles)
+    took_s = round(time.monotonic() - started_s, 1)
+    _keep_up(stack)
+    return took_s
+
+
+def _open(stack: PipelineStack) -> int:
+    lines = stack.lines("load")
+    return int(lines[-1]["open"]) if lines else 0
+
+
+def _keep_up(stack: PipelineStack) -> None:
+    """Wait until the newest batch is small, and everything Owned; then for caches and compilers."""
+
+    def is_steady() -> bool:
+        batches = stack.batches()
+        newest: Mapping[str, Any] = batches[-1] if batches else {"bundles": {}, "counts": {}}
+        read = newest["counts"].get("accepted", 0)
+        owned = newest["bundles"].get("Owned", 0)
+        return bool(owned >= 0.99 * stack.size.bundles and read <= 1.5 * stack.size.brokers + 100)
+
+    stack.wait("the job to keep up", is_steady)
+    time.sleep(_WARM_UP_S)
+
+
+Measure = Callable[[PipelineStack, argparse.Namespace, int], tuple[dict[str, Any], dict[str, Any]]]
+
+
+def measure_steady(
+    stack: PipelineStack, args: argparse.Namespace, port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Everybody reports and the lookup service follows."""
+    watch = FollowerWatch(port)
+    watch.start()
+    began_s, before = time.time(), stack.cpu_s()
+    time.sleep(args.seconds)
+    took_s, after = time.time() - began_s, stack.cpu_s()
+    watch.end()
+    batches = stack.batches(began_s)
+    decided = cycles(batches)
+    kind = "all reports at once" if stack.size.is_burst else "reports spread"
+    figures = {
+        **percentiles(f"decision cycle {{}}, {kind} (ms)", decided),
+        **percentiles("batch {} (ms)", [b["logged_at_ms"] - b["now_ms"] for b in batches]),
+        **visible(batches, watch.seen_ms),
+    }
+    detail = {
+        "cpu": cpu_shares(before, after, took_s, len(batches)),
+        "parts": parts(batches, stack.lines("job"), stack.step_lines(began_s), began_s),
+        "memory_mib": stack.memory_mib(),
+        "batches": len(batches),
+    }
+    return figures, detail
+
+
+def measure_crash(
+    stack: PipelineStack, args: argparse.Namespace, port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The broker with the most bundles falls silent, then a tenth of the others."""
+    del args, port
+    figures = {}
+    for name, count in (("one broker", 1), ("a tenth of the brokers", stack.size.brokers // 10)):
+        known = _recovered(stack)
+        stack.orders.write_text(str(count))
+        stack.wait("the bundles to be served again", lambda known=known: _recovered(stack) > known)
+        found = stack.lines("load")[-1]["recoveries"][-1]
+        figures[f"crash of {name} → all served elsewhere (s)"] = found["served_again_s"]
+        figures[f"crash of {name}: bundles"] = found["bundles"]
+        _keep_up(stack)
+    return figures, {}
+
+
+def _recovered(stack: PipelineStack) -> int:
+    lines = stack.lines("load")
+    return len(lines[-1]["recoveries"]) if lines else 0
+
+
+def measure_restart(
+    stack: PipelineStack, args: argparse.Namespace, port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Kill -9 of the job, and a start on its checkpoint."""
+    del args, port
+    stack.kill("job")
+    took_s = _first_decision(stack)
+    _keep_up(stack)
+    return {"driver restart → first decision (s)": took_s}, {}
+
+
+def _first_decision(stack: PipelineStack) -> float:
+    started_s = stack.start_job()
+    stack.wait("a batch with a cycle", lambda: cycles(stack.batches(started_s - 1)))
+    return round(time.time() - started_s, 1)
+
+
+def measure_backlog(
+    stack: PipelineStack, args: argparse.Namespace, port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The job is away for a while; how fast it reads what has come meanwhile."""
+    del port
+    stack.stop("job")
+    time.sleep(args.backlog_seconds)
+    started_s = stack.start_job()
+    _keep_up(stack)
+    batches = stack.batches(started_s)
+    most = max(batch["counts"].get("accepted", 0) for batch in batches)
+    full = [b for b in batches[1:] if b["counts"].get("accepted", 0) > most / 2] or batches[:1]
+    # of everything a broker sends in an interval, one message carries all its bundles
+    messages = sum(batch["counts"].get("accepted", 0) for batch in full)
+    a_broker = stack.size.interval_s / 3.0 + 2
+    reports = messages / a_broker * stack.size.bundles / stack.size.brokers
+    took_ms = sum(batch["logged_at_ms"] - batch["now_ms"] for batch in full)
+    return (
+        {DRAINED_PER_S: round(reports / took_ms * 1e3)},
+        {"backlog": {"batches": len(full), "messages": messages, "took_ms": took_ms}},
+    )
+
+
+def measure_rebuild(
+    stack: PipelineStack, args: argparse.Namespace, port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The checkpoint is lost: the state comes from the tables."""
+    del args, port
+    stack.stop("job")
+    stack.forget_job()
+    return {"cold rebuild → first decision (s)": _first_decision(stack)}, {}
+
+
+_MEASURES: Mapping[str, Measure] = {
+    "steady": measure_steady,
+    "crash": measure_crash,
+    "restart": measure_restart,
+    "backlog": measure_backlog,
+    "rebuild": measure_rebuild,
+}
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ _ANSWERS = {"Assigning": "opened", "Releasing": "closed", "Splitting": "split"}
 
 
 class Load:
-    """What each bundle carries at a time: a heavy-tailed base, and a wave through the namespaces."""
+    """What each bundle carries: a heavy-tailed base, and a wave through the namespaces."""
 
     def __init__(self, namespaces: int, bundles: int) -> None:
         per_namespace = bundles // namespaces

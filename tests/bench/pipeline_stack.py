@@ -5,7 +5,6 @@ Starts and ends them, reads what they log, and adds up their CPU. Source: ours.
 
 import http.client
 import json
-import os
 import re
 import shutil
 import sys
@@ -147,7 +146,7 @@ class PipelineStack:
         return [
             line
             for line in self.lines("job")
-            if "batch_id" in line and line["logged_at_ms"] >= since_s * 1e3
+            if line.get("event") == "batch" and line["logged_at_ms"] >= since_s * 1e3
         ]
 
     def step_lines(self, since_s: float) -> list[dict[str, Any]]:
@@ -171,7 +170,9 @@ class PipelineStack:
         pids = {**{n: c.pid for n, c in self.children.items()}, "kafka": self.kafka.pid}
         return {name: round(_rss(pid) / 2**20) for name, pid in pids.items()}
 
-    def wait(self, what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+    def wait(
+        self, what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S
+    ) -> None:
         """Wait until it holds; RuntimeError when a process ends or patience does."""
         deadline_s = time.monotonic() + patience_s
         while not condition():
@@ -204,13 +205,14 @@ def _job_cpu_s(pid: int) -> dict[str, float]:
 
 def _rss(pid: int) -> int:
     process = psutil.Process(pid)
-    total = 0
-    for one in (process, *process.children(recursive=True)):
-        try:
-            total += one.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total
+    return sum(map(_resident, (process, *process.children(recursive=True))))
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
 
 
 class FollowerWatch(threading.Thread):
@@ -244,15 +246,3 @@ class FollowerWatch(threading.Thread):
         finally:
             connection.close()
         return None if found is None else int(float(found[1]))
-
-
-def open_files(pid: int) -> int:
-    """How many files the process and its children have open."""
-    process = psutil.Process(pid)
-    count = 0
-    for one in (process, *process.children(recursive=True)):
-        try:
-            count += len(os.listdir(f"/proc/{one.pid}/fd"))
-        except OSError:
-            continue
-    return count

@@ -1,0 +1,64 @@
+"""The figures of the pipeline's bench, from lines as the job writes them."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.bench.load_generator import Rhythm
+from tests.bench.pipeline_figures import cycles, parts, percentiles, visible
+from tests.bench.pipeline_plot import bars
+
+
+def batch(number: int, now_ms: int, cycle: int, **parts_ms: int) -> dict[str, Any]:
+    """A batch's line, of which all parts end at once."""
+    took = {"operators_ms": 100, "delta_ms": 20, "kafka_ms": 5, **parts_ms}
+    logged = now_ms + sum(took.values())
+    return {
+        "batch_id": number, "now_ms": now_ms, "cycle": cycle, "parts": took, "logged_at_ms": logged,
+        "tables_ms": {"decisions": 7},
+    }  # fmt: skip
+
+
+def test_cycle_is_measured_from_the_timestamp_to_the_last_commit_without_kafka() -> None:
+    """Only batches in which a new cycle began count."""
+    lines = [batch(1, 1_000, 4), batch(2, 2_000, 4), batch(3, 3_000, 5, kafka_ms=900)]
+    assert cycles(lines) == [120]
+
+
+def test_percentiles_are_nearest_rank_and_none_of_nothing() -> None:
+    """The 95th of 100 values is the 96th: never too good."""
+    assert percentiles("x {}", range(1, 101)) == {"x p50": 51, "x p95": 96, "x p99": 100}
+    assert percentiles("x {}", []) == {}
+
+
+def test_visible_counts_from_the_decision_and_from_the_oldest_report() -> None:
+    """A decision counts from when the sink has it; a report waits for its batch."""
+    lines = [batch(1, 1_000, 4), batch(2, 2_000, 4)]
+    found = visible(lines, {2: 2_350, 99: 5_000})
+    assert found["decision → lookup visible p50 (ms)"] == 250
+    assert found["report → score visible p99 (ms)"] == 1_125
+
+
+def test_parts_of_several_tasks_are_summed_a_batch() -> None:
+    """Two groups of one batch are two lines of the same timestamp."""
+    step = {"operator": "scorer", "now_ms": 1_000, "parts": {"step": [3.0, 2.0]}}
+    found = parts([batch(1, 1_000, 1)], [], [step, step], 0.0)
+    assert found["scorer: step"] == {"ms": 6.0, "cpu_ms": 4.0, "most_ms": 6.0}
+    assert found["Delta: decisions, when written"] == {"ms": 7, "most_ms": 7}
+
+
+def test_bars_draw_every_part_that_takes_time(tmp_path: Path) -> None:
+    """Names are escaped; what takes nothing is left out."""
+    bars(tmp_path / "x.svg", {"a <b>": {"ms": 10.0, "cpu_ms": 4.0}, "idle": {"ms": 0.1}})
+    text = (tmp_path / "x.svg").read_text()
+    assert "a &lt;b&gt;" in text
+    assert "10 (CPU 4)" in text
+    assert "idle" not in text
+
+
+def test_rhythm_gives_everybody_one_turn_an_interval() -> None:
+    """Spread: a tenth in a tenth of the time; in a burst all of them, when the interval is over."""
+    spread, burst = (Rhythm(100, 10.0, is_burst=is_burst) for is_burst in (False, True))
+    assert spread.due(1.0) == list(range(10))
+    assert len(spread.due(35.0)) == 100
+    assert burst.due(9.9) == []
+    assert burst.due(10.0) == list(range(100))
