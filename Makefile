@@ -26,7 +26,7 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run test test-long check lint format bench lock setup setup-dev clean distclean python
+.PHONY: help run test test-long check lint format bench chaos lock setup setup-dev clean distclean python
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ format: setup-dev ## Format the code and fix what the linter can fix
 
 bench: setup-dev ## Measure batches, lookups and the planner on this machine; writes JSON
 	@$(bin)/python -m tests.bench $(ARGS) $(if $(SCALE),--scale $(SCALE))
+
+chaos: setup-dev ## Run 1,000 rounds of random clusters and faults in virtual time
+	@$(bin)/ballast chaos $(ARGS)
 
 lock: setup-dev ## Choose the newest versions that pyproject.toml allows and write the lock files
 	@$(bin)/python -m pip install --quiet uv

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jobs.adapters.recordings import read_recording
 from jobs.console import CommandError, MisuseError
 from lbcore.config.check import require_suitable
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
+from lbcore.sim.recording import Recording
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.scenario.words import ScenarioError
@@ -107,13 +109,31 @@ def _load(path: Path) -> Loaded:
             f"{path} can't be read", why=str(cause), next_step="correct the path or its rights"
         ) from None
     try:
-        return Loaded(path=path, content=content, scenario=parse_scenario(content))
+        scenario = parse_scenario(content)
+        return Loaded(path=path, content=content, scenario=_with_recordings(path, scenario))
     except ScenarioError as error:
         raise MisuseError(
             f"{path}, line {error.line}: {error.what}",
             why=f"expected {error.expected}",
             next_step=error.next_step,
         ) from None
+
+
+def _with_recordings(path: Path, scenario: Scenario) -> Scenario:
+    """The scenario with the recordings that it replays; their paths are seen from its folder."""
+    recordings: dict[str, Recording] = {}
+    for load in scenario.loads:
+        if not load.file:
+            continue
+        found = read_recording(path.parent / load.file, load.cluster)
+        recordings[load.recording] = found
+        if (load.of or load.namespace) not in found.namespaces:
+            raise MisuseError(
+                f"{load.file} has no load of {load.of or load.namespace}",
+                why=f"it has {', '.join(sorted(found.namespaces))}",
+                next_step=f"say whose load it is in {path}: of=NAMESPACE",
+            )
+    return replace(scenario, recordings=recordings) if recordings else scenario
 
 
 def write_text(path: Path, text: str) -> None:

@@ -29,6 +29,7 @@ VERBS = {
     "bundle": Verb(
         module="jobs.verbs.bundle", summary="unload, assign, override, split, pin, unpin a bundle"
     ),
+    "chaos": Verb(module="jobs.verbs.chaos", summary="random clusters and faults, by the thousand"),
     "config": Verb(
         module="jobs.verbs.config", summary="check, show, import settings; set and reset them"
     ),

@@ -4,7 +4,7 @@ Decides nothing; brokers tell it what they open and close, whatever the records 
 kept a topic, so bundles may be split in between. Source: ours.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,8 @@ class Coverage:
         self.outages: list[Outage] = []
         self.doubles: list[tuple[int, str]] = []
         self.changes: list[tuple[int, int]] = [(0, topics)]
+        self._shadows: list[tuple[int, set[int]]] = []
+        self.when_double: Callable[[str, int, Iterable[int]], None] | None = None
 
     @property
     def topics(self) -> int:
@@ -59,6 +61,7 @@ class Coverage:
         part = self._server[first:last]
         if np.any((part != NOBODY) & (part != broker)):
             self.doubles.append((self._clock.scenario_ms, bundle))
+            self._shadow(bundle, broker, first)
         is_new = part == NOBODY
         self._served[bundle] = self._served.get(bundle, 0) + 1
         self._edges = None
@@ -77,6 +80,10 @@ class Coverage:
             del self._served[bundle]
         self._edges = None
         part[is_own] = NOBODY
+        if self._shadows:
+            self._leave_shadows(first, last, broker)
+            self._step_out(first + np.flatnonzero(is_own))
+            is_own &= part == NOBODY
         self._since[first:last][is_own] = self._clock.scenario_ms
         self._count(int(np.count_nonzero(is_own)))
 
@@ -113,6 +120,31 @@ class Coverage:
         """The outages that have not ended, of topics that were served once."""
         is_open = (self._server == NOBODY) & (self._since != _NEVER)
         return self._outages(np.flatnonzero(is_open))
+
+    def _shadow(self, bundle: str, broker: int, first: int) -> None:
+        """The others serve on in the new one's shadow: what it closes is theirs again."""
+        part = self._server[first : self._place(bundle)[1]]
+        others = sorted(set(part.tolist()) - {NOBODY, broker})
+        for other in others:
+            self._shadows.append((other, set((first + np.flatnonzero(part == other)).tolist())))
+        if self.when_double is not None:
+            self.when_double(bundle, broker, others)
+
+    def _leave_shadows(self, first: int, last: int, broker: int) -> None:
+        """A broker closed these rows: it serves them no more in anybody's shadow."""
+        for other, rows in self._shadows:
+            if other == broker:
+                rows.difference_update(range(first, last))
+        self._shadows = [shadow for shadow in self._shadows if shadow[1]]
+
+    def _step_out(self, closed: Ints) -> None:
+        """Rows that nobody serves any more go to who still serves them, the newest first."""
+        for row in closed.tolist():
+            for other, rows in reversed(self._shadows):
+                if row in rows:
+                    rows.remove(row)
+                    self._server[row] = other
+                    break
 
     def _end_outages(self, first: int, is_new: NDArray[np.bool_]) -> None:
         rows = first + np.flatnonzero(is_new)

@@ -9,18 +9,22 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
+def _mixed(word: int) -> int:
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+    return word ^ (word >> 31)
+
+
 class Dice:
-    """A stream of numbers."""
+    """A stream of numbers; those of other seeds have nothing to do with it."""
 
     def __init__(self, seed: int) -> None:
-        self._state = (seed * _GOLDEN + 1) & _MASK
+        self._state = _mixed((seed * _GOLDEN + 1) & _MASK)
 
     def throw(self) -> float:
         """The next number in [0, 1)."""
-        self._state = word = (self._state + _GOLDEN) & _MASK
-        word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
-        return ((word ^ (word >> 31)) >> 11) / (1 << 53)
+        self._state = (self._state + _GOLDEN) & _MASK
+        return (_mixed(self._state) >> 11) / (1 << 53)
 
     def happens(self, chance: float) -> bool:
         """Whether something of this chance happens; throws only when that is open."""

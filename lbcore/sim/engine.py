@@ -6,7 +6,7 @@ decide: scorers, balancer, agents and planner are those of production. Source: o
 simulator calls the production allocator is CockroachDB's asim.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from lbcore.config.tree import Config
 from lbcore.machines.agent_state import Event, RecordForgotten, RecordRead
 from lbcore.machines.effects import TOMBSTONE, Effect
-from lbcore.model.bundles import NamespaceBundles, even_boundaries
+from lbcore.model.bundles import NamespaceBundles
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.sim.clock import START_MS, Action, Clock
 from lbcore.sim.coverage import Coverage
@@ -24,12 +24,13 @@ from lbcore.sim.log import Log
 from lbcore.sim.node import Around, Life, Node
 from lbcore.sim.recorder import Recorder, Sample
 from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
-from lbcore.sim.traffic import MSG_PER_S_PER_POINT, Traffic
+from lbcore.sim.traffic import Traffic
 from lbcore.wire.messages import Command
 
 CLUSTER = "local"
 _STARTS_WITHIN_MS = 900
 _FIRST_VERSION = 1
+_PERCENT = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class Engine:
         self._concerned: dict[str, set[str]] = {}
         self._told: dict[str, set[str]] = {}
         self._commands = 0
+        self.when_committed: Callable[[Sequence[Effect]], None] | None = None
         for spec in scenario.brokers:
             self.add_node(spec)
         self._begin()
@@ -81,6 +83,10 @@ class Engine:
         self.clock.after(self.config.pipeline.trigger_ms, self._batch)
         self.clock.after(self.scenario.sample_ms, self._sample)
         self.clock.run_until(START_MS + self.scenario.run_ms)
+        return self.so_far()
+
+    def so_far(self) -> Run:
+        """What the run has come to until now."""
         return Run(
             scenario=self.scenario,
             config=self.config,
@@ -144,6 +150,8 @@ class Engine:
 
     def _take_effects(self, effects: Sequence[Effect]) -> None:
         self.recorder.take(effects)
+        if self.when_committed is not None:
+            self.when_committed(effects)
         news: dict[str, list[Event]] = {}
         for effect in effects:
             if effect.kind == TOMBSTONE:
@@ -189,14 +197,15 @@ class Engine:
         rates = self.traffic.rates_at(now_ms)
         self.coverage.rates = rates
         nodes = list(self.nodes.values())
-        points = self.coverage.loads(len(nodes)) / MSG_PER_S_PER_POINT
+        per_point = self.scenario.full_rate / _PERCENT
+        points = self.coverage.loads(len(nodes)) / per_point
         capacity = np.array([node.spec.capacity for node in nodes])
         foreign = np.array([node.spec.foreign for node in nodes])
         is_running = np.array([node.life is Life.RUNNING for node in nodes])
         loads = np.where(is_running, points / capacity + foreign, np.nan)
         running = capacity[is_running]
         mean_capacity = float(np.cumsum(running)[-1]) / len(running) if len(running) else 1.0
-        floor = self.coverage.hottest_bundle() / MSG_PER_S_PER_POINT / mean_capacity
+        floor = self.coverage.hottest_bundle() / per_point / mean_capacity
         self.recorder.sample(
             Sample(
                 at_ms=now_ms,
@@ -236,7 +245,7 @@ def _owner(spec: OwnerSpec, number: int) -> str:
 
 
 def _bundle_names(space: NamespaceSpec) -> list[str]:
-    ranges = NamespaceBundles(space.name, even_boundaries(space.bundles)).ranges()
+    ranges = NamespaceBundles(space.name, space.edges).ranges()
     return [f"{space.name}/{each.text}" for each in ranges]
 
 

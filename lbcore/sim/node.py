@@ -22,9 +22,10 @@ from lbcore.sim.load_usage import cpu_noise, usage_of
 from lbcore.sim.log import Log
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
 from lbcore.sim.service import ServedBundles
-from lbcore.sim.traffic import MSG_PER_S_PER_POINT, Traffic
+from lbcore.sim.traffic import Traffic
 
 _READS_KEPT = 1_000
+_PERCENT = 100.0
 _TRAFFIC = 4
 _TOPICS, _CONSUMERS, _PRODUCERS = 4, 5, 6
 
@@ -268,7 +269,8 @@ class Node:
         stats = self._service.stats_at(around.traffic.at(now_ms))
         total = stats.sum(axis=0)
         noise = cpu_noise(around.scenario.seed, self.name, noise_step, around.scenario.noise.cpu)
-        used = float(total[0] + total[1]) / (MSG_PER_S_PER_POINT * spec.capacity)
+        full_rate = around.scenario.full_rate * spec.capacity
+        used = _PERCENT * float(total[0] + total[1]) / full_rate
         cpu = max(0.0, used + spec.foreign + noise)
         if self.trouble.gauge_ms:
             cpu = self._gauge.read(cpu, now_ms, self.trouble.gauge_ms)

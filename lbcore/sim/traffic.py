@@ -8,17 +8,16 @@ Pure numpy without transcendental functions (square roots are exact in IEEE 754)
 gives the same bits everywhere.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import HASH_SPACE
 from lbcore.sim.load import FULL_RATE_MSG_PER_S, Floats, Ints, Layout, LoadField, wave
 from lbcore.sim.load_noise import uniform, uniforms
-from lbcore.sim.scenario.model import LoadSpec, NamespaceSpec, Scenario
+from lbcore.sim.recording import RecordedNamespace, Recording, Spread, spread_over
+from lbcore.sim.scenario.model import AS_RECORDED, LoadSpec, NamespaceSpec, Scenario
 
 MSG_PER_S_PER_POINT = FULL_RATE_MSG_PER_S / 100.0
 """Messages in + out a second that make one percentage point of a broker of capacity 1."""
@@ -32,12 +31,37 @@ _FIELDS_KEPT = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A part of the load, ready to be evaluated. shape: msg/s in + out of each topic."""
+    """A part of the load, ready to be evaluated.
+
+    shape: msg/s in + out of each topic. replay: what was recorded, in its place.
+    """
 
     spec: LoadSpec
     total: float
     rows: slice
     shape: Floats
+    replay: "_Replay | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replay:
+    """A namespace of a recording, laid over topics, times a factor."""
+
+    recording: Recording
+    space: RecordedNamespace
+    spread: Spread
+    factor: float
+
+    def at(self, since_ms: int, topics: int) -> Floats:
+        """float64[topics, 4]: rates and throughputs, in and out."""
+        rates = self.space.rates[self.recording.interval_at(since_ms)]
+        return self.spread.over(rates, topics) * self.factor
+
+    @property
+    def step_ms(self) -> int:
+        """The shortest time between two changes."""
+        steps = np.diff(self.recording.times_ms).tolist()
+        return int(min(steps, default=LOAD_STEP_MS))
 
 
 class Traffic:
@@ -45,6 +69,8 @@ class Traffic:
 
     def __init__(self, scenario: Scenario) -> None:
         self._noise = scenario.noise
+        self._per_point = scenario.full_rate / _PERCENT
+        self._recordings = scenario.recordings
         self._seed = scenario.seed
         spaces = scenario.namespaces
         positions = {space.name: _positions(space, scenario.seed) for space in spaces}
@@ -73,7 +99,8 @@ class Traffic:
         return self.at(now_ms).rates
 
     def _choose_step(self) -> int:
-        steps = [LOAD_STEP_MS] if any(map(_is_varying, self._parts)) else []
+        steps = [part.replay.step_ms for part in self._parts if part.replay is not None]
+        steps += [LOAD_STEP_MS] if any(map(_is_varying, self._parts)) else []
         if self._noise.traffic:
             steps.append(self._noise.step_ms)
         return min(steps, default=0)
@@ -85,9 +112,11 @@ class Traffic:
         count = last - first
         bundles = spec.last - spec.first + 1
         value = spec.rate.value * (bundles if spec.rate.is_each else 1)
-        unit = {"msg/s": 1.0, "pt": MSG_PER_S_PER_POINT}.get(
-            spec.rate.unit, cluster_points * MSG_PER_S_PER_POINT / _PERCENT
+        unit = {"msg/s": 1.0, "pt": self._per_point}.get(
+            spec.rate.unit, cluster_points * self._per_point / _PERCENT
         )
+        if spec.spread == "replay":
+            return self._replayed(spec, space, value * unit)
         stream = f"{spec.spread} {space.name} {number} {spec.seed}"
         weights = self._weights(spec, count, stream)
         total = float(np.cumsum(weights)[-1]) if count else 1.0
@@ -98,9 +127,25 @@ class Traffic:
             shape=weights * (value * unit / total),
         )
 
+    def _replayed(self, spec: LoadSpec, space: NamespaceSpec, wanted: float) -> _Part:
+        """A part that was recorded. wanted: its mean in msg/s, unless it stays as it was."""
+        recording = self._recordings[spec.recording]
+        recorded = recording.namespaces[spec.of or space.name]
+        mean = float(recorded.rates[:, :, :2].sum(axis=(1, 2)).mean())
+        start = self.layout.starts[space.name]
+        replay = _Replay(
+            recording=recording,
+            space=recorded,
+            spread=spread_over(recorded, self.layout.hashes[space.name]),
+            factor=1.0 if spec.rate.unit == AS_RECORDED or not mean else wanted / mean,
+        )
+        nothing = np.zeros(len(self.layout.hashes[space.name]))
+        rows = slice(start, start + len(nothing))
+        return _Part(spec=spec, total=0.0, rows=rows, shape=nothing, replay=replay)
+
     def _topics_of(self, spec: LoadSpec, space: NamespaceSpec) -> tuple[int, int]:
         """The rows of the topics in the part's bundles."""
-        ends = np.array(even_boundaries(space.bundles), dtype=np.int64)
+        ends = np.array(space.edges, dtype=np.int64)
         lower, upper = ends[[spec.first]], ends[[spec.last + 1]]
         first, last = self.layout.locate(space.name, lower, upper)[0]
         return int(first), int(last)
@@ -120,12 +165,18 @@ class Traffic:
     def _field(self, step: int) -> "TrafficField":
         now_ms = step * self._step_ms
         rates = np.zeros(self.topics)
+        recorded = np.zeros((self.topics, 4)) if self._recordings else None
         for number, part in enumerate(self._parts):
-            rates[part.rows] += self._part_at(number, part, now_ms)
+            if part.replay is None or recorded is None:
+                rates[part.rows] += self._part_at(number, part, now_ms)
+            else:
+                recorded[part.rows] += _recorded_at(part, part.replay, now_ms)
         if self._noise.traffic:
             drawn = uniforms(self._seed, f"traffic {now_ms // self._noise.step_ms}", self.topics)
-            rates *= 1.0 + self._noise.traffic * (2.0 * drawn - 1.0)
-        return TrafficField(self.layout, rates)
+            noise = 1.0 + self._noise.traffic * (2.0 * drawn - 1.0)
+            rates *= noise
+            recorded = None if recorded is None else recorded * noise[:, np.newaxis]
+        return TrafficField(self.layout, rates, recorded)
 
     def _part_at(self, number: int, part: _Part, now_ms: int) -> Floats | float:
         factor = _factor(part.spec, now_ms)
@@ -144,20 +195,35 @@ class Traffic:
 class TrafficField(LoadField):
     """The traffic of every topic at one moment. rates: float64[topics], msg/s in + out."""
 
-    def __init__(self, layout: Layout, rates: Floats) -> None:
+    def __init__(self, layout: Layout, rates: Floats, recorded: Floats | None = None) -> None:
+        """rates: of what the scenario draws; recorded: float64[topics, 4], on top of it."""
         half = np.rint(rates * (0.5 * _GRAIN)) / _GRAIN
+        rate_in, rate_out, bytes_in, bytes_out = (
+            half,
+            half,
+            half * MESSAGE_BYTES,
+            half * MESSAGE_BYTES,
+        )
+        if recorded is not None:
+            rate_in, rate_out = half + _grained(recorded[:, 0]), half + _grained(recorded[:, 1])
+            bytes_in = bytes_in + np.rint(recorded[:, 2])
+            bytes_out = bytes_out + np.rint(recorded[:, 3])
         ones = np.ones(len(half))
         sums = np.zeros((len(half) + 1, 8))
-        volume = half * MESSAGE_BYTES
-        columns = (half, half, volume, volume, ones, ones, ones, volume)
+        columns = (rate_in, rate_out, bytes_in, bytes_out, ones, ones, ones, bytes_in)
         np.cumsum(np.stack(columns, axis=1), axis=0, out=sums[1:])
         super().__init__(layout, sums)
-        self.rates = half * 2.0
+        self.rates = rate_in + rate_out
 
 
-def points_of(rates: Floats) -> Floats:
-    """Percentage points of a broker of capacity 1 that messages a second make."""
-    return rates / MSG_PER_S_PER_POINT
+def _grained(rates: Floats) -> Floats:
+    grained: Floats = np.rint(rates * _GRAIN) / _GRAIN
+    return grained
+
+
+def _recorded_at(part: _Part, replay: _Replay, now_ms: int) -> Floats:
+    factor = _factor(part.spec, now_ms)
+    return replay.at(max(0, now_ms - part.spec.from_ms), len(part.shape)) * factor
 
 
 def _is_varying(part: _Part) -> bool:
@@ -187,12 +253,13 @@ def _factor(spec: LoadSpec, now_ms: int) -> float:
 
 def _positions(space: NamespaceSpec, seed: int) -> Ints:
     """Ascending hash positions of a namespace's topics."""
+    if space.positions:
+        return np.array(space.positions, dtype=np.int64)
     count = space.bundles * space.topics
     if space.is_hashed:
         drawn = uniforms(seed, f"positions {space.name}", count)
         return np.sort((drawn * HASH_SPACE).astype(np.int64))
-    ends: Sequence[int] = even_boundaries(space.bundles)
-    edges = np.array(ends, dtype=np.int64)
+    edges = np.array(space.edges, dtype=np.int64)
     lower, widths = edges[:-1], edges[1:] - edges[:-1]
     offsets = (2 * np.arange(space.topics) + 1)[np.newaxis, :] * widths[:, np.newaxis]
     positions: Ints = lower[:, np.newaxis] + offsets // (2 * space.topics)

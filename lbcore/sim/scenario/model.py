@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import HashFunction
+from lbcore.sim.load import FULL_RATE_MSG_PER_S
+from lbcore.sim.recording import Recording
 from lbcore.sim.scenario.words import Rate
 
 FOR_EVER_MS = 1 << 60
+AS_RECORDED = "recorded"
+"""The unit of a rate that is not changed: what a recording says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,7 @@ class NamespaceSpec:
     """A namespace, made at the start. topics: in each of its bundles.
 
     is_hashed: topics lie at random positions, otherwise evenly, as many in every bundle.
+    boundaries, positions: of its bundles and topics, ascending, where they are as recorded.
     """
 
     name: str
@@ -37,6 +43,13 @@ class NamespaceSpec:
     topics: int = 5
     hash: HashFunction = HashFunction.CRC32
     is_hashed: bool = False
+    boundaries: tuple[int, ...] = ()
+    positions: tuple[int, ...] = ()
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """The boundaries of the bundles that it begins with, ascending."""
+        return self.boundaries or tuple(even_boundaries(self.bundles))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +69,8 @@ class LoadSpec:
     spread: how it lies over topics (`parse.SPREADS`). first, last: only these of the bundles that
     the namespace began with. from_ms, to_ms: when; length_ms and every_ms: only so long, and again.
     grow_ms: it comes up from nothing in this time. wave_ms, depth: it swings around its amount.
+    file: a recording to replay, as it is written; of, cluster: whose load in it, "" = the same
+    namespace, the only cluster.
     """
 
     namespace: str
@@ -74,6 +89,14 @@ class LoadSpec:
     jump_ms: int = 600_000
     alpha: float = 0.0
     seed: int = 0
+    file: str = ""
+    of: str = ""
+    cluster: str = ""
+
+    @property
+    def recording(self) -> str:
+        """What `Scenario.recordings` knows its recording by."""
+        return f"{self.file}#{self.cluster}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +152,8 @@ class Scenario:
 
     settings: "section.name=value" upon the defaults, or upon Pulsar's where is_pulsar.
     callback_ms: shortest and longest time that opening, closing or splitting a bundle takes.
-    commit_ms: from a batch's start until brokers read its records.
+    commit_ms: from a batch's start until brokers read its records. full_rate: messages in + out a
+    second that make 100 % of a broker of capacity 1. recordings: what `LoadSpec.file` names.
     """
 
     title: str = ""
@@ -149,3 +173,5 @@ class Scenario:
     happenings: tuple[Happening, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     recorded: str = ""
+    full_rate: float = FULL_RATE_MSG_PER_S
+    recordings: Mapping[str, Recording] = field(default_factory=dict)

@@ -36,9 +36,11 @@ SPREADS: Mapping[str, str] = {
     "pareto": "a Pareto distribution of this alpha: 1, 4/3 (the default), 2 or 4",
     "topic": "all on the first topic of the first bundle that is meant",
     "hotspot": "all in a window of the hash range, which jumps",
+    "replay": "as a recording says",
 }
 """How load lies over topics."""
 ALPHAS = {"1": 1.0, "4/3": 4.0 / 3.0, "2": 2.0, "4": 4.0}
+_TIMES = ("from", "to", "for", "every", "grow", "wave", "jump")
 _LONGEST_RUN_MS = 366 * 86_400_000
 _MOST_BROKERS = 10_000
 
@@ -143,6 +145,14 @@ def _run(draft: _Draft, line: Line) -> None:
         draft.values["sample_ms"] = max(1, int(str(found["sample"])))
 
 
+def _full(draft: _Draft, line: Line) -> None:
+    """Read `full RATE`: what makes 100 % of a broker of capacity 1."""
+    rate = line.take(words.rate, "a rate such as 40000msg/s")
+    if rate.unit != "msg/s" or rate.value <= 0:
+        raise line.error("a broker's full load is no part of itself", "a rate above 0msg/s")
+    draft.values["full_rate"] = rate.value
+
+
 def _brokers(draft: _Draft, line: Line) -> None:
     """Read `brokers N [capacity=X] [domains=N]`."""
     many = line.take(words.count, "a number of brokers")
@@ -222,7 +232,9 @@ def _load(draft: _Draft, line: Line) -> None:
     """Read `load NAMESPACE SPREAD RATE [each] [bundles=A-B] [when and how]`."""
     space = _known_namespace(draft, line)
     spread = line.take(words.one_of(*SPREADS), "how it is spread: " + ", ".join(SPREADS))
-    rate = line.take(words.rate, "a load such as 45%, 30pt or 12000msg/s")
+    is_replay = spread == "replay"
+    read = words.rate_or_recorded if is_replay else words.rate
+    rate = line.take(read, "a load such as 45%, 30pt or 12000msg/s")
     if line.take_word("each"):
         rate = replace(rate, is_each=True)
     readers: dict[str, Callable[[str], object]] = {
@@ -239,13 +251,19 @@ def _load(draft: _Draft, line: Line) -> None:
         "alpha": words.one_of(*ALPHAS),
         "seed": words.whole,
     }
+    if is_replay:
+        for name in ("bundles", "width", "jump", "alpha", "seed"):
+            readers.pop(name)
+        readers |= dict.fromkeys(("file", "of", "cluster"), words.text)
     found: dict[str, Any] = line.options(readers)
+    if is_replay and "file" not in found:
+        raise line.error("nothing says what to replay", "file=TABLES or file=NAME.csv")
     first, last = found.pop("bundles", (0, space.bundles - 1))
     if last >= space.bundles:
         raise line.error(f"{space.name} has no bundle {last}", f"bundles 0-{space.bundles - 1}")
-    named = {"for": "length_ms", "alpha": "alpha", "depth": "depth", "width": "width"}
+    times = {key: "length_ms" if key == "for" else f"{key}_ms" for key in _TIMES}
     found["alpha"] = ALPHAS[found.get("alpha", "4/3")]
-    values = {named.get(key, key if key == "seed" else f"{key}_ms"): v for key, v in found.items()}
+    values = {times.get(key, key): value for key, value in found.items()}
     draft.loads.append(
         LoadSpec(namespace=space.name, spread=spread, rate=rate, first=first, last=last, **values)
     )
@@ -313,6 +331,7 @@ def _expect(draft: _Draft, line: Line) -> None:
 _KEYWORDS: Mapping[str, Callable[[_Draft, Line], None]] = {
     "title": _title,
     "seed": _seed,
+    "full": _full,
     "brokers": _brokers,
     "broker": _broker,
     "namespace": _namespace,

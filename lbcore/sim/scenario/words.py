@@ -48,7 +48,7 @@ class Rate:
     """An amount of load, messages in + out.
 
     unit: % of what all brokers of the start can carry together; pt = 1 % of a broker of capacity 1;
-    msg/s. is_each: for each bundle, not for all together.
+    msg/s; recorded = unchanged. is_each: for each bundle, not for all together.
     """
 
     value: float
@@ -113,6 +113,13 @@ def rate(word: str) -> Rate:
     if found is None:
         raise WordError(word, "a load such as 45% (of the cluster), 30pt or 12000msg/s")
     return Rate(value=float(found[1]), unit=found[2])
+
+
+def rate_or_recorded(word: str) -> Rate:
+    """An amount of load, or the word `recorded`: what a recording says, unchanged."""
+    if word == "recorded":
+        return Rate(value=1.0, unit="recorded")
+    return rate(word)
 
 
 def span(word: str) -> tuple[int, int]:

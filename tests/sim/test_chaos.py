@@ -1,0 +1,149 @@
+"""Rounds of chaos: a fixed set of seeds passes, and what looks at them sees what is wrong.
+
+`make chaos` runs a thousand; a failure names its seed, `ballast chaos --seed N --rounds 1` replays
+it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jobs.cli import main
+from lbcore.config.tree import Config
+from lbcore.machines.agent_state import RecordRead
+from lbcore.machines.effects import Effect
+from lbcore.machines.rebuild import record_from_row
+from lbcore.sim import rounds
+from lbcore.sim.chaos import chaos_text
+from lbcore.sim.engine import Engine
+from lbcore.sim.recorder import Sample
+from lbcore.sim.rounds import Bound, Round, hold_bounds, run_round, sides_of
+from lbcore.sim.safety import Watch
+from lbcore.sim.scenario.happenings import HAPPENINGS
+from lbcore.sim.scenario.parse import parse_scenario
+
+SEEDS = tuple(range(1, 21))
+BUNDLE = "t/n/0x00000000_0x80000000"
+CLUSTER = "brokers 2\nnamespace t/n bundles=2 topics=1\nown t/n all b1\nload t/n even 5%\nrun 10s\n"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_round_of_a_fixed_seed_passes(seed: int) -> None:
+    assert run_round(seed, Config()).faults == ()
+
+
+def test_round_is_the_same_again() -> None:
+    assert run_round(3, Config()) == run_round(3, Config())
+
+
+def test_every_fault_there_is_comes_up() -> None:
+    texts = [chaos_text(seed) for seed in range(400)]
+    happened = {one.verb for text in texts for one in parse_scenario(text).happenings}
+    assert happened == HAPPENINGS.keys() - {"cancel-drain"}
+
+
+def watched() -> tuple[Engine, Watch]:
+    engine = Engine(parse_scenario(CLUSTER), Config())
+    watch = Watch(engine)
+    watch.begin()
+    return engine, watch
+
+
+def event(engine: Engine, bundle: str = BUNDLE, **changes: object) -> Effect:
+    row: Mapping[str, Any] = {**engine.job.committed.ownership[bundle], **changes}
+    return Effect(kind="ownership_events", rows=[row])
+
+
+def seen(changes: Mapping[str, object]) -> list[str]:
+    engine, watch = watched()
+    effect = event(engine, **changes)
+    engine.job.committed.keep(effect)
+    watch.look([effect])
+    return watch.faults
+
+
+def test_watch_is_content_with_the_next_version() -> None:
+    assert seen({"version_id": 2, "destination": "b2"}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"version_id": 3}, "went from version 1 to 3"),
+        ({"version_id": 1, "destination": "b2"}, "version"),
+        ({"version_id": 2, "state": "Deleted", "destination": ""}, "cover"),
+        ({"version_id": 2, "destination": ""}, "state_and_brokers"),
+    ],
+)
+def test_watch_sees_a_record_that_must_not_be(changes: dict[str, object], told: str) -> None:
+    assert any(told in fault for fault in seen(changes))
+
+
+@pytest.mark.parametrize(("is_forced", "is_fault"), [(False, True), (True, False)])
+def test_two_that_serve_are_a_fault_unless_one_was_forced_out(
+    is_forced: bool,  # noqa: FBT001 a case of the table
+    is_fault: bool,  # noqa: FBT001 same
+) -> None:
+    engine, watch = watched()
+    engine.clock.run_until(engine.clock.now_ms + 5_000)
+    token = engine.nodes["b1"].served()[BUNDLE]
+    effect = event(
+        engine,
+        state="Assigning",
+        version_id=token + 1,
+        destination="b2",
+        destination_incarnation="b2/1",
+        is_forced=is_forced,
+    )
+    engine.job.committed.keep(effect)
+    watch.look([effect])
+    (record,) = map(record_from_row, effect.rows)
+    engine.nodes["b2"].take([RecordRead(record=record)])
+    engine.clock.run_until(engine.clock.now_ms + 1_000)
+    assert engine.nodes["b2"].served() == {BUNDLE: token + 1}
+    assert bool([one for one in watch.faults if "two serve" in one]) == is_fault
+
+
+def test_over_and_underload_leave_out_what_no_move_helps() -> None:
+    sample = Sample(at_ms=0, loads=np.array([30.0, 10.0, 20.0]), floor=25.0, bundles=3, rate=1.0)
+    assert sides_of(sample) == (5.0, 7.5)
+    assert sides_of(replace(sample, floor=5.0)) == (10.0, 10.0)
+    assert sides_of(replace(sample, loads=np.array([np.nan]))) is None
+
+
+def a_round(over: float) -> Round:
+    return Round(
+        seed=1, faults=(), over=over, under=0.0, moves=0, doubles=0, batches=0, hash="",
+    )  # fmt: skip
+
+
+def test_bound_of_a_quantile_counts_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = {"over": (Bound(percent=50, limit=4.0), Bound(percent=100, limit=4.0))}
+    monkeypatch.setattr(rounds, "BOUNDS", bounds)
+    usual, rare = hold_bounds([a_round(3.0), a_round(3.0), a_round(9.0)])
+    assert (usual.value, usual.is_met) == (3.0, True)
+    assert (rare.value, rare.is_met) == (9.0, False)
+
+
+def test_chaos_says_how_many_passed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chaos", "--rounds", "1", "--seed", "5", "--workers", "1"]) == 0
+    assert "1 passed, 0 failed" in capsys.readouterr().out
+
+
+def test_round_that_fails_is_told_with_its_seed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = replace(a_round(0.0), seed=7, faults=("two serve",))
+    monkeypatch.setattr("jobs.verbs.chaos.run_round", lambda seed, config: failed)  # noqa: ARG005
+    assert main(["chaos", "--rounds", "1", "--workers", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "0 passed, 1 failed" in out
+    assert "ballast chaos --seed 7 --rounds 1" in out
+
+
+def test_scenario_of_a_round_can_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chaos", "--show", "--seed", "5"]) == 0
+    assert parse_scenario(capsys.readouterr().out).seed == 5
