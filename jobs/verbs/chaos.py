@@ -22,6 +22,7 @@ from lbcore.sim.scenario.model import Scenario
 ROUNDS = 1_000
 BOUNDS_ROUNDS_MIN = 100
 """Fewer rounds than this say nothing about quantiles: only safety is judged."""
+MAX_PERCENT = 100.0
 _TOLD_EVERY = 100
 _SEEDS_SHOWN = 10
 
@@ -120,6 +121,6 @@ def _lines(rounds: Sequence[Round], held: Sequence[Held]) -> Iterator[str]:
 
 def _held_line(one: Held) -> str:
     word = "ok    " if one.is_met else "FAILED"
-    name = "max" if one.bound.percent == 100 else f"p{one.bound.percent:g}"  # noqa: PLR2004
+    name = "max" if one.bound.percent == MAX_PERCENT else f"p{one.bound.percent:g}"
     value = "-" if one.value is None else f"{one.value:.1f}"
     return f"{word} {one.side}load {name}: {value} <= {one.bound.limit:g} points"

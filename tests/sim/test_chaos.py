@@ -137,7 +137,7 @@ def test_round_that_fails_is_told_with_its_seed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = replace(a_round(0.0), seed=7, faults=("two serve",))
-    monkeypatch.setattr("jobs.verbs.chaos.run_round", lambda seed, config: failed)  # noqa: ARG005
+    monkeypatch.setattr("jobs.verbs.chaos.run_round", lambda _, **__: failed)
     assert main(["chaos", "--rounds", "1", "--workers", "1"]) == 1
     out = capsys.readouterr().out
     assert "0 passed, 1 failed" in out
