@@ -1,12 +1,13 @@
 """What an explanation sees of a cluster in virtual time: its rows, as the tables have them."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import CommitProperties, write_deltalake
 
 from jobs.adapters.delta_tables import arrow_schema, ensure_tables, table_path
 from lbcore.config.tree import Config
@@ -64,9 +65,10 @@ def eventful() -> World:
     return world
 
 
-def write_tables(world: World, root: Path) -> None:
-    """The tables that the world's job would have written."""
+def write_tables(world: World, root: Path, until_ms: int | None = None) -> None:
+    """The tables that the world's job would have written, had it ended at `until_ms`."""
     ensure_tables(root)
+    later_ms = 0 if until_ms is None else until_ms - world.now_ms
     current = {
         "brokers": _newest(world, "brokers", "broker"),
         "pins": _newest(world, "pins", "bundle"),
@@ -75,13 +77,24 @@ def write_tables(world: World, root: Path) -> None:
         "ownership_events": world.events,
         "decisions": world.decisions,
     }
+    about = {"query_id": "q1", "batch_id": 1, "now_ms": world.now_ms + later_ms, "writer_epoch": 1}
     for table in TABLES:
         rows = current.get(table.name, world.other_rows[table.name])
-        full = [{"batch_id": 1, "writer_epoch": 1, **row} for row in rows]
+        full = [_shifted({"batch_id": 1, "writer_epoch": 1, **row}, later_ms) for row in rows]
         if full:
             columns = {c.name: [row[c.name] for row in full] for c in table.columns}
             shown = pa.table(columns, schema=arrow_schema(table))
-            write_deltalake(str(table_path(root, table.name)), shown, mode="append")
+            write_deltalake(
+                str(table_path(root, table.name)),
+                shown,
+                mode="append",
+                commit_properties=CommitProperties(custom_metadata={"ballast": json.dumps(about)}),
+            )
+
+
+def _shifted(row: dict[str, Any], later_ms: int) -> dict[str, Any]:
+    """The row with its instants later; 0 stays: it stands for none."""
+    return {k: v + later_ms if k.endswith("_ms") and v else v for k, v in row.items()}
 
 
 def _newest(world: World, table: str, *key: str) -> list[Mapping[str, Any]]:

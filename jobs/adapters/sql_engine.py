@@ -7,7 +7,7 @@ by their statistics. Source: ours.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,12 @@ _READING = re.compile(r"\s*[(\s]*(select|with|values)\b", re.IGNORECASE)
 
 
 class SqlEngine:
-    """The tables under `root`, as they are now, and the views; raises CommandError without any."""
+    """Tables under `root`, as they are now, and the views over them.
 
-    def __init__(self, root: Path) -> None:
+    names: of the tables, None = all. Raises CommandError where there are none.
+    """
+
+    def __init__(self, root: Path, names: Collection[str] | None = None) -> None:
         if not DeltaTable.is_deltatable(str(table_path(root, OWNERSHIP_EVENTS.name))):
             raise CommandError(
                 f"there are no tables in {root}",
@@ -35,7 +38,8 @@ class SqlEngine:
                 next_step="start it (`make run`), or name the folder with --tables or --state-dir",
             )
         self._builder = QueryBuilder()
-        known = {table.name for table in TABLES if self._register(root, table.name)}
+        wanted = {table.name for table in TABLES} if names is None else set(names)
+        known = {name for name in sorted(wanted) if self._register(root, name)}
         for view in VIEWS:
             if known.issuperset(view.reads):
                 self._run(view.statement(Engine.DATAFUSION))

@@ -6,16 +6,19 @@ the OpenAPI document is drawn from. Source: ours.
 
 from jobs.admin.pulsar.routes import PULSAR_ROUTES
 from jobs.admin.routes import Route
+from jobs.admin.status_page import PAGE_ROUTES
 from jobs.admin.v1.commands import COMMAND_ROUTES
 from jobs.admin.v1.explaining import EXPLAINING_ROUTES
 from jobs.admin.v1.foreseeing import FORESEEING_ROUTES
 from jobs.admin.v1.openapi import openapi_route
+from jobs.admin.v1.overview import OVERVIEW_ROUTES
 from jobs.admin.v1.ownership import OWNERSHIP_ROUTES
 from jobs.admin.v1.showing import SHOWING_ROUTES
 from jobs.admin.v1.watch import WATCH_ROUTES
 
 _OWN = (
     *SHOWING_ROUTES,
+    *OVERVIEW_ROUTES,
     *EXPLAINING_ROUTES,
     *FORESEEING_ROUTES,
     *OWNERSHIP_ROUTES,
@@ -23,4 +26,4 @@ _OWN = (
     *COMMAND_ROUTES,
 )
 
-ROUTES: tuple[Route, ...] = (*_OWN, openapi_route(_OWN), *PULSAR_ROUTES)
+ROUTES: tuple[Route, ...] = (*_OWN, openapi_route(_OWN), *PAGE_ROUTES, *PULSAR_ROUTES)

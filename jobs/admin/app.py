@@ -87,7 +87,7 @@ class AdminApp:
     async def _reply(self, scope: Message, receive: Receive) -> Reply | Stream:
         match = self._router.match(scope["method"], scope["raw_path"])
         try:
-            caller = self._gate.caller(scope)
+            caller = self._caller(match, scope)
         except HttpError as error:
             nobody = Caller(name=error.principal, address=address_of(scope))
             self._record_refusal(scope, nobody, error)
@@ -114,11 +114,17 @@ class AdminApp:
             return replace(reply, ends_at_s=caller.expires_at_s)
         return reply
 
+    def _caller(self, match: Match, scope: Message) -> Caller:
+        if match.route.is_open:
+            return Caller(name="", address=address_of(scope))
+        return self._gate.caller(scope)
+
     def _authorise(self, match: Match, caller: Caller) -> None:
         """Raises HttpError 403, with Pulsar's words where only a superuser may."""
         route = match.route
         tenant = ANY if route.is_for_superuser else match.params.get(TENANT, ANY)
-        if route.checks_itself or caller.may(route.role, self._context.cluster, tenant):
+        is_free = route.checks_itself or route.is_open
+        if is_free or caller.may(route.role, self._context.cluster, tenant):
             return
         if route.is_for_superuser:
             reason = "This operation requires super-user access"

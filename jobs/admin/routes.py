@@ -26,6 +26,7 @@ class Route:
     """One thing that can be asked for.
 
     path: "/v1/bundles/{tenant}/{namespace}"; a part in braces matches any one part, decoded.
+    is_open: for everybody, without a proof of who asks: nothing of the cluster is in the answer.
     role: what it takes, on the tenant that the path names in {tenant}, or on the whole cluster
     when there is none or is_for_superuser; with checks_itself the handler judges, because it
     depends on the body or the query. about: its page in the OpenAPI document, of our own paths. A
@@ -41,6 +42,7 @@ class Route:
     checks_itself: bool = False
     about: About | None = None
     is_recorded: bool | None = None
+    is_open: bool = False
 
     @property
     def recorded(self) -> bool:

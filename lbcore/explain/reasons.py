@@ -105,6 +105,8 @@ def gauge_words(gauge: Mapping[str, Any]) -> str:
     now, levels = float(gauge["number"]), gauge["levels"]
     partner = f" ({gauge['partner']})" if gauge.get("partner") else ""
     ways = [_way(now, level) for level in levels]
+    if gauge.get("verdict") == "taken":  # its hits count from 0 again
+        return f"{number(now)} {gauge['measure']}{partner} then"
     return f"{number(now)} {gauge['measure']}{partner} now; needs {', or '.join(ways)}"
 
 

@@ -61,7 +61,10 @@ def broker_row(name: str, entry: BrokerEntry, state: str) -> dict[str, Any]:
 
 
 def write_history(work: Work) -> None:
-    """A row of `load_history` a broker and interval, of the newest load and averages."""
+    """A row of `load_history` a broker and interval, of the newest load and averages.
+
+    None of a silent broker: its load is not known.
+    """
     interval_ms = work.config.pipeline.load_history_interval_ms
     start_ms = work.now_ms - work.now_ms % interval_ms
     if start_ms <= work.times.history_ms:
@@ -70,7 +73,7 @@ def write_history(work: Work) -> None:
     by_broker = _rows_by_broker(work)
     for name in sorted(work.brokers):
         entry = work.brokers[name]
-        if entry.reported_ms:
+        if entry.reported_ms and not entry.is_silent:
             rows = np.array(by_broker.get(name, []), dtype=np.int64)
             work.add_row(LOAD_HISTORY.name, _history_row(work, name, start_ms, rows))
 

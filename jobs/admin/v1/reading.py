@@ -6,7 +6,8 @@ Decides how many may run at once, so that reading old tables never holds lookups
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from time import monotonic
+from typing import Any, TypeVar
 
 from jobs.adapters.table_reader import TableReader
 from jobs.admin.access import Role
@@ -46,6 +47,26 @@ async def in_background(context: AdminContext, read: Callable[[TableReader], Val
         raise HttpError(503, error.what, RETRY) from None
     finally:
         _readers.waiting -= 1
+
+
+class Kept:
+    """What was read last of each cluster, which is read anew only after `keep_s`."""
+
+    def __init__(self, keep_s: float) -> None:
+        self._keep_s = keep_s
+        self._made: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
+
+    async def get(
+        self, context: AdminContext, read: Callable[[TableReader], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Of this cluster, `keep_s` old at most; raises HttpError 503 when that can't be."""
+        key = (str(context.views.root), context.cluster)
+        made_s, value = self._made.get(key, (-self._keep_s, {}))
+        if monotonic() - made_s < self._keep_s:
+            return value
+        value = await in_background(context, read)
+        self._made[key] = (monotonic(), value)
+        return value
 
 
 def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:

@@ -4,7 +4,7 @@ Decides nothing: rows of tables, as JSON. Source: ours.
 """
 
 from collections.abc import Sequence
-from time import monotonic, time_ns
+from time import time_ns
 from typing import Any
 
 from jobs.adapters.delta_follower import boot_ms
@@ -14,54 +14,40 @@ from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
 from jobs.admin.routes import Handler, Route
-from jobs.admin.v1.reading import in_background
+from jobs.admin.v1.reading import Kept, in_background
 from jobs.verbs.status import read_status_rows
 from lbcore.config.tree import SETTINGS, value_of
 from lbcore.machines.status import make_status
 from lbcore.model.names import InvalidNameError, check_namespace
 
 _DECISIONS_MAX = 1_000
-_STATUS_S = 1.0
 _LEFT_OUT = frozenset({"cluster", "batch_id"})
 
 
-class _Status:
-    """The last status, which is made at most once a second, however many ask."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
-
-    async def get(self, context: AdminContext) -> dict[str, Any]:
-        """Of this cluster, a second old at most."""
-        key = (str(context.views.root), context.cluster)
-        made_s, value = self._made.get(key, (-_STATUS_S, {}))
-        if monotonic() - made_s < _STATUS_S:
-            return value
-
-        def read(reader: TableReader) -> dict[str, Any]:
-            now_ms = wall_ms()
-            rows = read_status_rows(reader, now_ms)
-            return make_status(context.cluster, rows, context.config, now_ms).to_json()
-
-        value = await in_background(context, read)
-        self._made[key] = (monotonic(), value)
-        return value
-
-
-_status = _Status()
+_status = Kept(1.0)
 
 
 async def get_status(request: Request, context: AdminContext) -> Reply:
     """How the cluster is, and how old all that is."""
     del request
+
+    def read(reader: TableReader) -> dict[str, Any]:
+        now_ms = wall_ms()
+        rows = read_status_rows(reader, now_ms)
+        return make_status(context.cluster, rows, context.config, now_ms).to_json()
+
+    return json_reply({**await _status.get(context, read), "service": about_service(context)})
+
+
+def about_service(context: AdminContext) -> dict[str, Any]:
+    """How old what this service says is, and whether it can ask the balancer."""
     view = context.view
-    service = {
+    return {
         "table_version": view.snapshot.position.table_version,
         "age_ms": view.age_ms(boot_ms()),
         "writer_silent_ms": view.writer_silent_ms(time_ns() // 1_000_000),
         "can_command": context.commands is not None,
     }
-    return json_reply({**await _status.get(context), "service": service})
 
 
 async def get_settings(request: Request, context: AdminContext) -> Reply:

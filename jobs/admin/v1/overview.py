@@ -1,0 +1,43 @@
+"""The cluster at one glance, as one answer: what the status page and `ballast top` show.
+
+Decides nothing but that it is made at most every two seconds, however many ask. Source: ours.
+"""
+
+from jobs.adapters.table_reader import wall_ms
+from jobs.admin.about import About, Example
+from jobs.admin.access import Role
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import Reply, Request, json_reply
+from jobs.admin.routes import Route
+from jobs.admin.v1.reading import Kept
+from jobs.admin.v1.showing import about_service
+from jobs.operating.overview import read_overview
+
+_kept = Kept(2.0)
+
+
+async def get_overview(request: Request, context: AdminContext) -> Reply:
+    """Status, the last hour's balance, the last decisions in words, and how old all that is."""
+    del request
+    value = await _kept.get(
+        context, lambda reader: read_overview(reader, context.config, wall_ms()).to_json()
+    )
+    return json_reply({**value, "service": about_service(context)})
+
+
+OVERVIEW_ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/overview",
+        handler=get_overview,
+        role=Role.VIEWER,
+        about=About(
+            summary="The cluster at one glance: status, balance of the last hour, last decisions.",
+            example=Example(
+                path="/v1/overview",
+                status=200,
+                answer={"status": None, "balance": [], "decisions": [], "service": None},
+            ),
+        ),
+    ),
+)

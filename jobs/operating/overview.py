@@ -1,0 +1,42 @@
+"""Reads what is shown of a cluster at one glance: by the status page, and by `ballast top`.
+
+Decides how far back is looked; what is said is `lbcore.explain.overview`'s. Source: ours.
+"""
+
+from jobs.adapters.sql_engine import SqlEngine
+from jobs.adapters.table_reader import TableReader
+from jobs.verbs.status import read_status_rows
+from lbcore.config.tree import Config
+from lbcore.explain.explanation import ExplainRows
+from lbcore.explain.overview import Moment, Overview, last_decisions, moments
+from lbcore.machines.status import make_status
+from lbcore.model.tables import LOAD_HISTORY
+
+HOUR_MS = 3_600_000
+
+
+def read_overview(reader: TableReader, config: Config, now_ms: int) -> Overview:
+    """The cluster at one glance, as the tables have it now; config: the cluster's."""
+    status = make_status(reader.cluster, read_status_rows(reader, now_ms), config, now_ms)
+    recent = f"at_ms >= {now_ms - HOUR_MS}"
+    rows = ExplainRows(
+        cluster=reader.cluster,
+        at_ms=now_ms,
+        window_ms=HOUR_MS,
+        config=config,
+        decisions=reader.rows("decisions", condition=recent),
+        effects=reader.rows("decision_effects", condition=recent),
+    )
+    return Overview(status=status, balance=_balance(reader, now_ms), decisions=last_decisions(rows))
+
+
+def _balance(reader: TableReader, now_ms: int) -> tuple[Moment, ...]:
+    """How even the load was, a moment an interval of load_history; summed up by the engine."""
+    engine = SqlEngine(reader.root, (LOAD_HISTORY.name,))
+    quoted = reader.cluster.replace("'", "''")
+    found = engine.query(
+        "SELECT minute_ms, COUNT(*) AS brokers, AVG(msg_rate) AS mean, MAX(msg_rate) AS most"  # noqa: S608 (a number and a quoted name)
+        f" FROM broker_loads WHERE cluster = '{quoted}' AND minute_ms >= {now_ms - HOUR_MS}"
+        " GROUP BY minute_ms"
+    )
+    return moments(zip(*(column.to_pylist() for column in found.columns), strict=True))

@@ -1,0 +1,114 @@
+"""What a page or a terminal shows at one glance: how even the load is, and the last decisions.
+
+Decides which decisions are shown and in which words; the state of the cluster is
+`lbcore.machines.status`'s. Source: ours.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lbcore.explain.causes import decision_words
+from lbcore.explain.explanation import ExplainRows, Row
+from lbcore.machines.status import ClusterStatus
+
+DECISIONS_SHOWN = 20
+IN_FLIGHT_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The brokers' message rates at one time, msg/s. imbalance: max / mean, None without load."""
+
+    at_ms: int
+    brokers: int
+    mean: float
+    most: float
+
+    @property
+    def imbalance(self) -> float | None:
+        """How uneven, 1.0 = even."""
+        return self.most / self.mean if self.mean > 0 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        return {**asdict(self), "imbalance": self.imbalance}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldDecision:
+    """A decision and what `explain` says of it; outcome: "" = not known (yet)."""
+
+    decision_id: str
+    at_ms: int
+    kind: str
+    strategy: str
+    reason: str
+    bundle: str
+    source: str
+    destination: str
+    outcome: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A cluster at one glance. balance: oldest first; decisions: newest first."""
+
+    status: ClusterStatus
+    balance: tuple[Moment, ...]
+    decisions: tuple[ToldDecision, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values; of what is in flight the oldest, and how many there are."""
+        status = self.status.to_json()
+        count = len(status["in_flight"])
+        status["in_flight"] = status["in_flight"][:IN_FLIGHT_SHOWN]
+        return {
+            "status": {**status, "in_flight_count": count},
+            "balance": [moment.to_json() for moment in self.balance],
+            "decisions": [asdict(decision) for decision in self.decisions],
+        }
+
+
+def last_decisions(rows: ExplainRows, shown: int = DECISIONS_SHOWN) -> tuple[ToldDecision, ...]:
+    """The newest decisions, newest first; a cycle that did nothing only where it is the newest.
+
+    O(decisions).
+    """
+    ordered = sorted(rows.decisions, key=lambda row: (-int(row["at_ms"]), _number(row)))
+    found: list[Row] = [row for at, row in enumerate(ordered) if row["kind"] != "skip" or at == 0]
+    return tuple(_told(rows, row) for row in found[:shown])
+
+
+def _number(row: Row) -> tuple[int, str]:
+    """Ids end in a number that counts within a batch."""
+    tail = str(row["decision_id"]).rpartition("-")[2]
+    return (int(tail) if tail.isdigit() else 0, str(row["decision_id"]))
+
+
+def _told(rows: ExplainRows, decision: Row) -> ToldDecision:
+    outcomes = [e["outcome"] for e in rows.effects if e["decision_id"] == decision["decision_id"]]
+    names = (
+        "decision_id",
+        "at_ms",
+        "kind",
+        "strategy",
+        "reason",
+        "bundle",
+        "source",
+        "destination",
+    )
+    return ToldDecision(
+        **{name: decision[name] for name in names},
+        outcome=outcomes[-1] if outcomes else "",
+        words=tuple(decision_words(rows, decision))[1:],
+    )
+
+
+def moments(rows: Iterable[Sequence[float]]) -> tuple[Moment, ...]:
+    """From (at_ms, brokers, mean, most) of each time, in any order."""
+    return tuple(
+        Moment(at_ms=int(at_ms), brokers=int(brokers), mean=mean, most=most)
+        for at_ms, brokers, mean, most in sorted(rows)
+    )

@@ -1,0 +1,153 @@
+"""A real browser without a window, driven through its debugging pipe; nothing but Chromium needed.
+
+Source: the Chrome DevTools Protocol; messages end with a zero byte on file descriptors 3 and 4.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_WORDS = (
+    "--headless=new",
+    "--no-sandbox",  # tests may run as root, where the sandbox can't start
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+_PATIENCE_S = 60.0
+_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "/": 191}
+
+
+def find_browser() -> str | None:
+    """The path of a Chromium on this machine, None without one."""
+    return next((found for name in _NAMES if (found := shutil.which(name))), None)
+
+
+class Browser:
+    """One page. complaints: what its console and its policy said against it."""
+
+    def __init__(self, profile: Path) -> None:
+        command = [
+            find_browser() or "chromium",
+            *_WORDS,
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
+        ours_in, theirs_out = os.pipe()
+        theirs_in, ours_out = os.pipe()
+        with (profile.parent / "browser.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                ["/bin/bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash", *command],
+                pass_fds=(theirs_in, theirs_out),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._in, self._out = os.fdopen(ours_in, "rb", 0), os.fdopen(ours_out, "wb", 0)
+        self._unread = b""
+        self._count = 0
+        self._session = ""
+        self.complaints: list[str] = []
+        targets = self._ask("Target.getTargets")["targetInfos"]
+        page = next(one["targetId"] for one in targets if one["type"] == "page")
+        attached = self._ask("Target.attachToTarget", targetId=page, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self._ask(f"{domain}.enable")
+
+    def open(
+        self, url: str, *, scheme: str = "light", width: int = 1100, height: int = 1400
+    ) -> None:
+        """Go to a page, as a screen of this size shows it under a colour scheme."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._ask("Emulation.setDeviceMetricsOverride", **size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._ask("Emulation.setEmulatedMedia", features=features)
+        self.value("window.isLeft = true")
+        self._ask("Page.navigate", url=url)
+        self.wait("!window.isLeft && document.readyState === 'complete'")
+
+    def value(self, expression: str) -> Any:
+        """What an expression is on the page; promises are waited for."""
+        answer = self._ask(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def wait(self, expression: str) -> None:
+        """Until an expression is true."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while not self.value(f"Boolean({expression})"):
+            assert time.monotonic() < deadline_s, f"waited in vain for {expression}"
+            time.sleep(0.05)
+
+    def press(self, key: str) -> None:
+        """One key, as a person presses it."""
+        parts = {"key": key, "windowsVirtualKeyCode": _KEYS[key], "code": key}
+        text = {"Enter": "\r", "/": "/"}.get(key, "")
+        self._ask(
+            "Input.dispatchKeyEvent", type="keyDown", **parts, **({"text": text} if text else {})
+        )
+        self._ask("Input.dispatchKeyEvent", type="keyUp", **parts)
+
+    def write(self, text: str) -> None:
+        """Text into whatever has the focus."""
+        self._ask("Input.insertText", text=text)
+
+    def shoot(self, path: Path) -> None:
+        """A picture of the page."""
+        taken = self._ask("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(taken["data"]))
+
+    def close(self) -> None:
+        """End it."""
+        self._session = ""
+        self._ask("Browser.close")
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._in.close()
+        self._out.close()
+
+    def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._count += 1
+        request = {"id": self._count, "method": method, "params": parameters}
+        if self._session:
+            request["sessionId"] = self._session
+        self._out.write(json.dumps(request).encode() + b"\0")
+        while True:
+            message = self._read()
+            if message.get("id") == self._count:
+                assert "error" not in message, f"{method}: {message['error']}"
+                found: dict[str, Any] = message["result"]
+                return found
+            self._note(message)
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._unread:
+            part = self._in.read(1 << 16)
+            assert part, "the browser has ended"
+            self._unread += part
+        line, _, self._unread = self._unread.partition(b"\0")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _note(self, message: dict[str, Any]) -> None:
+        said = message.get("params", {})
+        if message.get("method") == "Log.entryAdded" and said["entry"]["level"] == "error":
+            self.complaints.append(said["entry"]["text"])
+        if message.get("method") == "Runtime.exceptionThrown":
+            self.complaints.append(json.dumps(said["exceptionDetails"]))

@@ -1,0 +1,134 @@
+"""The status page in a real browser: what it shows, its keys, its policy, its sign-in."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser import Browser, find_browser
+from tests.explained_world import eventful, write_tables
+from tests.lookup_service import LookupService
+from tests.tokens import SECRET, token
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason="no Chromium here (Debian, Ubuntu: apt-get install chromium)"
+)
+_HAS_DRAWN = "document.querySelectorAll('#brokers tr').length === 5"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]:
+    """A service that asks for tokens, over a cluster that was busy until now."""
+    tables = tmp_path_factory.mktemp("page") / "tables"
+    write_tables(eventful(), tables, time.time_ns() // 1_000_000)
+    words = ["--cluster", "local", "--set", "lookup.authentication=token"]
+    words += ["--set", "lookup.token_audience=ballast"]
+    secret = {"BALLAST_TOKEN_SECRET": SECRET}
+    running = LookupService(tables, *words, environment=secret)
+    running.wait_ready()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests of this module."""
+    running = Browser(tmp_path_factory.mktemp("browser") / "profile")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def page(service: LookupService, browser: Browser) -> Browser:
+    """The page, signed in, with nothing wrong so far."""
+    browser.open(f"http://127.0.0.1:{service.port}/")
+    pass_ = token(SECRET, "HS256", sub="ada", roles=["viewer"])
+    browser.value(f"sessionStorage.setItem('token', '{pass_}')")
+    browser.open(f"http://127.0.0.1:{service.port}/")
+    browser.wait(_HAS_DRAWN)
+    browser.complaints.clear()
+    return browser
+
+
+def text(browser: Browser, selector: str) -> str:
+    return str(browser.value(f"document.querySelector('{selector}').textContent"))
+
+
+def test_stranger_is_asked_for_a_token_and_sees_nothing(
+    service: LookupService, browser: Browser
+) -> None:
+    browser.open(f"http://127.0.0.1:{service.port}/")
+    browser.value("sessionStorage.clear()")
+    browser.open(f"http://127.0.0.1:{service.port}/")
+    browser.wait("!document.querySelector('#sign-in').hidden")
+    assert browser.value("document.querySelectorAll('#brokers tr').length") == 0
+    browser.value("document.querySelector('#token').focus()")
+    browser.write(token(SECRET, "HS256", sub="ada", roles=["viewer"]))
+    browser.press("Enter")
+    browser.wait(_HAS_DRAWN)
+    assert browser.value("document.querySelector('#sign-in').hidden")
+
+
+def test_page_shows_the_cluster_without_a_complaint(page: Browser, tmp_path: Path) -> None:
+    assert text(page, "#cluster") == "local"
+    assert "broker-2:8080" in text(page, "#alarms")
+    assert "no heartbeat" in text(page, "#alarms") or text(page, ".badge") != "stalled"
+    assert page.value("document.querySelectorAll('#decisions details').length") == 20
+    assert page.value("document.querySelectorAll('#balance polyline').length") == 1
+    widths = page.value(
+        "[...document.querySelectorAll('.fill')].map((fill) => fill.getBoundingClientRect().width)"
+    )
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > 10
+    page.shoot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 10_000
+    assert page.complaints == []
+
+
+def test_page_is_used_with_the_keyboard_alone(page: Browser) -> None:
+    page.press("/")
+    page.write("t/n/a-topic")
+    page.press("Enter")
+    page.wait("document.querySelector('#owner button')")
+    owner = text(page, "#owner button")
+    assert owner.startswith("broker-")
+    page.press("Tab")
+    page.press("Tab")
+    assert page.value("document.activeElement.dataset.key") == f"broker {owner}"
+    page.press("Enter")
+    page.wait("!document.querySelector('#explanation').hidden")
+    page.wait("document.activeElement.id === 'explanation'")
+    assert text(page, "#explanation h2").startswith(f"{owner} is ")
+    page.press("Escape")
+    assert page.value("document.querySelector('#explanation').hidden")
+    assert page.value("document.activeElement.dataset.key") == f"broker {owner}"
+
+
+def test_decision_stays_open_over_a_refresh(page: Browser) -> None:
+    page.value("document.querySelector('#decisions details:nth-of-type(3) summary').focus()")
+    page.press("Enter")
+    key = page.value("document.activeElement.dataset.key")
+    assert page.value("document.querySelectorAll('#decisions details[open] li').length") > 0
+    page.value("window.before = document.querySelector('#decisions details')")
+    page.wait("document.querySelector('#decisions details') !== window.before")
+    assert page.value("document.querySelectorAll('#decisions details[open]').length") == 1
+    assert page.value("document.activeElement.dataset.key") == key
+
+
+@pytest.mark.parametrize(("scheme", "is_dark"), [("light", False), ("dark", True)])
+def test_page_follows_the_colour_scheme(
+    page: Browser, service: LookupService, *, scheme: str, is_dark: bool
+) -> None:
+    page.open(f"http://127.0.0.1:{service.port}/", scheme=scheme)
+    ground = page.value("getComputedStyle(document.body).backgroundColor")
+    shades = [int(part) for part in ground.removeprefix("rgb(").rstrip(")").split(",")]
+    assert (sum(shades) < 200) is is_dark
+
+
+def test_names_are_never_taken_for_markup(page: Browser) -> None:
+    page.press("/")
+    page.write("<img src=x onerror=alert(1)>/n/t")
+    page.press("Enter")
+    page.wait("document.querySelector('#owner').textContent.length > 12")
+    assert page.value("document.querySelectorAll('#owner img').length") == 0
