@@ -4,7 +4,7 @@ Decides which decisions are shown and in which words; the state of the cluster i
 `lbcore.machines.status`'s. Source: ours.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -106,7 +106,7 @@ def _told(rows: ExplainRows, decision: Row) -> ToldDecision:
     )
 
 
-def moments(rows: Iterable[Sequence[float]]) -> tuple[Moment, ...]:
+def moments(rows: Iterable[tuple[float, ...]]) -> tuple[Moment, ...]:
     """From (at_ms, brokers, mean, most) of each time, in any order."""
     return tuple(
         Moment(at_ms=int(at_ms), brokers=int(brokers), mean=mean, most=most)
