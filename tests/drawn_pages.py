@@ -71,9 +71,10 @@ _METRICS_HEAD = """\
 
 What the processes say at `/metrics` for Prometheus, from the declarations in `jobs/telemetry`
 (`python -m tests.drawn_pages` writes this page, a test holds it equal; dashboards and alert rules
-may query nothing else). Names and labels that begin with `pulsar_` or `brk_` are Pulsar 4.0.8's: in
-Pulsar each broker says them of itself, here the job says them of each broker, and where in Pulsar
-the leader counts, the label `broker` is `balancer`.
+in `dashboards/`, made by `python -m dashboards`, may query nothing else). Names and labels that
+begin with `pulsar_` or `brk_` are Pulsar 4.0.8's: in Pulsar each broker says them of itself, here
+the job says them of each broker, and where in Pulsar the leader counts, the label `broker` is
+`balancer`.
 
 - **The job**: `balance_cluster --metrics-port 9400` (0 takes a free port, `--metrics-port-file`
   says which), at `telemetry.host`. Only the job that holds the tables gives them out; counters

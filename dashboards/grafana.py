@@ -1,0 +1,120 @@
+"""Pages as Grafana's JSON, by grafana-foundation-sdk (Grafana 10.1 and later).
+
+Decides sizes and looks; what is shown is `pages`'. Needs Python 3.11. Source: ours.
+"""
+
+from grafana_foundation_sdk.builders import (
+    common,
+    dashboard,
+    heatmap,
+    prometheus,
+    stat,
+    timeseries,
+)
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common as models
+from grafana_foundation_sdk.models import dashboard as dashboard_models
+
+from dashboards.panel import Kind, Page, Panel
+
+_SOURCE = dashboard_models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+_WIDE, _NARROW, _HIGH, _LOW = 8, 6, 8, 5
+
+
+def to_json(page: Page) -> str:
+    """The dashboard's file."""
+    return JSONEncoder(sort_keys=True, indent=2).encode(_dashboard(page).build()) + "\n"
+
+
+def _dashboard(page: Page) -> dashboard.Dashboard:
+    made = (
+        dashboard.Dashboard(page.title)
+        .uid(f"ballast-{page.slug}")
+        .tags(["ballast"])
+        .editable()
+        .refresh("10s")
+        .time("now-1h", "now")
+        .timezone("browser")
+        .tooltip(dashboard_models.DashboardCursorSync.CROSSHAIR)
+        .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
+        .with_variable(_clusters())
+    )
+    for mark in page.marks:
+        made = made.annotation(
+            dashboard.AnnotationQuery()
+            .name(mark.legend)
+            .datasource(_SOURCE)
+            .enable(enable=True)
+            .icon_color("orange")
+            .expr(mark.expr)
+        )
+    for row in page.rows:
+        made = made.with_row(dashboard.Row(row.title))
+        for panel in row.panels:
+            made = made.with_panel(_panel(panel))
+    return made
+
+
+def _clusters() -> dashboard.QueryVariable:
+    return (
+        dashboard.QueryVariable("cluster")
+        .label("cluster")
+        .datasource(_SOURCE)
+        .query("label_values(ballast_batches_total, cluster)")
+        .refresh(dashboard_models.VariableRefresh.ON_DASHBOARD_LOAD)
+    )
+
+
+def _panel(panel: Panel) -> timeseries.Panel | stat.Panel | heatmap.Panel:
+    made = _LOOKS[panel.kind]()
+    made = (
+        made.title(panel.title).description(panel.description).unit(panel.unit).datasource(_SOURCE)
+    )
+    for number, query in enumerate(panel.queries):
+        made = made.with_target(
+            prometheus.Dataquery()
+            .expr(query.expr)
+            .legend_format(query.legend)
+            .ref_id(chr(ord("A") + number))
+        )
+    return made
+
+
+def _lines() -> timeseries.Panel:
+    return (
+        timeseries.Panel()
+        .span(_WIDE)
+        .height(_HIGH)
+        .line_width(1)
+        .min(0)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(models.LegendDisplayMode.LIST)
+            .placement(models.LegendPlacement.BOTTOM)
+            .show_legend(show_legend=True)
+            .calcs([])
+        )
+        .tooltip(common.VizTooltipOptions().mode(models.TooltipDisplayMode.MULTI))
+    )
+
+
+def _stacked() -> timeseries.Panel:
+    normal = common.StackingConfig().mode(models.StackingMode.NORMAL)
+    return _lines().fill_opacity(40).stacking(normal)
+
+
+def _number() -> stat.Panel:
+    newest = common.ReduceDataOptions().calcs(["lastNotNull"])
+    return stat.Panel().span(_NARROW).height(_LOW).reduce_options(newest)
+
+
+def _heat() -> heatmap.Panel:
+    return heatmap.Panel().span(_WIDE).height(_HIGH).calculate(calculate=True)
+
+
+_LOOKS = {
+    Kind.LINES: _lines,
+    Kind.STACKED: _stacked,
+    Kind.NUMBER: _number,
+    Kind.HEAT: _heat,
+}

@@ -1,0 +1,224 @@
+"""The dashboards of Ballast's own metrics, in the order in which they are looked at.
+
+Each panel says what is normal and what to do otherwise. Source: ours.
+"""
+
+from dashboards.panel import Kind, Page, Query, Row, growth, of, panel, quantile, rate
+from dashboards.pipeline_page import PIPELINE
+from dashboards.pulsar_page import PULSAR
+from dashboards.service_page import LOOKUP
+
+_MOVES = Query(expr=f"{growth('ballast_moves_total', 'cause')} > 0", legend="moves")
+_FAILOVERS = Query(
+    expr=growth("ballast_decisions_total", "kind", 'kind=~"failover|repair"') + " > 0",
+    legend="failovers and repairs",
+)
+_THRASH = (
+    f"sum(increase({of('ballast_returns_total')}[1h])) / "
+    f"clamp_min(sum(increase({of('ballast_moves_total')}[1h])), 1)"
+)
+
+_IMBALANCE = panel(
+    "Imbalance", "none",
+    ("floor-adjusted below 1.3; the other is higher when one bundle is hotter than a broker's share.",
+     "when floor-adjusted stays above 1.6, see BallastImbalance: what do the skips on Decisions say?"),
+    (of("ballast_imbalance"), "max / mean"),
+    (of("ballast_floor_adjusted_imbalance"), "floor-adjusted"),
+)  # fmt: skip
+_IN_FLIGHT = panel(
+    "Bundles in flight", "short",
+    ("0, and small hills that last seconds while bundles move.",
+     "a hill that stays: `ballast status` lists the bundles, see BallastStuckBundles."),
+    (of("ballast_bundles", 'state=~"Assigning|Releasing|Splitting"'), "{{state}}"),
+    kind=Kind.STACKED,
+)  # fmt: skip
+_MOVED = panel(
+    "Moves a minute, by cause", "short",
+    ("few; after a crash or a new broker many, then few again.",
+     "moves all day: look at thrash on Decisions."),
+    (growth("ballast_moves_total", "cause"), "{{cause}}"), kind=Kind.STACKED,
+)  # fmt: skip
+
+OVERVIEW = Page(
+    slug="overview",
+    title="Ballast: overview",
+    marks=(_FAILOVERS,),
+    rows=(
+        Row(title="Now", panels=(
+            panel("Since the last batch", "s", ("1 to 3 s.", "more than 60 s: BallastJobSilent."),
+                  (f"time() - {of('ballast_batch_time_seconds')}", "{{cluster}}"), kind=Kind.NUMBER),
+            panel("Brokers", "short", ("all of them active.", "silent ones: BallastBrokerDown."),
+                  (of("ballast_brokers"), "{{state}}"), kind=Kind.NUMBER),
+            panel("Stuck bundles", "short", ("0.", "anything else: BallastStuckBundles."),
+                  (of("ballast_stuck_bundles"), "stuck"), kind=Kind.NUMBER),
+            panel("Alarms", "short", ("0 for each.", "1: the section of that alarm in the runbook."),
+                  (of("ballast_alarm"), "{{alarm}}"), kind=Kind.NUMBER),
+        )),
+        Row(title="Balance and ownership", panels=(
+            _IMBALANCE,
+            _MOVED,
+            _IN_FLIGHT,
+            panel("Bundles without an owner", "short",
+                  ("0, but for a moment after they are created.",
+                   "`ballast explain bundle NAME` says which filter refuses which broker."),
+                  (of("ballast_bundles", 'state="Free"'), "free")),
+        )),
+        Row(title="Lookups", panels=(
+            panel("Lookups a second, by result", "reqps",
+                  ("found, nearly all.", "no_owner or not_ready: BallastLookupsFail."),
+                  ("sum by (result) (rate(ballast_lookup_requests_total[$__rate_interval]))",
+                   "{{result}}"), kind=Kind.STACKED),
+            panel("Age of the answers", "s", ("below 1 s.", "above 10 s: BallastLookupStale."),
+                  ("ballast_snapshot_age_seconds", "{{instance}}")),
+        )),
+    ),
+)  # fmt: skip
+
+BALANCE = Page(
+    slug="balance",
+    title="Ballast: balance",
+    marks=(_MOVES,),
+    rows=(
+        Row(title="Load of each broker", panels=(
+            panel("Messages a second", "cps",
+                  ("lines close together; a step where a move is marked.",
+                   "one line far above: `ballast explain broker NAME`."),
+                  (of("ballast_broker_messages_per_second"), "{{broker}}")),
+            panel("Smoothed score", "percentunit",
+                  ("lines close together, below 80 %.",
+                   "all of them high: the cluster is too small. One: `ballast explain broker NAME`."),
+                  (of("pulsar_lb_resource_usage", 'feature="max_ema"'), "{{broker}}")),
+            panel("Bytes a second", "Bps",
+                  ("as messages.", "one line apart, and messages even: few, large messages there."),
+                  (of("ballast_broker_bytes_per_second"), "{{broker}}")),
+            panel("Scores, all brokers", "percentunit",
+                  ("one narrow band.", "two bands: part of the brokers is shut out, by policies, "
+                   "versions or failure domains."),
+                  (of("pulsar_lb_resource_usage", 'feature="max_ema"'), "{{broker}}"), kind=Kind.HEAT),
+        )),
+        Row(title="How even", panels=(
+            _IMBALANCE,
+            panel("Mean and deviation of scores", "percentunit",
+                  ("a deviation of a tenth of the mean.", "it grows: as for imbalance."),
+                  (of("pulsar_lb_resource_usage_stats", 'stat="avg"'), "mean"),
+                  (of("pulsar_lb_resource_usage_stats", 'stat="std"'), "deviation")),
+            panel("Bundles of each broker", "short",
+                  ("not even: load is evened out, not numbers.", "0 on an active broker: is it "
+                   "draining, flapping, or shut out by a policy?"),
+                  (of("pulsar_sunit_state_chn_owned_su_total"), "{{broker}}")),
+        )),
+        Row(title="On the way to a move", panels=(
+            panel("Hits of each broker", "short",
+                  ("0; a line that climbs to *needed* ends in a move.",
+                   "it stays at *needed* without a move: Decisions says what holds it."),
+                  (of("ballast_broker_hits") + " > 0", "{{broker}} {{level}}"),
+                  (of("ballast_hits_needed"), "needed: {{level}}")),
+            panel("Bundles given, by broker", "short",
+                  ("hot brokers give.", "a broker that gives again and again: are its topics skewed?"),
+                  (growth("pulsar_lb_unload_bundle_total", "broker"), "{{broker}}"), kind=Kind.STACKED),
+        )),
+    ),
+)  # fmt: skip
+
+DECISIONS = Page(
+    slug="decisions",
+    title="Ballast: decisions",
+    marks=(_MOVES,),
+    rows=(
+        Row(title="What was decided", panels=(
+            panel("Decisions a minute, by kind", "short",
+                  ("6 a minute, mostly skips.", "none: BallastJobSilent, or a pause."),
+                  (growth("ballast_decisions_total", "kind"), "{{kind}}"), kind=Kind.STACKED),
+            panel("Why cycles did nothing", "short",
+                  ("NoOverloadedBroker, and HitCount before a move.",
+                   "NoBundles or NoDestination while a broker is hot: `ballast explain broker NAME`."),
+                  (growth("ballast_decisions_total", "reason", 'kind="skip"'), "{{reason}}"),
+                  kind=Kind.STACKED),
+            panel("What moved, and why", "short",
+                  ("few.", "table `decisions` has the numbers behind each."),
+                  (growth("ballast_decisions_total", "kind, reason", 'kind!="skip"'),
+                   "{{kind}} {{reason}}"), kind=Kind.STACKED),
+            panel("What lost, by verdict", "short",
+                  ("too_few_hits, not_needed.", "a filter's name while a broker is hot: that filter "
+                   "leaves it no way out."),
+                  (growth("ballast_candidates_total", "verdict"), "{{verdict}}"), kind=Kind.STACKED),
+        )),
+        Row(title="Whether it helped", panels=(
+            panel("Effects of moves", "short",
+                  ("helped, mostly.", "no_better, mostly: BallastMovesDontHelp."),
+                  (growth("ballast_decision_effects_total", "outcome"), "{{outcome}}"),
+                  kind=Kind.STACKED),
+            panel("Thrash within the hour", "percentunit",
+                  ("below 2 %.", "above 10 %: BallastThrash."), (_THRASH, "returns / moves")),
+        )),
+        Row(title="Splits and commands", panels=(
+            panel("Splits a minute", "short",
+                  ("none, but while load grows.", "all day: limits of `splitting` are too low."),
+                  (growth("pulsar_lb_bundles_split_total", "broker"), "{{broker}}"), kind=Kind.STACKED),
+            panel("Bundles over a split limit", "short",
+                  ("0.", "no boundary divides them: BallastUnsplittable."),
+                  (of("ballast_split_hits"), "collecting hits"),
+                  (of("ballast_unsplittable_bundles"), "cannot be split")),
+            panel("Commands a minute", "short",
+                  ("done.", "refused or failed: table `commands` has the reason."),
+                  (growth("ballast_commands_total", "status"), "{{status}}"), kind=Kind.STACKED),
+        )),
+    ),
+)  # fmt: skip
+
+OWNERSHIP = Page(
+    slug="ownership",
+    title="Ballast: ownership and failover",
+    marks=(_FAILOVERS,),
+    rows=(
+        Row(title="Brokers", panels=(
+            panel("Who is heard", "short",
+                  ("1 for each.", "0: taken for dead, BallastBrokerDown."),
+                  (of("ballast_broker_up"), "{{broker}}")),
+            panel("Failover a minute", "short",
+                  ("0.", "Schedule: brokers died; Success: bundles given to others; Skip: held by the "
+                   "brake."),
+                  (growth("pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total", "result"),
+                   "{{result}}")),
+            panel("Left to drain", "short",
+                  ("nothing, or falling.", "it stands: BallastDrainStands."),
+                  (of("ballast_drain_left") + " or vector(0)", "{{broker}}")),
+        )),
+        Row(title="Transitions", panels=(
+            panel("Records a second, by cause", "cps",
+                  ("ack, and what began it.", "repair or restart: brokers don't answer."),
+                  (rate("ballast_transitions_total", "cause"), "{{cause}}"), kind=Kind.STACKED),
+            _IN_FLIGHT,
+            panel("Oldest in flight", "s",
+                  ("seconds.", "above the timeouts of `ownership`: BallastStuckBundles."),
+                  (of("ballast_oldest_seconds"), "{{state}}")),
+            panel("Records against the rules", "short",
+                  ("0, but in a failover.", "admin: somebody overrides by hand."),
+                  (growth("ballast_overrides_total", "cause"), "{{cause}}")),
+        )),
+        Row(title="How long it takes", panels=(
+            panel("Opening (95 of 100)", "ms",
+                  ("as long as the service needs to open, and a batch.",
+                   "one broker high: its open callback."),
+                  (quantile(0.95, "brk_lb_assign_latency_ms", "broker"), "{{broker}}")),
+            panel("Closing (95 of 100)", "ms",
+                  ("as long as the service needs to close, and a batch.",
+                   "near `ownership.unload_timeout_ms`: BallastRepairs follows."),
+                  (quantile(0.95, "brk_lb_release_latency_ms", "broker"), "{{broker}}")),
+            panel("Whole moves", "ms",
+                  ("closing and opening.", "as those."),
+                  (quantile(0.5, "brk_lb_unload_latency_ms"), "half"),
+                  (quantile(0.95, "brk_lb_unload_latency_ms"), "95 of 100")),
+        )),
+        Row(title="Agreement", panels=(
+            panel("Reported otherwise than owned", "short",
+                  ("small, for a moment after moves.", "lasting: BallastDisagreement."),
+                  (of("ballast_disagreements"), "{{kind}}")),
+            panel("Acks that changed nothing", "short",
+                  ("few: agents repeat them.", "many: an agent that lags behind."),
+                  (growth("pulsar_lb_ignored_ack_total", "broker"), "ignored")),
+        )),
+    ),
+)  # fmt: skip
+
+PAGES = (OVERVIEW, BALANCE, DECISIONS, OWNERSHIP, LOOKUP, PIPELINE, PULSAR)
