@@ -102,10 +102,10 @@ def _of_cluster(path: Path, rows: Iterable[Row], cluster: str) -> list[Row]:
             why=f"there are {', '.join(names)}",
             next_step="say which: cluster=NAME in a scenario, --cluster for a backtest",
         )
-    if cluster and cluster not in names:
+    if cluster and names and cluster not in names:
         raise MisuseError(
             f"{path} has no load of the cluster {cluster}",
-            why=f"it has {', '.join(names) or 'no row at all'}",
+            why=f"it has {', '.join(names)}",
             next_step="name one of them, or another recording",
         )
     return [row for row in found if not cluster or row["cluster"] == cluster]

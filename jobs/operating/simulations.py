@@ -51,13 +51,17 @@ def load_scenarios(paths: Iterable[str]) -> list[Loaded]:
     return [_load(path) for given in paths for path in _files(Path(given))]
 
 
-def config_of(scenario: Scenario, strategy: str, assignments: Sequence[str]) -> Config:
+def config_of(
+    scenario: Scenario, strategy: str, assignments: Sequence[str], ours: Config | None = None
+) -> Config:
     """What a scenario is run with. strategy: a name, "" = as the scenario says.
+
+    ours: what all lies upon where it isn't Pulsar's defaults, None = Ballast's.
 
     Raises MisuseError.
     """
     is_pulsar = scenario.is_pulsar or strategy.startswith(PULSAR_PREFIX)
-    base = from_pulsar_keys({})[0] if is_pulsar else Config()
+    base = from_pulsar_keys({})[0] if is_pulsar else ours or Config()
     try:
         config = parse_assignments(base, scenario.settings)
         config = parse_assignments(config, _settings_of(strategy))

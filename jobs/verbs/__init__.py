@@ -25,6 +25,9 @@ VERBS = {
     "anti-affinity": Verb(
         module="jobs.verbs.anti_affinity", summary="spread namespaces of a group over brokers"
     ),
+    "backtest": Verb(
+        module="jobs.verbs.backtest", summary="other strategies on the load that a run recorded"
+    ),
     "broker": Verb(module="jobs.verbs.broker", summary="drain brokers, forget those that are gone"),
     "bundle": Verb(
         module="jobs.verbs.bundle", summary="unload, assign, override, split, pin, unpin a bundle"

@@ -1,0 +1,109 @@
+"""Backtests: what another strategy would have made of the load that a real run has recorded.
+
+Decides what is read of the tables and how the answer is worded; `lbcore.sim.backtest` makes the
+scenario, the simulator runs it, the league's metrics judge it. Nothing is sent. Source: ours.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.adapters.recordings import read_history
+from jobs.adapters.table_reader import TableReader
+from jobs.console import CommandError
+from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.simulations import config_of
+from jobs.verbs.league import COLUMNS
+from lbcore.config.tree import Config
+from lbcore.sim.backtest import backtest_scenario
+from lbcore.sim.history import History, make_history, what_happened
+from lbcore.sim.measures import measure_named
+from lbcore.sim.recording import Recording, RecordingError, make_recording
+from lbcore.sim.rehearsal import run_scenario
+from lbcore.sim.report import format_value
+from lbcore.sim.scenario.model import Scenario
+
+RECORDED = "recorded"
+BIAS = """\
+open loop: load is attributed to bundles as it was recorded and goes with a bundle to its new owner;
+what clients would have done otherwise is not in it. Rates are the balancer's averages of 10
+reports, once an interval: peaks were higher, and moves that were undone within one are missing
+from the first line."""
+_WIDE = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A recorded run, ready to be balanced again."""
+
+    history: History
+    recording: Recording
+    scenario: Scenario
+
+
+def read_past(reader: TableReader, last_ms: int, seed: int) -> Past:
+    """What the tables recorded. last_ms: only the end, so long; 0 = all. Raises CommandError."""
+    rows = read_history(reader.root, reader.cluster)
+    newest_ms = max((int(row["minute_ms"]) for row in rows), default=0)
+    rows = [row for row in rows if not last_ms or row["minute_ms"] > newest_ms - last_ms]
+    known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
+    try:
+        recording = make_recording(rows)
+    except RecordingError as error:
+        raise CommandError(
+            f"{reader.root} has recorded nothing to test on",
+            why=str(error),
+            next_step="let the job run for some minutes: it writes load_history each minute",
+        ) from None
+    history = make_history(rows, {row["broker"]: row["capacity"] for row in known})
+    if not any(interval.there for interval in history.intervals):
+        raise CommandError(
+            f"{reader.root} has recorded no broker that was there",
+            why="every row says the same as the one before, about brokers without bundles",
+            next_step="choose a longer stretch with --last",
+        )
+    domains = {row["broker"]: row["failure_domain"] for row in known}
+    scenario = backtest_scenario(history, recording, domains, seed)
+    return Past(history=history, recording=recording, scenario=scenario)
+
+
+def try_again(
+    past: Past, strategy: str, assignments: Sequence[str], base: Config
+) -> dict[str, Any]:
+    """The league's numbers of one strategy on what was recorded. strategy: "" = as it was set."""
+    config = config_of(past.scenario, strategy, assignments, base)
+    done = run_scenario(past.scenario, config)
+    return {
+        "strategy": strategy or "as-set",
+        "hash": done.recorder.hash(),
+        **{metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()},
+    }
+
+
+def recorded_row(past: Past) -> dict[str, Any]:
+    """The run's own numbers, None where the tables don't tell."""
+    found = what_happened(past.history)
+    return {
+        "strategy": RECORDED,
+        **{metric: found.get(metric) for metric, _ in COLUMNS.values()},
+    }
+
+
+def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """For people: what was recorded, a line a strategy, and what to make of it."""
+    intervals = past.history.intervals
+    bundles = len({name for interval in intervals for name in interval.owners})
+    yield (
+        f"{len(past.scenario.brokers)} brokers, {bundles} bundles, "
+        f"{format_duration(past.recording.length_ms)} from {format_instant(intervals[0].at_ms)}"
+    )
+    fit = past.history.fit
+    yield (
+        f"100 % of a broker is taken for {fit.full_rate:.0f} msg/s, idle {fit.idle:.1f} %"
+        + (f": fitted to {fit.rows} rows" if fit.rows else ": no row says how load makes usage")
+    )
+    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in COLUMNS)
+    for row in rows:
+        cells = [format_value(metric, row[metric]) for metric, _ in COLUMNS.values()]
+        yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
+    yield BIAS

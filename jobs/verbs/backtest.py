@@ -1,0 +1,44 @@
+"""Say what other strategies would have made of the load that a real run has recorded.
+
+Reads load_history and brokers of a run's tables; the first line is what really happened, the others
+are runs of the simulator on the production balancer, judged as the league judges. as-set: the
+cluster's own settings, as its files say.
+"""
+
+import argparse
+
+from jobs.console import Exit, answer
+from jobs.operating.backtesting import lines, read_past, recorded_row, try_again
+from jobs.operating.durations import parse_duration_ms
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.verbs.league import DEFAULT
+
+AS_SET = "as-set"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run, which part of it, and who competes."""
+    names = f"{AS_SET},{DEFAULT}"
+    parser.add_argument("--strategy", default=names, metavar="A,B", help=f"default: {names}")
+    parser.add_argument(
+        "--last", type=parse_duration_ms, default=0, metavar="TIME", help="only the last so much"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all of them"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the simulator's noise")
+    parser.epilog = (
+        "example: ballast backtest --tables var/tables --last 24h --strategy avg,transfer"
+    )
+    add_stack_arguments(parser, with_kafka=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the table."""
+    where = whereabouts(args)
+    past = read_past(where.reader(), args.last, args.seed)
+    base = where.config.for_cluster(where.cluster)
+    names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
+    rows = [recorded_row(past), *(try_again(past, name, args.set, base) for name in names)]
+    answer(args, rows, "\n".join(lines(past, rows)))
+    return Exit.DONE
