@@ -28,6 +28,9 @@ VERBS = {
     "backtest": Verb(
         module="jobs.verbs.backtest", summary="other strategies on the load that a run recorded"
     ),
+    "bridge": Verb(
+        module="jobs.verbs.bridge", summary="observe a Pulsar cluster, balance it, give it back"
+    ),
     "broker": Verb(module="jobs.verbs.broker", summary="drain brokers, forget those that are gone"),
     "bundle": Verb(
         module="jobs.verbs.bundle", summary="unload, assign, override, split, pin, unpin a bundle"

@@ -44,7 +44,9 @@ def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
     since_ms = (writer.now_ms if writer else now_ms) - RECENT_MS
     recent = f"at_ms >= {since_ms}"
     record = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
+    told = f"kind = 'observe_ownership' AND {recent}"
     return StatusRows(
+        observed=reader.rows("commands", ("status", "result", "at_ms"), told),
         writer_ms=writer.now_ms if writer else None,
         bundles=reader.rows("bundle_ownership", record),
         brokers=reader.rows("brokers", ("broker", "state")),
@@ -65,9 +67,19 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     yield f"  cycle   {status.cycle}, {_ago(status.cycle_age_ms)}{what}"
     yield f"  brokers {_counts(status.brokers)}"
     yield f"  bundles {_counts(status.bundles)}"
+    yield from _mirror(status)
     yield from _rules(status)
     yield from _broker_table(status)
     yield from _flight(status)
+
+
+def _mirror(status: ClusterStatus) -> Iterable[str]:
+    mirror = status.mirror
+    if mirror is None:
+        return
+    words = [f"told {_ago(mirror.heard_ago_ms)}", f"{mirror.differences} differ"]
+    words += [f"{mirror.taken_over_lately} owners taken over in 10 min"]
+    yield f"  mirror  {', '.join(words)}"
 
 
 def _rules(status: ClusterStatus) -> Iterable[str]:

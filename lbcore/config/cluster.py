@@ -22,3 +22,9 @@ class ClusterConfig:
         " behind the bridge) decides, what it does by itself is taken over, and silence alone"
         " moves nothing.",
     )
+    observe_only: bool = setting(
+        default=False,
+        dynamic=True,
+        doc="Plans are made, explained and written down, and nothing of them is carried out; what"
+        " people ask for by command still is. The bridge sets it, and takes it back when told to.",
+    )

@@ -9,10 +9,12 @@ the commands follow Pulsar's admin interface.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lbcore.machines.external import is_external
 from lbcore.machines.handlers.balancing import BALANCING_HANDLERS
 from lbcore.machines.handlers.brokers import BROKER_HANDLERS
 from lbcore.machines.handlers.bundles import BUNDLE_HANDLERS
 from lbcore.machines.handlers.catalogue import CATALOGUE_HANDLERS
+from lbcore.machines.handlers.external import EXTERNAL_HANDLERS
 from lbcore.machines.handlers.namespaces import NAMESPACE_HANDLERS, has_split_under_way
 from lbcore.machines.handlers.policies import POLICY_HANDLERS
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
@@ -27,6 +29,14 @@ from lbcore.wire.messages import Command
 
 REMEMBERED_COMMANDS = 2_000
 
+_OF_THE_AUTHORITY = frozenset(
+    {"create_namespace", "delete_namespace", "assign_bundle", "override_bundle"}
+)
+_ELSEWHERE = (
+    "{kind} is not ours to do: another authority owns this cluster's bundles; do it there, and the"
+    " bridge takes over what comes of it"
+)
+
 HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     **NAMESPACE_HANDLERS,
     **BUNDLE_HANDLERS,
@@ -36,6 +46,7 @@ HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     **POLICY_HANDLERS,
     **SETTINGS_HANDLERS,
     **CATALOGUE_HANDLERS,
+    **EXTERNAL_HANDLERS,
 }
 
 
@@ -106,4 +117,6 @@ def _outcome(
         return refuse(arguments.detail)
     if len(work.waiting) >= MAX_WAITING:
         return refuse(f"{MAX_WAITING} commands are under way; send it again when some have ended")
+    if is_external(work) and command.kind in _OF_THE_AUTHORITY:
+        return refuse(_ELSEWHERE.format(kind=command.kind))
     return HANDLERS[command.kind](work, command, arguments)

@@ -7,13 +7,14 @@ Last deciding phase of `balancer`. Source: ours.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from lbcore.config.ownership import EAGER
 from lbcore.machines.considered import skip_inputs, write_considered
 from lbcore.machines.deletions import is_deleting
 from lbcore.machines.drains import is_emptying
+from lbcore.machines.external import is_external
 from lbcore.machines.ledger import CAUSE_CODE
 from lbcore.machines.observed import watch_move
 from lbcore.machines.placing import make_snapshot, place, planning_config, usable_brokers
@@ -36,7 +37,9 @@ _ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False, is_traced=True)
 def run_cycle(work: Work) -> None:
     """Place what is free; plan when a plan is due."""
     is_due = work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms
-    if work.config.ownership.assign == EAGER and not work.is_catching_up:
+    if is_external(work):
+        work.counts["free_elsewhere"] += len(work.ledger.rows_in(State.FREE))
+    elif work.config.ownership.assign == EAGER and not work.is_catching_up:
         assign_free(work, work.ledger.rows_in(State.FREE))
     elif is_due and not work.is_catching_up:
         assign_free(work, _freed(work))
@@ -108,7 +111,10 @@ def _scope(work: Work) -> Scope:
 def _plan(work: Work, scope: Scope) -> None:
     snapshot, _ = make_snapshot(work, usable_brokers(work))
     config = planning_config(work)
-    result, work.plan = plan(snapshot, work.plan, config, work.now_ms, scope)
+    before = work.plan
+    result, work.plan = plan(snapshot, before, config, work.now_ms, scope)
+    if config.cluster.observe_only:
+        work.plan = replace(work.plan, moves=before.moves)  # none of them happens
     if not isinstance(result, Plan):
         if scope is _ONLY_WISHES:
             return
@@ -162,6 +168,8 @@ def _transit(work: Work, decision: Decision, decision_id: str) -> str:
     record = work.ledger.record(decision.bundle)
     if record is None:
         return "unknown_bundle"
+    if work.config.cluster.observe_only:
+        return "observe_only"
     origin = work.origin(_CAUSES.get(decision.kind, Cause.SHED), decision_id)
     if decision.kind is Kind.SPLIT:
         children = _children(work, decision)

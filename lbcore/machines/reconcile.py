@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.machines.effects import RESEND, record_row
+from lbcore.machines.external import is_external
 from lbcore.machines.group_update import BundleReport, GroupUpdate
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.work import Work
@@ -31,7 +32,7 @@ def reconcile(work: Work, updates: Sequence[GroupUpdate]) -> None:
     batch with reports.
     """
     reports = _newest(work, updates)
-    if not reports or work.is_catching_up:
+    if not reports or work.is_catching_up or is_external(work):
         return
     foreign, missing = _disagreeing(work, reports)
     work.counts["reported_not_owned"] += len(foreign)

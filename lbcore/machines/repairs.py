@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.machines.brake import is_confirming
+from lbcore.machines.external import is_external
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.placing import place
@@ -35,8 +36,11 @@ _CAUSES = {
 
 
 def repair_ownership(work: Work) -> None:
-    """Give what is broken or stuck to whom it belongs now; not while the log is old. O(bundles)."""
-    if work.is_catching_up:
+    """Give what is broken or stuck to whom it belongs now; not while the log is old. O(bundles).
+
+    Not where another authority does it: its bridge asks again, and takes over what it finds.
+    """
+    if work.is_catching_up or is_external(work):
         return
     presence = presences(work)
     is_waiting = is_confirming(work)

@@ -6,6 +6,7 @@ Decides nothing by itself: `ownership.acknowledge` says what an answer changes. 
 
 from collections.abc import Sequence
 
+from lbcore.machines.external import is_external
 from lbcore.machines.repairs import carry_out_all
 from lbcore.machines.splits import finish_split
 from lbcore.machines.work import Work
@@ -33,7 +34,7 @@ def take_acks(work: Work, messages: Sequence[Acks]) -> None:
                 intents[ack.bundle] = (ack.version_id, intent)
     rows = [(work.ledger.index[name], *intents[name]) for name in sorted(intents)]
     wanted = [(row, intent) for row, version, intent in rows if version == work.ledger.version[row]]
-    if wanted:
+    if wanted and not is_external(work):
         carry_out_all(work, wanted)
 
 

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any
 
 from lbcore.config.tree import Config
+from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
 
 Row = Mapping[str, Any]
 
@@ -40,7 +41,8 @@ class Phase(str, Enum):
 class StatusRows:
     """One cluster's rows, each table's as its name says.
 
-    load: of load_history, decisions and rejected: of the last RECENT_MS. writer_ms: time of the
+    load: of load_history, decisions and rejected: of the last RECENT_MS; observed: the commands
+    with which a bridge told of another authority, as recent. writer_ms: time of the
     job's last commit, None = there was none.
     """
 
@@ -52,6 +54,7 @@ class StatusRows:
     pins: Sequence[Row]
     load: Sequence[Row]
     rejected: Sequence[Row]
+    observed: Sequence[Row] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,7 @@ class ClusterStatus:
     pins: tuple[Row, ...]
     excluded: tuple[str, ...]
     alarms: tuple[str, ...] = ()
+    mirror: MirrorStatus | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""
@@ -132,6 +136,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         brake=policies.get("brake", {}).get(""),
         pins=tuple(sorted(_set(rows.pins), key=lambda row: str(row["bundle"]))),
         excluded=tuple(sorted(policies.get("excluded", {}))),
+        mirror=mirror_status(rows.observed, config, now_ms),
     )
     phase, why = _phase(draft, config)
     return replace(draft, phase=phase, why=why, alarms=tuple(_alarms(draft, rows, config)))
@@ -273,6 +278,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
         if not drain.is_done and 0 < drain.deadline_ms < status.now_ms:
             yield f"the drain of {drain.broker} is over its deadline with {drain.left} bundles left"
     yield from _waiting(status, rows, config)
+    yield from mirror_alarms(status.mirror)
     ticks = [row for row in rows.decisions if row["kind"] == "ticks"]
     if max(ticks, key=lambda row: int(row["at_ms"]), default={"reason": ""})["reason"] == "Missing":
         yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
@@ -285,7 +291,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
 
 def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
     """Free bundles that should have an owner by now."""
-    if config.ownership.assign != "eager":
+    if config.ownership.assign != "eager" or status.mirror is not None:
         return
     limit_ms = 5 * config.pipeline.settle_ms + 2 * config.pipeline.decision_interval_ms
     free = [

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.machines.brake import watch_brake
+from lbcore.machines.external import is_external
 from lbcore.machines.group_update import TICK, GroupUpdate
 from lbcore.machines.standing import note_flapping
 from lbcore.machines.work import Work
@@ -46,6 +47,8 @@ def judge_brokers(work: Work) -> None:
     if work.is_catching_up:
         work.counts["judged_later"] += 1
         return
+    if is_external(work):
+        return  # who is active, the other authority's list says; see `handlers.external`
     work.liveness = work.liveness.judge(work.config.ownership.broker_timeout_ms)
     dead, died = work.liveness.dead, []
     for name in sorted(work.brokers):

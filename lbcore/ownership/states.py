@@ -88,6 +88,8 @@ class Move(str, Enum):
     CANCEL = "cancel"
     DELETE = "delete"
     FORGET = "forget"
+    OBSERVE_OWNER = "observed with an owner"
+    OBSERVE_FREE = "observed without one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,8 @@ MOVES: Mapping[Move, Arrow] = {
     Move.CANCEL: _arrow(State.OWNED, State.RELEASING, State.SPLITTING, is_forced=True),
     Move.DELETE: _arrow(State.DELETED, State.FREE, *ACTIVE, is_forced=True),
     Move.FORGET: _arrow(State.INIT, State.DELETED),
+    Move.OBSERVE_OWNER: _arrow(State.OWNED, State.FREE, *ACTIVE, is_forced=True),
+    Move.OBSERVE_FREE: _arrow(State.FREE, *ACTIVE, is_forced=True),
 }
 
 

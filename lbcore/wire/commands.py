@@ -17,6 +17,7 @@ from lbcore.wire.arguments import argument, read_arguments, written_arguments
 from lbcore.wire.catalogue_commands import CATALOGUE_KINDS, CatalogueArguments
 from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.messages import RejectReason
+from lbcore.wire.mirror_commands import MIRROR_KINDS, ObserveOwnership
 
 LARGEST = "LARGEST"
 HOT = "HOT"
@@ -266,6 +267,7 @@ CommandArguments: TypeAlias = (
     | ExcludeNamespace
     | IncludeNamespace
     | CatalogueArguments
+    | ObserveOwnership
 )
 
 KINDS: Mapping[str, type[CommandArguments]] = {
@@ -293,6 +295,7 @@ KINDS: Mapping[str, type[CommandArguments]] = {
     "exclude_namespace": ExcludeNamespace,
     "include_namespace": IncludeNamespace,
     **CATALOGUE_KINDS,
+    **MIRROR_KINDS,
 }
 _KIND_OF = {declaring: kind for kind, declaring in KINDS.items()}
 

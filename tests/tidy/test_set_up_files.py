@@ -79,6 +79,7 @@ def test_ci_script_calls_make_test() -> None:
 _DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "kafka": "kafka-python",
+    "pulsar": "pulsar-client",
     "delta": "delta-spark",
     "google": "protobuf",
     "grafana_foundation_sdk": "grafana-foundation-sdk",

@@ -165,7 +165,7 @@ def test_parse_of_the_canonical_form_gives_the_configuration_back() -> None:
     shared = {name: part for name, part in canonical(config).items() if name != "clusters"}
     again = parse_config(shared)
     assert differences(again, config) == ()
-    assert canonical(config)["clusters"]["p"]["cluster"] == {"authority": "external"}
+    assert canonical(config)["clusters"]["p"]["cluster"]["authority"] == "external"
 
 
 def test_digest_changes_with_every_setting_that_decides_and_with_no_other() -> None:

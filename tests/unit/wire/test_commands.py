@@ -77,6 +77,12 @@ FULL: dict[str, dict[str, Any]] = {
     "create_topic": {"topic": f"persistent://{NS}/t", "partitions": 4},
     "update_topic": {"topic": f"persistent://{NS}/t", "partitions": 8},
     "delete_topic": {"topic": f"persistent://{NS}/t"},
+    "observe_ownership": {
+        "brokers": ["b-1"],
+        "namespaces": {NS: [0, 0x80000000, 0xFFFFFFFF], "acme/gone": []},
+        "owners": {f"{NS}/0x00000000_0x80000000": [7, "b-1", "i-1"]},
+        "differences": 3,
+    },
 }
 
 

@@ -1,0 +1,230 @@
+"""The actuator: carries decisions out through Pulsar's admin interface, each to its end.
+
+Decides nothing of its own: `lbcore.bridge.acting` says what a record needs next. Here are the
+threads, the limits of how much at once and how often, and the answers to Kafka. Source: ours.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from jobs.adapters.clocks import ForwardClock
+from jobs.bridge.collector import Collector, Send
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from lbcore.bridge.acting import (
+    Action,
+    Answer,
+    Bounds,
+    Leave,
+    LookAgain,
+    Lookup,
+    Seen,
+    Split,
+    Tried,
+    Unload,
+    next_action,
+    positions_for,
+)
+from lbcore.bridge.looking import topic_within
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.wire.messages import Ack, Acks, Envelope
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_S = 0.5
+_REPEAT_S = 10.0
+_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is asked of Pulsar: at once, and in a minute. old_ms: of records not begun."""
+
+    in_flight: int = 4
+    per_minute: int = 60
+    old_ms: int = 120_000
+
+
+class Actuator:
+    """Works on records in flight; `consider` is called by one thread, again and again."""
+
+    def __init__(
+        self, admin: PulsarAdmin, collector: Collector, cluster: str, limits: Limits, send: Send
+    ) -> None:
+        self._admin, self._collector, self._send = admin, collector, send
+        self._cluster, self._limits = cluster, limits
+        self._clock = ForwardClock()
+        self._pool = ThreadPoolExecutor(limits.in_flight, thread_name_prefix="act")
+        self._lock = threading.Lock()
+        self._working: set[str] = set()
+        self._rested: dict[str, tuple[int, float]] = {}
+        self._asked_s: deque[float] = deque()
+        self._seqs: dict[str, int] = {}
+        self._is_closed = threading.Event()
+        self.bounds = Bounds(forbidden="the bridge has just started")
+        self.counts: dict[str, int] = {}
+
+    def busy(self) -> frozenset[str]:
+        """The bundles that are being worked on."""
+        with self._lock:
+            return frozenset(self._working)
+
+    def close(self) -> None:
+        """Begin nothing more; what Pulsar was asked for goes on there."""
+        self._is_closed.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def consider(self, records: Mapping[str, OwnershipRecord], newest: "Newest") -> None:
+        """Begin work on the records in flight that nobody works on, in name order."""
+        for name in sorted(records):
+            record = records[name]
+            if record.state not in IN_FLIGHT or not self._is_due(record):
+                continue
+            with self._lock:
+                self._working.add(name)
+            self._pool.submit(self._work, record, newest)
+
+    def _is_due(self, record: OwnershipRecord) -> bool:
+        with self._lock:
+            if record.bundle in self._working:
+                return False
+            version, until_s = self._rested.get(record.bundle, (0, 0.0))
+        return version != record.version_id or time.monotonic() >= until_s
+
+    def _work(self, record: OwnershipRecord, newest: "Newest") -> None:
+        try:
+            self._follow(record, newest)
+        except Exception:
+            logger.exception("work on %s has ended", record.bundle)
+        finally:
+            with self._lock:
+                self._working.discard(record.bundle)
+                self._rested[record.bundle] = (record.version_id, time.monotonic() + _REPEAT_S)
+
+    def _follow(self, record: OwnershipRecord, newest: "Newest") -> None:
+        """Do what the record needs until it is answered, left, or superseded."""
+        began_s = time.monotonic()
+        tried = Tried(is_old=self._clock.now_ms() - record.timestamp_ms > self._limits.old_ms)
+        while not self._is_closed.is_set() and newest(record.bundle) == record.version_id:
+            waited_ms = round((time.monotonic() - began_s) * 1_000)
+            tried = replace(tried, waited_ms=waited_ms)
+            action = next_action(record, self._see(record), tried, self.bounds)
+            if isinstance(action, Answer):
+                self._answer(record, action, tried)
+                return
+            if isinstance(action, Leave):
+                self._log("left to the mirror", record, why=action.reason)
+                return
+            tried = self._carry_out(record, action, tried)
+
+    def _carry_out(self, record: OwnershipRecord, action: Action, tried: Tried) -> Tried:
+        try:
+            if isinstance(action, Unload | Split):
+                self._wait_for_turn()
+                self._log("asked", record, action=type(action).__name__.lower())
+                tried = replace(tried, asked=tried.asked + 1)
+            if isinstance(action, Unload):
+                self._admin.unload(record.bundle, action.destination)
+            elif isinstance(action, Split):
+                self._split(action)
+            elif isinstance(action, Lookup):
+                self._look_up(record.bundle)
+        except PulsarError as error:
+            self._count("refused" if error.is_refusal else "failed")
+            self._log("refused", record, why=str(error))
+            tried = replace(tried, refused=str(error))
+            self._is_closed.wait(_AGAIN_S)
+        if isinstance(action, LookAgain | Lookup):
+            self._is_closed.wait(_AGAIN_S)
+        return tried
+
+    def _split(self, action: Split) -> None:
+        """All positions at once, or the first alone where the manager takes no more."""
+        at_once = not self._collector.is_extensible()
+        self._admin.split(action.bundle, positions_for(action, at_once=at_once))
+
+    def _look_up(self, bundle: str) -> None:
+        topic = self._collector.topic_of(bundle) or topic_within(bundle)
+        if topic:
+            self._admin.look_up(topic)
+
+    def _see(self, record: OwnershipRecord) -> Seen:
+        """Ask now; a broker that doesn't answer makes it unclear."""
+        try:
+            if record.state is State.SPLITTING:
+                namespace = record.bundle.rpartition("/")[0]
+                boundaries = self._admin.boundaries(namespace)
+                self._collector.note_boundaries(namespace, boundaries)
+                owner = None
+            else:
+                owner, boundaries = self._owner(record), ()
+        except PulsarError:
+            owner, boundaries = None, ()
+        return Seen(owner=owner, incarnations=self._collector.incarnations(), boundaries=boundaries)
+
+    def _owner(self, record: OwnershipRecord) -> str:
+        """Who has the bundle: its destination and its source are asked first."""
+        active = self._admin.brokers(self._collector.pulsar_cluster)
+        named = [name for name in (record.destination, record.source) if name in active]
+        for broker in [*named, *(name for name in active if name not in named)]:
+            if record.bundle in self._admin.owned(self._collector.pulsar_cluster, broker):
+                return broker
+        return ""
+
+    def _answer(self, record: OwnershipRecord, answer: Answer, tried: Tried) -> None:
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            seq = max(self._seqs.get(answer.broker, 0), now_ms - 1) + 1
+            self._seqs[answer.broker] = seq
+        envelope = Envelope(
+            cluster=self._cluster,
+            broker=answer.broker,
+            incarnation=answer.incarnation,
+            seq=seq,
+            reported_at_ms=now_ms,
+        )
+        ack = Ack(
+            bundle=record.bundle,
+            version_id=record.version_id,
+            outcome=answer.outcome,
+            reason=answer.reason,
+        )
+        self._send(Acks(envelope=envelope, acks=(ack,)))
+        self._count(answer.outcome.value)
+        self._log(answer.outcome.value, record, why=answer.reason, waited_ms=tried.waited_ms)
+
+    def _wait_for_turn(self) -> None:
+        """Until fewer than per_minute requests are a minute young."""
+        while not self._is_closed.is_set():
+            with self._lock:
+                now_s = time.monotonic()
+                while self._asked_s and now_s - self._asked_s[0] >= _MINUTE_S:
+                    self._asked_s.popleft()
+                if len(self._asked_s) < self._limits.per_minute:
+                    self._asked_s.append(now_s)
+                    return
+            self._is_closed.wait(_AGAIN_S)
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self.counts[what] = self.counts.get(what, 0) + 1
+
+    def _log(self, event: str, record: OwnershipRecord, **more: object) -> None:
+        fields = {
+            "bundle": record.bundle,
+            "state": record.state.value,
+            "version": record.version_id,
+            "source": record.source,
+            "destination": record.destination,
+            **{name: value for name, value in more.items() if value != ""},
+        }
+        logger.info(event, extra={"fields": fields})
+
+
+Newest = Callable[[str], int]
+"""Bundle → the version of its newest record."""

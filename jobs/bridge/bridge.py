@@ -1,0 +1,251 @@
+"""The bridge: one process between a Pulsar cluster and Kafka, until it is told to stop.
+
+Decides the order of one round: look, compare, tell, let the actuator begin; and that it only
+observes until it was told to act and the guard agrees. No Spark in it, no state of its own: after a
+start it knows from Kafka's `ownership` and from Pulsar all that it needs. Source: ours.
+"""
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field, replace
+
+from kafka.errors import KafkaError
+
+from jobs.adapters.command_client import new_command
+from jobs.adapters.kafka_clients import KafkaAddress, Sender, Tail
+from jobs.adapters.ownership_feed import OwnershipFeed
+from jobs.bridge.actuator import Actuator, Limits
+from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from jobs.console import CommandError
+from lbcore.bridge.acting import Bounds
+from lbcore.bridge.answers import Settings
+from lbcore.bridge.guard import SHEDDING, reason_not_to_act, splits_by_itself
+from lbcore.bridge.mirror import Difference, Look, commands_of, compare
+from lbcore.config.tree import Config
+from lbcore.wire.commands import CommandArguments, SetConfig
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import Message, Topic
+
+logger = logging.getLogger(__name__)
+
+OBSERVE_ONLY = "cluster.observe_only"
+OBSERVING = "the bridge only observes: it was started without --act"
+_POLL_MS = 200
+_IDLE_S = 0.5
+_TICK_S = 0.5
+_TOLD_AGAIN_S = 30.0
+_ALIVE_S = 60.0
+_GUARD_S = 15.0
+_COMMAND_MS = 60_000
+_SETTING_MS = 600_000
+_ENDS_MS = 5_000
+_LAST_WORDS_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeOptions:
+    """What the bridge is told. cluster: its name here; pulsar_cluster: in Pulsar, "" = the one."""
+
+    cluster: str
+    pulsar_cluster: str = ""
+    acts: bool = False
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    limits: Limits = field(default_factory=Limits)
+
+
+class Bridge:
+    """Runs the rounds. Raises CommandError at its making when Pulsar or Kafka isn't there."""
+
+    def __init__(
+        self, admin: PulsarAdmin, address: KafkaAddress, config: Config, options: BridgeOptions
+    ) -> None:
+        self._admin, self._options = admin, options
+        self._cluster = options.cluster
+        pulsar_cluster = options.pulsar_cluster or only_cluster(admin)
+        self._sender = Sender(address, f"bridge-{self._cluster}")
+        self._tail = Tail(address, Topic.OWNERSHIP, f"bridge-{self._cluster}")
+        self._feed = OwnershipFeed(self._cluster)
+        names = (self._cluster, pulsar_cluster)
+        self._collector = Collector(admin, names, config, options.rhythm, self._send)
+        limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)
+        self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
+        self._before: Look | None = None
+        self._told: tuple[Difference, float] = (Difference(), 0.0)
+        self._brokers: tuple[str, ...] = ()
+        self._alive_s = self._guarded_s = 0.0
+        self._observes: bool | None = None
+        self._end = threading.Event()
+
+    def stop(self) -> None:
+        """End after the present round. Safe in a signal handler."""
+        self._end.set()
+
+    def run(self) -> None:
+        """Rounds until `stop`; failures of Pulsar and Kafka are logged and waited for."""
+        reader = threading.Thread(target=self._read, daemon=True, name="ownership")
+        reader.start()
+        self._wait_for_records()
+        look_due_s = 0.0
+        while not self._end.is_set():
+            self._actuator.consider(dict(self._feed.records), self._version)
+            if time.monotonic() >= look_due_s:
+                look_due_s = time.monotonic() + self._options.rhythm.look_ms / 1_000
+                self._round()
+            self._end.wait(_TICK_S)
+        self._actuator.close()
+        self._collector.close()
+        reader.join(_LAST_WORDS_MS / 1_000)
+        self._sender.close(_LAST_WORDS_MS)
+        self._tail.close()
+
+    def _round(self) -> None:
+        try:
+            look = self._collector.look()
+        except PulsarError as error:
+            self._before = None  # what was seen before is too old to be compared with
+            logger.warning("Pulsar can't be asked", extra={"fields": {"why": str(error)}})
+            return
+        self._guard(look)
+        difference = self._compare(look)
+        self._tell(difference)
+        self._before = look
+        self._log(look, difference)
+
+    def _compare(self, look: Look) -> Difference:
+        """At the start of work on a bundle its record may be newer than the look: it is busy."""
+        records = dict(self._feed.records)
+        return compare(records, self._before, look, self._brokers, self._actuator.busy())
+
+    def _tell(self, difference: Difference) -> None:
+        """Send what differs, once in a while when it stays so; and that we look, every minute."""
+        now_s = time.monotonic()
+        is_alive_due = now_s - self._alive_s >= _ALIVE_S and self._before is not None
+        told, told_s = self._told
+        is_news = bool(difference.count or difference.brokers) and (
+            difference != told or now_s - told_s >= _TOLD_AGAIN_S
+        )
+        if not is_news and not is_alive_due:
+            return
+        if is_alive_due and not difference.brokers:
+            difference = replace(difference, brokers=self._brokers)
+        for command in commands_of(difference):
+            self._command(command, _COMMAND_MS)
+        self._told, self._alive_s = (difference, now_s), now_s
+        self._brokers = difference.brokers or self._brokers
+
+    def _guard(self, look: Look) -> None:
+        """Look now and then whether Pulsar's own shedding is off, and act accordingly."""
+        if time.monotonic() - self._guarded_s < _GUARD_S:
+            return
+        self._guarded_s = time.monotonic()
+        forbidden = "" if self._options.acts else OBSERVING
+        if not forbidden:
+            found = brokers_settings(self._admin, self._collector.pulsar_cluster, tuple(look.owned))
+            forbidden = reason_not_to_act(found)
+            if splits_by_itself(found):
+                logger.info("Pulsar splits bundles by itself; what it does is taken over")
+        if forbidden != self._actuator.bounds.forbidden:
+            logger.info(
+                "acting" if not forbidden else "observing", extra={"fields": {"why": forbidden}}
+            )
+        self._actuator.bounds = Bounds(forbidden=forbidden)
+        if self._observes is not bool(forbidden):
+            self._observes = bool(forbidden)
+            self._command(SetConfig(values={OBSERVE_ONLY: self._observes}), _SETTING_MS)
+
+    def _command(self, arguments: CommandArguments, timeout_ms: int) -> None:
+        command = new_command(
+            self._cluster, arguments, principal="pulsar-bridge", timeout_ms=timeout_ms
+        )
+        self._send(command)
+
+    def _send(self, message: Message) -> None:
+        topic, key, value = format_message(message)
+        self._sender.send(topic, key.decode(), value)
+
+    def _read(self) -> None:
+        while not self._end.is_set():
+            self._read_some()
+
+    def _read_some(self) -> None:
+        try:
+            self._feed.take(self._tail.poll(_POLL_MS))
+        except KafkaError as error:
+            logger.warning("ownership can't be read now", extra={"fields": {"why": str(error)}})
+            self._end.wait(_IDLE_S)
+
+    def _wait_for_records(self) -> None:
+        """Before anything is compared, all that is recorded must have been read."""
+        ends = None
+        while not self._end.is_set() and ends is None:
+            ends = self._tail.ends(_ENDS_MS)
+        while not self._end.is_set() and ends and not self._tail.has_read(ends):
+            self._end.wait(_POLL_MS / 1_000)
+
+    def _version(self, bundle: str) -> int:
+        record = self._feed.records.get(bundle)
+        return 0 if record is None else record.version_id
+
+    def _log(self, look: Look, difference: Difference) -> None:
+        fields = {
+            "brokers": len(look.owned),
+            "silent": sorted(name for name, owned in look.owned.items() if owned is None),
+            "bundles": sum(len(owned or ()) for owned in look.owned.values()),
+            "namespaces": len(look.namespaces),
+            "differences": difference.count,
+            "working": len(self._actuator.busy()),
+            "forbidden": self._actuator.bounds.forbidden,
+            **{f"done_{name}": count for name, count in sorted(self._actuator.counts.items())},
+            "delivered": self._sender.delivered,
+            "not_delivered": self._sender.not_delivered,
+        }
+        logger.info("round", extra={"fields": fields})
+
+
+def only_cluster(admin: PulsarAdmin) -> str:
+    """The one cluster that the instance has; CommandError when it can't be asked or has several."""
+    try:
+        found = [name for name in admin.clusters() if name != "global"]
+    except PulsarError as error:
+        raise CommandError(
+            "Pulsar's admin interface can't be asked",
+            why=str(error),
+            next_step="check --admin-url, --auth-token-file and the --tls options; the role must be"
+            " a super user's",
+        ) from None
+    if len(found) != 1:
+        raise CommandError(
+            f"it is not known which cluster is meant: there are {', '.join(found) or 'none'}",
+            why="this Pulsar instance has more than one cluster",
+            next_step="name it with --pulsar-cluster",
+        )
+    return found[0]
+
+
+def brokers_settings(
+    admin: PulsarAdmin, cluster: str, brokers: tuple[str, ...]
+) -> dict[str, Settings | None]:
+    """Each broker's configuration as it runs, None where it can't be had."""
+    return {broker: _settings_of(admin, cluster, broker) for broker in brokers}
+
+
+def _settings_of(admin: PulsarAdmin, cluster: str, broker: str) -> Settings | None:
+    try:
+        return admin.settings(cluster, broker)
+    except PulsarError:
+        return None
+
+
+def switch_shedding(admin: PulsarAdmin, *, is_on: bool) -> None:
+    """Switch the cluster's own shedding; CommandError when Pulsar refuses."""
+    try:
+        admin.set_dynamic(SHEDDING, "true" if is_on else "false")
+    except PulsarError as error:
+        raise CommandError(
+            f"{SHEDDING} could not be switched {'on' if is_on else 'off'}",
+            why=str(error),
+            next_step="the role must be a super user's; `pulsar-admin brokers"
+            f" update-dynamic-config --config {SHEDDING} --value ...` does the same",
+        ) from None

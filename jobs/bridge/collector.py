@@ -1,0 +1,254 @@
+"""The collector: asks every broker, sends what it carries to Kafka, and looks who owns what.
+
+Decides when each broker is asked: all at once and each by itself, so that a slow one delays nobody
+and is simply not in the look. What is worth a report is `lbcore.bridge.reports`'. Source: ours.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, field
+
+from jobs.adapters.clocks import ForwardClock
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from lbcore.bridge.answers import (
+    TopicTable,
+    Unreadable,
+    is_mirrored,
+    parse_metrics,
+    parse_topics,
+)
+from lbcore.bridge.mirror import Look
+from lbcore.bridge.reports import (
+    Measured,
+    Told,
+    measured_extensible,
+    measured_modular,
+    near_a_split,
+    report,
+    report_topics,
+    with_network,
+)
+from lbcore.config.tree import Config
+from lbcore.wire.messages import Envelope, Message, Rejected
+from lbcore.wire.pulsar import parse_pulsar_report
+
+logger = logging.getLogger(__name__)
+
+_JITTER = 0.2
+_SERVER_ERROR = 500
+
+Send = Callable[[Message], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How often what is asked for, ms; and what a broker's network carries, 0 = as Pulsar says."""
+
+    look_ms: int = 5_000
+    load_ms: int = 10_000
+    namespaces_ms: int = 30_000
+    network_bytes_per_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Broker:
+    """What is known of one broker, and what is being asked of it."""
+
+    told: Told = field(default_factory=Told)
+    incarnation: str = ""
+    is_extensible: bool = False
+    load_due_s: float = 0.0
+    owning: "Future[frozenset[str]] | None" = None
+    loading: "Future[None] | None" = None
+
+
+class Collector:
+    """Asks the brokers of one Pulsar cluster; `look` is called by one thread."""
+
+    def __init__(
+        self, admin: PulsarAdmin, names: tuple[str, str], config: Config, rhythm: Rhythm, send: Send
+    ) -> None:
+        """names: the cluster's here and in Pulsar. send: takes each message, from any thread."""
+        self._admin, self._config, self._rhythm, self._send = admin, config, rhythm, send
+        self._cluster, self.pulsar_cluster = names
+        self._clock = ForwardClock()
+        self._brokers: dict[str, _Broker] = {}
+        self._namespaces: dict[str, tuple[int, ...]] = {}
+        self._namespaces_due_s = 0.0
+        self._topics: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(32, thread_name_prefix="ask")
+        self.failures: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def look(self) -> Look:
+        """One round: who owns what. Raises PulsarError when there is no list of brokers.
+
+        Brokers that have not answered within the round are None in it; loads go on beside.
+        """
+        active = self._admin.brokers(self.pulsar_cluster)
+        for gone in self._brokers.keys() - set(active):
+            del self._brokers[gone]
+            self._admin.forget_address(gone)
+            self.failures.pop(gone, None)
+        for name in active:
+            self._ask(name, self._brokers.setdefault(name, _Broker()))
+        asked = {name: self._brokers[name].owning for name in active}
+        wait_for([one for one in asked.values() if one], timeout=self._rhythm.look_ms / 1_000)
+        owned = {name: self._answer(name, future) for name, future in asked.items()}
+        self._refresh_namespaces(bundle for held in owned.values() for bundle in held or ())
+        return Look(
+            owned=owned,
+            incarnations=self.incarnations(),
+            namespaces=dict(self._namespaces),
+        )
+
+    def incarnations(self) -> Mapping[str, str]:
+        """Of the active brokers that have been measured."""
+        known = list(self._brokers.items())  # others than the asking thread look, too
+        return {name: one.incarnation for name, one in known if one.incarnation}
+
+    def is_extensible(self) -> bool:
+        """Whether the brokers have the extensible manager, as far as they have been measured."""
+        return any(one.is_extensible for one in list(self._brokers.values()))
+
+    def topic_of(self, bundle: str) -> str:
+        """Some loaded topic of a bundle, "" when none is known."""
+        with self._lock:
+            return self._topics.get(bundle, "")
+
+    def _ask(self, name: str, broker: _Broker) -> None:
+        if broker.owning is None or broker.owning.done():
+            broker.owning = self._pool.submit(self._admin.owned, self.pulsar_cluster, name)
+        is_free = broker.loading is None or broker.loading.done()
+        if is_free and time.monotonic() >= broker.load_due_s:
+            spread = 1.0 + _JITTER * (random.random() - 0.5)  # noqa: S311 (no secret: jitter)
+            broker.load_due_s = time.monotonic() + spread * self._rhythm.load_ms / 1_000
+            broker.loading = self._pool.submit(self._report, name, broker)
+
+    def _answer(self, name: str, future: "Future[frozenset[str]] | None") -> frozenset[str] | None:
+        if future is None or not future.done():
+            self.failures[name] = "it has not answered in this round"
+            return None
+        error = future.exception()
+        if isinstance(error, PulsarError):
+            self.failures[name] = str(error)
+            self._admin.forget_address(name)
+            return None
+        self.failures.pop(name, None)
+        return future.result()
+
+    def _refresh_namespaces(self, seen: Iterable[str]) -> None:
+        """Ask for the bundles of every namespace when it is time, or when one is not known."""
+        unknown = {bundle.rpartition("/")[0] for bundle in seen if not self._has(bundle)}
+        is_due = time.monotonic() >= self._namespaces_due_s
+        try:
+            names = self._admin.namespaces() if is_due else tuple(sorted(unknown))
+            from_pulsar = self.boundaries(names)
+        except PulsarError as error:
+            logger.warning("namespaces can't be read", extra={"fields": {"why": str(error)}})
+            return
+        if is_due:
+            self._namespaces_due_s = time.monotonic() + self._rhythm.namespaces_ms / 1_000
+            self._namespaces = from_pulsar
+        else:
+            self._namespaces |= from_pulsar
+
+    def boundaries(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Namespace → its boundaries, asked now; those that are gone are left out."""
+        wanted = [name for name in names if is_mirrored(name)]
+        found = zip(wanted, self._pool.map(self._admin.boundaries, wanted), strict=True)
+        return {name: boundaries for name, boundaries in found if boundaries}
+
+    def note_boundaries(self, namespace: str, boundaries: tuple[int, ...]) -> None:
+        """What somebody else has asked for: the next look shall not be older."""
+        self._namespaces[namespace] = boundaries
+
+    def _has(self, bundle: str) -> bool:
+        namespace, _, key = bundle.rpartition("/")
+        lower, _, upper = key.partition("_")
+        boundaries = self._namespaces.get(namespace, ())
+        try:
+            at = boundaries.index(int(lower, 16))
+            return boundaries[at + 1] == int(upper, 16)
+        except (ValueError, IndexError):
+            return False
+
+    def _report(self, name: str, broker: _Broker) -> None:
+        """In a thread of the pool: measure one broker and send what is new."""
+        try:
+            measured, table = self._measured(name, broker)
+        except PulsarError as error:
+            logger.warning(
+                "a broker's load can't be read",
+                extra={"fields": {"broker": name, "why": str(error)}},
+            )
+            return
+        if self._rhythm.network_bytes_per_s > 0.0:
+            measured = with_network(measured, self._rhythm.network_bytes_per_s)
+        broker.incarnation = measured.load.envelope.incarnation
+        now_ms = self._clock.now_ms()
+        signals, agent = self._config.signals, self._config.agent
+        broker.told, messages = report(
+            broker.told, measured, now_ms, signals.report_max_interval_ms, agent.bundles_per_part
+        )
+        if table is not None:
+            broker.told, topics = report_topics(
+                broker.told, measured, table, self._config.splitting, now_ms
+            )
+            messages += topics
+            with self._lock:
+                self._topics |= {
+                    bundle: rates.topics[0] for bundle, rates in table.rates.items() if rates.topics
+                }
+        for message in messages:
+            self._send(message)
+
+    def _measured(self, name: str, broker: _Broker) -> tuple[Measured, TopicTable | None]:
+        if not broker.is_extensible:
+            try:
+                return self._modular(name)
+            except PulsarError as error:
+                if error.status < _SERVER_ERROR:
+                    raise
+        measured = self._extensible(name)
+        broker.is_extensible = True
+        return measured
+
+    def _modular(self, name: str) -> tuple[Measured, TopicTable | None]:
+        raw = self._admin.load_report(self.pulsar_cluster, name)
+        parsed = parse_pulsar_report(raw, self._cluster)
+        if isinstance(parsed, Rejected):
+            raise PulsarError(f"its load report can't be used: {parsed.detail}")
+        measured = measured_modular(*parsed)
+        is_wanted = near_a_split(measured.names, measured.stats, self._config.splitting)
+        return measured, self._table(name) if is_wanted else None
+
+    def _extensible(self, name: str) -> tuple[Measured, TopicTable | None]:
+        gauges = parse_metrics(self._admin.metrics(self.pulsar_cluster, name))
+        if isinstance(gauges, Unreadable):
+            raise PulsarError(f"its metrics can't be used: {gauges.detail}")
+        table = self._table(name)
+        envelope = Envelope(
+            cluster=self._cluster,
+            broker=name,
+            incarnation=str(gauges.started_ms),
+            seq=0,
+            reported_at_ms=0,
+        )
+        url = self._admin.web_service_url(self.pulsar_cluster, name)
+        return measured_extensible(envelope, gauges, table, url), table
+
+    def _table(self, name: str) -> TopicTable:
+        table = parse_topics(self._admin.topics(self.pulsar_cluster, name))
+        if isinstance(table, Unreadable):
+            raise PulsarError(f"its topics can't be used: {table.detail}")
+        return table

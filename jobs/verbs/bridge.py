@@ -1,0 +1,185 @@
+"""Balance a real Pulsar cluster: observe it, take it over, give it back.
+
+`bridge pulsar` runs until it is stopped. It observes only, unless --act is given: then decisions
+are carried out through Pulsar's admin interface, as long as Pulsar's own shedding is off. `bridge
+give-back` switches that on again and makes Ballast observe only. docs/pulsar.md has the four steps.
+"""
+
+import argparse
+import logging
+import signal
+from pathlib import Path
+
+from jobs.adapters.command_client import new_command
+from jobs.adapters.json_log import log_json_lines
+from jobs.adapters.kafka_clients import Sender
+from jobs.bridge.actuator import Limits
+from jobs.bridge.bridge import (
+    OBSERVE_ONLY,
+    Bridge,
+    BridgeOptions,
+    brokers_settings,
+    only_cluster,
+    switch_shedding,
+)
+from jobs.bridge.collector import Rhythm
+from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
+from jobs.console import CommandError, Exit, add_json_option, answer
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from lbcore.bridge.guard import SHEDDING, reason_not_to_act
+from lbcore.config.cluster import EXTERNAL
+from lbcore.wire.commands import SetConfig
+from lbcore.wire.format import format_message
+
+_FLUSH_MS = 15_000
+_SETTING_MS = 600_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do, and with which cluster."""
+    doing = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    run_words = doing.add_parser("pulsar", help="observe a Pulsar cluster, or act on it with --act")
+    _add_admin(run_words)
+    acting = run_words.add_mutually_exclusive_group()
+    acting.add_argument(
+        "--observe-only", action="store_true", help="decide and explain, move nothing (default)"
+    )
+    acting.add_argument("--act", action="store_true", help="carry decisions out")
+    run_words.add_argument(
+        "--switch-shedding-off", action="store_true", help=f"set {SHEDDING}=false first"
+    )
+    _add_number(run_words, "--look-ms", 5_000, "time between two looks at who owns what")
+    _add_number(run_words, "--load-ms", 10_000, "time between two looks at a broker's load")
+    _add_number(run_words, "--namespaces-ms", 30_000, "time between two looks at all namespaces")
+    run_words.add_argument(
+        "--network-mbytes",
+        type=float,
+        default=0.0,
+        metavar="MB",
+        help="MB/s that a broker's network carries each way, where Pulsar does not know it (several"
+        " brokers on a machine): usage of bandwidth is then its throughput over this",
+    )
+    _add_number(run_words, "--max-in-flight", 4, "unloads and splits at once")
+    _add_number(run_words, "--max-per-minute", 60, "unloads and splits in a minute")
+    add_stack_arguments(run_words)
+    add_json_option(run_words, default=argparse.SUPPRESS)
+    back_words = doing.add_parser("give-back", help="let Pulsar balance itself again")
+    _add_admin(back_words)
+    add_stack_arguments(back_words)
+    add_json_option(back_words, default=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the bridge until a signal, or give control back."""
+    return _give_back(args) if args.what == "give-back" else _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    log_json_lines()
+    where = whereabouts(args)
+    config = where.config.for_cluster(where.cluster)
+    if config.cluster.authority != EXTERNAL:
+        raise CommandError(
+            f"the settings have Ballast as the authority of the cluster {where.cluster}",
+            why="a Pulsar cluster behind a bridge owns its bundles itself",
+            next_step="start the bridge and the job with the same overlay: --conf pulsar",
+        )
+    admin = _admin(args)
+    cluster = args.pulsar_cluster or only_cluster(admin)
+    if args.switch_shedding_off:
+        switch_shedding(admin, is_on=False)
+    elif args.act:
+        _refuse_while_shedding(admin, cluster)
+    options = BridgeOptions(
+        cluster=where.cluster,
+        pulsar_cluster=cluster,
+        acts=args.act,
+        rhythm=Rhythm(
+            look_ms=args.look_ms,
+            load_ms=args.load_ms,
+            namespaces_ms=args.namespaces_ms,
+            network_bytes_per_s=args.network_mbytes * 1e6,
+        ),
+        limits=Limits(in_flight=args.max_in_flight, per_minute=args.max_per_minute),
+    )
+    bridge = Bridge(admin, where.address(), config, options)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: bridge.stop())
+    logging.getLogger(__name__).info("started", extra={"fields": {"acts": args.act}})
+    bridge.run()
+    return Exit.DONE
+
+
+def _give_back(args: argparse.Namespace) -> int:
+    where = whereabouts(args)
+    switch_shedding(_admin(args), is_on=True)
+    command = new_command(
+        where.cluster, SetConfig(values={OBSERVE_ONLY: True}), timeout_ms=_SETTING_MS
+    )
+    topic, key, value = format_message(command)
+    sender = Sender(where.address(), "bridge-give-back")
+    sender.send(topic, key.decode(), value)
+    sender.flush(_FLUSH_MS)
+    sender.close()
+    if sender.not_delivered:
+        raise CommandError(
+            "Pulsar balances itself again, but Ballast was not told",
+            why="Kafka did not take the command",
+            next_step="a bridge that runs sees it by itself within a minute and moves nothing more",
+        )
+    text = f"{SHEDDING}=true: Pulsar balances itself again; Ballast observes only"
+    answer(args, {"shedding": True, "observe_only": True}, text)
+    return Exit.DONE
+
+
+def _refuse_while_shedding(admin: PulsarAdmin, cluster: str) -> None:
+    try:
+        brokers = admin.brokers(cluster)
+    except PulsarError as error:
+        raise CommandError(
+            "the active brokers can't be listed", why=str(error), next_step="check --admin-url"
+        ) from None
+    reason = reason_not_to_act(brokers_settings(admin, cluster, brokers))
+    if reason:
+        raise CommandError(
+            "the bridge does not act",
+            why=f"{reason}; two balancers would move bundles back and forth",
+            next_step="add --switch-shedding-off, or start with --observe-only",
+        )
+
+
+def _admin(args: argparse.Namespace) -> PulsarAdmin:
+    return PulsarAdmin(
+        AdminAddress(
+            url=args.admin_url.rstrip("/"),
+            token_file=args.auth_token_file,
+            ca_file=args.tls_ca,
+            cert_file=args.tls_cert,
+            key_file=args.tls_key,
+            timeout_s=args.timeout_s,
+        )
+    )
+
+
+def _add_admin(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("Pulsar")
+    group.add_argument(
+        "--admin-url", required=True, metavar="URL", help="web service of any broker, or of a proxy"
+    )
+    group.add_argument("--pulsar-cluster", default="", metavar="NAME", help="if there are several")
+    for option, about in (
+        ("--auth-token-file", "file with a super user's token, read at each request"),
+        ("--tls-ca", "PEM file of the authority that signed the brokers' certificates"),
+        ("--tls-cert", "PEM file of our certificate"),
+        ("--tls-key", "PEM file of its key"),
+    ):
+        group.add_argument(option, type=Path, metavar="FILE", help=about)
+    group.add_argument(
+        "--timeout-s", type=float, default=10.0, metavar="S", help="of one question (default 10)"
+    )
+
+
+def _add_number(parser: argparse.ArgumentParser, option: str, default: int, about: str) -> None:
+    parser.add_argument(
+        option, type=int, default=default, metavar="N", help=f"{about} (default {default})"
+    )

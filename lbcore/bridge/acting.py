@@ -1,0 +1,185 @@
+"""Acting: what a record in flight needs next from Pulsar, and what is answered for its brokers.
+
+Decides, from what Pulsar says at this moment, the next step of an unload or a split: ask Pulsar
+for it, look again, or acknowledge. Nothing is believed because it was asked for: an outcome is
+what a new look shows. What has gone another way is left to the mirror. Source: ours; Pulsar 4.0.8
+unloads within namespaceBundleUnloadingTimeoutMs, 60 s.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lbcore.model.names import parse_bundle
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.wire.messages import AckOutcome
+
+NOBODY = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What Pulsar says now. owner: NOBODY, or None when it is not clear.
+
+    incarnations: of the active brokers. boundaries: of the bundle's namespace, () = not known.
+    """
+
+    owner: str | None
+    incarnations: Mapping[str, str]
+    boundaries: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What has been done for the record so far.
+
+    asked: unloads or splits sent; refused: Pulsar's last refusal, ""; waited_ms: since the work on
+    this record began; is_old: it was written before we could have carried it out.
+    """
+
+    asked: int = 0
+    refused: str = ""
+    waited_ms: int = 0
+    is_old: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How hard to try. forbidden: why nothing may be asked of Pulsar now, "" = it may."""
+
+    attempts: int = 3
+    patience_ms: int = 90_000
+    forbidden: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unload:
+    """Ask Pulsar to unload the bundle; destination "" = whoever Pulsar chooses."""
+
+    destination: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Ask Pulsar to split `bundle` at hash values."""
+
+    bundle: str
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """Look a topic of the bundle up, which makes Pulsar's modular manager assign it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAgain:
+    """Wait a moment, and look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Acknowledge the record for a broker of it."""
+
+    broker: str
+    incarnation: str
+    outcome: AckOutcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Nothing more from here: it went another way, and the mirror takes that over."""
+
+    reason: str
+
+
+Action: TypeAlias = Unload | Split | Lookup | LookAgain | Answer | Leave
+
+
+def next_action(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds) -> Action:
+    """What to do now for a record; `Leave` for one that is not in flight."""
+    if record.state is State.RELEASING:
+        return _releasing(record, seen, tried, bounds)
+    if record.state is State.ASSIGNING:
+        return _assigning(record, seen)
+    if record.state is State.SPLITTING:
+        return _splitting(record, seen, tried, bounds)
+    return Leave(reason="it is not in flight")
+
+
+def _releasing(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds) -> Action:
+    source, destination = record.source, record.destination
+    if seen.incarnations.get(source) != record.source_incarnation:
+        return Leave(reason=f"{source} is gone or has restarted")
+    if seen.owner is None:
+        return _patiently(record, tried, bounds, "it is not clear who owns it")
+    if seen.owner == source:
+        return _ask(record, tried, bounds, Unload(destination=destination))
+    if not destination or seen.owner == destination:
+        return _of_source(record, AckOutcome.CLOSED)
+    if seen.owner == NOBODY and tried.waited_ms <= bounds.patience_ms:
+        return Lookup()
+    return Leave(reason=f"Pulsar gave it to {seen.owner or 'nobody'}")
+
+
+def _assigning(record: OwnershipRecord, seen: Seen) -> Action:
+    is_there = seen.owner == record.destination
+    if not is_there:
+        return LookAgain() if seen.owner is None else Leave(reason="it is somewhere else")
+    if seen.incarnations.get(record.destination) != record.destination_incarnation:
+        return Leave(reason=f"{record.destination} has restarted")
+    return Answer(
+        broker=record.destination,
+        incarnation=record.destination_incarnation,
+        outcome=AckOutcome.OPENED,
+    )
+
+
+def _splitting(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds) -> Action:
+    if seen.incarnations.get(record.source) != record.source_incarnation:
+        return Leave(reason=f"{record.source} is gone or has restarted")
+    if not seen.boundaries:
+        return _patiently(record, tried, bounds, "the namespace's bundles are not known")
+    _, lower, upper = parse_bundle(record.bundle)
+    wanted = {parse_bundle(child)[1] for child in record.children}
+    within = {at for at in seen.boundaries if lower <= at < upper}
+    if within == wanted:
+        return _of_source(record, AckOutcome.SPLIT)
+    if within - wanted or lower not in within:
+        return _of_source(record, AckOutcome.FAILED, "Pulsar has cut it otherwise")
+    missing = tuple(sorted(wanted - within))
+    rest = max(at for at in within if at < missing[0])
+    end = min([at for at in within if at > missing[0]], default=upper)
+    namespace = record.bundle.rpartition("/")[0]
+    bundle = f"{namespace}/0x{rest:08x}_0x{end:08x}"
+    return _ask(record, tried, bounds, Split(bundle=bundle, positions=missing))
+
+
+def _ask(record: OwnershipRecord, tried: Tried, bounds: Bounds, action: Action) -> Action:
+    """The action, or, where it may not or need not be tried again, that it failed."""
+    if bounds.forbidden:
+        return _of_source(record, AckOutcome.FAILED, bounds.forbidden)
+    if tried.is_old and not tried.asked:
+        return _of_source(record, AckOutcome.FAILED, "it is older than the bridge's start")
+    attempts = bounds.attempts + len(record.children)  # a chain of splits needs one for each
+    if tried.asked >= attempts or tried.waited_ms > bounds.patience_ms:
+        reason = tried.refused or "Pulsar said yes and did nothing"
+        return _of_source(record, AckOutcome.FAILED, reason)
+    return action
+
+
+def _patiently(record: OwnershipRecord, tried: Tried, bounds: Bounds, why: str) -> Action:
+    is_over = tried.waited_ms > bounds.patience_ms
+    return Leave(reason=f"{record.bundle}: {why}") if is_over else LookAgain()
+
+
+def _of_source(record: OwnershipRecord, outcome: AckOutcome, reason: str = "") -> Answer:
+    return Answer(
+        broker=record.source, incarnation=record.source_incarnation, outcome=outcome, reason=reason
+    )
+
+
+def positions_for(split: Split, *, at_once: bool) -> Sequence[int]:
+    """The positions of the next request: all, or the first where the manager takes one only."""
+    return split.positions if at_once else split.positions[:1]

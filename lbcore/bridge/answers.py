@@ -1,0 +1,243 @@
+"""What Pulsar's admin interface answers, as values.
+
+Decides which bundles are mirrored (not those that brokers keep for themselves, and none of the
+tenant `pulsar`, whose topics the load manager itself needs) and what an answer must be like; a
+proxy's error page or half an answer is Unreadable, never an exception.
+Source: Pulsar 4.0.8, BrokersBase, NamespacesBase, BrokerStatsBase and its Prometheus page; the
+exchanges in tests/recordings.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
+from lbcore.model.monitoring import is_monitoring_namespace
+from lbcore.model.names import InvalidNameError, check_namespace, parse_bundle
+from lbcore.wire import fields
+from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.messages import BUNDLE_COLUMNS, RESOURCES, TRAFFIC, Floats, RejectReason
+
+Value = TypeVar("Value")
+
+MAX_BYTES = 256 * 1_048_576
+MAX_CHARS = 4_096
+_MAX_ITEMS = 1_000_000
+_OWN_TENANTS = ("pulsar", "sla-monitor")
+_SAMPLE = re.compile(r"^(\w+)\{([^}]*)\} (\S+)", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_STARTED = "process_start_time_seconds"
+_VERSION = "pulsar_version_info"
+_TOPICS, _CONSUMERS, _PRODUCERS = (
+    BUNDLE_COLUMNS.index(name) for name in ("topics", "consumerCount", "producerCount")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """An answer that can't be used, and why."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """What a broker's Prometheus page says of the process.
+
+    percent: float64[5] in the order of RESOURCES. started_ms: of the process, 1970.
+    """
+
+    percent: Floats
+    started_ms: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRates:
+    """The topics of one bundle. traffic: float64[topics, 4] in the order of TRAFFIC."""
+
+    topics: tuple[str, ...]
+    traffic: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTable:
+    """A broker's loaded topics, by bundle.
+
+    stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS; cacheSize is not told and 0.
+    """
+
+    bundles: tuple[str, ...]
+    stats: Floats
+    rates: Mapping[str, TopicRates]
+
+
+Settings: TypeAlias = Mapping[str, str]
+
+
+def is_mirrored(namespace: str) -> bool:
+    """Whether the bridge looks after a namespace."""
+    tenant = namespace.partition("/")[0]
+    return tenant not in _OWN_TENANTS and not is_monitoring_namespace(namespace)
+
+
+def parse_names(raw: bytes) -> tuple[str, ...] | Unreadable:
+    """A JSON array of names (brokers, clusters, tenants, namespaces), sorted."""
+    return _read(raw, lambda value: tuple(sorted(_texts(value))))
+
+
+def parse_owned(raw: bytes) -> frozenset[str] | Unreadable:
+    """The mirrored bundles of an answer to ownedNamespaces."""
+    return _read(raw, lambda value: frozenset(filter(_is_mirrored_bundle, _object(value))))
+
+
+def parse_boundaries(raw: bytes) -> tuple[int, ...] | Unreadable:
+    """The boundaries of a namespace's bundles, ascending, both ends included."""
+
+    def read(value: Any) -> tuple[int, ...]:
+        texts = fields.column(_object(value), "boundaries", _MAX_ITEMS)
+        try:
+            return explicit_boundaries([str(text) for text in texts])
+        except InvalidRangeError as error:
+            raise Refusal(RejectReason.OUT_OF_RANGE, str(error)) from None
+
+    return _read(raw, read)
+
+
+def parse_settings(raw: bytes) -> Settings | Unreadable:
+    """Key → value of a broker's runtime configuration."""
+
+    def read(value: Any) -> Settings:
+        found = _object(value)
+        return {key: text for key, text in found.items() if isinstance(text, str)}
+
+    return _read(raw, read)
+
+
+def parse_object(raw: bytes) -> Mapping[str, Any] | Unreadable:
+    """Any JSON object."""
+    return _read(raw, _object)
+
+
+def parse_topics(raw: bytes) -> TopicTable | Unreadable:
+    """An answer to broker-stats/topics; O(topics + consumers)."""
+    return _read(raw, lambda value: _topic_table(_object(value)))
+
+
+def parse_metrics(raw: bytes) -> Gauges | Unreadable:
+    """A broker's Prometheus page. Usages that it doesn't have are 0. O(bytes)."""
+    if len(raw) > MAX_BYTES:
+        return Unreadable(detail=f"the page has {len(raw)} bytes and the limit is {MAX_BYTES}")
+    wanted = {f"pulsar_lb_{_snake(name)}_usage": at for at, name in enumerate(RESOURCES)}
+    percent, started_s, version = np.zeros(len(RESOURCES)), 0.0, ""
+    for name, labels, value in _SAMPLE.findall(raw.decode("utf-8", "replace")):
+        if name == _VERSION:
+            version = dict(_LABEL.findall(labels)).get("version", "")
+        elif name == _STARTED:
+            started_s = _float(value)
+        elif name in wanted:
+            percent[wanted[name]] = _float(value)
+    if not started_s > 0.0 or not np.isfinite(percent).all() or (percent < 0.0).any():
+        detail = f"it has no {_STARTED}, or usages that are no numbers; is this Pulsar's page?"
+        return Unreadable(detail=detail)
+    return Gauges(percent=percent, started_ms=round(started_s * 1_000), version=version)
+
+
+def _snake(resource: str) -> str:
+    return {"bandwidthIn": "bandwidth_in", "bandwidthOut": "bandwidth_out"}.get(resource, resource)
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _read(raw: bytes, read: Callable[[Any], Value]) -> Value | Unreadable:
+    if len(raw) > MAX_BYTES:
+        return Unreadable(detail=f"the answer has {len(raw)} bytes and the limit is {MAX_BYTES}")
+    try:
+        return read(json.loads(raw.decode()))
+    except Refusal as refusal:
+        return Unreadable(detail=refusal.detail)
+    except (ValueError, RecursionError) as error:
+        return Unreadable(detail=f"the answer is not JSON in UTF-8: {shown(str(error))}")
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise Refusal(RejectReason.NOT_AN_OBJECT, f"an object was expected, got {shown(value)}")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise Refusal(RejectReason.WRONG_TYPE, f"an array was expected, got {shown(value)}")
+    return fields.names(value, "the answer", MAX_CHARS)
+
+
+def _is_mirrored_bundle(name: str) -> bool:
+    try:
+        namespace, _, _ = parse_bundle(name)
+    except InvalidNameError:  # of the brokers' own, in forms that we don't keep
+        return False
+    return is_mirrored(namespace)
+
+
+def _topic_table(answer: Mapping[str, Any]) -> TopicTable:
+    bundles: list[str] = []
+    rows: list[list[float]] = []
+    rates: dict[str, TopicRates] = {}
+    for namespace in sorted(filter(_is_namespace, answer)):
+        ranges = fields.mapping(answer, namespace)
+        for key in sorted(ranges):
+            name = f"{namespace}/{key}"
+            if _is_mirrored_bundle(name):
+                topics, numbers = _of_bundle(fields.mapping(ranges, key))
+                bundles.append(name)
+                rows.append(_bundle_row(numbers))
+                rates[name] = TopicRates(topics=topics, traffic=numbers[:, : len(TRAFFIC)])
+    stats = np.array(rows, dtype=np.float64).reshape(len(rows), len(BUNDLE_COLUMNS))
+    return TopicTable(bundles=tuple(bundles), stats=stats, rates=rates)
+
+
+def _is_namespace(name: str) -> bool:
+    try:
+        return bool(check_namespace(name)) and is_mirrored(name)
+    except InvalidNameError:
+        return False
+
+
+def _of_bundle(domains: Mapping[str, Any]) -> tuple[tuple[str, ...], Floats]:
+    """Its topics in name order, and float64[topics, 6]: traffic, consumers, producers."""
+    found: dict[str, list[float]] = {}
+    for domain in sorted(domains):
+        topics = fields.mapping(domains, domain)
+        for topic in sorted(topics):
+            found[topic] = _topic_row(fields.mapping(topics, topic))
+    names = tuple(sorted(found))
+    return names, np.array([found[name] for name in names]).reshape(len(names), len(TRAFFIC) + 2)
+
+
+def _topic_row(stats: Mapping[str, Any]) -> list[float]:
+    subscriptions = fields.mapping(stats, "subscriptions", {})
+    consumers = 0
+    for name in subscriptions:
+        listed = fields.mapping(subscriptions, name).get("consumers")
+        consumers += len(listed) if isinstance(listed, list) else 0
+    traffic = [fields.number(stats, field, default=0.0) for field in TRAFFIC]
+    return [*traffic, float(consumers), float(fields.count(stats, "producerCount"))]
+
+
+def _bundle_row(numbers: Floats) -> list[float]:
+    row = [0.0] * len(BUNDLE_COLUMNS)
+    totals = numbers.sum(axis=0).tolist()
+    row[: len(TRAFFIC)] = totals[: len(TRAFFIC)]
+    row[_TOPICS] = float(len(numbers))
+    row[_CONSUMERS], row[_PRODUCERS] = totals[len(TRAFFIC) :]
+    return row

@@ -1,0 +1,180 @@
+"""The mirror: where Pulsar's ownership differs from our records, and what to take over.
+
+Decides which differences are real. Brokers are asked one after the other, so a bundle on its way
+may be seen at two of them or at none: only what two looks in a row agree on is taken over, nothing
+of a broker that did not answer, and nothing of a bundle whose unload or split is under way. Pulsar
+is right in every case. Source: ours.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from lbcore.model.names import format_range
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.wire.mirror_commands import ObserveOwnership
+
+NOBODY = ""
+_ASKED_AT_ONCE = 1_000
+"""Most bundles, and most namespaces, of one command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One round of questions to the brokers.
+
+    owned: active broker → the bundles that it says it owns, None without an answer.
+    incarnations: of the brokers that have ever been measured. namespaces: namespace → boundaries.
+    """
+
+    owned: Mapping[str, frozenset[str] | None]
+    incarnations: Mapping[str, str]
+    namespaces: Mapping[str, tuple[int, ...]]
+
+    def owner(self, bundle: str) -> str | None:
+        """Who owns a bundle; NOBODY when nobody does, None when that is not clear."""
+        found = [broker for broker, owned in self.owned.items() if owned and bundle in owned]
+        if len(found) == 1:
+            return found[0]
+        is_whole = all(owned is not None for owned in self.owned.values())
+        return NOBODY if not found and is_whole and self.owned else None
+
+    def owners(self) -> Mapping[str, str | None]:
+        """Bundle → owner, of every bundle that somebody owns; None when two do. O(bundles)."""
+        found: dict[str, str | None] = {}
+        for broker, owned in sorted(self.owned.items()):
+            for bundle in owned or ():
+                found[bundle] = None if bundle in found else broker
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What Pulsar has otherwise than our records.
+
+    brokers: all active ones, () when they are those that were told last. namespaces: namespace →
+    its boundaries, () for one that is gone. owners: bundle → (the record's version, the owner,
+    its incarnation).
+    """
+
+    brokers: tuple[str, ...] = ()
+    namespaces: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    owners: Mapping[str, tuple[int, str, str]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many bundles and namespaces."""
+        return len(self.namespaces) + len(self.owners)
+
+
+def compare(
+    records: Mapping[str, OwnershipRecord],
+    before: Look | None,
+    now: Look,
+    told_brokers: Sequence[str],
+    busy: frozenset[str],
+) -> Difference:
+    """What differs, and was the same at the look before. O(bundles).
+
+    records: the newest of every bundle. busy: bundles that the actuator is at work on.
+    """
+    brokers = tuple(sorted(now.owned))
+    if before is None or not brokers:
+        return Difference()
+    namespaces = dict(_namespaces(records, before, now, busy))
+    owners = dict(_owners(records, before, now, busy))
+    return Difference(
+        brokers=() if brokers == tuple(told_brokers) else brokers,
+        namespaces=namespaces,
+        owners={
+            bundle: found
+            for bundle, found in owners.items()
+            if bundle.rpartition("/")[0] not in namespaces
+        },
+    )
+
+
+def commands_of(difference: Difference) -> list[ObserveOwnership]:
+    """The difference as commands of bounded size; one at least, which says that we look."""
+    namespaces = sorted(difference.namespaces.items())
+    owners = [(name, *found) for name, found in sorted(difference.owners.items())]
+    count = max(len(namespaces), len(owners), 1)
+    return [
+        ObserveOwnership(
+            brokers=difference.brokers if start == 0 else (),
+            namespaces={
+                name: list(boundaries)
+                for name, boundaries in namespaces[start : start + _ASKED_AT_ONCE]
+            },
+            owners={
+                name: [version, broker, incarnation]
+                for name, version, broker, incarnation in owners[start : start + _ASKED_AT_ONCE]
+            },
+            differences=difference.count,
+        )
+        for start in range(0, count, _ASKED_AT_ONCE)
+    ]
+
+
+def live_bundles(records: Iterable[OwnershipRecord]) -> dict[str, list[OwnershipRecord]]:
+    """Namespace → the records of its bundles that exist."""
+    found: dict[str, list[OwnershipRecord]] = {}
+    for record in records:
+        if record.state not in (State.DELETED, State.INIT):
+            found.setdefault(record.bundle.rpartition("/")[0], []).append(record)
+    return found
+
+
+def _namespaces(
+    records: Mapping[str, OwnershipRecord], before: Look, now: Look, busy: frozenset[str]
+) -> Iterable[tuple[str, tuple[int, ...]]]:
+    live = live_bundles(records.values())
+    for name in sorted(live.keys() | now.namespaces.keys()):
+        boundaries = now.namespaces.get(name, ())
+        if before.namespaces.get(name, ()) != boundaries:
+            continue
+        recorded = live.get(name, [])
+        if any(record.bundle in busy for record in recorded):
+            continue
+        if {record.bundle for record in recorded} != _bundles(name, boundaries):
+            yield name, boundaries
+
+
+def _bundles(namespace: str, boundaries: Sequence[int]) -> set[str]:
+    return {f"{namespace}/{format_range(lower, upper)}" for lower, upper in pairwise(boundaries)}
+
+
+def _owners(
+    records: Mapping[str, OwnershipRecord], before: Look, now: Look, busy: frozenset[str]
+) -> Iterable[tuple[str, tuple[int, str, str]]]:
+    seen_before, seen = before.owners(), now.owners()
+    default_before, default = _default(before), _default(now)
+    for name, record in sorted(records.items()):
+        if record.state in (State.DELETED, State.INIT) or name in busy:
+            continue
+        owner = seen.get(name, default)
+        if owner is None or owner != seen_before.get(name, default_before):
+            continue
+        incarnation = now.incarnations.get(owner, "")
+        if (owner and not incarnation) or _agrees(record, owner, incarnation):
+            continue
+        yield name, (record.version_id, owner, incarnation)
+
+
+def _default(look: Look) -> str | None:
+    """The owner of what no broker claims: nobody, if all of them have answered."""
+    is_whole = all(owned is not None for owned in look.owned.values())
+    return NOBODY if is_whole and look.owned else None
+
+
+def _agrees(record: OwnershipRecord, owner: str, incarnation: str) -> bool:
+    """Whether a record says what was seen, or is about to.
+
+    One in flight is left to the actuator as long as one of its two brokers has the bundle.
+    """
+    if record.state is State.FREE:
+        return owner == NOBODY
+    places = {(record.destination, record.destination_incarnation)}
+    if record.state is not State.OWNED:
+        places.add((record.source, record.source_incarnation))
+    return (owner, incarnation) in places - {(NOBODY, "")}

@@ -1,0 +1,176 @@
+"""A broker's load as messages of ours, one fresh observation a report.
+
+Decides what is worth a report: what Pulsar has measured anew, or, when nothing changes, one in
+report_max_interval_ms; a heartbeat otherwise. Loads that say nothing new must not count as hits.
+`jobs.bridge.collector` reads the answers and sends what comes out. Source: ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from lbcore.bridge.answers import Gauges, TopicTable, is_mirrored
+from lbcore.config.splitting import Splitting
+from lbcore.wire.format import bundle_load_parts
+from lbcore.wire.messages import (
+    BUNDLE_COLUMNS,
+    RESOURCES,
+    TRAFFIC,
+    BrokerLoad,
+    BundleLoad,
+    Envelope,
+    Floats,
+    Heartbeat,
+    TopicLoad,
+)
+
+Report = BrokerLoad | BundleLoad | Heartbeat | TopicLoad
+
+_FULL = 100.0
+_NEVER_MS = -(1 << 62)
+_NEAR = 0.5
+"""A bundle at half of a split limit may be split soon: its topics are reported."""
+
+_TOPICS, _CONSUMERS, _PRODUCERS = (
+    BUNDLE_COLUMNS.index(name) for name in ("topics", "consumerCount", "producerCount")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One reading of a broker. stats: float64[names, 8] in the order of BUNDLE_COLUMNS."""
+
+    load: BrokerLoad
+    names: tuple[str, ...]
+    stats: Floats
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Equal for readings of the same measurement.
+
+        Pulsar computes the rates anew every statsUpdateFrequencyInSecs, and says nowhere when;
+        lastUpdate and the usages are those of the moment of asking.
+        """
+        return "\n".join(self.names).encode() + self.stats.tobytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What was last sent of one broker.
+
+    incarnation: of the start that it was of; seq: of the last message of any kind.
+    """
+
+    incarnation: str = ""
+    seq: int = 0
+    fingerprint: bytes = b""
+    reported_ms: int = _NEVER_MS
+    topics: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def measured_modular(load: BrokerLoad, bundles: BundleLoad) -> Measured:
+    """Of a load report of the modular manager."""
+    kept = [at for at, name in enumerate(bundles.names) if _is_kept(name)]
+    names = tuple(bundles.names[at] for at in kept)
+    return Measured(load=load, names=names, stats=bundles.stats[kept])
+
+
+def measured_extensible(
+    envelope: Envelope, gauges: Gauges, table: TopicTable, web_service_url: str
+) -> Measured:
+    """Of the Prometheus page and the topics of a broker with the extensible manager."""
+    totals = table.stats.sum(axis=0) if len(table.bundles) else np.zeros(len(BUNDLE_COLUMNS))
+    load = BrokerLoad(
+        envelope=envelope,
+        usage=gauges.percent,
+        limit=np.full(len(gauges.percent), _FULL),
+        traffic=totals[: len(TRAFFIC)].copy(),
+        topic_count=int(totals[_TOPICS]),
+        bundle_count=len(table.bundles),
+        consumer_count=int(totals[_CONSUMERS]),
+        producer_count=int(totals[_PRODUCERS]),
+        web_service_url=web_service_url,
+        broker_version=gauges.version,
+        load_manager_class="extensible",
+    )
+    return Measured(load=load, names=table.bundles, stats=table.stats)
+
+
+def with_network(measured: Measured, bytes_per_s: float) -> Measured:
+    """The measurement with the usages of bandwidth as throughput over what a broker can carry.
+
+    For brokers whose own figures say nothing: several on one machine, or a network of unknown
+    speed. bytes_per_s: each way, > 0.
+    """
+    load = measured.load
+    usage, limit = load.usage.copy(), load.limit.copy()
+    for resource, traffic in (
+        ("bandwidthIn", "msgThroughputIn"),
+        ("bandwidthOut", "msgThroughputOut"),
+    ):
+        at = RESOURCES.index(resource)
+        usage[at] = load.traffic[TRAFFIC.index(traffic)]
+        limit[at] = bytes_per_s
+    return replace(measured, load=replace(load, usage=usage, limit=limit))
+
+
+def report(
+    told: Told, measured: Measured, now_ms: int, max_interval_ms: int, bundles_per_part: int
+) -> tuple[Told, list[Report]]:
+    """The messages of one reading: load and bundles when it is news, else a heartbeat.
+
+    Envelopes count by the collector's clock, so a collector that starts again goes on above.
+    """
+    incarnation = measured.load.envelope.incarnation
+    before = told if told.incarnation == incarnation else Told(incarnation=incarnation)
+    seq = max(before.seq, told.seq, now_ms - 1) + 1
+    envelope = replace(measured.load.envelope, seq=seq, reported_at_ms=now_ms)
+    is_same = before.fingerprint == measured.fingerprint
+    if is_same and now_ms - before.reported_ms < max_interval_ms:
+        return replace(before, seq=seq), [Heartbeat(envelope=envelope)]
+    after = replace(before, seq=seq, fingerprint=measured.fingerprint, reported_ms=now_ms)
+    parts = bundle_load_parts(envelope, measured.names, measured.stats, bundles_per_part)
+    return after, [replace(measured.load, envelope=envelope), *parts]
+
+
+def report_topics(
+    told: Told, measured: Measured, table: TopicTable, config: Splitting, now_ms: int
+) -> tuple[Told, list[TopicLoad]]:
+    """The topics of bundles that may be split soon, where they are not as last reported."""
+    known, sent, seq = dict(told.topics), [], told.seq
+    for name in near_a_split(measured.names, measured.stats, config):
+        rates = table.rates.get(name)
+        if rates is None:
+            continue
+        fingerprint = "\n".join(rates.topics).encode() + rates.traffic.tobytes()
+        if known.get(name) == fingerprint:
+            continue
+        seq = max(seq, now_ms - 1) + 1
+        known[name] = fingerprint
+        envelope = replace(measured.load.envelope, seq=seq, reported_at_ms=now_ms)
+        sent.append(
+            TopicLoad(envelope=envelope, bundle=name, topics=rates.topics, traffic=rates.traffic)
+        )
+    return replace(told, topics=known, seq=seq), sent
+
+
+def near_a_split(names: Sequence[str], stats: Floats, config: Splitting) -> list[str]:
+    """The bundles with at least half of one of the four split limits, in order. O(bundles)."""
+    if not len(names):
+        return []
+    column = {name: stats[:, at] for at, name in enumerate(BUNDLE_COLUMNS)}
+    limited = (
+        (column["topics"], config.max_topics),
+        (column["consumerCount"] + column["producerCount"], config.max_sessions),
+        (column["msgRateIn"] + column["msgRateOut"], config.max_msg_rate_per_s),
+        (column["msgThroughputIn"] + column["msgThroughputOut"], config.max_throughput_bytes_per_s),
+    )
+    is_near = np.zeros(len(names), dtype=np.bool_)
+    for used, limit in limited:
+        is_near |= (limit > 0) & (used >= _NEAR * limit)
+    return [names[at] for at in np.flatnonzero(is_near).tolist()]
+
+
+def _is_kept(bundle: str) -> bool:
+    return is_mirrored(bundle.rpartition("/")[0])

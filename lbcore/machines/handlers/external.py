@@ -1,0 +1,138 @@
+"""What a bridge has seen of another authority: taken over as it is, never fought.
+
+Decides nothing about balance. A bundle is taken over only at the version that the bridge compared
+it with: whatever has changed since, the bridge looks at again. Part of `commands`. Source: ours.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lbcore.machines.book import NamespaceEntry
+from lbcore.machines.brake import watch_brake
+from lbcore.machines.deletions import keep_namespace, live_records
+from lbcore.machines.external import is_external
+from lbcore.machines.handlers.catalogue import forget_topics
+from lbcore.machines.outcome import DONE, Outcome, refuse
+from lbcore.machines.standing import note_flapping
+from lbcore.machines.work import Work
+from lbcore.model.bundles import NamespaceBundles
+from lbcore.model.hashing import HashFunction
+from lbcore.ownership.changes import Instance, Transition
+from lbcore.ownership.external import observe
+from lbcore.ownership.protocol import create, delete
+from lbcore.ownership.records import Cause, OwnershipRecord
+from lbcore.wire.messages import Command
+from lbcore.wire.mirror_commands import ObserveOwnership
+
+
+def _observe_ownership(work: Work, command: Command, arguments: ObserveOwnership) -> Outcome:
+    if not is_external(work):
+        return refuse(
+            "Ballast is this cluster's authority, so nothing is taken over; set cluster.authority"
+            " to external and start the job again, if a bridge is meant to tell of it"
+        )
+    taken = {"brokers": _take_brokers(work, arguments.brokers), "namespaces": 0, "owners": 0}
+    for name in sorted(arguments.namespaces):
+        taken["namespaces"] += _take_namespace(work, command, name, arguments.namespaces[name])
+    origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
+    late = 0
+    for bundle in sorted(arguments.owners):
+        version, broker, incarnation = arguments.owners[bundle]
+        record = work.ledger.record(bundle)
+        if record is None or record.version_id != version:
+            late += 1
+            continue
+        answer = observe(record, Instance(broker=broker, incarnation=incarnation), origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+            taken["owners"] += 1
+    work.counts["taken_over"] += taken["owners"]
+    result = {**taken, "late": late, "differences": arguments.differences}
+    return Outcome(status=DONE, result=result)
+
+
+def _take_brokers(work: Work, active: Sequence[str]) -> int:
+    """Note who is gone and who is back, as the other authority's list has it."""
+    if not active:
+        return 0
+    changed, died = 0, []
+    for name in sorted(work.brokers):
+        entry = work.brokers[name]
+        if entry.is_silent == (name not in active):
+            continue
+        changed += 1
+        if entry.is_silent:
+            work.brokers[name] = entry.returned(work.now_ms)
+        else:
+            died.append(name)
+            work.brokers[name] = entry.died(work.clock_ms)
+    work.counts["died"] += len(died)
+    work.counts["returned"] += changed - len(died)
+    watch_brake(work, died)
+    note_flapping(work)
+    return changed
+
+
+def _take_namespace(work: Work, command: Command, name: str, boundaries: Sequence[int]) -> int:
+    """Make the namespace's bundles those of the boundaries; returns how many came or went."""
+    wanted = _names(name, boundaries)
+    live = {record.bundle: record for record in live_records(work, name)}
+    gone = [live[bundle] for bundle in sorted(live.keys() - wanted)]
+    new = sorted(wanted - live.keys())
+    entry = work.namespaces.get(name)
+    if not gone and not new and entry is not None:
+        return 0
+    floor = _floor(entry, gone)
+    _drop(work, command, gone)
+    origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
+    work.ledger.add(new)
+    for bundle in new:
+        made = create(
+            work.cluster,
+            bundle,
+            origin,
+            previous=work.ledger.record(bundle),
+            version_floor=floor,
+        )
+        if isinstance(made, Transition):
+            work.apply(made)
+    _keep(work, name, entry, floor, is_deleted=not wanted)
+    return len(gone) + len(new)
+
+
+def _names(name: str, boundaries: Sequence[int]) -> set[str]:
+    if not boundaries:
+        return set()
+    return set(NamespaceBundles(namespace=name, boundaries=tuple(boundaries)).names())
+
+
+def _floor(entry: NamespaceEntry | None, gone: Sequence[OwnershipRecord]) -> int:
+    """New bundles' versions go on above those of the bundles whose hashes they take."""
+    highest = max((record.version_id for record in gone), default=0)
+    return max(highest, entry.highest_version if entry else 0)
+
+
+def _drop(work: Work, command: Command, gone: Sequence[OwnershipRecord]) -> None:
+    origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
+    for record in gone:
+        answer = delete(record, origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+    work.topics = work.topics.without(record.bundle for record in gone)
+
+
+def _keep(
+    work: Work, name: str, entry: NamespaceEntry | None, floor: int, *, is_deleted: bool
+) -> None:
+    known = entry or NamespaceEntry(hash=HashFunction.CRC32.value)
+    kept = replace(known, highest_version=floor, is_deleted=is_deleted)
+    if is_deleted:
+        forget_topics(work, name)
+    if kept != entry:
+        keep_namespace(work, name, kept)
+
+
+EXTERNAL_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "observe_ownership": _observe_ownership,
+}

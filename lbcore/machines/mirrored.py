@@ -1,0 +1,60 @@
+"""How the mirror of another authority is: when it was last told, and what still differs.
+
+Decides when a bridge counts as away. Part of the status. Source: ours.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lbcore.config.cluster import EXTERNAL
+from lbcore.config.tree import Config
+
+Row = Mapping[str, Any]
+
+NEVER_MS = -1
+_AWAY_MS = 180_000
+"""A bridge tells something once a minute, if only that it looks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStatus:
+    """What was told of late.
+
+    heard_ago_ms: NEVER_MS when nothing was. differences: as told last, of bundles
+    and namespaces; taken_over: owners that were then, and in the last ten minutes.
+    """
+
+    heard_ago_ms: int
+    differences: int
+    taken_over: int
+    taken_over_lately: int
+    observe_only: bool
+
+
+def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorStatus | None:
+    """The mirror by the commands `observe_ownership`; None where Ballast is the authority."""
+    if config.cluster.authority != EXTERNAL:
+        return None
+    told = sorted((row for row in rows if row["status"] == "done"), key=lambda row: row["at_ms"])
+    results = [json.loads(row["result"]) for row in told]
+    last = results[-1] if results else {}
+    return MirrorStatus(
+        heard_ago_ms=max(0, now_ms - int(told[-1]["at_ms"])) if told else NEVER_MS,
+        differences=int(last.get("differences", 0)),
+        taken_over=int(last.get("owners", 0)),
+        taken_over_lately=sum(int(result.get("owners", 0)) for result in results),
+        observe_only=config.cluster.observe_only,
+    )
+
+
+def mirror_alarms(mirror: MirrorStatus | None) -> Iterable[str]:
+    """What is wrong with the mirror, then what to do."""
+    if mirror is None:
+        return
+    if mirror.heard_ago_ms == NEVER_MS:
+        yield "the bridge tells nothing: start `ballast bridge pulsar`, or read its log"
+    elif mirror.heard_ago_ms > _AWAY_MS:
+        silent_s = mirror.heard_ago_ms // 1_000
+        yield f"the bridge has told nothing for {silent_s} s: start it again, or read its log"

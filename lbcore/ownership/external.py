@@ -1,0 +1,39 @@
+"""What another authority did by itself, as a transition by force.
+
+Decides how a record follows what was observed: the owner that is there owns the bundle at once,
+because it has it open already, and nobody is asked. Only where the setting cluster.authority is
+external. `machines.handlers.external` calls it. Source: ours; Pulsar's overrides force Owned, too.
+"""
+
+from lbcore.ownership.changes import (
+    NOBODY,
+    Instance,
+    Origin,
+    RefusalReason,
+    Refused,
+    Transition,
+    forced,
+    holder_of,
+    next_record,
+    transition,
+)
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.states import Move, may_start
+
+
+def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transition | Refused:
+    """Any live state → Owned(owner), or Free when the owner is NOBODY; by force.
+
+    REPEATED when the record says so already, DELETED when the bundle is gone.
+    """
+    move = Move.OBSERVE_OWNER if owner.broker else Move.OBSERVE_FREE
+    if record.state in (State.DELETED, State.INIT):
+        return Refused(reason=RefusalReason.DELETED)
+    holder = holder_of(record)
+    is_known = record.state is (State.OWNED if owner.broker else State.FREE)
+    if not may_start(move, record.state) or (is_known and holder == owner):
+        return Refused(reason=RefusalReason.REPEATED)
+    source = NOBODY if holder.broker == owner.broker else holder
+    state = State.OWNED if owner.broker else State.FREE
+    made = next_record(record, state, origin, source, owner)
+    return transition((record, forced(made)))

@@ -1,0 +1,68 @@
+"""The command with which a bridge says what another authority has decided.
+
+Decides whether its arguments can be read; `machines.handlers.external` what becomes of them. Apart
+from `wire.commands` because nobody sends it by hand. Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
+from lbcore.model.names import InvalidNameError, check_namespace
+from lbcore.wire import arguments as read
+from lbcore.wire import fields
+from lbcore.wire.arguments import MAX_ITEMS, argument
+from lbcore.wire.bundles import check_bundle
+from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.messages import RejectReason
+
+_PARTS = 3
+
+
+def _boundaries_by_namespace(given: Mapping[str, Any], name: str) -> Mapping[str, list[int]]:
+    found = fields.mapping(given, name)
+    return {namespace: _boundaries(found, namespace) for namespace in sorted(found)}
+
+
+def _boundaries(found: Mapping[str, Any], namespace: str) -> list[int]:
+    try:
+        check_namespace(namespace)
+        texts = [str(item) for item in fields.column(found, namespace, MAX_ITEMS)]
+        return list(explicit_boundaries(texts)) if texts else []
+    except InvalidNameError as error:
+        raise Refusal(RejectReason.MALFORMED_NAMESPACE, str(error)) from None
+    except InvalidRangeError as error:
+        raise Refusal(RejectReason.OUT_OF_RANGE, f"{namespace}: {error}") from None
+
+
+def _owners_by_bundle(given: Mapping[str, Any], name: str) -> Mapping[str, list[Any]]:
+    found = fields.mapping(given, name)
+    for bundle in sorted(found):
+        check_bundle(bundle)
+        parts = fields.column(found, bundle, _PARTS)
+        if list(map(type, parts)) != [int, str, str]:
+            detail = f"{bundle} must have [version, broker, incarnation], got {shown(parts)}"
+            raise Refusal(RejectReason.WRONG_TYPE, detail)
+    return {bundle: list(found[bundle]) for bundle in sorted(found)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveOwnership:
+    """Take over what another authority has decided; refused where Ballast is the authority."""
+
+    brokers: tuple[str, ...] = argument(
+        read.texts, "all brokers that are active there; [] = as told last", ()
+    )
+    namespaces: Mapping[str, list[int]] = argument(
+        _boundaries_by_namespace, "namespace -> its boundaries; [] = it is gone"
+    )
+    owners: Mapping[str, list[Any]] = argument(
+        _owners_by_bundle, "bundle -> [version it was compared with, owner, its incarnation]"
+    )
+    differences: int = argument(
+        read.whole(0, 1 << 40), "bundles and namespaces that differ in all", 0
+    )
+
+
+MIRROR_KINDS: Mapping[str, type[ObserveOwnership]] = {"observe_ownership": ObserveOwnership}

@@ -1,0 +1,191 @@
+"""A real Pulsar cluster on this machine: one process with ZooKeeper and bookie, and its brokers.
+
+Decides ports, memory and configuration; for the demonstration and the tests. Everything is on
+loopback, in one folder, and ends with the process that started it. Source: ours; what a broker
+needs is Pulsar 4.0.8's conf/standalone.conf and conf/broker.conf.
+"""
+
+import http.client
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs.adapters.java import find_java
+from jobs.adapters.preflight import free_ports
+from jobs.adapters.processes import Child, ProcessSpec
+
+MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+_HOST = "127.0.0.1"
+_START_MS = 180_000
+_MEMORY = "-Xms192m -Xmx512m -XX:MaxDirectMemorySize=384m"
+_QUICK = "-XX:TieredStopAtLevel=1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """What the brokers are configured with. settings: key → value of broker.conf."""
+
+    load_manager: str = MODULAR
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPorts:
+    """Where one broker listens."""
+
+    service: int
+    web: int
+
+    @property
+    def name(self) -> str:
+        """What Pulsar calls it."""
+        return f"{_HOST}:{self.web}"
+
+
+class PulsarCluster:
+    """Brokers by number; number 1 shares its process with ZooKeeper and the bookie.
+
+    Number 1 must live as long as the cluster: kill others.
+    """
+
+    def __init__(self, home: Path, folder: Path, options: ClusterOptions | None = None) -> None:
+        """home: the unpacked distribution; folder: everything of this cluster. Starts nothing."""
+        self._home, self._folder = home, folder.absolute()
+        self._options = options or ClusterOptions()
+        self._zookeeper, self._bookie = free_ports(2)
+        self._ports: dict[int, BrokerPorts] = {}
+        self._children: dict[int, Child] = {}
+
+    def __enter__(self) -> "PulsarCluster":  # noqa: PYI034 (Self is 3.11's)
+        """Nothing is started by it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything."""
+        self.stop()
+
+    @property
+    def admin_url(self) -> str:
+        """Of broker 1."""
+        return f"http://{self._ports[1].name}"
+
+    @property
+    def service_url(self) -> str:
+        """Of broker 1; clients find the others through it."""
+        return f"pulsar://{_HOST}:{self._ports[1].service}"
+
+    def broker(self, number: int) -> str:
+        """A broker's name, host:port of its web service."""
+        return self._ports[number].name
+
+    def start(self, brokers: int) -> None:
+        """Start that many brokers and wait until they answer."""
+        self.start_broker(1)
+        for number in range(2, brokers + 1):
+            self._launch(number)
+        for number in range(2, brokers + 1):
+            self._children[number].wait_until_ready()
+
+    def start_broker(self, number: int) -> None:
+        """Start one, again at the ports that it had before, and wait until it answers."""
+        self._launch(number)
+        self._children[number].wait_until_ready()
+
+    def kill_broker(self, number: int) -> None:
+        """Kill -9."""
+        self._children.pop(number).kill()
+
+    def stop(self) -> None:
+        """End the brokers, the one with ZooKeeper last; nothing is left of them but the folder."""
+        for number in sorted(self._children, reverse=True):
+            self._children.pop(number).kill()
+
+    def _launch(self, number: int) -> None:
+        if number not in self._ports:
+            service, web = free_ports(2)
+            self._ports[number] = BrokerPorts(service=service, web=web)
+        self._children[number] = Child(self._spec(number))
+
+    def _spec(self, number: int) -> ProcessSpec:
+        is_first = number == 1
+        conf = self._write_conf(number)
+        variable = "PULSAR_STANDALONE_CONF" if is_first else "PULSAR_BROKER_CONF"
+        web = self._ports[number].web
+        return ProcessSpec(
+            name=f"pulsar-{number}",
+            command=tuple(self._standalone() if is_first else [self._program, "broker"]),
+            log_path=self._folder / f"broker-{number}.log",
+            environment={
+                variable: str(conf),
+                "PULSAR_STANDALONE_USE_ZOOKEEPER": "1",
+                "PULSAR_LOG_DIR": str(self._folder / "logs" / str(number)),
+                "PULSAR_LOG_APPENDER": "Console",
+                "PULSAR_LOG_LEVEL": "warn",
+                "PULSAR_MEM": _MEMORY,
+                "PULSAR_GC": "-XX:+UseSerialGC",
+                "PULSAR_EXTRA_OPTS": f"{_QUICK} -Dpulsar.allocator.exit_on_oom=true",
+                "JAVA_HOME": _java_home(),
+            },
+            is_ready=lambda: _answers(web),
+            ready_timeout_ms=_START_MS,
+        )
+
+    @property
+    def _program(self) -> str:
+        return str(self._home / "bin" / "pulsar")
+
+    def _standalone(self) -> list[str]:
+        words = [self._program, "standalone", "-nfw", "-nss", "--wipe-data", "-a", _HOST]
+        words += ["--zookeeper-port", str(self._zookeeper)]
+        words += ["--zookeeper-dir", str(self._folder / "zookeeper")]
+        words += ["--bookkeeper-port", str(self._bookie)]
+        return [*words, "--bookkeeper-dir", str(self._folder / "bookkeeper")]
+
+    def _write_conf(self, number: int) -> Path:
+        ports = self._ports[number]
+        store = f"zk:{_HOST}:{self._zookeeper}"
+        settings = {
+            "brokerServicePort": str(ports.service),
+            "webServicePort": str(ports.web),
+            "advertisedAddress": _HOST,
+            "clusterName": "standalone",
+            "loadManagerClassName": self._options.load_manager,
+            "loadBalancerEnabled": "true",
+            "loadBalancerOverrideBrokerNicSpeedGbps": "1",
+            "managedLedgerDefaultEnsembleSize": "1",
+            "managedLedgerDefaultWriteQuorum": "1",
+            "managedLedgerDefaultAckQuorum": "1",
+            "topicLevelPoliciesEnabled": "false",  # each namespace would wait for a topic of it
+            "numIOThreads": "2",
+            "numHttpServerThreads": "8",
+            "metadataStoreSessionTimeoutMillis": "6000",
+            **self._options.settings,
+        }
+        if number > 1:
+            settings |= {"metadataStoreUrl": store, "configurationMetadataStoreUrl": store}
+        template = "standalone.conf" if number == 1 else "broker.conf"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"broker-{number}.conf"
+        shutil.copyfile(self._home / "conf" / template, path)
+        with path.open("a") as file:
+            file.writelines(f"\n{key}={value}" for key, value in sorted(settings.items()))
+            file.write("\n")
+        return path
+
+
+def _java_home() -> str:
+    found = shutil.which(find_java().command)
+    return str(Path(found or "java").resolve().parents[1])
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection(_HOST, port, timeout=2)
+    try:
+        connection.request("GET", "/admin/v2/brokers/ready")
+        return connection.getresponse().status == http.client.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,190 @@
+"""What a record in flight needs next, for everything that Pulsar may show."""
+
+from typing import Any
+
+import pytest
+
+from lbcore.bridge.acting import (
+    Answer,
+    Bounds,
+    Leave,
+    LookAgain,
+    Lookup,
+    Seen,
+    Split,
+    Tried,
+    Unload,
+    next_action,
+    positions_for,
+)
+from lbcore.bridge.looking import topic_within
+from lbcore.model.hashing import crc32
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.wire.messages import AckOutcome
+
+NS = "acme/ns"
+BUNDLE = f"{NS}/0x00000000_0x80000000"
+STARTS = {"a": "1", "b": "1", "c": "1"}
+CHILDREN = {f"{NS}/0x00000000_0x20000000": "", f"{NS}/0x20000000_0x60000000": "",
+            f"{NS}/0x60000000_0x80000000": ""}  # fmt: skip
+SPLIT = (0x20000000, 0x60000000)
+
+
+def releasing(destination: str = "b", **changes: Any) -> OwnershipRecord:
+    return OwnershipRecord(
+        cluster="local",
+        bundle=BUNDLE,
+        state=State.RELEASING,
+        version_id=7,
+        source="a",
+        source_incarnation="1",
+        destination=destination,
+        destination_incarnation="1" if destination else "",
+        **changes,
+    )
+
+
+ASSIGNING = OwnershipRecord(
+    cluster="local",
+    bundle=BUNDLE,
+    state=State.ASSIGNING,
+    version_id=8,
+    source="a",
+    source_incarnation="1",
+    destination="b",
+    destination_incarnation="1",
+)
+SPLITTING = OwnershipRecord(
+    cluster="local",
+    bundle=BUNDLE,
+    state=State.SPLITTING,
+    version_id=7,
+    source="a",
+    source_incarnation="1",
+    children=CHILDREN,
+)
+
+
+def action(record: OwnershipRecord, owner: str | None = "", **more: Any) -> Any:
+    boundaries = more.pop("boundaries", ())
+    incarnations = more.pop("incarnations", STARTS)
+    bounds = Bounds(forbidden=more.pop("forbidden", ""))
+    seen = Seen(owner=owner, incarnations=incarnations, boundaries=boundaries)
+    return next_action(record, seen, Tried(**more), bounds)
+
+
+def test_unload_is_asked_for_while_the_source_has_the_bundle() -> None:
+    assert action(releasing(), "a") == Unload(destination="b")
+    assert action(releasing(""), "a") == Unload(destination="")
+
+
+def test_unload_that_is_done_is_answered_for_the_source() -> None:
+    for record, owner in ((releasing(), "b"), (releasing(""), ""), (releasing(""), "c")):
+        assert action(record, owner) == Answer(
+            broker="a", incarnation="1", outcome=AckOutcome.CLOSED
+        )
+
+
+def test_unload_that_left_nobody_is_looked_up_and_then_left() -> None:
+    assert action(releasing(), "") == Lookup()
+    assert isinstance(action(releasing(), "", waited_ms=91_000), Leave)
+
+
+def test_unload_that_went_elsewhere_is_left_to_the_mirror() -> None:
+    assert isinstance(action(releasing(), "c"), Leave)
+
+
+def test_unload_from_a_source_that_restarted_is_left_to_the_mirror() -> None:
+    assert isinstance(action(releasing(), "a", incarnations={**STARTS, "a": "2"}), Leave)
+    assert isinstance(action(releasing(), "", incarnations={"b": "1"}), Leave)
+
+
+def test_owner_that_is_not_clear_is_looked_for_again_and_not_for_ever() -> None:
+    assert action(releasing(), None) == LookAgain()
+    assert isinstance(action(releasing(), None, waited_ms=91_000), Leave)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"forbidden": "only observing"}, "only observing"),
+        ({"asked": 3, "refused": "HTTP 409"}, "HTTP 409"),
+        ({"asked": 3}, "did nothing"),
+        ({"waited_ms": 91_000}, "did nothing"),
+        ({"is_old": True}, "older"),
+    ],
+)
+def test_unload_that_must_not_be_asked_for_has_failed_with_the_reason(
+    more: dict[str, Any], reason: str
+) -> None:
+    found = action(releasing(), "a", **more)
+    assert (found.broker, found.outcome) == ("a", AckOutcome.FAILED)
+    assert reason in found.reason
+
+
+def test_unload_that_was_done_while_nobody_looked_is_answered_whatever_its_age() -> None:
+    found = action(releasing(), "b", is_old=True, forbidden="only observing")
+    assert found.outcome is AckOutcome.CLOSED
+
+
+def test_assignment_is_answered_by_the_broker_that_has_it() -> None:
+    assert action(ASSIGNING, "b") == Answer(broker="b", incarnation="1", outcome=AckOutcome.OPENED)
+    assert action(ASSIGNING, None) == LookAgain()
+    for owner in ("", "a", "c"):
+        assert isinstance(action(ASSIGNING, owner), Leave)
+    assert isinstance(action(ASSIGNING, "b", incarnations={"b": "2"}), Leave)
+
+
+def test_split_is_asked_for_at_all_positions_and_a_chain_takes_the_first() -> None:
+    found = action(SPLITTING, boundaries=(0, 0x80000000, 0xFFFFFFFF))
+    assert found == Split(bundle=BUNDLE, positions=SPLIT)
+    assert positions_for(found, at_once=True) == SPLIT
+    assert positions_for(found, at_once=False) == SPLIT[:1]
+
+
+def test_split_that_is_half_done_goes_on_with_the_rest() -> None:
+    found = action(SPLITTING, boundaries=(0, SPLIT[0], 0x80000000, 0xFFFFFFFF))
+    assert found == Split(bundle=f"{NS}/0x20000000_0x80000000", positions=SPLIT[1:])
+    other = action(SPLITTING, boundaries=(0, SPLIT[1], 0x80000000, 0xFFFFFFFF))
+    assert other == Split(bundle=f"{NS}/0x00000000_0x60000000", positions=SPLIT[:1])
+
+
+def test_split_that_is_done_is_answered() -> None:
+    found = action(SPLITTING, boundaries=(0, *SPLIT, 0x80000000, 0xFFFFFFFF))
+    assert found.outcome is AckOutcome.SPLIT
+
+
+def test_split_that_pulsar_made_otherwise_has_failed() -> None:
+    found = action(SPLITTING, boundaries=(0, 0x40000000, 0x80000000, 0xFFFFFFFF))
+    assert (found.outcome, found.reason) == (AckOutcome.FAILED, "Pulsar has cut it otherwise")
+    merged = action(
+        OwnershipRecord(
+            cluster="local",
+            bundle=f"{NS}/0x40000000_0x80000000",
+            state=State.SPLITTING,
+            version_id=7,
+            source="a",
+            source_incarnation="1",
+            children={f"{NS}/0x40000000_0x60000000": "", f"{NS}/0x60000000_0x80000000": ""},
+        ),
+        boundaries=(0, 0x80000000, 0xFFFFFFFF),
+    )
+    assert merged.outcome is AckOutcome.FAILED
+
+
+def test_split_that_pulsar_refuses_has_failed_after_some_tries() -> None:
+    whole = (0, 0x80000000, 0xFFFFFFFF)
+    assert isinstance(action(SPLITTING, boundaries=whole, asked=5, refused="x"), Split)
+    assert action(SPLITTING, boundaries=whole, asked=6, refused="x").reason == "x"
+
+
+def test_record_that_is_at_rest_needs_nothing() -> None:
+    resting = OwnershipRecord(cluster="local", bundle=BUNDLE, state=State.FREE, version_id=1)
+    assert isinstance(action(resting, ""), Leave)
+
+
+@pytest.mark.parametrize("width", [0x10000000, 0x1000000])
+def test_topic_that_is_made_up_lies_within_its_bundle(width: int) -> None:
+    for lower in range(0, 0xFFFFFFFF - width, 0x33333333):
+        topic = topic_within(f"{NS}/0x{lower:08x}_0x{lower + width:08x}")
+        assert lower <= crc32(topic) < lower + width

@@ -1,0 +1,43 @@
+"""How the mirror of another authority stands, by what its bridge has told."""
+
+from dataclasses import replace
+from typing import Any
+
+from lbcore.config.cluster import ClusterConfig
+from lbcore.config.tree import Config
+from lbcore.machines.effects import to_json
+from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
+
+NOW_MS = 1_000_000_000
+EXTERNAL = replace(Config(), cluster=ClusterConfig(authority="external"))
+
+
+def told(age_ms: int, status: str = "done", **result: int) -> dict[str, Any]:
+    return {"status": status, "at_ms": NOW_MS - age_ms, "result": to_json(result)}
+
+
+def mirror(*rows: dict[str, Any]) -> MirrorStatus:
+    found = mirror_status(rows, EXTERNAL, NOW_MS)
+    assert found is not None
+    return found
+
+
+def test_mirror_of_a_cluster_of_our_own_is_none() -> None:
+    assert mirror_status([], Config(), NOW_MS) is None
+    assert list(mirror_alarms(None)) == []
+
+
+def test_mirror_is_what_was_told_last() -> None:
+    found = mirror(
+        told(1_000, differences=2, owners=1),
+        told(50_000, differences=9, owners=4),
+        told(500, "timed_out", differences=7),
+    )
+    assert (found.heard_ago_ms, found.differences) == (1_000, 2)
+    assert (found.taken_over, found.taken_over_lately) == (1, 5)
+    assert list(mirror_alarms(found)) == []
+
+
+def test_bridge_that_tells_nothing_is_an_alarm() -> None:
+    assert "start `ballast bridge pulsar`" in "".join(mirror_alarms(mirror()))
+    assert "for 181 s" in "".join(mirror_alarms(mirror(told(181_000))))
