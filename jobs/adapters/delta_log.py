@@ -21,12 +21,16 @@ class CorruptLogError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterCommit:
-    """What the job says of itself in each of its commits; now_ms is the batch's time."""
+    """What the job says of itself in each of its commits; now_ms is the batch's time.
+
+    code_version: digest of the code that decided, "" = not told.
+    """
 
     query_id: str
     batch_id: int
     now_ms: int
     writer_epoch: int
+    code_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,4 +143,5 @@ def _writer_of(actions: list[Mapping[str, Any]]) -> WriterCommit | None:
         batch_id=int(said["batch_id"]),
         now_ms=int(said["now_ms"]),
         writer_epoch=int(said["writer_epoch"]),
+        code_version=str(said.get("code_version", "")),
     )

@@ -7,7 +7,7 @@ in-commit timestamps, column defaults, clustering or type widening. Source: ours
 protocol's reader version 1 and writer version 3.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,7 +42,15 @@ _PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
 
 
 class TableSchemaError(RuntimeError):
-    """A table on disk does not have the columns that this code writes."""
+    """A table on disk does not have the columns that this code writes.
+
+    found, needed: each column as text, in order.
+    """
+
+    def __init__(self, message: str, found: Sequence[str], needed: Sequence[str]) -> None:
+        super().__init__(message)
+        self.found = found
+        self.needed = needed
 
 
 def arrow_schema(table: Table) -> pa.Schema:
@@ -75,7 +83,7 @@ def ensure_table(root: str | Path, table: Table) -> DeltaTable:
     if not DeltaTable.is_deltatable(str(path)):
         _create(path, table)
     handle = DeltaTable(str(path))
-    _check_schema(handle, table)
+    check_columns(handle, table)
     _add_missing_constraints(handle, table)
     return handle
 
@@ -122,23 +130,26 @@ def _create(path: Path, table: Table) -> None:
     )
 
 
-def _check_schema(handle: DeltaTable, table: Table) -> None:
+def check_columns(handle: DeltaTable, table: Table) -> None:
+    """Raise TableSchemaError unless the table has exactly the declared columns."""
     wanted = Schema.from_arrow(arrow_schema(table))
     found = handle.schema()
     if found != wanted:
         raise TableSchemaError(
             f"the table {table.name} at {handle.table_uri} has other columns than this version of "
-            f"the code writes (found {_column_list(found)}, need {_column_list(wanted)}); it was "
-            "made by another version: start with an empty tables folder, or with the version that "
-            "made it"
+            f"the code writes (found {', '.join(_columns(found))}, need "
+            f"{', '.join(_columns(wanted))}); it was made by another version: start with an empty "
+            "tables folder, or with the version that made it",
+            _columns(found),
+            _columns(wanted),
         )
 
 
-def _column_list(schema: Schema) -> str:
-    return ", ".join(
+def _columns(schema: Schema) -> list[str]:
+    return [
         f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
         for field in schema.fields
-    )
+    ]
 
 
 def _add_missing_constraints(handle: DeltaTable, table: Table) -> None:

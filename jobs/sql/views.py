@@ -237,7 +237,7 @@ BROKER_LOADS = View(
     spark=_broker_loads(0),
 )
 
-_ARRAYS = ("bundles", *_TRAFFIC, "topics")
+_ARRAYS = ("bundles", *_TRAFFIC, "topics", "sessions")
 
 BUNDLE_LOADS = View(
     name="bundle_loads",
@@ -253,16 +253,17 @@ BUNDLE_LOADS = View(
         _column("msg_throughput_in", "double", "bytes/s"),
         _column("msg_throughput_out", "double", "bytes/s"),
         _column("topics", "double", "its topics"),
+        _column("sessions", "double", "its producers and consumers"),
         _column("msg_rate", "double", "msg/s in and out"),
     ),
     datafusion=f"""
 SELECT cluster, broker, minute_ms, bundles AS bundle, msg_rate_in, msg_rate_out,
-  msg_throughput_in, msg_throughput_out, topics, msg_rate_in + msg_rate_out AS msg_rate
+  msg_throughput_in, msg_throughput_out, topics, sessions, msg_rate_in + msg_rate_out AS msg_rate
 FROM (SELECT cluster, broker, minute_ms,
   {", ".join(f"unnest({name}) AS {name}" for name in _ARRAYS)} FROM load_history)""",
     spark=f"""
 SELECT cluster, broker, minute_ms, row.bundles AS bundle, row.msg_rate_in, row.msg_rate_out,
-  row.msg_throughput_in, row.msg_throughput_out, row.topics,
+  row.msg_throughput_in, row.msg_throughput_out, row.topics, row.sessions,
   row.msg_rate_in + row.msg_rate_out AS msg_rate
 FROM (SELECT cluster, broker, minute_ms,
   explode(arrays_zip({", ".join(_ARRAYS)})) AS row FROM load_history)""",

@@ -36,8 +36,15 @@ VERBS = {
         module="jobs.verbs.bundle", summary="unload, assign, override, split, pin, unpin a bundle"
     ),
     "chaos": Verb(module="jobs.verbs.chaos", summary="random clusters and faults, by the thousand"),
+    "bundles": Verb(
+        module="jobs.verbs.bundles", summary="the bundles with the most load, and who has them"
+    ),
     "config": Verb(
         module="jobs.verbs.config", summary="check, show, import settings; set and reset them"
+    ),
+    "doctor": Verb(
+        module="jobs.verbs.doctor",
+        summary="what is wrong around it: versions, disk, clocks, topics",
     ),
     "explain": Verb(
         module="jobs.verbs.explain", summary="why a bundle, broker, cluster or decision is as it is"

@@ -191,5 +191,6 @@ def _numbers(rows: ExplainRows, record: Row, owner: str) -> dict[str, object]:
         for name in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"):
             found[name] = float(load[name][at])
         found["topics"] = float(load["topics"][at])
+        found["sessions"] = float(load["sessions"][at])
         found["share of its broker's messages"] = _share(rows, record["bundle"], owner)
     return {name: value for name, value in found.items() if value not in ("", None)}

@@ -180,4 +180,5 @@ def _history_row(work: Work, name: str, start_ms: int, rows: NDArray[np.int64]) 
         "msg_throughput_in": short[:, 2].tolist(),
         "msg_throughput_out": short[:, 3].tolist(),
         "topics": ledger.topics[rows].astype(float).tolist(),
+        "sessions": ledger.sessions[rows].astype(float).tolist(),
     }

@@ -288,6 +288,7 @@ LOAD_HISTORY = Table(
         _column("msg_throughput_in", "list<double>", "bytes/s a bundle"),
         _column("msg_throughput_out", "list<double>", "bytes/s a bundle"),
         _column("topics", "list<double>", "topics a bundle"),
+        _column("sessions", "list<double>", "producers and consumers a bundle"),
         _column("at_ms", "long", "time of the batch that wrote it"),
         _column("batch_id", "long", "micro-batch that wrote it"),
     ),

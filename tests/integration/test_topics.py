@@ -192,3 +192,28 @@ def test_watch_with_kafka_away_says_nothing() -> None:
     nowhere = KafkaAddress(bootstrap=f"127.0.0.1:{port}", security={"bootstrap_timeout_ms": 300})
     watch = TopicWatch(nowhere, {"acks": "an-id"})
     assert (watch.look(), watch.loss()) == (None, None)
+
+
+def test_doctor_tells_missing_topics_and_kafkas_clock(
+    address: KafkaAddress, config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overlay = tmp_path / "overlay.toml"
+    overlay.write_text(f'[pipeline]\ntopic_prefix = "{config.pipeline.topic_prefix}"\n')
+    words = ["doctor", "--bootstrap", address.bootstrap, "--conf", str(overlay), "--json"]
+
+    def findings() -> dict[str, Any]:
+        main([*words, "--tables", str(tmp_path / "none")])
+        return {one["subject"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+
+    name = address.topic_name(Topic.ACKS)
+    assert findings()[name]["verdict"] == "fail"
+    ensure_topics(address, wanted_topics(config))
+    found = findings()
+    assert found["topics"]["verdict"] == "ok"
+    assert found["ticks"]["what"] == "broker-load is empty"
+    producer = KafkaProducer(bootstrap_servers=address.bootstrap)
+    producer.send(address.topic_name(Topic.BROKER_LOAD), b"a tick").get(timeout=60)
+    producer.close()
+    found = findings()
+    assert found["ticks"]["verdict"] == "ok"
+    assert found["kafka clock"]["verdict"] == "ok"

@@ -1,0 +1,290 @@
+"""Looks at everything around a cluster that is wrong more often than Ballast itself.
+
+Decides what is looked at and from when on it is worth a word: this machine, the tables, Kafka, the
+job. Nothing is changed. Source: ours.
+"""
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from jobs.adapters.checkpoint import code_version
+from jobs.adapters.delta_log import checkpoint_version, last_writer_commit, newest_version
+from jobs.adapters.delta_tables import TableSchemaError, check_columns, table_path
+from jobs.adapters.jars import jar_paths
+from jobs.adapters.java import find_java
+from jobs.adapters.kafka_clock import newest_record_ms
+from jobs.adapters.preflight import check_python, running_python
+from jobs.adapters.topics import Status, TopicReport, ensure_topics, wanted_topics
+from jobs.operating.durations import format_duration
+from jobs.operating.findings import Finding, fail, looked, ok, warn
+from jobs.operating.stack_words import Whereabouts
+from jobs.verbs.status import read_status_rows
+from lbcore.machines.status import Phase, make_status
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
+
+_GB = 1_000_000_000
+_DISK_FAIL_BYTES, _DISK_WARN_BYTES = _GB, 5 * _GB
+_SKEW_WARN_MS, _SKEW_FAIL_MS = 2_000, 10_000
+_TICKS_OLD_MS = 30_000
+_LOG_LENGTH_WARN = 2_000
+_KAFKA_TIMEOUT_MS = 10_000
+_PACKAGES: Mapping[str, tuple[str, str]] = {
+    "deltalake": ("1.6.6", "2"),
+    "delta-spark": ("4.4.0", "4.4.1"),
+    "kafka-python": ("3.0.12", "4"),
+    "pandas": ("2.2", "3"),
+    "protobuf": ("6.33", "7"),
+    "pyarrow": ("19", ""),
+    "pyspark": ("4.2.0", "4.2.1"),
+}
+"""Package → the first version that works, and the first that does not any more ("" = none)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What is looked at: where, when; with_kafka: whether Kafka is, too."""
+
+    where: Whereabouts
+    now_ms: int
+    with_kafka: bool
+
+
+def examine(examined: Examined) -> list[Finding]:
+    """All findings, in the order in which one thing needs the other."""
+    where, now_ms = examined.where, examined.now_ms
+    looks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+        ("python", _python),
+        ("packages", _packages),
+        ("java", _java),
+        ("jars", _jars),
+        ("disk", lambda: _disk(where)),
+        ("tables", lambda: _tables(where)),
+        ("clock", lambda: _job_clock(where, now_ms)),
+        ("job", lambda: _job(where, now_ms)),
+        ("load", lambda: _load(where, now_ms)),
+    ]
+    if examined.with_kafka:
+        looks += [
+            ("topics", lambda: _topics(where)),
+            ("kafka clock", lambda: _kafka_clock(where, now_ms)),
+        ]
+    return [finding for subject, look in looks for finding in looked(subject, look)]
+
+
+# -- this machine
+
+
+def _python() -> Iterator[Finding]:
+    check_python(running_python())
+    yield ok("python", platform.python_version())
+
+
+def _packages() -> Iterator[Finding]:
+    wrong = [_package(name, *bounds) for name, bounds in _PACKAGES.items()]
+    yield from (found for found in wrong if found is not None)
+    if not any(wrong):
+        yield ok("packages", ", ".join(f"{name} {version(name)}" for name in _PACKAGES))
+
+
+def _package(name: str, first: str, until: str) -> Finding | None:
+    wanted = f"{name} {first} or newer" + (f", below {until}" if until else "")
+    try:
+        there = version(name)
+    except PackageNotFoundError:
+        return fail(name, "is not installed", f"install {wanted}: `make setup`")
+    if _parts(there) < _parts(first) or (until and _parts(there) >= _parts(until)):
+        return fail(name, f"{there} is installed", f"install {wanted}: `make setup`")
+    return None
+
+
+def _parts(text: str) -> tuple[int, ...]:
+    numbers = (part for part in text.split("+", maxsplit=1)[0].split("."))
+    return tuple(int(part) for part in numbers if part.isdigit())
+
+
+def _java() -> Iterator[Finding]:
+    java = find_java()
+    yield ok("java", f"{java.major} ({java.command})")
+
+
+def _jars() -> Iterator[Finding]:
+    yield ok("jars", f"{len(jar_paths('spark'))} for Spark")
+
+
+def _disk(where: Whereabouts) -> Iterator[Finding]:
+    place = where.tables.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    text = f"{free / _GB:.1f} GB free at {place}"
+    step = "free some space, or move the tables to another disk"
+    if free < _DISK_FAIL_BYTES:
+        yield fail("disk", text, step)
+    elif free < _DISK_WARN_BYTES:
+        yield warn("disk", text, step)
+    else:
+        yield ok("disk", text)
+
+
+# -- the tables
+
+
+def _tables(where: Whereabouts) -> Iterator[Finding]:
+    where.reader()  # raises when there are none
+    found = [finding for table in TABLES for finding in _table(where.tables, table.name)]
+    yield from found
+    if not found:
+        yield ok("tables", f"all {len(TABLES)} are there, with the columns of this version")
+    if os.access(where.tables, os.W_OK):
+        yield ok("rights", f"this user may write {where.tables}, as the job must")
+    else:
+        yield warn(
+            "rights",
+            f"this user may only read {where.tables}",
+            "enough for lookups and verbs; the job needs a user that may write there",
+        )
+
+
+def _table(root: Path, name: str) -> Iterator[Finding]:
+    (table,) = [one for one in TABLES if one.name == name]
+    path = table_path(root, name)
+    if not DeltaTable.is_deltatable(str(path)):
+        yield warn(name, "is not there", "the job makes it at its next start")
+        return
+    try:
+        check_columns(DeltaTable(str(path)), table)
+    except TableSchemaError as error:
+        yield fail(name, _difference(error), "run the version that made it, or with new tables")
+    length = newest_version(path) - max(0, checkpoint_version(path))
+    if length > _LOG_LENGTH_WARN:
+        yield warn(
+            name,
+            f"{length} commits since the last checkpoint of its log: slow to open",
+            "read the job's log: maintenance does not get through",
+        )
+
+
+def _difference(error: TableSchemaError) -> str:
+    """Which columns are too many, too few or of another type."""
+    found, needed = (set(columns) for columns in (error.found, error.needed))
+    words = [f"{one} is missing" for one in sorted(needed - found)]
+    words += [f"{one} is not known here" for one in sorted(found - needed)]
+    return "; ".join(words) or "its columns are in another order"
+
+
+# -- the job and what it knows
+
+
+def _job_clock(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
+    """The job's clock against this machine's, and against that of the tables' disk."""
+    events = table_path(where.tables, OWNERSHIP_EVENTS.name)
+    newest = newest_version(events)
+    commit = last_writer_commit(events, newest, steps=1)
+    writer = commit or last_writer_commit(events, newest)
+    if writer is None:
+        yield warn("clock", "the job has never written", "start it: `make run`, or balance_cluster")
+        return
+    ahead_ms = writer.now_ms - now_ms
+    if commit is not None:
+        file = events / "_delta_log" / f"{newest:020d}.json"
+        ahead_ms = max(ahead_ms, writer.now_ms - int(file.stat().st_mtime * 1_000))
+    yield _skew("clock", "the job's clock", ahead_ms)
+    if writer.code_version and writer.code_version != code_version():
+        yield warn(
+            "version",
+            "the job runs other code than this command",
+            "use the same version for both; predictions (`plan`, --dry-run) may differ",
+        )
+    elif writer.code_version:
+        yield ok("version", f"the job runs this code ({writer.code_version})")
+
+
+def _skew(subject: str, whose: str, ahead_ms: int) -> Finding:
+    if ahead_ms <= _SKEW_WARN_MS:
+        return ok(subject, f"{whose} is not ahead of this machine's")
+    text = f"{whose} is {format_duration(ahead_ms)} ahead"
+    step = "synchronise both machines' clocks (chrony, ntpd): ages and as-of answers are wrong"
+    return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(subject, text, step)
+
+
+def _job(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
+    config = where.config.for_cluster(where.cluster)
+    rows = read_status_rows(where.reader(), now_ms)
+    status = make_status(where.cluster, rows, config, now_ms)
+    text = f"{status.phase.value}: {status.why}"
+    if status.phase is Phase.STALLED or status.writer_silent_ms < 0:
+        yield fail("job", text, "`ballast status` says more; read the job's log")
+    elif status.phase is Phase.OFF:
+        yield warn("job", text, "`ballast resume` or `ballast release-brake` when that is right")
+    else:
+        yield ok("job", f"{text}; last heartbeat {format_duration(status.writer_silent_ms)} ago")
+    for alarm in status.alarms:
+        what, _, step = alarm.partition(": ")
+        yield warn("alarm", what, step or "`ballast status` says more")
+
+
+def _load(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
+    """Brokers that are there and whose load is not known, or old."""
+    reader = where.reader()
+    rhythm = where.config.for_cluster(where.cluster).pipeline.load_history_interval_ms
+    recent = f"minute_ms >= {now_ms - 3 * rhythm}"
+    known = {row["broker"] for row in reader.rows("load_history", ("broker",), recent)}
+    there = [row["broker"] for row in reader.rows("brokers") if row["state"] == "active"]
+    stale = sorted(set(there) - known)
+    if not there:
+        yield warn("load", "no broker is active", "start agents: docs/agent.md")
+    elif stale:
+        yield warn(
+            "load",
+            f"no load for {format_duration(3 * rhythm)} of {', '.join(stale[:10])}"
+            + (f" and {len(stale) - 10} more" if len(stale) > 10 else ""),  # noqa: PLR2004 (ten names are enough)
+            "if the job runs, read these agents' logs: they send heartbeats only",
+        )
+    else:
+        yield ok("load", f"of all {len(there)} active brokers")
+
+
+# -- Kafka
+
+
+def _topics(where: Whereabouts) -> Iterator[Finding]:
+    specs = wanted_topics(where.config)
+    reports = ensure_topics(where.address(), specs, dry_run=True, timeout_ms=_KAFKA_TIMEOUT_MS)
+    found = [_topic(report) for report in reports]
+    yield from (finding for finding in found if finding is not None)
+    if not any(found):
+        yield ok("topics", f"all {len(specs)} are as the settings say")
+
+
+def _topic(report: TopicReport) -> Finding | None:
+    if report.status is Status.WOULD_MAKE:
+        return fail(report.name, "is not in Kafka", "`ballast topics ensure` makes it")
+    if not report.is_good:
+        wrong = [f"{d.key} is {d.found}, not {d.wanted}" for d in report.differences]
+        text = "; ".join(wrong) or report.detail
+        return warn(report.name, text, "`ballast topics ensure --repair` sets what can be set")
+    return None
+
+
+def _kafka_clock(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
+    newest_ms = newest_record_ms(where.address(), _KAFKA_TIMEOUT_MS)
+    if newest_ms is None:
+        yield warn("ticks", "broker-load is empty", "start the job and the brokers' agents")
+        return
+    yield _skew("kafka clock", "Kafka's clock", newest_ms - now_ms)
+    age_ms = max(0, now_ms - newest_ms)
+    if age_ms > _TICKS_OLD_MS:
+        yield fail(
+            "ticks",
+            f"the newest message on broker-load is {format_duration(age_ms)} old",
+            "the job sends one a second: start it, or read its log; or Kafka's clock is behind",
+        )
+    else:
+        yield ok("ticks", f"the newest message on broker-load is {format_duration(age_ms)} old")

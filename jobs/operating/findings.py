@@ -1,0 +1,64 @@
+"""What `ballast doctor` finds: one thing looked at, how it is, what it means, what to do.
+
+Decides how findings read and the exit code. Source: ours.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from jobs.console import CommandError
+
+
+class Verdict(str, Enum):
+    """How a thing is: fine, to be looked at some day, or in the way of work."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line. next_step: "" where nothing is to be done."""
+
+    subject: str
+    verdict: Verdict
+    what: str
+    next_step: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        return {**asdict(self), "verdict": self.verdict.value}
+
+
+def ok(subject: str, what: str) -> Finding:
+    """Nothing to do."""
+    return Finding(subject=subject, verdict=Verdict.OK, what=what)
+
+
+def warn(subject: str, what: str, next_step: str) -> Finding:
+    """Works, but."""
+    return Finding(subject=subject, verdict=Verdict.WARN, what=what, next_step=next_step)
+
+
+def fail(subject: str, what: str, next_step: str) -> Finding:
+    """Does not work."""
+    return Finding(subject=subject, verdict=Verdict.FAIL, what=what, next_step=next_step)
+
+
+def looked(subject: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """What a look finds; that it can't be looked at is a finding, too."""
+    found: list[Finding] = []
+    try:
+        found.extend(look())
+    except CommandError as error:
+        found.append(fail(subject, f"{error.what}: {error.why}", error.next_step))
+    return found
+
+
+def worst(findings: Iterable[Finding]) -> Verdict:
+    """The worst verdict of all."""
+    order = list(Verdict)
+    return max((one.verdict for one in findings), key=order.index, default=Verdict.OK)

@@ -1,0 +1,158 @@
+"""`ballast doctor` tells what is wrong, and what to do next; and `ballast bundles`."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from deltalake import DeltaTable, Field
+
+from jobs.cli import main
+from jobs.operating import doctor
+from jobs.operating.findings import Verdict, fail, ok, warn, worst
+from tests.explained_world import write_tables
+from tests.ruled_world import running, skewed
+from tests.world import World
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """A cluster whose load differs by bundle."""
+    made = running(3, 12)
+    skewed(made)
+    made.run(70_000)
+    return made
+
+
+@pytest.fixture
+def tables(world: World, tmp_path: Path) -> Path:
+    """Its tables, as if it worked at this moment."""
+    write_tables(world, tmp_path / "tables", time.time_ns() // 1_000_000)
+    return tmp_path / "tables"
+
+
+@pytest.fixture(autouse=True)
+def _complete_machine() -> Iterator[None]:
+    """Java and jars are the set-up's business, and have tests of their own."""
+    java = mock.Mock(command="java", major=17)
+    with (
+        mock.patch.object(doctor, "find_java", return_value=java),
+        mock.patch.object(doctor, "jar_paths", return_value=()),
+    ):
+        yield
+
+
+def examine(capsys: pytest.CaptureFixture[str], tables: Path, *words: str) -> tuple[int, Any]:
+    code = main(["doctor", "--tables", str(tables), "--json", *(words or ("--no-kafka",))])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    return code, {one["subject"]: one for one in found}
+
+
+def test_sound_cluster_has_nothing_that_fails(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = examine(capsys, tables)
+    assert code == 0
+    assert {"python", "packages", "tables", "rights", "clock", "job", "load"} <= found.keys()
+    assert {one["verdict"] for one in found.values()} == {"ok"}
+
+
+def test_absent_tables_fail_and_say_what_to_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = examine(capsys, tmp_path / "none")
+    assert code == 1
+    assert found["tables"]["verdict"] == "fail"
+    assert "make run" in found["tables"]["next_step"]
+    assert main(["doctor", "--tables", str(tmp_path / "none"), "--no-kafka"]) == 1
+    assert "next: start it" in capsys.readouterr().out
+
+
+def test_clock_that_is_ahead_is_told(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tables(world, tmp_path, time.time_ns() // 1_000_000 + 60_000)
+    code, found = examine(capsys, tmp_path)
+    assert code == 1
+    assert found["clock"]["verdict"] == "fail"
+    assert "ahead" in found["clock"]["what"]
+
+
+def test_job_that_is_away_and_load_that_is_old_are_told(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tables(world, tmp_path, time.time_ns() // 1_000_000 - 600_000)
+    code, found = examine(capsys, tmp_path)
+    assert code == 1
+    assert found["job"]["verdict"] == "fail"
+    assert "broker-0:8080" in found["load"]["what"]
+
+
+def test_table_of_another_version_names_the_column(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    DeltaTable(str(tables / "pins")).alter.add_columns([Field("mood", "string")])
+    code, found = examine(capsys, tables)
+    assert code == 1
+    assert "mood" in found["pins"]["what"]
+    assert "is not known here" in found["pins"]["what"]
+
+
+def test_kafka_that_is_away_fails_without_hiding_the_rest(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mock.patch.object(doctor, "_KAFKA_TIMEOUT_MS", 300):
+        code, found = examine(capsys, tables, "--bootstrap", "127.0.0.1:9")
+    assert code == 1
+    assert found["topics"]["verdict"] == found["kafka clock"]["verdict"] == "fail"
+    assert found["tables"]["verdict"] == "ok"
+
+
+def test_full_disk_and_old_package_are_told(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        mock.patch.object(doctor.shutil, "disk_usage", return_value=mock.Mock(free=10**8)),
+        mock.patch.object(doctor, "version", return_value="3.0.1"),
+    ):
+        _, found = examine(capsys, tables)
+    assert found["disk"]["verdict"] == "fail"
+    assert found["pandas"]["verdict"] == "fail"
+    assert "below 3" in found["pandas"]["next_step"]
+
+
+def test_worst_verdict_decides() -> None:
+    assert worst([]) is Verdict.OK
+    assert worst([ok("a", ""), warn("b", "", "")]) is Verdict.WARN
+    assert worst([fail("a", "", ""), warn("b", "", "")]) is Verdict.FAIL
+
+
+def test_bundles_are_listed_by_what_is_asked(
+    world: World, tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = {row["broker"]: row for row in world.other_rows["load_history"]}
+    rates = {
+        name: inwards + outwards
+        for row in newest.values()
+        for name, inwards, outwards in zip(
+            row["bundles"], row["msg_rate_in"], row["msg_rate_out"], strict=True
+        )
+    }
+    where = ["--tables", str(tables), "--json"]
+    assert main(["bundles", "--limit", "3", *where]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["msg_rate"] for row in found] == sorted(rates.values(), reverse=True)[:3]
+    owners = {row["bundle"]: row["destination"] for row in world.newest()}
+    assert all(row["broker"] == owners[row["bundle"]] for row in found)
+    for order in ("topics", "sessions", "bandwidth"):
+        assert main(["bundles", "--by", order, "--broker", "broker-1:8080", *where]) == 0
+        mine = json.loads(capsys.readouterr().out)
+        assert {row["broker"] for row in mine} == {"broker-1:8080"}
+        assert len(mine) == sum(owner == "broker-1:8080" for owner in owners.values())
+    assert main(["bundles", "--tables", str(tables)]) == 0
+    assert "of its broker" in capsys.readouterr().out
+    assert main(["bundles", "--broker", "nobody", *where]) == 1
+    assert main(["bundles", "--limit", "0", *where]) == 2
