@@ -29,6 +29,7 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "overload": ("shedding.strategy=overload", _LEAST_RATE),
     "uniform": ("shedding.strategy=uniform", _LEAST_RATE),
     "transfer": ("shedding.strategy=transfer", _LEAST_RATE),
+    "ballast": ("shedding.strategy=ballast", "placement.strategy=ballast"),
     "none": ("shedding.is_shedding=false",),
 }
 """Name → settings. With pulsar- before it: under Pulsar 4.0.8's defaults, not ours."""

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.ownership import FENCING_LEASE
 from lbcore.config.placement import AVG
-from lbcore.config.strategies import PLACEMENT, SHEDDING, short_name
+from lbcore.config.strategies import (
+    PLACEMENT,
+    SHEDDING,
+    WITH_THEIR_OWN_PLACEMENT,
+    short_name,
+)
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError, Problem
 
@@ -100,11 +105,13 @@ def _check_strategies(config: Config) -> Iterator[Finding]:
     if placement not in PLACEMENT:
         yield _error("placement.strategy", f"{placement!r} is none: take {', '.join(PLACEMENT)}")
     # Pulsar: ModularLoadManagerImpl shares one AvgShedder and refuses to start with half of it.
-    if (shedding == AVG) != (placement == AVG):
-        key = "placement.strategy" if shedding == AVG else "shedding.strategy"
+    for name in WITH_THEIR_OWN_PLACEMENT:
+        if (shedding == name) == (placement == name):
+            continue
+        key = "placement.strategy" if shedding == name else "shedding.strategy"
         detail = (
-            f"avg plans where bundles go while it sheds, so both strategies must be avg or neither;"
-            f" now shedding is {shedding} and placement {placement}: change both at once"
+            f"{name} plans where bundles go while it sheds, so both strategies must be {name} or "
+            f"neither; now shedding is {shedding} and placement {placement}: change both at once"
         )
         yield _error(key, detail)
 

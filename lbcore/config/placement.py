@@ -12,12 +12,14 @@ LEAST_LONG_TERM_MESSAGE_RATE = "least_long_term_message_rate"
 LEAST_RESOURCE_USAGE_WITH_WEIGHT = "least_resource_usage_with_weight"
 ROUND_ROBIN = "round_robin"
 AVG = "avg"
+BALLAST = "ballast"
 
 STRATEGIES = (
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     ROUND_ROBIN,
     AVG,
+    BALLAST,
 )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from lbcore.config.placement import (
     AVG,
+    BALLAST,
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     ROUND_ROBIN,
@@ -19,16 +20,21 @@ SHEDDING: Mapping[str, str] = {
     "overload": "OverloadShedder",
     "uniform": "UniformLoadShedder",
     "transfer": "TransferShedder",
+    BALLAST: "",
 }
-"""Short name → Pulsar's class."""
+"""Short name → Pulsar's class, "" = ours."""
 
 PLACEMENT: Mapping[str, str] = {
     AVG: "AvgShedder",
     LEAST_LONG_TERM_MESSAGE_RATE: "LeastLongTermMessageRate",
     LEAST_RESOURCE_USAGE_WITH_WEIGHT: "LeastResourceUsageWithWeight",
     ROUND_ROBIN: "RoundRobinBrokerSelector",
+    BALLAST: "",
 }
-"""Short name → Pulsar's class."""
+"""Short name → Pulsar's class, "" = ours."""
+
+WITH_THEIR_OWN_PLACEMENT = (AVG, BALLAST)
+"""Strategies that plan where bundles go while they shed: for both, or for neither."""
 
 
 def short_name(name: str, strategies: Mapping[str, str]) -> str:
@@ -37,4 +43,5 @@ def short_name(name: str, strategies: Mapping[str, str]) -> str:
     A name that isn't known comes back as it is.
     """
     simple = name.rpartition(".")[2]
-    return next((short for short, cls in strategies.items() if simple in (short, cls)), name)
+    found = (short for short, cls in strategies.items() if simple and simple in (short, cls))
+    return next(found, name)

@@ -67,7 +67,16 @@ def _what(decision: Row) -> str:
 
 def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     """The numbers that decided, as far as there are words for them."""
-    if "difference" in inputs:
+    if "level" in inputs:
+        yield (
+            f"{decision['source']} scored {number(inputs['score'])} and {decision['destination']} "
+            f"{number(inputs['score_of_destination'])}, the fair level is "
+            f"{number(inputs['level'])}; it takes {number(inputs['hits_low_needed'])} hits "
+            f"{number(inputs['threshold_low'])} points away from it ({number(inputs['hits_low'])} "
+            f"counted) or {number(inputs['hits_high_needed'])} hits "
+            f"{number(inputs['threshold_high'])} away ({number(inputs['hits_high'])} counted)"
+        )
+    elif "difference" in inputs:
         yield (
             f"{decision['source']} scored {number(inputs['score'])} and {decision['destination']} "
             f"{number(inputs['score_of_destination'])}: {number(inputs['difference'])} points "

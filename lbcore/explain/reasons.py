@@ -25,6 +25,7 @@ SKIPS: Mapping[str, str] = {
     "OutDatedData": "the job reads reports that are too old to decide on; it is behind",
     "StaleReports": "too many brokers' reports are old: nothing is shed or split on them",
     "JustRestarted": "too many brokers have just started: their load says little yet",
+    "unsplittable": "it is over a limit, and its load is one topic's: no split makes it smaller",
     "NoBrokerBelowLowerBoundary": "no broker is far above, and none far below the average",
 }
 
@@ -44,6 +45,7 @@ VERDICTS: Mapping[str, str] = {
     "below_min_unload": "what may move is less than is worth moving (shedding.min_unload_*)",
     "below_min_throughput": "what would move is below shedding.min_throughput_mib_per_s",
     "no_fitting_bundle": "each bundle that may move is larger than what is to be moved",
+    "churn_budget": "waited: the round has moved what its budget allows (ballast.churn_budget)",
     "no_eligible_bundle": "none of its bundles may move now",
     "sole_bundle": "it has one bundle only",
     "no_bundles": "it has no bundle",

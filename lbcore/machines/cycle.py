@@ -26,7 +26,14 @@ from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Decision, Kind, Plan, Scope
 from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.planner import plan
-from lbcore.plan.snapshot import Ints
+from lbcore.plan.snapshot import (
+    RATE_IN,
+    RATE_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Ints,
+    Snapshot,
+)
 
 _SETTLING_ROUNDS = 5
 _CAUSES = {Kind.DRAIN: Cause.DRAIN}
@@ -115,6 +122,7 @@ def _plan(work: Work, scope: Scope) -> None:
     result, work.plan = plan(snapshot, before, config, work.now_ms, scope)
     if config.cluster.observe_only:
         work.plan = replace(work.plan, moves=before.moves)  # none of them happens
+    _tell_unsplittable(work, snapshot, before.split.unsplittable)
     if not isinstance(result, Plan):
         if scope is _ONLY_WISHES:
             return
@@ -126,6 +134,28 @@ def _plan(work: Work, scope: Scope) -> None:
         return
     ids = {decision.bundle: _carry_out(work, decision) for decision in result.decisions}
     write_considered(work, result.trace, ids)
+
+
+def _tell_unsplittable(work: Work, snapshot: Snapshot, known: Mapping[str, int]) -> None:
+    """A row for each bundle that was found to be over a limit and that nothing can divide."""
+    found = work.plan.split.unsplittable
+    new = {name for name, topics in found.items() if known.get(name) != topics}
+    if not new:
+        return
+    bundles = snapshot.bundles
+    for row, name in enumerate(bundles.names):
+        if name not in new:
+            continue
+        owner = int(bundles.owner[row])
+        traffic = bundles.short[row].tolist()
+        inputs = {
+            "topics": int(bundles.topics[row]),
+            "msg_rate": traffic[RATE_IN] + traffic[RATE_OUT],
+            "throughput": traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT],
+        }
+        source = snapshot.brokers.names[owner] if owner >= 0 else ""
+        names = {"bundle": name, "source": source}
+        work.write_decision(work.next_decision(), "skip", "unsplittable", inputs, **names)
 
 
 def _carry_out(work: Work, decision: Decision) -> str:

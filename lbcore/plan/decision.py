@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from lbcore.config.ballast import BallastConfig
 from lbcore.config.filters import FilterConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
@@ -57,6 +58,11 @@ class PlanConfig(Protocol):
     @property
     def transfer(self) -> TransferConfig:
         """The transfer shedder's own settings."""
+        ...
+
+    @property
+    def ballast(self) -> BallastConfig:
+        """Ballast's own strategy's settings."""
         ...
 
     @property

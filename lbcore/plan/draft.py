@@ -10,7 +10,7 @@ import numpy as np
 
 from lbcore.plan.decision import PlanConfig, PlanState, Scope
 from lbcore.plan.filter.index import CandidateIndex
-from lbcore.plan.shed.common import Selection
+from lbcore.plan.shed.common import Selection, TooBig
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 from lbcore.plan.split.decision import SplitDecision
 from lbcore.plan.trace import BrokerNumbers, Part
@@ -55,9 +55,9 @@ class Draft:
     strategy: the shedding strategy's short name. usage: float64[n], weighted usage of `snapshot`'s
     brokers. is_due: bool[n], whose hits and averages may advance. rows: the rows of the bundles
     that the state names. index: what the filters say of brokers and policies. selections: who
-    shall give what; sheddings: their moves. forced: what operators want moved (drains, pins).
-    assignments: bundles without an owner. children: child → broker, of splits whose children are
-    placed at once. skipped: phase → why it decided nothing.
+    shall give what; sheddings: their moves; too_big: what is to be divided. forced: what operators
+    want moved (drains, pins). assignments: bundles without an owner. children: child → broker, of
+    splits whose children are placed at once. skipped: phase → why it decided nothing.
     """
 
     reported: Snapshot
@@ -73,6 +73,7 @@ class Draft:
     index: CandidateIndex | None = None
     selections: tuple[Selection, ...] = ()
     sheddings: Moves = field(default_factory=no_moves)
+    too_big: TooBig | None = None
     forced: Moves = field(default_factory=no_moves)
     assignments: Moves = field(default_factory=no_moves)
     splits: tuple[SplitDecision, ...] = ()

@@ -7,9 +7,11 @@ names and rules; short names and advice are ours.
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
+from lbcore.config.ballast import BallastConfig
 from lbcore.config.catalogue import Entry
 from lbcore.config.placement import (
     AVG,
+    BALLAST,
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     ROUND_ROBIN,
@@ -136,6 +138,16 @@ STRATEGIES = (
         settings=_keys("transfer", *(one.name for one in fields(TransferConfig))),
     ),
     Strategy(
+        kind=SHED,
+        name=BALLAST,
+        pulsar_class=SHEDDING[BALLAST],
+        rule="Everybody to the fair level: the hottest broker gives to the coldest, within a "
+        "budget a round; a bundle that no move can place is divided.",
+        use_when="Loads are skewed, hot spots jump, brokers differ in size, or other processes use "
+        "the same machines.",
+        settings=(*_keys("ballast", *(one.name for one in fields(BallastConfig))), *_WEIGHTS),
+    ),
+    Strategy(
         kind=PLACE,
         name=AVG,
         pulsar_class=PLACEMENT[AVG],
@@ -168,6 +180,15 @@ STRATEGIES = (
             "signals.history_weight",
             *_WEIGHTS,
         ),
+    ),
+    Strategy(
+        kind=PLACE,
+        name=BALLAST,
+        pulsar_class=PLACEMENT[BALLAST],
+        rule="The destination that the shedder chose; a bundle without one goes where it leaves "
+        "the least score, by the broker's size.",
+        use_when="Always and only with shedding by ballast.",
+        settings=_keys("placement", "count_planned", "planned_rate_floor_msg_per_s"),
     ),
     Strategy(
         kind=PLACE,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lbcore.config.ballast import BallastConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
@@ -33,7 +34,8 @@ def pulsar(strategy: str, **keys: Any) -> PlanConfig:
 
 def ours(strategy: str, **changes: Any) -> Sections:
     """Ballast's own behaviour with a strategy."""
-    return Sections(shedding=SheddingConfig(strategy=strategy, **changes))
+    placement = PlacementConfig(strategy="ballast") if strategy == "ballast" else PlacementConfig()
+    return Sections(shedding=SheddingConfig(strategy=strategy, **changes), placement=placement)
 
 
 def spread(loop: Loop) -> float:
@@ -65,7 +67,7 @@ def test_threshold_with_smoothed_scores_unloads_past_the_balance(golden: Golden)
     assert loop.true_points()["hot"] < loop.true_points()["cold"] - 20
 
 
-@pytest.mark.parametrize("strategy", ["threshold", "avg"])
+@pytest.mark.parametrize("strategy", ["threshold", "avg", "ballast"])
 def test_adjusted_load_stops_at_the_balance(golden: Golden, strategy: str) -> None:
     loop = run_minutes(two_brokers(ours(strategy)), 12)
     golden.check(f"smoothed_scores_{strategy}_ours", loop.text())
@@ -102,9 +104,10 @@ def test_stale_report_is_not_acted_upon_by_ours(golden: Golden) -> None:
     assert loop.true_points() == {"hot": 50.0, "cold": 50.0}
 
 
-@pytest.mark.parametrize("strategy", ["avg", "threshold", "uniform", "overload"])
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "uniform", "overload", "ballast"])
 def test_second_plan_before_the_first_is_reported_does_not_overshoot(strategy: str) -> None:
     config = ours(strategy, avg_high_hits=1, rate_difference_percent=50)
+    config = replace(config, ballast=BallastConfig(high_hits=1))
     loop = two_brokers(config)
     loop.report(9_000)
     first = loop.cycle(10_000, lands=False)
@@ -168,14 +171,15 @@ def test_distance_to_the_average_never_reaches_the_threshold(
     assert loop.moves == 0
 
 
-def test_g2_uniform_sees_the_ratio(golden: Golden) -> None:
-    loop = run_minutes(loop_of(ours("uniform"), G2), 8)
-    golden.check("G2_uniform", loop.text())
+@pytest.mark.parametrize("strategy", ["uniform", "ballast"])
+def test_g2_ratio_is_seen(golden: Golden, strategy: str) -> None:
+    loop = run_minutes(loop_of(ours(strategy), G2), 8)
+    golden.check(f"G2_{strategy}", loop.text())
     assert loop.true_points()["b1"] <= 7
 
 
 @pytest.mark.parametrize(("name", "bundles"), [("G3", G3), ("G4", G4)])
-@pytest.mark.parametrize("strategy", ["avg", "uniform"])
+@pytest.mark.parametrize("strategy", ["avg", "uniform", "ballast"])
 def test_new_empty_broker_is_filled(
     golden: Golden, name: str, bundles: dict[str, list[float]], strategy: str
 ) -> None:
@@ -202,9 +206,12 @@ def test_load_of_another_process_blinds_the_strategy(golden: Golden, strategy: s
     assert loop.true_points()["b50"] == pytest.approx(50.0, abs=2.5)
 
 
-def test_load_of_another_process_does_not_keep_uniform_from_relieving(golden: Golden) -> None:
-    loop = run_minutes(loop_of(ours("uniform"), G7, FOREIGN), 8)
-    golden.check("G7_uniform", loop.text())
+@pytest.mark.parametrize("strategy", ["uniform", "ballast"])
+def test_load_of_another_process_does_not_keep_it_from_relieving(
+    golden: Golden, strategy: str
+) -> None:
+    loop = run_minutes(loop_of(ours(strategy), G7, FOREIGN), 8)
+    golden.check(f"G7_{strategy}", loop.text())
     assert loop.true_points()["b50"] < 40
 
 

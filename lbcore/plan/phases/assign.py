@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.placement import AVG
+from lbcore.config.placement import AVG, BALLAST
 from lbcore.config.strategies import PLACEMENT, short_name
 from lbcore.plan.decision import PlanConfig
 from lbcore.plan.draft import NOBODY, Draft, Moves
@@ -69,7 +69,8 @@ def _place_shed(draft: Draft) -> Draft:
     moves = draft.sheddings
     if not len(moves.bundle):
         return draft.skip("shed", "Limit")
-    keeps_plan = draft.strategy == AVG and draft.config.shedding.keep_destination
+    keeps_plan = draft.strategy == BALLAST
+    keeps_plan |= draft.strategy == AVG and draft.config.shedding.keep_destination
     is_open = ~_may_keep(draft, moves) if keeps_plan else np.ones(len(moves.bundle), dtype=np.bool_)
     open_rows = np.flatnonzero(is_open)
     destination = moves.destination.copy()
@@ -238,10 +239,13 @@ def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
 
 
 def place_settings(config: PlanConfig) -> PlaceSettings:
-    """What placement reads of the configuration."""
+    """What placement reads of the configuration; ballast evens load out, not counts."""
+    filters = config.filters
+    if placement_strategy(config) == BALLAST:
+        filters = replace(filters, distribute_evenly=False)
     return PlaceSettings(
         placement=config.placement,
-        filters=config.filters,
+        filters=filters,
         history_weight=config.signals.history_weight,
         excluded_namespaces=frozenset(config.shedding.excluded_namespaces),
     )

@@ -10,13 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.config.placement import BALLAST
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.filter.verdict import Verdict as FilterVerdict
 from lbcore.plan.forced import forced_moves
 from lbcore.plan.phases.eligible import LABELS, candidate_index
+from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
-from lbcore.plan.shed.gauge import Gauge, gauge_shedding, gauge_transfer
+from lbcore.plan.shed.gauge import Gauge, gauge_ballast, gauge_shedding, gauge_transfer
 from lbcore.plan.shed.registry import TRANSFER, forget_brokers, modular_shedder
 from lbcore.plan.shed.subset import Subset, without_brokers
 from lbcore.plan.shed.transfer_phase import shed_by_transfer, without_departed
@@ -40,7 +42,7 @@ def shed(draft: Draft) -> Draft:
     selections = tuple(_translated(one, subset) for one in answer.selections)
     moves = _moves(selections)
     kept, verdicts = _able_to_leave(draft, moves)
-    draft = replace(draft, selections=selections, sheddings=moves.at(kept))
+    draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
     if draft.scope.is_traced:
         draft = draft.show(_gauge_rows(draft, answer, subset, view))
     draft = _show(draft, answer, subset, (moves, verdicts))
@@ -64,6 +66,9 @@ def _answered(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
     names = view.snapshot.brokers.names
     if draft.strategy == TRANSFER:
         return _transferred(draft, view)
+    if draft.strategy == BALLAST:
+        answer = shed_ballast(view, draft.state.shed, draft.config.ballast)
+        return replace(draft, state=replace(draft.state, shed=answer.state)), answer
     state = forget_brokers(draft.strategy, draft.state.shed, names)
     run = modular_shedder(draft.strategy)
     answer = run(view, state, draft.config.shedding, draft.config.signals)
@@ -173,6 +178,8 @@ def _gauge_rows(draft: Draft, answer: Shed, subset: Subset, view: ShedView) -> G
 def _gauge(draft: Draft, answer: Shed, view: ShedView) -> Gauge:
     if draft.strategy == TRANSFER:
         return gauge_transfer(view, draft.state.transfer, draft.config.transfer)
+    if draft.strategy == BALLAST:
+        return gauge_ballast(view, answer, draft.config.ballast)
     return gauge_shedding(draft.strategy, view, answer, draft.config.shedding)
 
 

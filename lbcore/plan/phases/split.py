@@ -1,7 +1,8 @@
 """Phase 4: which bundles are split.
 
-Decides through `plan.split.decide`; what it adds is who is blocked (a bundle that moves in this
-plan, is at work or paused, is not split) and whose hits may advance. Source: ours.
+Decides through `plan.split.decide`, and `plan.split.fair_share` for what the strategy wants
+divided; what it adds is who is blocked (a bundle that moves in this plan, is at work or paused, is
+not split) and whose hits may advance. Source: ours.
 """
 
 from dataclasses import replace
@@ -11,9 +12,10 @@ import numpy as np
 from lbcore.plan.draft import Draft
 from lbcore.plan.phases.adjust import observed
 from lbcore.plan.phases.eligible import held
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import Bools, Snapshot
 from lbcore.plan.split.decide import decide_splits
-from lbcore.plan.split.decision import LIMIT_REASONS, VERDICTS, SplitTrace
+from lbcore.plan.split.decision import REASONS, VERDICTS, SplitTrace
+from lbcore.plan.split.fair_share import divide_too_big
 from lbcore.plan.trace import Columns
 
 PHASE = "split"
@@ -39,9 +41,24 @@ def split(draft: Draft) -> Draft:
     )
     draft = replace(draft, splits=decisions, state=replace(draft.state, split=state))
     draft = draft.show(_columns(draft, seen)) if draft.scope.is_traced else draft
-    if decisions:
+    draft = _divided(draft, snapshot, blocked)
+    if draft.splits:
         return draft
     return draft.skip(PHASE, "HitCount" if np.any(seen.hits) else "NoBundles")
+
+
+def _divided(draft: Draft, snapshot: Snapshot, blocked: Bools) -> Draft:
+    """The draft with the splits that the strategy asked for."""
+    if draft.too_big is None or not len(draft.too_big.rows):
+        return draft
+    blocked = blocked.copy()
+    blocked[[one.bundle for one in draft.splits]] = True
+    decisions, state, seen = divide_too_big(
+        snapshot, draft.too_big, draft.state.split, draft.config.splitting, blocked
+    )
+    splits = (*draft.splits, *decisions)
+    draft = replace(draft, splits=splits, state=replace(draft.state, split=state))
+    return draft.show(_columns(draft, seen)) if draft.scope.is_traced else draft
 
 
 def _observed(draft: Draft) -> tuple[Draft, Snapshot]:
@@ -68,5 +85,5 @@ def _columns(draft: Draft, seen: SplitTrace) -> Columns:
         hits=seen.hits,
         needed=draft.config.splitting.hit_count_threshold + 1,
         reason=seen.reason,
-        reasons=[reason.value for reason in LIMIT_REASONS],
+        reasons=[reason.value for reason in REASONS],
     )

@@ -13,6 +13,7 @@ import numpy as np
 from lbcore.config.filters import EXTENSIBLE
 from lbcore.config.placement import (
     AVG,
+    BALLAST,
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     ROUND_ROBIN,
@@ -38,6 +39,7 @@ from lbcore.plan.place.rules import (
     UsageRule,
     long_rates,
 )
+from lbcore.plan.place.score import ScoreRule
 from lbcore.plan.snapshot import Bools, Ints
 
 
@@ -72,13 +74,15 @@ def strategy_rule(
     """The configured strategy, ready for one plan; raises ValueError for an unknown name."""
     strategy = short_name(settings.placement.strategy, PLACEMENT)
     if strategy == LEAST_RESOURCE_USAGE_WITH_WEIGHT:
-        if settings.filters.pipeline == EXTENSIBLE:
-            return UsageRule.extensible(request, settings, draw)
-        return UsageRule.modular(request, state, settings, draw)
+        is_extensible = settings.filters.pipeline == EXTENSIBLE
+        extensible = UsageRule.extensible(request, settings, draw) if is_extensible else None
+        return extensible or UsageRule.modular(request, state, settings, draw)
     if strategy == ROUND_ROBIN:
         return RoundRobinRule.of(request, state.round_robin, is_for_excluded=False)
     if strategy == AVG and not settings.placement.count_planned:
         return AvgRule(planned=request.planned, draw=draw, otherwise=None)
+    if strategy == BALLAST:
+        return ScoreRule.of(request, settings.placement, draw)
     least = MessageRateRule.of(request, settings.placement, draw)
     if strategy == AVG:
         return AvgRule(planned=request.planned, draw=draw, otherwise=least)

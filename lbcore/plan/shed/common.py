@@ -92,11 +92,24 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TooBig:
+    """Bundles that no move can place and that are to be divided, k rows of the bundle table.
+
+    excess: float64[k], times the load that a part may have. by_rate: load is messages, else bytes.
+    """
+
+    rows: Ints
+    excess: Floats
+    by_rate: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shed:
     """A strategy's answer: selections in order, its next state, and the numbers that decided.
 
     reason: why nothing was selected, "" when something was. columns: name → float64[n], a number a
     broker. numbers: name → number of the whole cycle. verdicts: broker index → why it gave nothing.
+    too_big: what the split phase shall divide, None = nothing (only ballast says so).
     """
 
     selections: tuple[Selection, ...]
@@ -105,6 +118,7 @@ class Shed:
     columns: Mapping[str, Floats] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
     verdicts: Mapping[int, str] = field(default_factory=dict)
+    too_big: TooBig | None = None
 
 
 def owner_index(snapshot: Snapshot) -> OwnerIndex:

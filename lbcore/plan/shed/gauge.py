@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lbcore.config.ballast import BallastConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.common import Shed, ShedView, sequential_sum
@@ -99,6 +100,23 @@ def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig)
         number=_at(load, 100.0 * state.load_std),
         partner=_partner_of_ends(load),
         levels=(Level(threshold=100.0 * config.target_std, needed=needed, hits=hits),),
+    )
+
+
+def gauge_ballast(view: ShedView, shed: Shed, config: BallastConfig) -> Gauge:
+    """The gauge of ballast: how far each broker is from the fair level, above or below it."""
+    levels = (
+        (shed.numbers["tolerance"], config.low_hits, shed.state.hits_low),
+        (config.high_points, config.high_hits, shed.state.hits_high),
+    )
+    return Gauge(
+        measure="points above or below the fair level",
+        number=np.abs(shed.columns["deviation"]),
+        partner=np.full(len(view.usage), NOBODY, dtype=np.int64),
+        levels=tuple(
+            Level(threshold=threshold, needed=needed, hits=np.abs(_counts(view, hits)))
+            for threshold, needed, hits in levels
+        ),
     )
 
 

@@ -280,4 +280,8 @@ def _next_state(cycle: _Cycle) -> SplitState:
     kept = cycle.over.bundle[is_kept].tolist()
     names = map(cycle.snapshot.bundles.names.__getitem__, kept)
     hits = dict(zip(names, cycle.hits[is_kept].tolist(), strict=True))
-    return SplitState(hits=hits, unsplittable=cycle.unsplittable, pending=cycle.pending)
+    single = cycle.over.bundle[cycle.verdict == _CODE[SplitVerdict.SINGLE_TOPIC]].tolist()
+    topics = cycle.snapshot.bundles.topics
+    found = {cycle.snapshot.bundles.names[at]: int(topics[at]) for at in single}
+    unsplittable = {**cycle.unsplittable, **found}
+    return SplitState(hits=hits, unsplittable=unsplittable, pending=cycle.pending)

@@ -34,6 +34,7 @@ class SplitReason(Enum):
     SESSIONS = "Sessions"
     MSG_RATE = "MsgRate"
     BANDWIDTH = "Bandwidth"
+    FAIR_SHARE = "FairShare"
     ADMIN = "Admin"
     BALANCED = "Balanced"
     UNKNOWN = "Unknown"
@@ -46,6 +47,9 @@ LIMIT_REASONS = (
     SplitReason.BANDWIDTH,
 )
 """The limits in the order in which the first that is exceeded gives the reason."""
+
+REASONS = (*LIMIT_REASONS, SplitReason.FAIR_SHARE)
+"""Why an automatic split is wanted; the last one is ours (`fair_share`)."""
 
 
 class SplitVerdict(Enum):
@@ -131,7 +135,7 @@ class SplitState:
 class SplitTrace:
     """What the split phase saw of every bundle over a limit: k rows, by BundleTable index.
 
-    bundle: int64[k], index; reason: int64[k], index in LIMIT_REASONS; excess: float64[k], highest
+    bundle: int64[k], index; reason: int64[k], index in REASONS; excess: float64[k], highest
     value / limit; hits: int64[k], after this cycle's observation; verdict: int64[k], index in
     VERDICTS.
     """

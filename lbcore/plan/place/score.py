@@ -1,0 +1,75 @@
+"""Least score: an unowned bundle goes where it leaves the least load, by the score that sheds.
+
+Decides one bundle's broker among its candidates under placement by `ballast`. A bundle that the
+shedder planned a destination for gets it; if a filter forbids that, another broker only where it
+ends no higher than its source does. Source: ours.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lbcore.config.placement import PlacementConfig
+from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest
+from lbcore.plan.place.rules import Draw
+from lbcore.plan.score import scores_of
+from lbcore.plan.snapshot import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRule:
+    """A `Rule`. cold: float64[n], points, growing; weight: float64[k], points of capacity 1."""
+
+    request: PlaceRequest
+    cold: Floats
+    weight: Floats
+    draw: Draw
+
+    @staticmethod
+    def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "ScoreRule":
+        """The rule at the start of a plan. A bundle counts at least the floor, however idle."""
+        scores = scores_of(request.snapshot, request.usage)
+        least = config.planned_rate_floor_msg_per_s * scores.cost if scores.by_rate else 0.0
+        return ScoreRule(
+            request=request,
+            cold=scores.cold.copy(),
+            weight=np.maximum(scores.bundle[request.bundles], least),
+            draw=draw,
+        )
+
+    def select(self, candidates: Ints, position: int) -> int:
+        """See `Rule`."""
+        return self.draw.one_of(self.best(candidates, position), position)
+
+    def best(self, candidates: Ints, position: int) -> Ints:
+        """The planned broker, else those with the least score once they have the bundle."""
+        planned = int(self.request.planned[position])
+        kept: Ints = candidates[candidates == planned]
+        if len(kept) or not len(candidates):
+            return kept
+        size = self.request.snapshot.brokers.capacity
+        after = self.cold[candidates] + self.weight[position] / size[candidates]
+        least = float(after.min())
+        if planned != NOBODY and least > self._source_after(position):
+            return kept
+        best: Ints = candidates[after == least]
+        return best
+
+    def numbers(self, candidates: Ints) -> Floats:
+        """Scores in points."""
+        return self.cold[candidates]
+
+    def placed(self, broker: int, position: int) -> None:
+        """See `Rule`."""
+        size = float(self.request.snapshot.brokers.capacity[broker])
+        self.cold[broker] += float(self.weight[position]) / size
+
+    def remembered(self, state: PlacementState) -> PlacementState:
+        """Nothing is remembered."""
+        return state
+
+    def _source_after(self, position: int) -> float:
+        """The score that the bundle's source is left with."""
+        source = int(self.request.excluded[position])
+        size = float(self.request.snapshot.brokers.capacity[source])
+        return float(self.cold[source]) - float(self.weight[position]) / size

@@ -1,0 +1,110 @@
+"""One score for shedding and placement: what a broker shows of itself, and what its bundles carry.
+
+Decides how loaded a broker is under the strategy `ballast`, in points: 100 = a broker of its size
+is full. Two readings: *usage* is what it reports, moves under way counted; *traffic* is what the
+bundles that it will own carry, wherever they were measured. It counts as hot only as far as both
+say so, as cold only as far as both say so. So neither another process on the machine, nor a gauge
+that lags, nor a report from before a move looks like load that can be moved. Source: ours, after
+Mimir's rates per owner and bundle, and the prediction store of its rebalancer.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lbcore.plan.snapshot import (
+    RATE_IN,
+    RATE_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    BrokerTable,
+    Floats,
+    Ints,
+    Snapshot,
+)
+from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
+
+PERCENT = 100.0
+_UNKNOWN_COST = 1e-3
+"""Points of a unit of traffic while no broker shows any: enough to count bundles by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """n brokers and m bundles in points.
+
+    by_rate: traffic is messages, else bytes. cost: points of capacity 1 that one msg/s or byte/s
+    makes. bundle: float64[m], points of a broker of capacity 1.
+    usage, traffic: float64[n], of the broker's own capacity. capacity: float64[n].
+    """
+
+    by_rate: bool
+    cost: float
+    bundle: Floats
+    usage: Floats
+    traffic: Floats
+    capacity: Floats
+
+    @property
+    def hot(self) -> Floats:
+        """As hot as both readings agree, float64[n]."""
+        lower: Floats = np.minimum(self.usage, self.traffic)
+        return lower
+
+    @property
+    def cold(self) -> Floats:
+        """As cold as both readings agree, float64[n]."""
+        higher: Floats = np.maximum(self.usage, self.traffic)
+        return higher
+
+
+def scores_of(snapshot: Snapshot, usage: Floats) -> Scores:
+    """The scores of a snapshot. usage: float64[n], weighted, 1.0 = 100 %.
+
+    Worked: brokers of 10, 50 and 2 points of traffic that use 10, 50 and 70 % (the last one's is
+    another process's): hot 10, 50, 2, cold 10, 50, 70. O(bundles + brokers log brokers).
+    """
+    brokers, bundles = snapshot.brokers, snapshot.bundles
+    by_rate = not _is_network_bound(brokers)
+    load = _traffic(bundles.short, by_rate=by_rate)
+    owned = np.asarray(
+        np.bincount(bundles.owner + 1, weights=load, minlength=len(usage) + 1)[1:],
+        dtype=np.float64,
+    )
+    cost = _cost(PERCENT * usage * brokers.capacity, owned)
+    return Scores(
+        by_rate=by_rate,
+        cost=cost,
+        bundle=load * cost,
+        usage=PERCENT * usage,
+        traffic=owned * cost / brokers.capacity,
+        capacity=brokers.capacity,
+    )
+
+
+def _is_network_bound(brokers: BrokerTable) -> bool:
+    """Whether the cluster uses more of its network than of its processors."""
+    used = (brokers.percent[:, (CPU, BANDWIDTH_IN, BANDWIDTH_OUT)].T * brokers.capacity).T
+    total = np.cumsum(used, axis=0)[-1] if len(used) else np.zeros(3)
+    return bool(max(total[1], total[2]) > total[0])
+
+
+def _traffic(short: Floats, *, by_rate: bool) -> Floats:
+    """What each bundle carries, float64[m]: msg/s or bytes/s, in and out together."""
+    columns = (RATE_IN, RATE_OUT) if by_rate else (THROUGHPUT_IN, THROUGHPUT_OUT)
+    total: Floats = short[:, columns[0]] + short[:, columns[1]]
+    return total
+
+
+def _cost(points: Floats, owned: Floats) -> float:
+    """Points that a unit of traffic makes: the median over brokers, weighted by their traffic.
+
+    A median, because what another process uses on one machine must not change what traffic costs.
+    """
+    busy: Ints = np.flatnonzero((owned > 0) & (points > 0))
+    if not len(busy):
+        return _UNKNOWN_COST
+    ratio = points[busy] / owned[busy]
+    order = np.argsort(ratio, kind="stable")
+    weight = np.cumsum(owned[busy][order])
+    return float(ratio[order[int(np.searchsorted(weight, weight[-1] / 2.0))]])

@@ -1,0 +1,310 @@
+"""Ballast's own strategy: everybody to the fair level, the hottest broker with the coldest first.
+
+Decides which bundles leave which broker for which one, and which are to be divided because no move
+can place them. One of the strategies of the plan's shed phase; placement by `ballast` goes by the
+same score. Source: ours; the pairing is AvgShedder's, the budget Slicer's.
+
+Promises, which `tests/property/test_ballast.py` holds it to: a receiver never ends above its
+source; a round moves at most the budget and one bundle; a cluster within the tolerance is left
+alone; with unchanging load the moves come to an end.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from lbcore.config.ballast import BallastConfig
+from lbcore.plan.score import Scores, scores_of
+from lbcore.plan.shed.ballast_level import fair_level
+from lbcore.plan.shed.common import (
+    Selection,
+    Shed,
+    ShedState,
+    ShedView,
+    TooBig,
+    sequential_sum,
+)
+from lbcore.plan.snapshot import Bools, Floats, Ints
+
+_PERCENT = 100.0
+_EQUAL = 1e-9
+"""Loads are called equal within this part of them: they are sums in different orders."""
+
+
+def shed_ballast(view: ShedView, state: ShedState, config: BallastConfig) -> Shed:
+    """The bundles that leave each hot broker, coldest receiver first, until the level is reached.
+
+    A broker that is a tolerance above or below the level hits; when its counter is full it gives,
+    or others give to it. Worked: traffic 90 and 10, level 50, tolerance 5: forty points are to
+    move, nine in each round under a budget of 9 %, and none when 2.5 are left.
+    O(bundles + brokers log brokers + bundles of the giving brokers).
+    """
+    scores = scores_of(view.snapshot, view.usage)
+    level = fair_level(view, scores)
+    tolerance = max(config.tolerance_points, level * config.tolerance_percent / _PERCENT)
+    away = _deviation(scores, level)
+    low, high = _count(view, state, away, (tolerance, config.high_points))
+    cycle = _Round(
+        view=view,
+        config=config,
+        scores=scores,
+        level=level,
+        tolerance=tolerance,
+        is_full=(np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits),
+        hits=(low, high),
+        hot=scores.hot.copy(),
+        cold=scores.cold.copy(),
+        ceiling=np.full(len(scores.cold), np.inf),
+        left=config.churn_budget * sequential_sum(scores.traffic * scores.capacity),
+    )
+    if cycle.is_full.any():
+        cycle.run()
+    return Shed(
+        selections=tuple(cycle.selections),
+        state=replace(state, hits_low=_named(view, low), hits_high=_named(view, high)),
+        reason="" if cycle.selections else _why_none(cycle),
+        columns={"usage": scores.usage, "traffic": scores.traffic, "deviation": away},
+        numbers={"level": level, "tolerance": tolerance},
+        verdicts=cycle.verdicts,
+        too_big=_too_big(cycle),
+    )
+
+
+def _too_big(cycle: "_Round") -> TooBig:
+    """What is to be divided, and into how many parts at least; what moves is not."""
+    moving = {row for one in cycle.selections for row in one.rows.tolist()}
+    rows = np.array(sorted(cycle.too_big - moving), dtype=np.int64)
+    limit = cycle.config.split_share * cycle.level
+    return TooBig(
+        rows=rows,
+        excess=cycle.scores.bundle[rows] / max(limit, 1e-9),
+        by_rate=cycle.scores.by_rate,
+    )
+
+
+def _deviation(scores: Scores, level: float) -> Floats:
+    """Points above the level (positive), or below it, as far as both readings agree; float64[n]."""
+    above, below = scores.hot - level, level - scores.cold
+    away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))
+    return away
+
+
+def _count(
+    view: ShedView, state: ShedState, away: Floats, thresholds: tuple[float, float]
+) -> tuple[Ints, Ints]:
+    """Hits in a row of each broker, negative below the level: int64[n] low, and high.
+
+    One side's hits don't count for the other. Within the threshold none are left, fresh or not.
+    """
+    names = view.snapshot.brokers.names
+    side = np.sign(away).astype(np.int64)
+    found = []
+    for before, threshold in zip((state.hits_low, state.hits_high), thresholds, strict=True):
+        kept = np.array([before.get(name, 0) for name in names], dtype=np.int64)
+        kept = np.where(kept * side > 0, kept, 0) + side * view.is_due
+        found.append(np.where(np.abs(away) >= threshold, kept, 0))
+    return found[0], found[1]
+
+
+def _named(view: ShedView, hits: Ints) -> dict[str, int]:
+    names = view.snapshot.brokers.names
+    return {names[at]: int(hits[at]) for at in np.flatnonzero(hits).tolist()}
+
+
+def _why_none(cycle: "_Round") -> str:
+    if not cycle.hits[0].any():
+        return "NoOverloadedBroker"
+    return "NoBundles" if cycle.is_full.any() else "HitCount"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round:
+    """One round.
+
+    hot, cold: float64[n], as they will be. ceiling: float64[n], a receiver rises no higher: the
+    lowest of those that have given to it. left: of the budget, in points of capacity 1.
+    """
+
+    view: ShedView
+    config: BallastConfig
+    scores: Scores
+    level: float
+    tolerance: float
+    is_full: Bools
+    hits: tuple[Ints, Ints]
+    hot: Floats
+    cold: Floats
+    ceiling: Floats
+    left: float
+    selections: list[Selection] = field(default_factory=list)
+    verdicts: dict[int, str] = field(default_factory=dict)
+    too_big: set[int] = field(default_factory=set)
+    takers: list[tuple[float, int]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Each giver in turn, the hottest first, until everyone is at the level or budget ends."""
+        taking = np.flatnonzero(self.cold < self.level)
+        self.takers = [(float(self.cold[at]), at) for at in taking.tolist()]
+        heapify(self.takers)
+        heat = self.hot.copy()
+        for giver in np.argsort(-heat, kind="stable").tolist():
+            if heat[giver] <= self.level:
+                return
+            if self.left <= 0:
+                self.verdicts[giver] = "churn_budget"
+                return
+            if self.is_full[giver] or (self.takers and self.is_full[self.takers[0][1]]):
+                self._give(giver, _Shelf.of(self, giver))
+
+    def _give(self, giver: int, shelf: "_Shelf") -> None:
+        """Take from one broker for the coldest ones, each in turn."""
+        slack = self._points(giver, self.tolerance / 2.0)
+        takers: set[int] = set()
+        excess = self._points(giver, self.hot[giver] - self.level)
+        while self.takers and self.left > 0 and excess > 0:
+            if excess <= slack and not self._is_waiting(self.takers[0][1]):
+                break
+            _, taker = heappop(self.takers)
+            deficit = self._points(taker, self._top(taker) - self.cold[taker])
+            taken = shelf.take(min(excess, deficit), slack, self.left)
+            taken = taken or shelf.take_one(self._reach(giver, taker, excess, takers))
+            if taken:
+                self._move(giver, taker, shelf, taken)
+                takers.add(taker)
+            if self.cold[taker] < self._top(taker):
+                heappush(self.takers, (float(self.cold[taker]), taker))
+            excess = self._points(giver, self.hot[giver] - self.level)
+            if not taken:
+                break
+        for taker in takers:
+            self.ceiling[taker] = min(self.ceiling[taker], self.hot[giver])
+        if self.is_full[giver] and excess >= 2.0 * slack and self.left > 0:
+            self.verdicts.setdefault(giver, "no_fitting_bundle")
+            self.too_big.update(shelf.too_big(self._points(giver, self._part)))
+
+    def _is_waiting(self, taker: int) -> bool:
+        """Whether others are to make room for a receiver although they are near the level."""
+        return bool(self.is_full[taker] and self._top(taker) - self.cold[taker] > self.tolerance)
+
+    def _top(self, taker: int) -> float:
+        """How high a receiver is filled."""
+        return min(self.level, float(self.ceiling[taker]))
+
+    def _reach(self, giver: int, taker: int, excess: float, takers: set[int]) -> float:
+        """How large one bundle may be where none fits: it must leave both nearer to the level.
+
+        And never more than half of the difference: no receiver ends above a source of its own.
+        """
+        size = self.scores.capacity
+        gap = float(self.hot[giver] - self.cold[taker])
+        half = gap / float(1.0 / size[giver] + 1.0 / size[taker])
+        below = self._points(taker, self.level - self.cold[taker]) if self.is_full[taker] else 0.0
+        room = self._points(taker, self.ceiling[taker] - self.cold[taker])
+        lowest = max((float(self.cold[one]) for one in takers), default=0.0)
+        spare = self._points(giver, self.hot[giver] - lowest)
+        return min(half, max(2.0 * excess, below), room, spare)
+
+    def _move(self, giver: int, taker: int, shelf: "_Shelf", taken: list[int]) -> None:
+        moved, size = sequential_sum(shelf.points[taken]), self.scores.capacity
+        actor = giver if self.is_full[giver] else taker
+        self.selections.append(
+            Selection(
+                source=giver,
+                destination=taker,
+                considered=shelf.rows,
+                traffic=shelf.points,
+                is_taken=np.isin(np.arange(len(shelf.rows)), taken),
+                reason="Overloaded" if actor == giver else "Underloaded",
+                numbers=self._numbers(giver, taker, actor),
+            )
+        )
+        self.left -= moved
+        self.hot[giver] -= moved / float(size[giver])
+        self.cold[taker] += moved / float(size[taker])
+
+    def _numbers(self, giver: int, taker: int, actor: int) -> dict[str, float]:
+        low, high = self.hits
+        return {
+            "score": float(self.hot[giver]),
+            "score_of_destination": float(self.cold[taker]),
+            "by_rate": float(self.scores.by_rate),
+            "hits_low": float(abs(low[actor])),
+            "hits_high": float(abs(high[actor])),
+            "hits_low_needed": float(self.config.low_hits),
+            "hits_high_needed": float(self.config.high_hits),
+            "threshold_low": self.tolerance,
+            "threshold_high": self.config.high_points,
+        }
+
+    @property
+    def _part(self) -> float:
+        return self.config.split_share * self.level
+
+    def _points(self, broker: int, own: float) -> float:
+        """Points of a broker in points of capacity 1."""
+        return float(own) * float(self.scores.capacity[broker])
+
+
+@dataclass(slots=True, kw_only=True)
+class _Shelf:
+    """The bundles that one broker can give, k of them, most load first.
+
+    points: float64[k], of capacity 1. is_left: bool[k], not taken yet.
+    """
+
+    rows: Ints
+    points: Floats
+    is_left: Bools
+
+    @staticmethod
+    def of(cycle: _Round, broker: int) -> "_Shelf":
+        """Those that may move and carry something.
+
+        One above the fair share of the largest broker is divided first, if it has several topics.
+        """
+        bundles, load = cycle.view.snapshot.bundles, cycle.scores.bundle
+        rows = cycle.view.owned.of(broker)
+        rows = rows[bundles.can_move[rows] & (load[rows] > 0)]
+        rows = rows[np.argsort(-load[rows], kind="stable")]
+        share = cycle.level * float(cycle.scores.capacity.max())
+        is_whole = (load[rows] > share) & (bundles.topics[rows] > 1)
+        if cycle.is_full[broker]:
+            cycle.too_big.update(rows[is_whole].tolist())
+        return _Shelf(rows=rows, points=load[rows], is_left=~is_whole)
+
+    def take(self, goal: float, slack: float, budget: float) -> list[int]:
+        """Positions of the largest bundles that fit into the goal, until only the slack is left.
+
+        budget: points; one bundle may exceed it. O(taken x log k).
+        """
+        left = np.flatnonzero(self.is_left)
+        falling, at, taken = (-self.points[left]).tolist(), 0, []
+        while goal > slack and budget > 0:
+            at = bisect_left(falling, -goal, at)
+            if at >= len(falling):
+                break
+            taken.append(at)
+            goal += falling[at]
+            budget += falling[at]
+            at += 1
+        return self._taken(left[taken])
+
+    def take_one(self, most: float) -> list[int]:
+        """The position of the smallest bundle, if it is not larger than that."""
+        left = np.flatnonzero(self.is_left)
+        if not len(left) or self.points[left[-1]] > most * (1.0 + _EQUAL):
+            return []
+        return self._taken(left[-1:])
+
+    def too_big(self, limit: float) -> list[int]:
+        """The row of the largest bundle, if it alone makes more than the limit."""
+        left = np.flatnonzero(self.is_left)
+        if not len(left) or self.points[left[0]] <= limit:
+            return []
+        return [int(self.rows[left[0]])]
+
+    def _taken(self, positions: Ints) -> list[int]:
+        self.is_left[positions] = False
+        return [int(at) for at in positions]

@@ -1,0 +1,53 @@
+"""The fair level of a cluster: what each broker would carry if its bundles were sand.
+
+Decides the level that `ballast` measures brokers against. A broker whose largest bundle (or what
+may not move now) is above it keeps that, and one that is busy with something else takes nothing;
+the others share the rest. Part of the shed phase. Source: ours (water filling).
+"""
+
+import numpy as np
+
+from lbcore.plan.score import Scores
+from lbcore.plan.shed.common import ShedView
+from lbcore.plan.snapshot import Bools, Floats
+
+ROUNDS_MAX = 16
+
+
+def fair_level(view: ShedView, scores: Scores) -> float:
+    """The level of the brokers that can reach one, points. O(bundles + brokers).
+
+    Worked: traffic 60, 30, 30, the 60 a single bundle: the level is 30, not 40. Traffic 10, 50, 2
+    with the last one at 70 % usage: 30, not 20.7.
+    """
+    floor = _floor(view, scores)
+    size = scores.capacity
+    level = _mean(scores.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
+    stuck, shut = floor < 0, floor < 0
+    for _ in range(ROUNDS_MAX):
+        now_stuck = stuck | (floor > level)
+        now_shut = shut | ((scores.usage > level) & (scores.traffic < level) & ~now_stuck)
+        is_open = ~(now_stuck | now_shut)
+        if not is_open.any() or ((now_stuck == stuck).all() and (now_shut == shut).all()):
+            break
+        stuck, shut = now_stuck, now_shut
+        kept = np.where(stuck, np.minimum(floor, scores.traffic), np.where(shut, scores.traffic, 0))
+        level = _mean(scores.traffic, size, is_open, kept)
+    return level
+
+
+def _mean(traffic: Floats, size: Floats, is_open: Bools, kept: Floats) -> float:
+    """All load but what is kept, over the capacity of the open brokers."""
+    load = float(np.cumsum((traffic - kept) * size)[-1])
+    return load / float(np.cumsum(np.where(is_open, size, 0.0))[-1])
+
+
+def _floor(view: ShedView, scores: Scores) -> Floats:
+    """What each broker can't give: its largest bundle, or all that may not move, float64[n]."""
+    bundles, brokers = view.snapshot.bundles, len(scores.usage)
+    largest = np.zeros(brokers + 1)
+    np.maximum.at(largest, bundles.owner + 1, scores.bundle)
+    fixed = np.where(bundles.can_move, 0.0, scores.bundle)
+    held = np.bincount(bundles.owner + 1, weights=fixed, minlength=brokers + 1)
+    floor: Floats = np.maximum(largest, held)[1:] / scores.capacity
+    return floor

@@ -1,0 +1,191 @@
+"""The strategy `ballast`: its score, its level, who gives to whom, what it has divided."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lbcore.config.ballast import BallastConfig
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.splitting import Splitting
+from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
+from lbcore.plan.planner import plan
+from lbcore.plan.score import scores_of
+from lbcore.plan.shed.ballast import shed_ballast
+from lbcore.plan.shed.ballast_level import fair_level
+from lbcore.plan.shed.common import ShedState, ShedView, shed_view
+from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.split.algorithms import TopicLoads
+from tests.planning import Sections, cluster_of
+
+POINT = 1_000.0
+FAST = BallastConfig(low_hits=1, high_hits=1)
+
+
+def seen(points: dict[str, list[float]], foreign: dict[str, float] | None = None) -> ShedView:
+    """A view in which a point of load is a point of usage, and other processes use some more."""
+    cluster = cluster_of({name: [POINT * one for one in of] for name, of in points.items()})
+    percent = cluster.brokers.percent.copy()
+    percent[:, 0] += [(foreign or {}).get(name, 0.0) for name in points]
+    cluster = replace(cluster, brokers=replace(cluster.brokers, percent=percent))
+    return shed_view(cluster, percent[:, 0] / 100.0)
+
+
+def level_of(view: ShedView) -> float:
+    return fair_level(view, scores_of(view.snapshot, view.usage))
+
+
+def test_score_is_hot_and_cold_only_as_far_as_usage_and_traffic_agree() -> None:
+    view = seen({"b1": [1.0] * 10, "b2": [1.0] * 50, "b3": [1.0] * 2}, {"b3": 68.0})
+    scores = scores_of(view.snapshot, view.usage)
+    assert scores.hot.tolist() == pytest.approx([10.0, 50.0, 2.0])
+    assert scores.cold.tolist() == pytest.approx([10.0, 50.0, 70.0])
+
+
+def test_score_counts_bytes_where_the_network_is_what_is_used() -> None:
+    view = seen({"b1": [1.0, 1.0], "b2": [1.0]})
+    brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
+    percent, short = np.zeros((2, 5)), bundles.short.copy()
+    percent[:, 3] = (60.0, 20.0)
+    short[:, 2] = (50.0, 10.0, 20.0)
+    cluster = replace(
+        view.snapshot,
+        brokers=replace(brokers, percent=percent),
+        bundles=replace(bundles, short=short),
+    )
+    scores = scores_of(cluster, percent[:, 3] / 100.0)
+    assert not scores.by_rate
+    assert scores.bundle.tolist() == pytest.approx([50.0, 10.0, 20.0])
+
+
+def test_level_leaves_out_what_nobody_can_move() -> None:
+    assert level_of(seen({"b1": [60.0], "b2": [1.0] * 40, "b3": [1.0] * 20})) == 30.0
+    foreign = seen({"b1": [1.0] * 10, "b2": [1.0] * 50, "b3": [1.0] * 2}, {"b3": 68.0})
+    assert level_of(foreign) == 30.0
+
+
+def test_hits_of_one_side_do_not_count_for_the_other() -> None:
+    config = BallastConfig(low_hits=2, high_hits=9)
+    hot = seen({"b1": [1.0] * 60, "b2": [1.0] * 40, "b3": [1.0] * 50})
+    swapped = seen({"b1": [1.0] * 40, "b2": [1.0] * 60, "b3": [1.0] * 50})
+    first = shed_ballast(hot, ShedState(), config)
+    assert first.state.hits_low == {"b1": 1, "b2": -1}
+    assert first.reason == "HitCount"
+    second = shed_ballast(swapped, first.state, config)
+    assert second.state.hits_low == {"b1": -1, "b2": 1}
+    assert second.selections == ()
+    third = shed_ballast(swapped, second.state, config)
+    assert [(one.source, one.destination) for one in third.selections] == [(1, 0)]
+    assert sum(len(one.rows) for one in third.selections) == 8
+
+
+def test_largest_bundles_go_first_and_few_moves_suffice() -> None:
+    answer = shed_ballast(seen({"b1": [10.0, 1.0, 1.0, 20.0, 8.0], "b2": []}), ShedState(), FAST)
+    (one,) = answer.selections
+    assert one.traffic.tolist() == pytest.approx([20.0, 10.0, 8.0, 1.0, 1.0])
+    assert one.is_taken.tolist() == [True, False, False, False, False]
+
+
+def test_larger_broker_gets_more() -> None:
+    view = seen({"b1": [1.0] * 40, "b2": [1.0] * 40, "big": []})
+    brokers = replace(view.snapshot.brokers, capacity=np.array([1.0, 1.0, 2.0]))
+    view = replace(view, snapshot=replace(view.snapshot, brokers=brokers))
+    config = replace(FAST, churn_budget=1.0)
+    answer = shed_ballast(view, ShedState(), config)
+    given = Counter(one.source for one in answer.selections for _ in one.rows)
+    assert {one.destination for one in answer.selections} == {2}
+    assert given == {0: 20, 1: 19}
+
+
+def config_of(**splitting: object) -> Sections:
+    return Sections(
+        shedding=SheddingConfig(strategy="ballast"),
+        placement=PlacementConfig(strategy="ballast"),
+        ballast=FAST,
+        splitting=Splitting(**splitting),
+    )
+
+
+def hot_bundle(topics: int) -> Snapshot:
+    """b1 has a bundle of 60 points of so many topics beside a small one; b2 and b3 idle."""
+    cluster = cluster_of({"b1": [60 * POINT, POINT], "b2": [5 * POINT], "b3": [5 * POINT]})
+    names = tuple(f"t/n/0x{at}0000000_0x{at + 1}0000000" for at in range(4))
+    bundles = replace(
+        cluster.bundles,
+        names=names,
+        namespaces=("t/n",),
+        namespace=np.zeros(4, dtype=np.int64),
+        topics=np.array([topics, 1, 1, 1]),
+    )
+    return replace(cluster, bundles=bundles)
+
+
+def decided(cluster: Snapshot, config: Sections) -> tuple[tuple[Decision, ...], PlanState]:
+    answer, state = plan(cluster, PlanState(), config, 10_000, Scope(is_traced=True))
+    list(answer.trace.rows())
+    return (() if isinstance(answer, Skip) else answer.decisions), state
+
+
+def test_bundle_above_the_fair_share_is_divided_and_its_children_are_spread() -> None:
+    decisions, state = decided(hot_bundle(topics=40), config_of())
+    (one,) = [found for found in decisions if found.kind is Kind.SPLIT]
+    assert (one.bundle, one.reason) == ("t/n/0x00000000_0x10000000", "FairShare")
+    assert set(one.children.values()) >= {"b2", "b3"}
+    assert one.inputs["excess"] > 2
+    assert one.bundle in state.split.pending
+
+
+def test_bundle_above_the_fair_share_is_cut_between_its_known_topics() -> None:
+    hashes = np.array([0x1000000, 0x2000000, 0x3000000])
+    rates = np.array([20, 20, 20]) * POINT
+    loads = TopicLoads(hashes=hashes, msg_rate=rates, throughput=rates)
+    cluster = replace(hot_bundle(topics=3), topics_of=lambda _: loads)
+    decisions, _ = decided(cluster, config_of(require_division=True))
+    (one,) = [found for found in decisions if found.kind is Kind.SPLIT]
+    assert one.split is not None
+    assert one.split.boundaries == (0x1800001, 0x2800001)
+
+
+def test_bundle_of_one_topic_is_told_as_unsplittable_and_stays() -> None:
+    decisions, state = decided(hot_bundle(topics=1), config_of())
+    assert [one.bundle for one in decisions if one.source == "b1"] != ["t/n/0x00000000_0x10000000"]
+    assert all(one.kind is not Kind.SPLIT for one in decisions)
+    assert state.split.unsplittable == {"t/n/0x00000000_0x10000000": 1}
+
+
+def test_split_for_the_fair_share_heeds_the_namespaces_bundles() -> None:
+    decisions, state = decided(hot_bundle(topics=40), config_of(max_namespace_bundles=4))
+    assert all(one.kind is not Kind.SPLIT for one in decisions)
+    assert state.split.pending == {}
+
+
+def test_unowned_bundles_go_where_they_leave_the_least_score() -> None:
+    cluster = cluster_of({"b1": [POINT] * 30, "b2": [POINT] * 10, "b3": [POINT] * 12})
+    owner = cluster.bundles.owner.copy()
+    owner[:6] = -1
+    cluster = replace(cluster, bundles=replace(cluster.bundles, owner=owner))
+    answer, _ = plan(cluster, PlanState(), config_of(), 10_000, Scope(sheds=False))
+    assert isinstance(answer, Plan)
+    found = [one.destination for one in answer.decisions]
+    assert (found.count("b2"), found.count("b3"), found.count("b1")) == (4, 2, 0)
+
+
+def test_policy_that_forbids_the_planned_broker_never_makes_another_one_hotter() -> None:
+    cluster = cluster_of({"b1": [8 * POINT] * 5, "b2": [8 * POINT] * 4, "b3": [POINT]})
+    avoid = replace(cluster.brokers, is_flapping=np.array([False, False, True]))
+    answer, _ = plan(
+        replace(cluster, brokers=avoid), PlanState(), config_of(), 10_000, Scope(splits=False)
+    )
+    assert not isinstance(answer, Plan)
+
+
+def test_trace_shows_how_far_each_broker_is_from_the_level() -> None:
+    cluster = cluster_of({"b1": [POINT] * 60, "b2": [POINT] * 40, "b3": [POINT] * 50})
+    config = replace(config_of(), ballast=BallastConfig())
+    answer, _ = plan(cluster, PlanState(), config, 10_000, Scope(is_traced=True))
+    assert isinstance(answer, Skip)
+    assert answer.reason == "HitCount"
+    rows = {row.subject: row for row in answer.trace.rows() if row.verdict == "too_few_hits"}
+    assert {name: row.number for name, row in rows.items()} == pytest.approx({"b1": 10, "b2": 10})
