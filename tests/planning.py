@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.ballast import BallastConfig
+from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.filters import FilterConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
@@ -29,7 +29,7 @@ class Sections:
     signals: SignalsConfig = field(default_factory=SignalsConfig)
     shedding: SheddingConfig = field(default_factory=SheddingConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
-    ballast: BallastConfig = field(default_factory=BallastConfig)
+    fair_level: FairLevelConfig = field(default_factory=FairLevelConfig)
     filters: FilterConfig = field(default_factory=FilterConfig)
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     splitting: Splitting = field(default_factory=lambda: Splitting(enabled=False))

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
-from lbcore.config.ballast import BallastConfig
 from lbcore.config.catalogue import Entry, entries
 from lbcore.config.cluster import ClusterConfig
+from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.filters import FilterConfig
 from lbcore.config.kafka import KafkaConfig, TopicsConfig
 from lbcore.config.lookup import LookupConfig
@@ -34,7 +34,7 @@ class Config:
     signals: SignalsConfig = field(default_factory=SignalsConfig)
     shedding: SheddingConfig = field(default_factory=SheddingConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
-    ballast: BallastConfig = field(default_factory=BallastConfig)
+    fair_level: FairLevelConfig = field(default_factory=FairLevelConfig)
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     filters: FilterConfig = field(default_factory=FilterConfig)
     splitting: Splitting = field(default_factory=Splitting)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from lbcore.config.ballast import BallastConfig
+from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.filters import FilterConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
@@ -61,7 +61,7 @@ class PlanConfig(Protocol):
         ...
 
     @property
-    def ballast(self) -> BallastConfig:
+    def fair_level(self) -> FairLevelConfig:
         """Ballast's own strategy's settings."""
         ...
 

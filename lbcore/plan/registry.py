@@ -7,8 +7,8 @@ names and rules; short names and advice are ours.
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from lbcore.config.ballast import BallastConfig
 from lbcore.config.catalogue import Entry
+from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.placement import (
     AVG,
     BALLAST,
@@ -145,7 +145,7 @@ STRATEGIES = (
         "budget a round; a bundle that no move can place is divided.",
         use_when="Loads are skewed, hot spots jump, brokers differ in size, or other processes use "
         "the same machines.",
-        settings=(*_keys("ballast", *(one.name for one in fields(BallastConfig))), *_WEIGHTS),
+        settings=(*_keys("fair_level", *(one.name for one in fields(FairLevelConfig))), *_WEIGHTS),
     ),
     Strategy(
         kind=PLACE,

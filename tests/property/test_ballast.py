@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbcore.config.ballast import BallastConfig
+from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.score import scores_of
@@ -21,7 +21,7 @@ POINT = 1_000.0  # msg/s of one point in `cluster_of`
 LOADS = st.sampled_from((0.0, 0.1, 0.5, 1.0, 3.0, 8.0)) | st.floats(0.01, 30.0)
 CLUSTERS = st.lists(st.lists(LOADS, max_size=14), min_size=2, max_size=8)
 CONFIGS = st.builds(
-    BallastConfig,
+    FairLevelConfig,
     low_hits=st.just(1),
     high_hits=st.just(1),
     tolerance_percent=st.sampled_from((5.0, 10.0, 25.0)),
@@ -56,7 +56,7 @@ def traffic_after(view: ShedView, answer: Shed) -> np.ndarray:
 @given(loads=CLUSTERS, sizes=SIZES, config=CONFIGS, foreign=st.booleans())
 @settings(max_examples=400, deadline=None)
 def test_receiver_never_ends_above_a_source_of_its_own(
-    loads: list[list[float]], sizes: list[float], config: BallastConfig, *, foreign: bool
+    loads: list[list[float]], sizes: list[float], config: FairLevelConfig, *, foreign: bool
 ) -> None:
     others = [50.0 if foreign and at % 3 == 0 else 0.0 for at in range(8)]
     view = view_of(loads, sizes, others)
@@ -71,7 +71,7 @@ def test_receiver_never_ends_above_a_source_of_its_own(
 @given(loads=CLUSTERS, sizes=SIZES, config=CONFIGS)
 @settings(max_examples=300, deadline=None)
 def test_round_moves_the_budget_and_one_bundle_at_most(
-    loads: list[list[float]], sizes: list[float], config: BallastConfig
+    loads: list[list[float]], sizes: list[float], config: FairLevelConfig
 ) -> None:
     view = view_of(loads, sizes, [0.0] * 8)
     answer = shed_ballast(view, ShedState(), config)
@@ -87,7 +87,7 @@ def test_cluster_within_the_tolerance_is_left_alone_however_often_it_is_seen(
     loads: list[list[float]], sizes: list[float], noise: list[float]
 ) -> None:
     even = [[10.0] * int(4 * size) for size in sizes[: len(loads)]]
-    config = BallastConfig(low_hits=1, high_hits=1)
+    config = FairLevelConfig(low_hits=1, high_hits=1)
     state = ShedState()
     for sign in (1.0, -1.0, 1.0):
         view = view_of(even, sizes, [sign * 3.5 * part for part in noise])
@@ -101,7 +101,7 @@ def ours(**changes: float) -> Sections:
     return Sections(
         shedding=SheddingConfig(strategy="ballast", grace_period_ms=0, cool_down_ms=0),
         placement=PlacementConfig(strategy="ballast"),
-        ballast=BallastConfig(**{"low_hits": 1, "high_hits": 1, **changes}),
+        fair_level=FairLevelConfig(**{"low_hits": 1, "high_hits": 1, **changes}),
     )
 
 

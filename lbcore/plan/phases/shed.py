@@ -67,7 +67,7 @@ def _answered(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
     if draft.strategy == TRANSFER:
         return _transferred(draft, view)
     if draft.strategy == BALLAST:
-        answer = shed_ballast(view, draft.state.shed, draft.config.ballast)
+        answer = shed_ballast(view, draft.state.shed, draft.config.fair_level)
         return replace(draft, state=replace(draft.state, shed=answer.state)), answer
     state = forget_brokers(draft.strategy, draft.state.shed, names)
     run = modular_shedder(draft.strategy)
@@ -179,7 +179,7 @@ def _gauge(draft: Draft, answer: Shed, view: ShedView) -> Gauge:
     if draft.strategy == TRANSFER:
         return gauge_transfer(view, draft.state.transfer, draft.config.transfer)
     if draft.strategy == BALLAST:
-        return gauge_ballast(view, answer, draft.config.ballast)
+        return gauge_ballast(view, answer, draft.config.fair_level)
     return gauge_shedding(draft.strategy, view, answer, draft.config.shedding)
 
 

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from lbcore.config.ballast import BallastConfig
+from lbcore.config.fair_level import FairLevelConfig
 from lbcore.plan.score import Scores, scores_of
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.common import (
@@ -33,7 +33,7 @@ _EQUAL = 1e-9
 """Loads are called equal within this part of them: they are sums in different orders."""
 
 
-def shed_ballast(view: ShedView, state: ShedState, config: BallastConfig) -> Shed:
+def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> Shed:
     """The bundles that leave each hot broker, coldest receiver first, until the level is reached.
 
     A broker that is a tolerance above or below the level hits; when its counter is full it gives,
@@ -128,7 +128,7 @@ class _Round:
     """
 
     view: ShedView
-    config: BallastConfig
+    config: FairLevelConfig
     scores: Scores
     level: float
     tolerance: float

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbcore.config.ballast import BallastConfig
+from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.common import Shed, ShedView, sequential_sum
@@ -103,7 +103,7 @@ def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig)
     )
 
 
-def gauge_ballast(view: ShedView, shed: Shed, config: BallastConfig) -> Gauge:
+def gauge_ballast(view: ShedView, shed: Shed, config: FairLevelConfig) -> Gauge:
     """The gauge of ballast: how far each broker is from the fair level, above or below it."""
     levels = (
         (shed.numbers["tolerance"], config.low_hits, shed.state.hits_low),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.config.ballast import BallastConfig
+from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
@@ -21,7 +21,7 @@ from lbcore.plan.split.algorithms import TopicLoads
 from tests.planning import Sections, cluster_of
 
 POINT = 1_000.0
-FAST = BallastConfig(low_hits=1, high_hits=1)
+FAST = FairLevelConfig(low_hits=1, high_hits=1)
 
 
 def seen(points: dict[str, list[float]], foreign: dict[str, float] | None = None) -> ShedView:
@@ -67,7 +67,7 @@ def test_level_leaves_out_what_nobody_can_move() -> None:
 
 
 def test_hits_of_one_side_do_not_count_for_the_other() -> None:
-    config = BallastConfig(low_hits=2, high_hits=9)
+    config = FairLevelConfig(low_hits=2, high_hits=9)
     hot = seen({"b1": [1.0] * 60, "b2": [1.0] * 40, "b3": [1.0] * 50})
     swapped = seen({"b1": [1.0] * 40, "b2": [1.0] * 60, "b3": [1.0] * 50})
     first = shed_ballast(hot, ShedState(), config)
@@ -103,7 +103,7 @@ def config_of(**splitting: object) -> Sections:
     return Sections(
         shedding=SheddingConfig(strategy="ballast"),
         placement=PlacementConfig(strategy="ballast"),
-        ballast=FAST,
+        fair_level=FAST,
         splitting=Splitting(**splitting),
     )
 
@@ -183,7 +183,7 @@ def test_policy_that_forbids_the_planned_broker_never_makes_another_one_hotter()
 
 def test_trace_shows_how_far_each_broker_is_from_the_level() -> None:
     cluster = cluster_of({"b1": [POINT] * 60, "b2": [POINT] * 40, "b3": [POINT] * 50})
-    config = replace(config_of(), ballast=BallastConfig())
+    config = replace(config_of(), fair_level=FairLevelConfig())
     answer, _ = plan(cluster, PlanState(), config, 10_000, Scope(is_traced=True))
     assert isinstance(answer, Skip)
     assert answer.reason == "HitCount"

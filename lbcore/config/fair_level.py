@@ -10,7 +10,7 @@ from lbcore.config.setting import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BallastConfig:
+class FairLevelConfig:
     """When a broker is too far from the fair level, and what is done about it."""
 
     tolerance_percent: float = setting(
