@@ -7,12 +7,16 @@ not met, or when what is recorded below the file's ---- is not what came out.
 
 import argparse
 import difflib
+import importlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from jobs.console import Exit, MisuseError, answer, note
+from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.simulations import Loaded, config_of, load_scenarios, with_seed, write_text
-from lbcore.sim.rehearsal import run_scenario
+from lbcore.config.tree import Config
+from lbcore.sim.engine import Run
+from lbcore.sim.rehearsal import film_scenario, run_scenario
 from lbcore.sim.report import judge_all, render, to_row
 from lbcore.sim.scenario.parse import with_recorded
 
@@ -35,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a setting upon the scenario's own; may be repeated",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="instead of the scenario's")
+    parser.add_argument(
+        "--plot", type=Path, metavar="DIR", help="write pictures there, as SVG and PNG"
+    )
     parser.add_argument(
         "--rewrite", action="store_true", help="record the output in the file, below ----"
     )
@@ -62,7 +69,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_one(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, Any]:
     scenario = with_seed(one.scenario, args.seed)
-    done = run_scenario(scenario, config_of(scenario, strategy, args.set))
+    config = config_of(scenario, strategy, args.set)
+    done = (
+        run_scenario(scenario, config)
+        if args.plot is None
+        else _filmed(args, one, config, strategy)
+    )
     judged = judge_all(done)
     text = render(done, judged)
     row = {"file": str(one.path), "strategy": strategy, **to_row(done, judged)}
@@ -74,6 +86,38 @@ def _run_one(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, 
     elif not (strategy or args.set or args.seed is not None) and scenario.recorded:
         row["is_met"] &= _is_recorded(one, text)
     return row
+
+
+def _filmed(args: argparse.Namespace, one: Loaded, config: Config, strategy: str) -> Run:
+    """Run it and write the pictures."""
+    drawing = _drawing()
+    scenario = with_seed(one.scenario, args.seed)
+    done, film = film_scenario(scenario, config)
+    title = f"{scenario.title or one.path.stem}{f', under {strategy}' if strategy else ''}"
+    shot = drawing.Shot(title=title, run=done, film=film)
+    stem = f"{one.path.stem}{f'-{strategy}' if strategy else ''}"
+    try:
+        files = drawing.draw_all(shot, args.plot, stem)
+    except OSError as cause:
+        raise CommandError(
+            f"pictures can't be written to {args.plot}",
+            why=str(cause),
+            next_step="name a folder that this user may write to",
+        ) from None
+    note(f"{len(files)} pictures: {args.plot / stem}-*")
+    return done
+
+
+def _drawing() -> Any:
+    """The module that draws; raises CommandError where matplotlib is not installed."""
+    try:
+        return importlib.import_module("jobs.operating.drawing")
+    except ModuleNotFoundError as cause:
+        raise CommandError(
+            "pictures can't be drawn",
+            why=f"{cause.name} is not installed",
+            next_step="install it: pip install 'ballast[plots]' (`make setup-dev` does, too)",
+        ) from None
 
 
 def _is_recorded(one: Loaded, text: str) -> bool:

@@ -116,6 +116,12 @@ class Coverage:
         sums = np.concatenate(([0.0], np.cumsum(self.rates)))
         return float((sums[self._edges[:, 1]] - sums[self._edges[:, 0]]).max())
 
+    def bundle_rates(self) -> dict[str, float]:
+        """What each bundle that is served carries, msg/s in + out."""
+        sums = np.concatenate(([0.0], np.cumsum(self.rates)))
+        places = {name: self._places[name] for name in sorted(self._served)}
+        return {name: float(sums[last] - sums[first]) for name, (first, last) in places.items()}
+
     def open_outages(self) -> list[Outage]:
         """The outages that have not ended, of topics that were served once."""
         is_open = (self._server == NOBODY) & (self._since != _NEVER)

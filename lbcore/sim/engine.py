@@ -74,6 +74,7 @@ class Engine:
         self._told: dict[str, set[str]] = {}
         self._commands = 0
         self.when_committed: Callable[[Sequence[Effect]], None] | None = None
+        self.when_sampled: Action | None = None
         for spec in scenario.brokers:
             self.add_node(spec)
         self._begin()
@@ -215,6 +216,8 @@ class Engine:
                 rate=float(np.cumsum(rates)[-1]) if len(rates) else 0.0,
             )
         )
+        if self.when_sampled is not None:
+            self.when_sampled()
 
 
 def _records(scenario: Scenario) -> list[OwnershipRecord]:

@@ -6,6 +6,7 @@ Decides nothing; joins the engine with what happens. Source: ours.
 from lbcore.config.tree import Config
 from lbcore.sim.engine import Engine, Run
 from lbcore.sim.events import plan_happenings
+from lbcore.sim.film import Film
 from lbcore.sim.scenario.model import Scenario
 
 
@@ -14,3 +15,12 @@ def run_scenario(scenario: Scenario, config: Config) -> Run:
     engine = Engine(scenario, config)
     plan_happenings(engine)
     return engine.run()
+
+
+def film_scenario(scenario: Scenario, config: Config) -> tuple[Run, Film]:
+    """As `run_scenario`, with a film of it; the run is the same."""
+    engine = Engine(scenario, config)
+    film = Film(engine)
+    film.begin()
+    plan_happenings(engine)
+    return engine.run(), film
