@@ -7,7 +7,6 @@ not met, or when what is recorded below the file's ---- is not what came out.
 
 import argparse
 import difflib
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.simulations import Loaded, config_of, load_scenarios, with_seed, write_text
 from lbcore.config.tree import Config
 from lbcore.sim.engine import Run
+from lbcore.sim.film import Film
 from lbcore.sim.rehearsal import film_scenario, run_scenario
 from lbcore.sim.report import judge_all, render, to_row
 from lbcore.sim.scenario.parse import with_recorded
@@ -90,14 +90,12 @@ def _run_one(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, 
 
 def _filmed(args: argparse.Namespace, one: Loaded, config: Config, strategy: str) -> Run:
     """Run it and write the pictures."""
-    drawing = _drawing()
     scenario = with_seed(one.scenario, args.seed)
     done, film = film_scenario(scenario, config)
     title = f"{scenario.title or one.path.stem}{f', under {strategy}' if strategy else ''}"
-    shot = drawing.Shot(title=title, run=done, film=film)
     stem = f"{one.path.stem}{f'-{strategy}' if strategy else ''}"
     try:
-        files = drawing.draw_all(shot, args.plot, stem)
+        files = _draw(title, done, film, args.plot / stem)
     except OSError as cause:
         raise CommandError(
             f"pictures can't be written to {args.plot}",
@@ -108,16 +106,17 @@ def _filmed(args: argparse.Namespace, one: Loaded, config: Config, strategy: str
     return done
 
 
-def _drawing() -> Any:
-    """The module that draws; raises CommandError where matplotlib is not installed."""
+def _draw(title: str, run: Run, film: Film, where: Path) -> Sequence[Path]:
+    """The files that were drawn; raises CommandError where matplotlib is not installed."""
     try:
-        return importlib.import_module("jobs.operating.drawing")
+        from jobs.operating.drawing import Shot, draw_all  # noqa: PLC0415 needs matplotlib
     except ModuleNotFoundError as cause:
         raise CommandError(
             "pictures can't be drawn",
             why=f"{cause.name} is not installed",
             next_step="install it: pip install 'ballast[plots]' (`make setup-dev` does, too)",
         ) from None
+    return draw_all(Shot(title=title, run=run, film=film), where.parent, where.name)
 
 
 def _is_recorded(one: Loaded, text: str) -> bool:
