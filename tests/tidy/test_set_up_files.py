@@ -96,8 +96,16 @@ def _third_party(*folders: str) -> set[str]:
 
 
 def test_import_of_the_product_is_declared_as_a_dependency() -> None:
-    declared = {_canonical(requirement) for requirement in _LOCKS["requirements.lock"]}
+    extras = _PROJECT["project"]["optional-dependencies"]
+    required = [*_LOCKS["requirements.lock"], *(one for extra in extras.values() for one in extra)]
+    declared = {_canonical(requirement) for requirement in required}
     assert _third_party("lbcore", "jobs") - declared == set()
+
+
+def test_package_of_an_extra_is_there_for_development() -> None:
+    extras = _PROJECT["project"]["optional-dependencies"]
+    dev = _PROJECT["dependency-groups"]["dev"]
+    assert {one for extra in extras.values() for one in extra} - set(dev) == set()
 
 
 def test_import_of_the_tests_is_declared_for_development() -> None:
