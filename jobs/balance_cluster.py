@@ -138,7 +138,9 @@ class _Job:
         write_manifest(self.args.state_dir, replace(present, epoch=writer.epoch), resumption)
         log = _logger(self.args.log)
         telemetry = self.config.telemetry
-        metrics = JobMetrics(bundle_metrics=telemetry.bundle_metrics, epoch=writer.epoch)
+        metrics = JobMetrics(
+            bundle_metrics=telemetry.bundle_metrics, epoch=writer.epoch, topics=inputs
+        )
         self.cleanup.callback(exposition.give_out(metrics.registry, telemetry.host, self.args))
         about = {"writer_epoch": writer.epoch, "rebuilt_because": resumption.reason}
         log({"event": "start", **about})

@@ -30,6 +30,12 @@ from lbcore.ownership.records import State
 from lbcore.route.snapshot import Outcome
 
 _DOCS = {metric.name.removesuffix("_total"): metric.doc for metric in LOOKUP_METRICS}
+_CLOSED = {
+    (metric.name.removesuffix("_total"), label): values
+    for metric in LOOKUP_METRICS
+    for label, values in (metric.values or {}).items()
+}
+"""What begins at 0: Prometheus can't see growth from nothing."""
 
 
 class LookupMetrics(Collector):
@@ -142,6 +148,9 @@ def _plain_counter(name: str, value: int) -> Metric:
 
 def _counter(name: str, label: str, counts: Mapping[Any, int]) -> Metric:
     family = CounterMetricFamily(name, _DOCS[name], labels=[label])
-    for key, value in sorted(dict(counts).items()):  # a copy: the follower's thread counts on
-        family.add_metric([key.value if isinstance(key, Enum) else key], value)
+    found = dict.fromkeys(_CLOSED.get((name, label), ()), 0)
+    for key, value in dict(counts).items():  # a copy: the follower's thread counts on
+        found[key.value if isinstance(key, Enum) else key] = value
+    for key, value in sorted(found.items()):
+        family.add_metric([key], value)
     return family

@@ -23,6 +23,11 @@ class AgentMetrics:
         self._who = (cluster, broker)
         self._store.set("ballast_agent_info", 1, *self._who, VERSION)
         self._store.set("ballast_agent_open_bundles", 0, *self._who)
+        self._store.add("ballast_agent_load_errors_total", *self._who, by=0)
+        for callback in Callback:
+            for result in ("done", "failed"):
+                name = "ballast_agent_callbacks_total"
+                self._store.add(name, *self._who, callback.value, result, by=0)
 
     @property
     def registry(self) -> CollectorRegistry:

@@ -4,13 +4,14 @@ Decides only what stands for what of Pulsar's. Source: Pulsar 4.0.8, UnloadCount
 AssignCounter and ServiceUnitStateChannelImpl for its names; ours otherwise.
 """
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.telemetry.declared import BALANCER
-from jobs.telemetry.job_names import ASSIGNING, CHANNEL, SPLITTING, UNLOADING
+from jobs.telemetry.declared import BALANCER, Type
+from jobs.telemetry.job_names import ASSIGNING, CHANNEL, JOB_METRICS, SPLITTING, UNLOADING
 from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, Moves, events_of
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
@@ -24,7 +25,9 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     REJECTED_REPORTS,
 )
+from lbcore.ownership.changes import IntentReason
 from lbcore.ownership.records import State
+from lbcore.wire.messages import RejectReason
 
 _SHEDS = frozenset({"transfer", "unload"})
 _SKIPS = {
@@ -45,6 +48,26 @@ _BEGINS = {
 _INACTIVE = {"died": "Schedule", "returned": "Cancel", "held_by_brake": "Skip"}
 _ACKS_REFUSED = "ack_refused:"
 UNKNOWN_KIND = "unknown"
+
+
+def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> None:
+    """Let counters of a cluster begin at 0: Prometheus can't see growth from nothing.
+
+    topics: those that are read. Counters by broker begin when the broker first counts.
+    """
+    for metric in JOB_METRICS:
+        if metric.type is not Type.COUNTER or metric.labels[:1] != ("cluster",):
+            continue
+        closed = [(metric.values or {}).get(label) for label in metric.labels[1:]]
+        known = [values for values in closed if values is not None]
+        if len(known) == len(closed):
+            for labels in itertools.product(*known):
+                store.add(metric.name, cluster, *labels, by=0)
+    for intent in IntentReason:
+        kind = "failover" if intent.value.endswith("dead") else "repair"
+        store.add("ballast_decisions_total", cluster, kind, "", intent.value, by=0)
+    for topic, reason in itertools.product(topics, RejectReason):
+        store.add("ballast_rejected_total", cluster, topic, reason.value, by=0)
 
 
 def count_rows(store: MetricStore, seen: BatchSeen, moves: Moves) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from jobs import VERSION
-from jobs.telemetry.job_counts import count_rows
+from jobs.telemetry.job_counts import begin_counts, count_rows
 from jobs.telemetry.job_gauges import show_bundles, show_cluster
 from jobs.telemetry.job_names import JOB_METRICS
 from jobs.telemetry.moves import Moves
@@ -21,11 +21,14 @@ _S = 1_000
 
 
 class JobMetrics:
-    """Counts for one process. bundle_metrics: each bundle's load, too."""
+    """Counts for one process. bundle_metrics: each bundle's load, too. topics: that are read."""
 
-    def __init__(self, *, bundle_metrics: bool = False, epoch: int = 0) -> None:
+    def __init__(
+        self, *, bundle_metrics: bool = False, epoch: int = 0, topics: Sequence[str] = ()
+    ) -> None:
         self.store = MetricStore(JOB_METRICS)
         self._bundle_metrics = bundle_metrics
+        self._topics = tuple(topics)
         self._moves = Moves()
         self._brokers: dict[str, frozenset[str]] = {}
         self._cycles: dict[str, int] = {}
@@ -39,6 +42,9 @@ class JobMetrics:
 
     def see_batch(self, seen: BatchSeen) -> None:
         """Count a batch that is written."""
+        for report in seen.reports:
+            if report["cluster"] not in self._cycles:
+                begin_counts(self.store, report["cluster"], self._topics)
         for part, took_ms in seen.parts_ms.items():
             self.store.observe("ballast_batch_duration_seconds", took_ms / _S, part)
         self._see_tables(seen)
