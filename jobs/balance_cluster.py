@@ -32,6 +32,7 @@ from jobs.adapters.checkpoint import (
 )
 from jobs.adapters.jars import jar_paths
 from jobs.adapters.java import find_java
+from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.kafka_place import KafkaPlace, find_kafka
 from jobs.adapters.kafka_settings import kafka_address, spark_source_options
@@ -68,6 +69,7 @@ def main(
 ) -> int:
     """Run the job until it is told to stop. passed: is told of each point of a batch (tests)."""
     args = _arguments().parse_args(argv)
+    log_json_lines()
     config = load_settings(args.config or None, args.set)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from jobs.adapters.processes import ProcessSpec, Supervisor
 from jobs.console import note
@@ -25,14 +26,15 @@ def run_workers(words: Sequence[str], count: int, port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     supervisor = Supervisor()
-    try:
-        for worker in range(count):
-            supervisor.start(_spec(words, worker, port))
-        while not stop.wait(_LOOK_S):
-            for event in supervisor.watch():
-                note(f"{event.name} {event.what} (exit code {event.exit_code})")
-    finally:
-        supervisor.stop_all()
+    with TemporaryDirectory(prefix="ballast-metrics-") as folder:
+        try:
+            for worker in range(count):
+                supervisor.start(_spec((*words, "--worker-folder", folder), worker, port))
+            while not stop.wait(_LOOK_S):
+                for event in supervisor.watch():
+                    note(f"{event.name} {event.what} (exit code {event.exit_code})")
+        finally:
+            supervisor.stop_all()
 
 
 def reserve_port(host: str, port: int) -> socket.socket:

@@ -24,6 +24,7 @@ from jobs.adapters.http_protocol import bounded_protocol
 from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.server_tls import ServerTls
 from jobs.adapters.settings import load_settings
+from jobs.adapters.shared_metrics import SharedMetrics
 from jobs.admin.assemble import Service, start_service
 from jobs.console import CommandError, Exit, MisuseError, complain
 from jobs.lookup_workers import reserve_port, run_workers
@@ -59,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait-ms", type=int, help="how long a lookup waits for an owner")
     parser.add_argument("--workers", type=int, help="processes that answer")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--worker-folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument(
         "--without-authentication",
         action="store_true",
@@ -113,6 +115,8 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     service = start_service(config, args.tables, args.cluster, bootstrap=args.bootstrap)
     if tls is not None:
         service.run_beside(tls.keep_up)
+    if args.worker_folder is not None:
+        _share_metrics(service, args, lookup)
     server = Server(service, lookup, tls)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
@@ -129,6 +133,14 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
             port_file.unlink(missing_ok=True)
     _log("stopped", port=port)
     return Exit.DONE
+
+
+def _share_metrics(service: Service, args: argparse.Namespace, lookup: LookupConfig) -> None:
+    """Let each worker answer with the metrics of all, but on its own port."""
+    app = service.app
+    app.shared = SharedMetrics(args.worker_folder, args.worker, app.metrics.text)
+    app.own_port = lookup.worker_port + args.worker if lookup.worker_port else -1
+    service.run_beside(app.shared.keep_up)
 
 
 def check_address(host: str, *, is_open: bool) -> None:

@@ -34,6 +34,7 @@ from jobs.adapters.lookup_replies import (
     stamped,
     stamps,
 )
+from jobs.adapters.shared_metrics import SharedMetrics
 from jobs.admin.exchange import JSON, RETRY, Header, HttpError, encode
 from jobs.admin.streams import Message, Receive, Send, until_gone
 from lbcore.model.names import InvalidNameError
@@ -79,6 +80,8 @@ class Hooks:
 class LookupApp:
     """The ASGI application over a follower's view.
 
+    shared: the metrics of all workers, when there are several; own_port: where this one's are.
+
     wait_ms: how long a lookup waits for its bundle to get an owner. waiting_max: lookups that may
     wait at a time; more are told at once to come again.
     """
@@ -92,6 +95,8 @@ class LookupApp:
         hooks: Hooks | None = None,
     ) -> None:
         self.metrics = LookupMetrics(follower)
+        self.shared: SharedMetrics | None = None
+        self.own_port = 0
         self.is_stopping = False
         self._follower = follower
         self._wait_s = wait_ms / 1000
@@ -256,7 +261,9 @@ class LookupApp:
                 self._hooks.guard.check_metrics(scope)
             except HttpError as error:
                 return refusal(error)
-        return Reply(status=200, body=self.metrics.text(), headers=(_METRICS_TEXT,))
+        is_own = self.shared is None or (scope.get("server") or ("", 0))[1] == self.own_port
+        body = self.metrics.text() if self.shared is None or is_own else self.shared.text()
+        return Reply(status=200, body=body, headers=(_METRICS_TEXT,))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

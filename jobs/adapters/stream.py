@@ -29,7 +29,8 @@ INPUT_TOPICS = (
     Topic.AUDIT,
 )
 # two chained operators and a regular expression overflow the default stack
-DRIVER_OPTIONS = "-Xss16m -XX:+UseSerialGC"
+_LOGGING = Path(__file__).parents[2] / "conf" / "logging" / "spark-log4j2.properties"
+DRIVER_OPTIONS = f"-Xss16m -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{_LOGGING}"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_SCHEMA = "cluster string, name string, blob binary"

@@ -38,8 +38,8 @@ class LookupConfig:
         unit="port",
         minimum=0,
         maximum=65_535,
-        doc="First of as many ports as there are workers, on which each worker answers alone too:"
-        " for its metrics. 0 = none.",
+        doc="First of as many ports as there are workers, on which each worker answers alone too."
+        " /metrics there has its own, elsewhere all workers', with a label. 0 = none.",
     )
     stop_delay_ms: int = setting(
         0,

@@ -42,6 +42,7 @@ class Cluster:
     """What is balanced, and how.
 
     namespaces: name → (hash function, bundles). overlays, settings: the job's --config and --set.
+    fleet: more words for the brokers' command line.
     """
 
     brokers: int = 5
@@ -49,6 +50,7 @@ class Cluster:
     overlays: tuple[str, ...] = ("test",)
     namespaces: Mapping[str, tuple[str, int]] = field(default_factory=lambda: NAMESPACES)
     settings: tuple[str, ...] = ()
+    fleet: tuple[str, ...] = ()
 
     @property
     def bundles(self) -> int:
@@ -104,6 +106,7 @@ class Stack:
         words += ["--spark", f"spark.driver.extraJavaOptions={java_options}"]
         words += [word for overlay in self.cluster.overlays for word in ("--config", overlay)]
         words += [word for setting in self.cluster.settings for word in ("--set", setting)]
+        words += ["--metrics-port", "0", "--metrics-port-file", str(self.metrics_file(name))]
         words += self.words("job")
         armed = {"BALLAST_TEST_KILL_AT": str(self.folder / "kill-at")}
         environment = {**armed, **self.environment("job")}
@@ -123,7 +126,7 @@ class Stack:
         words += ["--port-file", str(self.folder / "fleet-port")]
         for name, (function, bundles) in self.cluster.namespaces.items():
             words += ["--namespace", f"{name}:{function}:{bundles}"]
-        words += self.words("agent")
+        words += [*self.cluster.fleet, *self.words("agent")]
         self._start("fleet", "jobs.run_fleet", words, self.environment("agent"))
         self.wait("the fleet's port", (self.folder / "fleet-port").exists)
 
@@ -134,6 +137,23 @@ class Stack:
         words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]
         self._start("lookup", "jobs.serve_lookup", [*words, *more], environment)
         self.wait("the lookup service's port", port_file.exists)
+
+    def start_agent(self, broker: str, service: str) -> None:
+        """Start `ballast run-agent` around a service of the tests, MODULE:FUNCTION."""
+        words = ["--service", service, "--cluster", "local", "--broker", broker]
+        words += ["--web-service-url", f"http://{broker}:8080", "--bootstrap", self.kafka.bootstrap]
+        words += ["--metrics-port", "0", "--metrics-port-file", str(self.metrics_file(broker))]
+        words += [word for overlay in self.cluster.overlays for word in ("--config", overlay)]
+        self._start(broker, "jobs.run_agent", words)
+
+    def metrics_file(self, name: str) -> Path:
+        """Where a process says on which port its metrics are."""
+        return self.folder / f"{name}-metrics-port"
+
+    def port(self, path: Path) -> int:
+        """The port that a process has written there, once it has."""
+        self.wait(f"the port in {path.name}", path.exists)
+        return int(path.read_text())
 
     def _start(
         self, name: str, module: str, words: list[str], environment: Mapping[str, str] | None = None
@@ -173,19 +193,31 @@ class Stack:
 
     def create_namespaces(self) -> None:
         """Send the commands that create NAMESPACES."""
-        sender = Sender(self.address("operator"), "test-commands")
         for name, (function, bundles) in self.cluster.namespaces.items():
-            arguments = {"namespace": name, "hash": function, "bundles": bundles}
-            command = Command(
-                cluster="local",
-                command_id=f"create-{name}",
-                kind="create_namespace",
-                arguments=arguments,
-                timeout_ms=600_000,
+            self.command(
+                f"create-{name}",
+                "create_namespace",
+                {"namespace": name, "hash": function, "bundles": bundles},
             )
-            topic, key, value = format_message(command)
-            sender.send(topic, key.decode(), value)
+
+    def command(self, command_id: str, kind: str, arguments: Mapping[str, Any]) -> None:
+        """Send a command, without waiting for its outcome."""
+        command = Command(
+            cluster="local",
+            command_id=command_id,
+            kind=kind,
+            arguments=arguments,
+            timeout_ms=600_000,
+        )
+        sender = Sender(self.address("operator"), "test-commands")
+        topic, key, value = format_message(command)
+        sender.send(topic, key.decode(), value)
         sender.close(timeout_ms=10_000)
+
+    def outcome(self, command_id: str) -> str:
+        """The newest status of a command, '' before it has one."""
+        rows = [row for row in self.rows("commands") if row["command_id"] == command_id]
+        return max(rows, key=lambda row: int(row["batch_id"]), default={"status": ""})["status"]
 
     def fleet(self, path: str, method: str = "GET") -> Any:
         """A request to the fleet's control server."""

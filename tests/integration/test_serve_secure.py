@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -259,6 +260,7 @@ def test_workers_share_a_port_and_one_that_dies_is_replaced(tmp_path: Path, tabl
         service._wait(lambda: _answers(service))  # noqa: SLF001 (ours)
         workers = _children_of(service.process.pid)
         assert len(workers) == 2
+        service._wait(lambda: _measured(service) == {"0", "1"})  # noqa: SLF001 (ours)
         os.kill(workers[0], signal.SIGKILL)
         service._wait(lambda: len(set(_children_of(service.process.pid)) - set(workers)) == 1)  # noqa: SLF001 (ours)
         service._wait(lambda: _answers(service))  # noqa: SLF001 (ours)
@@ -266,6 +268,12 @@ def test_workers_share_a_port_and_one_that_dies_is_replaced(tmp_path: Path, tabl
         assert [pid for pid in workers if Path(f"/proc/{pid}").exists()] == []
     finally:
         service.stop(signal.SIGKILL)
+
+
+def _measured(service: LookupService) -> set[str]:
+    """The workers whose metrics are in an answer, whoever gave it."""
+    text = service.get("/metrics").body.decode()
+    return set(re.findall(r'ballast_snapshot_ready{worker="(\d)"} 1.0', text))
 
 
 def _answers(service: LookupService) -> bool:
