@@ -8,6 +8,7 @@ by their statistics. Source: ours.
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,10 @@ class SqlEngine:
         known = {name for name in sorted(wanted) if self._register(root, name)}
         for view in VIEWS:
             if known.issuperset(view.reads):
-                self._run(view.statement(Engine.DATAFUSION))
-                known.add(view.name)
+                # tables of another version may lack a column: then this view alone is missing
+                with suppress(MisuseError):
+                    self._run(view.statement(Engine.DATAFUSION))
+                    known.add(view.name)
 
     def query(self, text: str) -> pa.Table:
         """The rows of one SELECT; raises MisuseError for any other statement or a wrong one."""

@@ -55,7 +55,7 @@ def _headline(status: Status, imbalances: Sequence[float | None]) -> Text:
     text = Text(f"ballast  {_clock(status.elapsed_ms)}  {status.phase}", style="bold")
     text.append(f"   bundles open {status.bundles_open}/{status.bundles}", style="default")
     if status.imbalance is not None:
-        text.append(f"   imbalance {status.imbalance:.2f} ", style=_how_even(status.imbalance))
+        text.append(f"   imbalance {status.imbalance:.2f} ", style=how_even(status.imbalance))
         text.append(sparkline(imbalances, _BAR_CELLS), style="cyan")
     return text
 
@@ -74,13 +74,12 @@ def _brokers(status: Status) -> Table:
 
 
 def _broker(row: BrokerRow, top: float) -> tuple[RenderableType, ...]:
-    cells = round(row.msg_rate / top * _BAR_CELLS) if top > 0 else 0
     score = "" if row.score is None else f"{row.score:.0%}"
     return (
         row.name,
-        Text(row.state, style=_STATE_STYLES.get(row.state, "default")),
+        state_text(row.state),
         f"{row.msg_rate:,.0f}",
-        Text("█" * cells, style="blue"),
+        load_bar(row.msg_rate, top),
         str(row.bundles),
         score,
     )
@@ -114,7 +113,19 @@ def _health(status: Status) -> Text:
     return Text("\n".join([*lines, *status.events[-_EVENTS_SHOWN:]]))
 
 
-def _how_even(imbalance: float) -> str:
+def state_text(state: str) -> Text:
+    """A broker's state in its colour."""
+    return Text(state, style=_STATE_STYLES.get(state, "default"))
+
+
+def load_bar(value: float, top: float) -> Text:
+    """A bar; full at `top`."""
+    cells = round(value / top * _BAR_CELLS) if top > 0 else 0
+    return Text("█" * cells, style="blue")
+
+
+def how_even(imbalance: float) -> str:
+    """The colour of an imbalance."""
     if imbalance <= _EVEN:
         return "green"
     return "yellow" if imbalance <= _UNEVEN else "red"

@@ -15,7 +15,7 @@ from lbcore.config.tree import Config
 
 Row = Mapping[str, Any]
 
-_SECTIONS = (
+SECTIONS = (
     ("why", "why"),
     ("considered", "considered of late"),
     ("blocks", "what holds it"),
@@ -95,7 +95,7 @@ class Explanation:
     def lines(self) -> Iterable[str]:
         """The text, most important first."""
         yield self.headline
-        for name, title in _SECTIONS:
+        for name, title in SECTIONS:
             sentences = getattr(self, name)
             if sentences:
                 yield ""

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from jobs.console import CommandError
+from jobs.operating.sources import ServiceSource
 from tests.browser import Browser, find_browser
 from tests.explained_world import eventful, write_tables
 from tests.lookup_service import LookupService
 from tests.tokens import SECRET, token
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="no Chromium here (Debian, Ubuntu: apt-get install chromium)"
-)
 _HAS_DRAWN = "document.querySelectorAll('#brokers tr').length === 5"
 
 
@@ -34,6 +33,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """One browser for all tests of this module."""
+    if find_browser() is None:
+        pytest.skip("no Chromium here (Debian, Ubuntu: apt-get install chromium)")
     running = Browser(tmp_path_factory.mktemp("browser") / "profile")
     yield running
     running.close()
@@ -49,6 +50,18 @@ def page(service: LookupService, browser: Browser) -> Browser:
     browser.wait(_HAS_DRAWN)
     browser.complaints.clear()
     return browser
+
+
+def test_top_sees_the_same_through_the_service(
+    service: LookupService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://127.0.0.1:{service.port}"
+    with pytest.raises(CommandError, match="answered 401"):
+        ServiceSource(url).overview()
+    monkeypatch.setenv("BALLAST_TOKEN", token(SECRET, "HS256", sub="ada", roles=["viewer"]))
+    source = ServiceSource(url)
+    assert len(source.overview()["status"]["broker_rows"]) == 5
+    assert source.explain("broker-3:8080")["headline"].startswith("broker-3:8080 is active")
 
 
 def text(browser: Browser, selector: str) -> str:

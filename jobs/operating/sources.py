@@ -1,0 +1,103 @@
+"""Where a live view gets a cluster from: the tables, or a lookup service.
+
+Decides nothing; both say the same in the same form, that of `/v1/overview`. Source: ours.
+"""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
+
+from jobs.adapters.settings import read_secret
+from jobs.adapters.table_reader import wall_ms
+from jobs.console import CommandError, MisuseError
+from jobs.operating.explaining import Question, explain
+from jobs.operating.overview import read_overview
+from jobs.operating.stack_words import Whereabouts
+from lbcore.explain.explanation import SECTIONS
+
+TOKEN = "BALLAST_TOKEN"  # noqa: S105 a variable's name, not a secret
+_TIMEOUT_S = 10
+
+
+class Source(Protocol):
+    """A cluster to look at; raises CommandError when it can't be seen."""
+
+    def overview(self) -> Mapping[str, Any]:
+        """What `/v1/overview` says."""
+
+    def explain(self, broker: str) -> Mapping[str, Any]:
+        """What `/v1/explain/broker/...` says."""
+
+
+class TablesSource:
+    """The tables alone."""
+
+    def __init__(self, where: Whereabouts) -> None:
+        self._where = where
+        self._config = where.config.for_cluster(where.cluster)
+
+    def overview(self) -> Mapping[str, Any]:
+        """The cluster as the tables have it now."""
+        return read_overview(self._where.reader(), self._config, wall_ms()).to_json()
+
+    def explain(self, broker: str) -> Mapping[str, Any]:
+        """Sentences about a broker."""
+        question = Question(kind="broker", name=broker, now_ms=wall_ms())
+        found = explain(self._where.reader(), self._config, question)
+        return {"headline": f"there is no broker {broker}"} if found is None else found.to_json()
+
+
+class ServiceSource:
+    """A lookup service. The token of BALLAST_TOKEN, or of the file of BALLAST_TOKEN_FILE."""
+
+    def __init__(self, url: str) -> None:
+        """Raises MisuseError for an address that is none."""
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise MisuseError(
+                f"{url!r} is no address of a lookup service",
+                why="it begins with http:// or https://",
+                next_step="for example: ballast top --url http://127.0.0.1:8080",
+            )
+        self._url = url.rstrip("/")
+        self._token = read_secret(TOKEN)
+
+    def overview(self) -> Mapping[str, Any]:
+        """The cluster as the service has it now."""
+        return self._get("/v1/overview")
+
+    def explain(self, broker: str) -> Mapping[str, Any]:
+        """Sentences about a broker."""
+        return self._get(f"/v1/explain/broker/{quote(broker, safe='')}")
+
+    def _get(self, path: str) -> Mapping[str, Any]:
+        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310 (checked)
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:  # noqa: S310 (checked)
+                found: Mapping[str, Any] = json.loads(reply.read())
+                return found
+        except urllib.error.HTTPError as error:
+            raise CommandError(
+                f"{self._url} answered {error.code}",
+                why=error.read(500).decode("utf-8", "replace"),
+                next_step=f"if it asks who you are, put a viewer's token into {TOKEN}",
+            ) from None
+        except (OSError, ValueError) as error:
+            raise CommandError(
+                f"{self._url} can't be asked",
+                why=str(error),
+                next_step="check the address, or leave --url out to read the tables",
+            ) from None
+
+
+def explanation_lines(found: Mapping[str, Any]) -> list[str]:
+    """The sentences of an explanation, under their titles."""
+    lines = [str(found["headline"])]
+    for name, title in SECTIONS:
+        sentences = found.get(name) or ()
+        if sentences:
+            lines += ["", f"{title}:", *(f"  - {sentence}" for sentence in sentences)]
+    return lines
