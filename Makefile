@@ -26,7 +26,7 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run test test-long check lint format bench chaos lock setup setup-dev clean distclean python
+.PHONY: help run test test-long check lint format bench chaos lock setup setup-dev clean distclean python test-pulsar demo-pulsar
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ test: setup-dev ## Run every test that fits in 20 minutes, the real Kafka, Spark
 
 test-long: setup-dev ## Run every test, also those that take the protocol's full durations
 	@$(call both,)
+
+test-pulsar: setup-dev ## Run the tests on a real Pulsar cluster (fetches 245 MB the first time)
+	@$(bin)/python -m pytest tests/pulsar $(PYTEST_ARGS)
+
+demo-pulsar: setup-dev ## Show a real Pulsar cluster being balanced (fetches 245 MB the first time)
+	@$(bin)/python -m tests.pulsar.demo $(ARGS)
 
 check: lint ## Check format, lint, types, import contracts and the quick tests (< 2 minutes)
 	@$(bin)/python -m pytest --quick $(workers) $(call existing,$(quick_tests)) $(PYTEST_ARGS)

@@ -1,0 +1,99 @@
+"""Brokers that answer as a test tells them: slowly, with garbage, with a refusal, or not at all."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+CLUSTER = "standalone"
+STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+
+
+@dataclass
+class FakePulsar:
+    """Two brokers at two ports. Answers stand by path, of one broker or of both.
+
+    hang: paths that wait until `release` is set. requests: (method, path) as they came.
+    """
+
+    answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
+    hang: set[str] = field(default_factory=set)
+    release: threading.Event = field(default_factory=threading.Event)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Of the first broker."""
+        return f"http://127.0.0.1:{self.ports[0]}"
+
+    def broker(self, number: int) -> str:
+        """A broker's name."""
+        return f"127.0.0.1:{self.ports[number]}"
+
+    def put(self, path: str, value: Any, status: int = 200) -> None:
+        """Answer a path so: bytes as they are, anything else as JSON."""
+        content = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.answers[path] = (status, content)
+
+    def own(self, held: Mapping[int, list[str]]) -> None:
+        """Who owns what; the others' addresses are found by redirects, as in Pulsar."""
+        self.put(f"/admin/v2/brokers/{CLUSTER}", [self.broker(n) for n in sorted(held)])
+        for number, bundles in held.items():
+            path = f"/admin/v2/brokers/{CLUSTER}/{self.broker(number)}/ownedNamespaces"
+            self.put(f"{self.ports[number]}{path}", dict.fromkeys(bundles, STATUS))
+            for port in self.ports:
+                if port != self.ports[number]:
+                    self.redirects[f"{port}{path}"] = f"http://{self.broker(number)}{path}"
+
+
+@contextmanager
+def fake_pulsar() -> Iterator[FakePulsar]:
+    """Two running brokers; gone at the end."""
+    fake = FakePulsar()
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake)) for _ in range(2)]
+    fake.ports = [server.server_address[1] for server in servers]
+    for server in servers:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield fake
+    finally:
+        fake.release.set()
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+
+
+def _handler(fake: FakePulsar) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            self.rfile.read(length)
+            fake.requests.append((self.command, self.path))
+            path = self.path.partition("?")[0].replace("%3A", ":")
+            own = f"{self.server.server_address[1]}{path}"
+            if path in fake.hang or own in fake.hang:
+                fake.release.wait(30)
+            if own in fake.redirects:
+                self.send_response(307)
+                self.send_header("Location", fake.redirects[own])
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            status, content = fake.answers.get(own, fake.answers.get(path, (404, b"{}")))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = _answer  # noqa: N815 http.server calls them so
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    return Handler

@@ -1,0 +1,106 @@
+"""`make demo-pulsar`: a real Pulsar cluster on this machine, skewed, balanced, hurt and enlarged.
+
+Starts ZooKeeper, a bookie and three brokers, produces and consumes with real clients, gives all of
+it to one broker, and starts Ballast with the bridge; then it kills a broker and adds one. All is on
+loopback, in a temporary folder, and gone at the end.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from jobs.console import CommandError, complain, say
+from tests.pulsar.pulsar_cluster import EXTENSIBLE, MODULAR
+from tests.pulsar.pulsar_stack import PULSAR, PulsarStack, running_pulsar
+
+_MANAGERS = {"modular": MODULAR, "extensible": EXTENSIBLE}
+_POINTS = 40.0
+_SHOW_S = 5.0
+
+
+def main() -> int:
+    """Run it; 0 when every message that was acknowledged has arrived."""
+    parser = argparse.ArgumentParser(prog="demo-pulsar", description=__doc__)
+    parser.add_argument("--manager", choices=sorted(_MANAGERS), default="modular")
+    args = parser.parse_args()
+    began_s = time.monotonic()
+    say(f"starting Kafka, the job, and three Pulsar brokers ({args.manager} load manager)")
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="ballast-pulsar-") as folder,
+            running_pulsar(Path(folder), _MANAGERS[args.manager]) as cluster,
+        ):
+            say(f"up after {time.monotonic() - began_s:.0f} s; traffic flows")
+            return _day(cluster)
+    except CommandError as error:
+        complain(error, as_json=False)
+        return int(error.exit_code)
+
+
+def _day(cluster: PulsarStack) -> int:
+    hot = cluster.pulsar.broker(2)
+    cluster.gather(hot)
+    say(f"\nall traffic is given to {hot}; the bridge starts, and acts")
+    cluster.start_bridge("--act")
+    _watch(cluster, "balanced", lambda: cluster.moves() and cluster.spread() < _POINTS)
+    dead = cluster.pulsar.broker(3)
+    say(f"\nkill -9 of {dead}: Pulsar gives its bundles away, the mirror follows")
+    cluster.pulsar.kill_broker(3)
+    _watch(
+        cluster,
+        "mirrored again",
+        lambda: dead not in cluster.admin.brokers(PULSAR) and cluster.is_mirrored(),
+    )
+    cluster.pulsar.start_broker(4)
+    new = cluster.pulsar.broker(4)
+    say(f"\n{new} is added, and broker 1 gets everything by hand")
+    cluster.gather(cluster.pulsar.broker(1))
+    _watch(
+        cluster,
+        "balanced over all",
+        lambda: new in cluster.owners().values() and cluster.spread() < _POINTS,
+    )
+    cluster.traffic.stop()
+    moves = Counter(cluster.moves())
+    lost, errors = cluster.traffic.lost(), cluster.traffic.errors()
+    say(
+        f"\n{cluster.traffic.acknowledged()} messages acknowledged, {lost.total()} of them lost,"
+        f" {len(errors)} errors, {moves.total()} moves of {len(moves)} bundles,"
+        f" p99 of a send {cluster.traffic.p99_ms():.0f} ms"
+    )
+    return 1 if lost or errors else 0
+
+
+def _watch(cluster: PulsarStack, what: str, condition: Callable[[], object]) -> None:
+    """Show the brokers until something holds."""
+    began_s = time.monotonic()
+    shown_s = 0.0
+
+    def shown() -> bool:
+        nonlocal shown_s
+        holds = bool(condition())
+        if holds or time.monotonic() - shown_s >= _SHOW_S:
+            shown_s = time.monotonic()
+            say(_line(cluster, time.monotonic() - began_s))
+        return holds
+
+    cluster.wait(what, shown)
+    say(f"  {what} after {time.monotonic() - began_s:.0f} s")
+
+
+def _line(cluster: PulsarStack, age_s: float) -> str:
+    held = Counter(cluster.owners().values())
+    brokers = "  ".join(f"{name} {held[name]:>2}" for name in cluster.admin.brokers(PULSAR))
+    agreed = "agreed" if cluster.is_mirrored() else "differs"
+    return (
+        f"  {age_s:>4.0f} s  bundles: {brokers}   spread {cluster.spread():>5.1f} points"
+        f"   mirror {agreed}   moves {len(cluster.moves())}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

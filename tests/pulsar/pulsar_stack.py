@@ -1,0 +1,222 @@
+"""A real Pulsar cluster, the real job on the real Kafka, and the bridge between them.
+
+Every wait has a deadline that suits a crowded machine. Pulsar computes rates every five seconds
+here, and the job decides every two, so that minutes become seconds.
+"""
+
+import contextlib
+import json
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.processes import Child, ProcessSpec
+from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
+from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
+from tests.kafka_cluster import QUICK_JAVA, make_topics
+from tests.pulsar.distribution import ensure_distribution
+from tests.pulsar.pulsar_cluster import MODULAR, ClusterOptions, PulsarCluster
+from tests.pulsar.traffic import Load, Traffic
+
+PULSAR = "standalone"
+_TRIES = 3
+NAMESPACE = "public/load"
+BUNDLES = 12
+TOPICS = 24
+NETWORK_MBYTES = 0.3
+"""24 topics of 10 messages of 1 kB fill four fifths of a broker that has all of them."""
+
+SETTINGS = (
+    "pipeline.decision_interval_ms=2000",
+    "pipeline.shed_interval_ms=2000",
+    "pipeline.split_interval_ms=2000",
+    "pipeline.hit_period_ms=2000",
+    "pipeline.restart_settle_ms=5000",
+    "signals.report_max_interval_ms=10000",
+    "signals.cpu_weight=0",
+    "splitting.enabled=false",
+    "shedding.min_unload_rate_msg_per_s=1",
+    "shedding.min_unload_throughput_bytes_per_s=1",
+    "shedding.avg_low_hits=3",
+)
+QUICK_PULSAR = {
+    "statsUpdateFrequencyInSecs": "5",
+    "loadBalancerSheddingEnabled": "false",
+    "loadBalancerAutoBundleSplitEnabled": "false",
+}
+
+
+@dataclass
+class PulsarStack:
+    """What runs, and what a test asks of it."""
+
+    pulsar: PulsarCluster
+    stack: Stack
+    admin: PulsarAdmin
+    traffic: Traffic
+    children: dict[str, Child] = field(default_factory=dict)
+    job_starts: int = 0
+
+    def start_bridge(self, *words: str) -> None:
+        """Start the bridge, observing only unless words say --act."""
+        command = ["bridge", "pulsar", "--admin-url", self.pulsar.admin_url, *self.where()]
+        command += ["--look-ms", "1000", "--load-ms", "1500", "--namespaces-ms", "5000"]
+        command += ["--network-mbytes", str(NETWORK_MBYTES), *words]
+        spec = ProcessSpec(
+            name="bridge",
+            command=(sys.executable, "-m", "jobs.cli", *command),
+            log_path=self.bridge_log,
+            environment={"PYTHONPATH": str(ROOT)},
+        )
+        self.children["bridge"] = Child(spec)
+
+    def where(self) -> list[str]:
+        """Words that say where Kafka and the tables are."""
+        words = ["--bootstrap", self.stack.kafka.bootstrap, "--tables", str(self.stack.tables)]
+        return [*words, "--conf", "test", "--conf", "pulsar"]
+
+    @property
+    def bridge_log(self) -> Path:
+        """Its lines of JSON."""
+        return self.stack.folder / "bridge.log"
+
+    def kill_bridge(self) -> None:
+        """Kill -9."""
+        self.children.pop("bridge").kill()
+
+    def stop_bridge(self) -> int:
+        """SIGTERM; its exit code."""
+        return self.children.pop("bridge").stop()
+
+    def bridge_events(self, event: str) -> list[Mapping[str, object]]:
+        """The lines of the bridge's log with this event."""
+        lines = self.bridge_log.read_text().splitlines() if self.bridge_log.exists() else []
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [line for line in found if line["event"] == event]
+
+    def owners(self) -> dict[str, str]:
+        """Bundle → broker, as Pulsar's brokers say."""
+        return {
+            bundle: broker
+            for broker in self.admin.brokers(PULSAR)
+            for bundle in self._owned(broker)
+            if bundle.startswith(f"{NAMESPACE}/")
+        }
+
+    def _owned(self, broker: str) -> frozenset[str]:
+        try:
+            return self.admin.owned(PULSAR, broker)
+        except PulsarError:  # it has just been killed
+            return frozenset()
+
+    def recorded(self) -> dict[str, str]:
+        """Bundle → broker, as our records say."""
+        owned = self.stack.owners().items()
+        return {name: owner for name, owner in owned if name.startswith(f"{NAMESPACE}/")}
+
+    def is_mirrored(self) -> bool:
+        """Whether both say the same."""
+        return bool(self.owners()) and self.owners() == self.recorded()
+
+    def spread(self) -> float:
+        """Difference of the busiest and the idlest broker, in points of NETWORK_MBYTES."""
+        rates = dict.fromkeys(self.admin.brokers(PULSAR), 0.0)
+        for broker in rates:
+            for domains in (
+                json.loads(self.admin.topics(PULSAR, broker)).get(NAMESPACE, {}).values()
+            ):
+                for topics in domains.values():
+                    rates[broker] += sum(one["msgThroughputIn"] for one in topics.values())
+        full = NETWORK_MBYTES * 1e6
+        return 100.0 * (max(rates.values()) - min(rates.values())) / full
+
+    def gather(self, broker: str) -> None:
+        """Give every bundle to one broker."""
+        for bundle, owner in self.owners().items():
+            if owner != broker:
+                self.admin.unload(bundle, broker)
+        self.wait("one broker to have everything", lambda: set(self.owners().values()) == {broker})
+
+    def moves(self) -> list[str]:
+        """The bundles that Pulsar was asked to unload, one for each time."""
+        return [str(line["bundle"]) for line in self.bridge_events("asked")]
+
+    def wait(self, what: str, condition: Callable[[], object]) -> None:
+        """Wait for something, as long as the bridge lives; a job that dies is started again."""
+
+        def holds() -> bool:
+            for child in self.children.values():
+                assert child.exit_code() is None, f"{child.spec.name} ended before {what}"
+            self._keep_the_job()
+            try:
+                return bool(condition())
+            except PulsarError:
+                return False
+
+        wait_for(what, holds, PATIENCE_S)
+
+    def _keep_the_job(self) -> None:
+        """As a supervisor would: on a crowded machine Spark gives up on its Python worker."""
+        if self.stack.children["job"].exit_code() is None:
+            return
+        self.job_starts += 1
+        assert self.job_starts < _TRIES, "the job dies again and again: read job.log"
+        self.stack.start_job()
+
+
+@contextmanager
+def running_pulsar(folder: Path, load_manager: str = MODULAR) -> Iterator[PulsarStack]:
+    """Three brokers with traffic, Kafka and the job; no bridge yet. All is gone at the end."""
+    home = ensure_distribution()
+    kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=QUICK_JAVA))
+    cluster = Cluster(overlays=("test", "pulsar"), settings=SETTINGS, namespaces={})
+    stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
+    options = ClusterOptions(load_manager=load_manager, settings=QUICK_PULSAR)
+    with PulsarCluster(home, folder / "pulsar", options) as pulsar:
+        try:
+            kafka.start()
+            make_topics(kafka, stack.address("operator"))
+            stack.start_job()
+            pulsar.start(3)
+            create_namespace(pulsar.admin_url, NAMESPACE, BUNDLES)
+            loads = [
+                Load(topic=f"persistent://{NAMESPACE}/topic-{number}", rate_per_s=10.0)
+                for number in range(TOPICS)
+            ]
+            traffic = Traffic(pulsar.admin_url, loads)
+            running = PulsarStack(
+                pulsar=pulsar,
+                stack=stack,
+                admin=PulsarAdmin(AdminAddress(url=pulsar.admin_url)),
+                traffic=traffic,
+            )
+            try:
+                traffic.start()
+                yield running
+            finally:
+                for child in running.children.values():
+                    child.kill()
+                traffic.stop(drain_s=0.0)
+        finally:
+            stack.stop_all()
+
+
+def create_namespace(admin_url: str, namespace: str, bundles: int) -> None:
+    """Make a namespace in Pulsar, tried for a while: the first requests may come too early."""
+    request = urllib.request.Request(  # noqa: S310 (loopback)
+        f"{admin_url}/admin/v2/namespaces/{namespace}",
+        method="PUT",
+        data=json.dumps({"bundles": {"numBundles": bundles}}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(request, timeout=30).close()  # noqa: S310 (loopback)
+            return
+        time.sleep(2.0)
+    urllib.request.urlopen(request, timeout=30).close()  # noqa: S310 (loopback)

@@ -1,0 +1,119 @@
+"""A real Pulsar cluster with the modular manager: observed, taken over, hurt, given back.
+
+One cluster for all of it, so the tests stand in the order of a day: each begins where the last one
+left off. Traffic flows from the first to the last, and nothing of it may be lost.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.cli import main
+from tests.pulsar.pulsar_stack import PULSAR, PulsarStack, running_pulsar
+
+pytestmark = pytest.mark.xdist_group("pulsar")
+BALANCED_POINTS = 40.0
+"""The high threshold of the shedder: two hits above it move bundles."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStack]:
+    with running_pulsar(tmp_path_factory.mktemp("modular")) as running:
+        yield running
+
+
+def test_observing_bridge_mirrors_ownership_and_moves_nothing(cluster: PulsarStack) -> None:
+    hot = cluster.pulsar.broker(2)
+    cluster.gather(hot)
+    cluster.start_bridge()
+    cluster.wait("the mirror", cluster.is_mirrored)
+    cluster.wait(
+        "a decision that is not carried out",
+        lambda: any("observe_only" in row["inputs"] for row in cluster.stack.rows("decisions")),
+    )
+    assert set(cluster.owners().values()) == {hot}
+    assert cluster.moves() == []
+    assert cluster.stop_bridge() == 0
+
+
+def test_acting_bridge_balances_skewed_traffic_without_losing_a_message(
+    cluster: PulsarStack,
+) -> None:
+    cluster.start_bridge("--act")
+    cluster.wait("balance", lambda: cluster.moves() and cluster.spread() < BALANCED_POINTS)
+    cluster.wait("the mirror", cluster.is_mirrored)
+    assert len(set(cluster.owners().values())) > 1
+    assert cluster.traffic.errors() == []
+    assert len(cluster.moves()) <= 3 * len(cluster.owners())
+
+
+def test_unload_by_hand_is_taken_over(cluster: PulsarStack) -> None:
+    bundle, owner = min(cluster.owners().items())
+    other = next(name for name in cluster.admin.brokers(PULSAR) if name != owner)
+    cluster.admin.unload(bundle, other)
+    cluster.wait(
+        "the record to follow",
+        lambda: any(
+            row["bundle"] == bundle and row["cause"] == "external" and row["destination"] == other
+            for row in cluster.stack.rows("ownership_events")
+        ),
+    )
+
+
+def test_bridge_killed_in_the_middle_of_unloads_finishes_them_after_its_start(
+    cluster: PulsarStack,
+) -> None:
+    asked = len(cluster.moves())
+    cluster.gather(cluster.pulsar.broker(1))
+    cluster.wait("unloads to begin", lambda: len(cluster.moves()) > asked)
+    cluster.kill_bridge()
+    cluster.start_bridge("--act")
+    cluster.wait("balance", lambda: cluster.spread() < BALANCED_POINTS)
+    cluster.wait("the mirror", cluster.is_mirrored)
+
+
+def test_broker_killed_loses_its_bundles_to_others_and_the_mirror_follows(
+    cluster: PulsarStack,
+) -> None:
+    dead = cluster.pulsar.broker(3)
+    cluster.pulsar.kill_broker(3)
+    cluster.wait("Pulsar to notice", lambda: dead not in cluster.admin.brokers(PULSAR))
+    cluster.wait(
+        "the mirror", lambda: cluster.is_mirrored() and dead not in cluster.owners().values()
+    )
+    cluster.wait(
+        "the broker to be silent in our table",
+        lambda: any(
+            row["broker"] == dead and row["state"] == "silent"
+            for row in cluster.stack.rows("brokers")
+        ),
+    )
+
+
+def test_broker_added_gets_its_part(cluster: PulsarStack) -> None:
+    cluster.pulsar.start_broker(4)
+    new = cluster.pulsar.broker(4)
+    cluster.gather(cluster.pulsar.broker(1))
+    cluster.wait("the new broker to have bundles", lambda: new in cluster.owners().values())
+    cluster.wait("balance", lambda: cluster.spread() < BALANCED_POINTS)
+
+
+def test_guard_stops_acting_while_pulsar_sheds_and_control_is_given_back(
+    cluster: PulsarStack,
+) -> None:
+    words = ["bridge", "give-back", "--admin-url", cluster.pulsar.admin_url, *cluster.where()]
+    assert main(words) == 0
+    cluster.wait(
+        "the guard",
+        lambda: "Pulsar sheds" in str(cluster.bridge_events("round")[-1]["forbidden"]),
+    )
+    refusing = ["bridge", "pulsar", "--act", "--admin-url", cluster.pulsar.admin_url]
+    assert main([*refusing, *cluster.where()]) == 1
+    assert cluster.stop_bridge() == 0
+
+
+def test_traffic_of_the_whole_day_is_complete(cluster: PulsarStack) -> None:
+    assert cluster.traffic.acknowledged() > 1_000
+    cluster.traffic.stop()
+    assert cluster.traffic.lost() == {}
+    assert cluster.traffic.errors() == []

@@ -1,0 +1,182 @@
+"""The bridge's questions to brokers that are slow, that refuse, or that answer nonsense."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
+from jobs.console import MisuseError
+from lbcore.config.tree import Config
+from lbcore.wire.messages import BrokerLoad, BundleLoad, Message
+from tests.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+
+ANSWERS = Path(__file__).parent / "pulsar_answers"
+REPORTS = Path(__file__).parents[1] / "wire" / "pulsar_reports"
+LEFT, RIGHT = "acme/ns/0x00000000_0x80000000", "acme/ns/0x80000000_0xffffffff"
+REPORT_PATH = "/admin/v2/broker-stats/load-report"
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePulsar]:
+    with fake_pulsar() as running:
+        running.own({0: [LEFT], 1: [RIGHT]})
+        running.put("/admin/v2/tenants", ["acme", "pulsar"])
+        running.put("/admin/v2/namespaces/acme", ["acme/ns"])
+        running.put("/admin/v2/namespaces/pulsar", ["pulsar/system"])
+        boundaries = {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}
+        running.put("/admin/v2/namespaces/acme/ns/bundles", boundaries)
+        yield running
+
+
+def admin_of(fake: FakePulsar, **more: Any) -> PulsarAdmin:
+    return PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0, **more))
+
+
+def collector_of(fake: FakePulsar, sent: list[Message], look_ms: int = 1_000) -> Collector:
+    rhythm = Rhythm(look_ms=look_ms, load_ms=100)
+    return Collector(admin_of(fake), ("local", CLUSTER), Config(), rhythm, sent.append)
+
+
+def test_broker_is_asked_at_the_address_that_pulsar_redirects_to(fake: FakePulsar) -> None:
+    admin = admin_of(fake)
+    assert admin.owned(CLUSTER, fake.broker(1)) == {RIGHT}
+    assert admin.web_service_url(CLUSTER, fake.broker(1)) == f"http://{fake.broker(1)}"
+
+
+def test_unload_follows_the_redirect_to_the_owner(fake: FakePulsar) -> None:
+    path = f"/admin/v2/namespaces/{LEFT.replace('ns/', 'ns/')}/unload"
+    fake.redirects[f"{fake.ports[0]}{path}"] = f"http://{fake.broker(1)}{path}?authoritative=true"
+    fake.put(f"{fake.ports[1]}{path}", b"", 204)
+    admin_of(fake).unload(LEFT, fake.broker(1))
+    assert [request[0] for request in fake.requests] == ["PUT", "PUT"]
+    assert "destinationBroker=127.0.0.1%3A" in fake.requests[0][1]
+
+
+def test_redirects_in_a_circle_end(fake: FakePulsar) -> None:
+    fake.redirects[f"{fake.ports[0]}/admin/v2/clusters"] = f"{fake.url}/admin/v2/clusters"
+    with pytest.raises(PulsarError, match="redirected more than"):
+        admin_of(fake).clusters()
+
+
+def test_refusal_is_told_in_pulsars_words(fake: FakePulsar) -> None:
+    path = f"/admin/v2/namespaces/{LEFT}/unload"
+    fake.put(path, {"reason": "Not allowed unload namespace bundle"}, 409)
+    with pytest.raises(PulsarError, match="409 Not allowed unload") as caught:
+        admin_of(fake).unload(LEFT, "b:1")
+    assert caught.value.is_refusal
+
+
+@pytest.mark.parametrize("garbage", [b"", b"<html>", b"[1, 2]", b"\xff\xfe", b'{"a": 1}'])
+def test_garbage_for_a_list_of_brokers_is_an_error_and_no_list(
+    fake: FakePulsar, garbage: bytes
+) -> None:
+    fake.put(f"/admin/v2/brokers/{CLUSTER}", garbage)
+    with pytest.raises(PulsarError):
+        admin_of(fake).brokers(CLUSTER)
+
+
+def test_nobody_at_the_address_is_an_error(fake: FakePulsar) -> None:
+    admin = PulsarAdmin(AdminAddress(url="http://127.0.0.1:1", timeout_s=1.0))
+    with pytest.raises(PulsarError) as caught:
+        admin.clusters()
+    assert not caught.value.is_refusal
+    assert fake.requests == []
+
+
+def test_address_that_can_not_be_one_is_misuse() -> None:
+    for url in ("broker:8080", "ftp://broker", "http://"):
+        with pytest.raises(MisuseError):
+            PulsarAdmin(AdminAddress(url=url))
+
+
+def test_token_is_read_at_each_request(fake: FakePulsar, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    admin = admin_of(fake, token_file=token)
+    with pytest.raises(PulsarError, match="token"):
+        admin.clusters()
+    token.write_text("secret\n")
+    fake.put("/admin/v2/clusters", ["one"])
+    assert admin.clusters() == ("one",)
+
+
+def test_namespace_that_is_gone_has_no_boundaries(fake: FakePulsar) -> None:
+    assert admin_of(fake).boundaries("acme/other") == ()
+
+
+def test_look_has_owners_and_namespaces_without_pulsars_own(fake: FakePulsar) -> None:
+    collector = collector_of(fake, [])
+    look = collector.look()
+    assert look.owned == {fake.broker(0): {LEFT}, fake.broker(1): {RIGHT}}
+    assert look.namespaces == {"acme/ns": (0, 0x80000000, 0xFFFFFFFF)}
+    assert collector.failures == {}
+    collector.close()
+
+
+def test_broker_that_hangs_is_not_in_the_look_and_delays_nobody(fake: FakePulsar) -> None:
+    path = f"/admin/v2/brokers/{CLUSTER}/{fake.broker(1)}/ownedNamespaces"
+    fake.hang.add(f"{fake.ports[1]}{path}")
+    collector = collector_of(fake, [], look_ms=300)
+    look = collector.look()
+    assert look.owned == {fake.broker(0): {LEFT}, fake.broker(1): None}
+    assert look.owner(LEFT) == fake.broker(0)
+    assert look.owner(RIGHT) is None
+    fake.release.set()
+    fake.hang.clear()
+    collector.close()
+
+
+def test_broker_that_answers_nonsense_is_not_in_the_look(fake: FakePulsar) -> None:
+    path = f"/admin/v2/brokers/{CLUSTER}/{fake.broker(1)}/ownedNamespaces"
+    fake.put(f"{fake.ports[1]}{path}", b"<html>bad gateway</html>", 502)
+    collector = collector_of(fake, [])
+    assert collector.look().owned == {fake.broker(0): {LEFT}, fake.broker(1): None}
+    assert "502" in collector.failures[fake.broker(1)]
+    collector.close()
+
+
+def reports(fake: FakePulsar, sent: list[Message], kind: type) -> list[Message]:
+    """Look until both brokers have reported."""
+    collector = collector_of(fake, sent, look_ms=200)
+    for _ in range(50):
+        collector.look()
+        if len({one.envelope.broker for one in sent if isinstance(one, kind)}) == 2:  # type: ignore[union-attr]
+            break
+    collector.close()
+    return [one for one in sent if isinstance(one, kind)]
+
+
+def test_load_of_a_modular_broker_is_its_report(fake: FakePulsar) -> None:
+    report = json.loads((REPORTS / "busy-broker-1.json").read_text())
+    for number in range(2):
+        own = {**report, "webServiceUrl": f"http://{fake.broker(number)}"}
+        fake.put(f"{fake.ports[number]}{REPORT_PATH}", own)
+    sent: list[Message] = []
+    found = reports(fake, sent, BrokerLoad)
+    assert {load.envelope.incarnation for load in found} == {str(report["startTimestamp"])}  # type: ignore[union-attr]
+    assert any(isinstance(one, BundleLoad) for one in sent)
+
+
+def test_load_of_an_extensible_broker_is_its_metrics_and_topics(fake: FakePulsar) -> None:
+    fake.put(REPORT_PATH, {"reason": "java.lang.UnsupportedOperationException"}, 500)
+    fake.put("/metrics/", (ANSWERS / "metrics-broker-1.txt").read_bytes())
+    fake.put("/admin/v2/broker-stats/topics", (ANSWERS / "topics-with-traffic.json").read_bytes())
+    sent: list[Message] = []
+    found = reports(fake, sent, BrokerLoad)
+    assert all(load.traffic[0] > 50.0 for load in found)  # type: ignore[union-attr]
+    names = {name for one in sent if isinstance(one, BundleLoad) for name in one.names}
+    assert names
+    assert all(not name.startswith("pulsar/") for name in names)
+
+
+def test_load_that_is_garbage_is_not_sent(fake: FakePulsar) -> None:
+    fake.put(REPORT_PATH, b"<html>")
+    sent: list[Message] = []
+    collector = collector_of(fake, sent, look_ms=200)
+    for _ in range(3):
+        collector.look()
+    collector.close()
+    assert sent == []
