@@ -60,8 +60,8 @@ def _brokers(work: Work) -> dict[str, Any]:
             max(0, work.now_ms - entry.reported_ms) if entry.reported_ms else -1
             for entry in entries
         ],
-        LOW: [hits.hits_low.get(name, 0) for name in names],
-        HIGH: [hits.hits_high.get(name, 0) for name in names],
+        LOW: [abs(hits.hits_low.get(name, 0)) for name in names],
+        HIGH: [abs(hits.hits_high.get(name, 0)) for name in names],
     }
 
 
@@ -112,4 +112,6 @@ def _hits_needed(work: Work) -> dict[str, int]:
     shedding = work.config.shedding
     if shedding.strategy == "avg":
         return {LOW: shedding.avg_low_hits, HIGH: shedding.avg_high_hits}
+    if shedding.strategy == "ballast":
+        return {LOW: work.config.fair_level.low_hits, HIGH: work.config.fair_level.high_hits}
     return {LOW: shedding.multi_hit_low_hits, HIGH: shedding.multi_hit_high_hits}

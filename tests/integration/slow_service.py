@@ -8,7 +8,7 @@ import numpy as np
 from jobs.agent import Callbacks, LoadRead
 
 SLOW, FAILING = "demo/slow", "demo/failing"
-_SLOW_S = 9.0
+_SLOW_S = 600.0
 
 
 class _Service:

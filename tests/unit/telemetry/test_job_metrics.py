@@ -66,6 +66,14 @@ def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
     assert world.value("ballast_hits_needed", level="low") == Config().shedding.avg_low_hits
 
 
+def test_hits_needed_are_those_of_the_strategy_in_force() -> None:
+    config = changed(Config(), {"shedding.strategy": "ballast"})
+    world = MeasuredWorld(config, 3)
+    world.run(5_000)
+    assert world.value("ballast_hits_needed", level="low") == config.fair_level.low_hits
+    assert world.value("ballast_hits_needed", level="high") == config.fair_level.high_hits
+
+
 def test_series_of_a_forgotten_broker_are_gone() -> None:
     labelled = [dict(key).get("broker") for s in story().samples().values() for key in s]
     assert "broker-2:8080" in labelled
