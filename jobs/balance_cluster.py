@@ -41,6 +41,7 @@ from jobs.adapters.recovery import complete_last_batch, rebuilt_states, send_all
 from jobs.adapters.settings import load_settings
 from jobs.adapters.state_folder import hold_folder
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
+from jobs.adapters.table_upkeep import TableUpkeep
 from jobs.adapters.table_writer import FencedError, TableWriter
 from jobs.adapters.ticks import Ticker
 from jobs.adapters.topic_watch import TopicWatch
@@ -170,9 +171,10 @@ class _Job:
                 ends=place.ends_after(writer.last_commit()),
             )
             watch = cleanup.enter_context(TopicWatch(address, place.topics))
-            query = start_query(
-                self.warm_up(), self.config, beginning, _named_once(sink, resumption)
-            )
+            pipeline = self.config.pipeline
+            upkeep = TableUpkeep(writer, pipeline.upkeep_interval_ms, pipeline.upkeep_files_max)
+            each = _each_batch(sink, resumption, upkeep)
+            query = start_query(self.warm_up(), self.config, beginning, each)
             told = _Told(log=log, metrics=metrics)
             return _wait(query, self.stop, watch, resumption.checkpoint, told)
 
@@ -225,13 +227,21 @@ def _beginning(
     )
 
 
-def _named_once(sink: BatchSink, resumption: Resumption) -> Callable[[Any, int], None]:
-    """The sink, told the query's id with its first batch: only then the checkpoint has it."""
+def _each_batch(
+    sink: BatchSink, resumption: Resumption, upkeep: TableUpkeep
+) -> Callable[[Any, int], None]:
+    """The sink, and a turn of upkeep after it.
+
+    The sink is told the query's id with its first batch: only then the checkpoint has it.
+    """
 
     def write(frame: Any, batch_id: int) -> None:
         if not sink.identity.query_id:
             sink.use_query(query_id(resumption.checkpoint))
         sink(frame, batch_id)
+        done = upkeep(int(time.time() * 1_000))
+        if done is not None:
+            sink.log(done)
 
     return write
 

@@ -9,10 +9,12 @@ protocol's reader version 1 and writer version 3.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+from jobs.adapters.delta_log import checkpoint_version, has_commit
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Table
 
 _SCALARS: Mapping[str, pa.DataType] = {
@@ -25,18 +27,16 @@ _SCALARS: Mapping[str, pa.DataType] = {
 }
 _PROPERTIES: Mapping[str, str] = {
     "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 2 days",
+    "delta.logRetentionDuration": "interval 30 minutes",
     "delta.deletedFileRetentionDuration": "interval 1 days",
     "delta.enableDeletionVectors": "false",
 }
-# The log of events is the longest, for time travel by version; as-of answers come from its rows.
+# Each commit lists its table's log, 20 µs a file: with two days of a commit a second it would take
+# seconds. Time travel by version reaches back half an hour; as-of answers come from rows.
 # The current table is rewritten by nearly every batch: what a MERGE replaced is kept for an hour,
 # far longer than any reader needs.
 _PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
-    OWNERSHIP_EVENTS.name: {
-        "delta.appendOnly": "true",
-        "delta.logRetentionDuration": "interval 30 days",
-    },
+    OWNERSHIP_EVENTS.name: {"delta.appendOnly": "true"},
     BUNDLE_OWNERSHIP.name: {"delta.deletedFileRetentionDuration": "interval 1 hours"},
 }
 
@@ -106,8 +106,30 @@ def last_transaction(table: DeltaTable, app_id: str) -> int | None:
 
     Brings the handle to the newest version first: a stale one would answer an older transaction.
     """
-    table.update_incremental()
+    refresh(table)
     return table.transaction_version(app_id)
+
+
+def refresh(table: DeltaTable) -> None:
+    """Bring a handle to the newest version.
+
+    delta-rs lists the whole log for that, some 20 µs a file and commit. On a local file system the
+    next commit is looked for by its name first: there is none, and no checkpoint past this version
+    (before which commits may have been cleaned away), means that nothing is new.
+    """
+    if _is_local(table.table_uri):
+        path, version = _local_path(table.table_uri), table.version()
+        if not has_commit(path, version + 1) and checkpoint_version(path) <= version:
+            return
+    table.update_incremental()
+
+
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith("file://")
+
+
+def _local_path(uri: str) -> Path:
+    return Path(unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri)
 
 
 def _arrow_type(logical: str) -> pa.DataType:

@@ -46,7 +46,10 @@ def spark_session(
         "spark.jars": ",".join(map(str, jars)),
         "spark.local.dir": str(local_dir),
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
-        "spark.sql.shuffle.partitions": "2",
+        # one task an operator, in one Python worker, which so always still holds the state: with
+        # two, workers take turns, and reading 100,000 bundles again costs 0.3 s a batch; fixed for
+        # the life of a checkpoint, so on a cluster of many cores choose more at the first start
+        "spark.sql.shuffle.partitions": "1",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": DRIVER_OPTIONS,
         "spark.ui.enabled": "false",
@@ -141,4 +144,5 @@ def _keyed(session: SparkSession, config: Config, beginning: Beginning) -> Any:
         "key",
         "value",
     )
-    return rows.groupBy("cluster", "group_id")
+    # a task for each of some 30 partitions costs more than what they hold
+    return rows.coalesce(config.pipeline.scorer_groups).groupBy("cluster", "group_id")

@@ -12,15 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError
 
-from jobs.adapters.delta_tables import ensure_tables, last_transaction
+from jobs.adapters.delta_tables import ensure_tables, last_transaction, refresh
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import State
 
 EPOCH_APP = "writer_epoch"
 METADATA_KEY = "ballast"
+NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""Old commits go in `table_upkeep` only: a job that starts may still need those before its end."""
+
 _ATTEMPTS = 5
 _FORGOTTEN = f"s.state = '{State.INIT.value}'"
 
@@ -68,6 +77,7 @@ class TableWriter:
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(EPOCH_APP, epoch)]
                 ),
+                post_commithook_properties=NO_CLEANING,
             )
         return epoch
 
@@ -82,8 +92,7 @@ class TableWriter:
         table = self._tables[name]
         app_id = f"{name}:{self._query_id}"
         for _ in range(_ATTEMPTS):
-            table.update_incremental()
-            self._check_epoch(name, table)
+            self.refreshed(name)
             if _transaction(table, app_id) >= batch_id:
                 return None
             properties = CommitProperties(
@@ -120,6 +129,16 @@ class TableWriter:
         """The handle of a table, at the version last seen."""
         return self._tables[name]
 
+    def refreshed(self, name: str) -> DeltaTable:
+        """The handle of a table at its newest version, which is still ours to write to.
+
+        Raises FencedError when another job has claimed it.
+        """
+        table = self._tables[name]
+        refresh(table)
+        self._check_epoch(name, table)
+        return table
+
     def _check_epoch(self, name: str, table: DeltaTable) -> None:
         newest = _transaction(table, EPOCH_APP)
         if newest != self.epoch:
@@ -135,12 +154,23 @@ class TableWriter:
     ) -> None:
         keys = KEYS.get(name)
         if keys is None or not len(rows):
-            write_deltalake(table, rows, mode="append", commit_properties=properties)
+            write_deltalake(
+                table,
+                rows,
+                mode="append",
+                commit_properties=properties,
+                post_commithook_properties=NO_CLEANING,
+            )
             return
         same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
         is_record = name == BUNDLE_OWNERSHIP.name
         merge = table.merge(
-            rows, same, source_alias="s", target_alias="t", commit_properties=properties
+            rows,
+            same,
+            source_alias="s",
+            target_alias="t",
+            commit_properties=properties,
+            post_commithook_properties=NO_CLEANING,
         )
         if is_record:
             merge = merge.when_matched_delete(_FORGOTTEN)

@@ -91,6 +91,21 @@ class Pipeline:
         maximum=3_600_000,
         doc="Time between two rows of a broker in load_history.",
     )
+    upkeep_interval_ms: int = setting(
+        30_000,
+        unit="ms",
+        minimum=0,
+        maximum=3_600_000,
+        doc="Between two batches this often, one table is looked after: small files joined, the log"
+        " cut, what is past its retention removed. 0 = never; then commits get slower by the hour.",
+    )
+    upkeep_files_max: int = setting(
+        40,
+        unit="files",
+        minimum=2,
+        maximum=100_000,
+        doc="A table with more data files has them joined in its turn.",
+    )
     heartbeat_commit_ms: int = setting(
         10_000,
         unit="ms",

@@ -1,0 +1,114 @@
+"""Keeps the tables as quick after months as on the first day: one table a turn, between batches.
+
+Decides which table is due and what is old enough to go, never what is true: files are joined, the
+log is cut behind a checkpoint, files that no version within the retention names are removed, and
+rows older than their table keeps are deleted. Runs in the job, because nobody else may write to
+its tables. A turn that another commit crosses is given up: the next one comes. Source: ours;
+Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from jobs.adapters.table_writer import NO_CLEANING, TableWriter
+from lbcore.model.tables import (
+    AUDIT,
+    DECISION_CANDIDATES,
+    DECISION_EFFECTS,
+    DECISIONS,
+    LOAD_HISTORY,
+    REJECTED_REPORTS,
+    TABLES,
+)
+
+DAY_MS = 86_400_000
+KEPT_DAYS: Mapping[str, int] = {
+    DECISIONS.name: 90,
+    DECISION_CANDIDATES.name: 90,
+    DECISION_EFFECTS.name: 90,
+    LOAD_HISTORY.name: 30,
+    REJECTED_REPORTS.name: 30,
+    AUDIT.name: 365,
+}
+"""Rows of these go after so many days; the other tables keep theirs for ever."""
+
+JOINED_BYTES = 32_000_000
+"""Files are joined up to this size: half a second's work between two batches."""
+
+
+@dataclass(slots=True)
+class TableUpkeep:
+    """Takes its turn when it is called after a batch and the interval is over.
+
+    interval_ms: between two turns, 0 = never; every table has one in 16 of them. files_max: files
+    of a table from which on they are joined.
+    """
+
+    writer: TableWriter
+    interval_ms: int
+    files_max: int
+    _turn: int = 0
+    _due_s: float = 0.0
+
+    def __call__(self, now_ms: int) -> Mapping[str, Any] | None:
+        """Look after one table when it is time; what was done, None when it is not.
+
+        now_ms: since 1970, for the age of rows.
+        """
+        if not self.interval_ms or time.monotonic() < self._due_s:
+            return None
+        self._due_s = time.monotonic() + self.interval_ms / 1_000
+        name = TABLES[self._turn % len(TABLES)].name
+        self._turn += 1
+        return self.look_after(name, now_ms)
+
+    def look_after(self, name: str, now_ms: int) -> Mapping[str, Any]:
+        """One table, whatever time it is. Raises FencedError when it is another job's now."""
+        started_s = time.monotonic()
+        table = self.writer.refreshed(name)
+        done: dict[str, Any] = {"event": "upkeep", "table": name}
+        try:
+            done["rows_expired"] = _expire(table, name, now_ms)
+            done["files_joined"] = self._join(table)
+        except CommitFailedError as error:
+            done["given_up"] = str(error)
+        table = self.writer.refreshed(name)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+        done["files_removed"] = len(table.vacuum(dry_run=False, **_committed()))
+        done["files"] = len(table.file_uris())
+        done["took_ms"] = round((time.monotonic() - started_s) * 1_000)
+        return done
+
+    def _join(self, table: DeltaTable) -> int:
+        if len(table.file_uris()) <= self.files_max:
+            return 0
+        metrics = table.optimize.compact(target_size=JOINED_BYTES, **_committed())
+        return int(metrics["numFilesRemoved"])
+
+
+def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
+    """Delete rows past their days, a day's worth or more at a time; how many."""
+    if name not in KEPT_DAYS:
+        return 0
+    oldest = pa.table(table.get_add_actions(flatten=True))
+    limit_ms = now_ms - KEPT_DAYS[name] * DAY_MS
+    first_ms = pc.min(oldest["min.at_ms"]).as_py() if "min.at_ms" in oldest.column_names else None
+    if first_ms is None or first_ms >= limit_ms - DAY_MS:
+        return 0
+    return int(table.delete(f"at_ms < {limit_ms}", **_committed())["num_deleted_rows"])
+
+
+def _committed() -> dict[str, Any]:
+    """How each of these commits is made: once or not at all, and nothing is cleaned beside it."""
+    return {
+        "commit_properties": CommitProperties(max_commit_retries=0),
+        "post_commithook_properties": NO_CLEANING,
+    }

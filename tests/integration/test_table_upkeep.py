@@ -1,0 +1,220 @@
+"""Upkeep of real Delta tables: as quick after many commits as at first, and nobody is disturbed.
+
+A day of commits is written in seconds, and made to look old by the time of its files.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from jobs.adapters.delta_follower import DeltaFollower, ReloadReason
+from jobs.adapters.delta_log import log_path
+from jobs.adapters.delta_tables import arrow_schema, refresh, table_path
+from jobs.adapters.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
+from jobs.adapters.table_writer import FencedError, TableWriter
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, REJECTED_REPORTS, Table
+from tests.following import BROKERS, BUNDLES, EVENTS, NAMESPACE, content, fresh, move
+from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
+
+COMMITS = 60
+FILES_MAX = 10
+LOG_KEPT_S = 30 * 60
+DATA_KEPT_S = DAY_MS // 1_000
+NOW_MS = 1_800_000_000_000
+
+
+class Job:
+    """The job's writer on tables that hold four bundles, each batch with a move of one of them."""
+
+    def __init__(self, root: Path) -> None:
+        first = TablesWriter(root)
+        first.namespaces({NAMESPACE: "murmur3_32"})
+        first.brokers(*BROKERS)
+        first.batch(owned(NAMESPACE, 4, BROKERS))
+        self.root = root
+        self.writer = TableWriter(root)
+        self.writer.claim()
+        self.writer.use_query("q2")
+        self.upkeep = TableUpkeep(self.writer, interval_ms=1, files_max=FILES_MAX)
+        self.batch_id = 0
+        self.now_ms = 2_000_000
+
+    def batches(self, count: int) -> None:
+        """So many more; the bundle's version is the batch's number and 2."""
+        for _ in range(count):
+            rows = [move(BUNDLES[0], self.batch_id + 2, BROKERS[self.batch_id % len(BROKERS)])]
+            self.now_ms += 1_000
+            self._write(OWNERSHIP_EVENTS, rows)
+            self._write(BUNDLE_OWNERSHIP, rows)
+            self.batch_id += 1
+
+    def _write(self, table: Table, rows: Sequence[Row]) -> None:
+        about = {
+            "query_id": "q2", "batch_id": self.batch_id, "now_ms": self.now_ms,
+            "writer_epoch": self.writer.epoch,
+        }  # fmt: skip
+        stamps = {
+            "writer_epoch": self.writer.epoch, "at_ms": self.now_ms, "batch_id": self.batch_id,
+            "seq_in_batch": 0,
+        }  # fmt: skip
+        values = [row.columns(table, **stamps) for row in rows]
+        arrow = pa.Table.from_pylist(values, schema=arrow_schema(table))
+        self.writer.write(table.name, arrow, self.batch_id, about)
+
+    def age(self, name: str, seconds: int) -> None:
+        """Make all that the table has now look older."""
+        then = time.time() - seconds
+        for path in table_path(self.root, name).rglob("*"):
+            if path.is_file():
+                os.utime(path, (then, then))
+
+    def pass_retention(self, name: str) -> None:
+        """As if the time were over for which a table's removed files are kept."""
+        key = "delta.deletedFileRetentionDuration"
+        self.writer.refreshed(name).alter.set_table_properties({key: "interval 0 seconds"})
+
+    def log_files(self, name: str) -> int:
+        return len(list(log_path(table_path(self.root, name)).glob("*.json")))
+
+    def data_files(self, name: str) -> int:
+        return len(list(table_path(self.root, name).glob("*.parquet")))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def test_tables_after_a_day_are_as_small_as_at_first_and_say_the_same(job: Job) -> None:
+    """Log, data files and cold start are bounded by the retention, not by the commits."""
+    job.batches(COMMITS)
+    for name in (EVENTS, BUNDLE_OWNERSHIP.name):
+        job.upkeep.look_after(name, NOW_MS)
+        job.age(name, DATA_KEPT_S + 60)
+    job.batches(1)
+    before = content(fresh(job.root))
+    for name in (EVENTS, BUNDLE_OWNERSHIP.name):
+        done = job.upkeep.look_after(name, NOW_MS)
+        assert done["files"] <= FILES_MAX
+        assert job.log_files(name) <= 6
+        assert job.data_files(name) > COMMITS  # a reader may still be at an older version
+        job.pass_retention(name)
+        job.upkeep.look_after(name, NOW_MS)
+        assert job.data_files(name) <= FILES_MAX
+    loaded = fresh(job.root)
+    assert content(loaded) == before
+    assert loaded.view is not None
+    assert loaded.view.snapshot.position.batch_id == COMMITS
+    assert DeltaTable(str(table_path(job.root, EVENTS))).count() == COMMITS + 5
+
+
+def test_follower_and_writer_go_on_through_upkeep(job: Job) -> None:
+    """Batches before, between and after turns reach a follower that loaded once."""
+    follower = DeltaFollower(job.root, CLUSTER)
+    follower.poll()
+    for _ in range(3):
+        job.batches(FILES_MAX + 2)
+        follower.poll()
+        for name in (EVENTS, BUNDLE_OWNERSHIP.name):
+            job.age(name, LOG_KEPT_S + 60)
+            job.upkeep.look_after(name, NOW_MS)
+        job.batches(1)
+        follower.poll()
+        assert content(follower) == content(fresh(job.root))
+    assert follower.counts.reloads == {ReloadReason.START: 1}
+    assert follower.counts.errors == 0
+
+
+def test_version_within_the_retention_can_be_read_after_upkeep(job: Job) -> None:
+    """Time travel by version reaches as far back as the log is kept."""
+    job.batches(30)
+    job.age(EVENTS, LOG_KEPT_S + 60)
+    kept = job.writer.table(EVENTS).version()
+    job.batches(30)
+    job.upkeep.look_after(EVENTS, NOW_MS)
+    newest = job.writer.refreshed(EVENTS).version()
+    counts = [
+        DeltaTable(str(table_path(job.root, EVENTS)), version=version).count()
+        for version in range(kept + 1, newest)
+    ]
+    assert counts == list(range(35, 65))
+
+
+def test_last_commit_of_a_batch_is_still_known_after_upkeep(job: Job) -> None:
+    """A start after a crash reads there where the last batch ended."""
+    job.batches(FILES_MAX + 5)
+    job.upkeep.look_after(EVENTS, NOW_MS)
+    again = TableWriter(job.root)
+    again.claim()
+    last = again.last_commit()
+    assert last is not None
+    assert last["batch_id"] == FILES_MAX + 4
+
+
+def test_rows_past_their_days_go_and_the_others_stay(job: Job) -> None:
+    """Only tables that are kept for a time lose rows."""
+    name = REJECTED_REPORTS.name
+    limit_ms = NOW_MS - KEPT_DAYS[name] * DAY_MS
+    for number, at_ms in enumerate((limit_ms - 2 * DAY_MS, limit_ms - 1, limit_ms, NOW_MS)):
+        known = {"at_ms": at_ms, "raw": b"x", "partition": 0, "offset": 1, "batch_id": number,
+                 "timestamp_ms": 0}  # fmt: skip
+        row = {column.name: known.get(column.name, "") for column in REJECTED_REPORTS.columns}
+        row = {c.name: 0 if c.type in {"long", "int"} and row[c.name] == "" else row[c.name]
+               for c in REJECTED_REPORTS.columns}  # fmt: skip
+        arrow = pa.Table.from_pylist([row], schema=arrow_schema(REJECTED_REPORTS))
+        job.writer.write(name, arrow, number, {})
+    assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 2
+    assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 0
+    assert job.writer.refreshed(name).count() == 2
+
+
+def test_upkeep_of_a_job_that_was_taken_over_touches_nothing(job: Job) -> None:
+    """The tables are another job's."""
+    job.batches(FILES_MAX + 2)
+    TableWriter(job.root).claim()
+    files = job.data_files(EVENTS)
+    with pytest.raises(FencedError):
+        job.upkeep.look_after(EVENTS, NOW_MS)
+    assert job.data_files(EVENTS) == files
+
+
+def test_refreshed_handle_is_new_when_all_between_was_cleaned_away(job: Job) -> None:
+    """A job that slept for long finds neither its own version nor the next one in the log."""
+    slept = DeltaTable(str(table_path(job.root, EVENTS)))
+    job.batches(FILES_MAX + 2)
+    job.age(EVENTS, LOG_KEPT_S + 60)
+    job.upkeep.look_after(EVENTS, NOW_MS)
+    refresh(slept)
+    assert slept.version() == job.writer.refreshed(EVENTS).version()
+
+
+def test_turns_go_round_all_tables_one_an_interval(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an interval of 0 there is none."""
+    clock = [100.0]
+    monkeypatch.setattr("jobs.adapters.table_upkeep.time.monotonic", lambda: clock[0])
+    upkeep = TableUpkeep(job.writer, interval_ms=5_000, files_max=FILES_MAX)
+    seen = []
+    for _ in range(2 * len(KEPT_DAYS)):
+        done = upkeep(NOW_MS)
+        seen.append(None if done is None else done["table"])
+        clock[0] += 2.5
+    assert seen[1::2] == [None] * len(KEPT_DAYS)
+    assert len(set(seen[::2])) == len(KEPT_DAYS)
+    assert TableUpkeep(job.writer, interval_ms=0, files_max=FILES_MAX)(NOW_MS) is None
+
+
+def test_commit_from_elsewhere_between_makes_a_turn_give_up(job: Job) -> None:
+    """Nothing is retried over another's commit."""
+    job.batches(FILES_MAX + 2)
+    table = job.writer.refreshed(EVENTS)
+    other = DeltaTable(str(table_path(job.root, EVENTS)))
+    write_deltalake(other, pa.Table.from_batches([], pa.schema(other.schema())), mode="append")
+    assert table.version() < other.version()
+    assert job.upkeep.look_after(EVENTS, NOW_MS)["files"] <= FILES_MAX
