@@ -65,7 +65,8 @@ def record(bundle: str, version: int) -> OwnershipRecord:
 
 
 def batch(*records: OwnershipRecord, now_ms: int = 1_000) -> Frame:
-    report = {"cluster": "local", "now_ms": now_ms, "ends": {"acks": {"0": 7}}}
+    ends = {"acks": {"0": 7}}
+    report = {"cluster": "local", "now_ms": now_ms, "ends": ends, "is_debugging": False}
     effects = [Effect(kind=REPORT, rows=[report])]
     if records:
         rows = [event_row(None, r, i) for i, r in enumerate(records)]
