@@ -16,14 +16,12 @@ T = TypeVar("T")
 
 QUIET_MS = 6 * 60_000
 RUN_MS = 13 * 60_000
-MEASURED_MS = 2 * 60_000
-"""Balance is judged over so long before the end."""
-
 _TROUBLE_BEGINS_S, _TROUBLE_ENDS_S = 20, 270
 _LONGEST_FAULT_S = 80
 _BROKERS_MIN, _BROKERS_MAX = 3, 8
 _RUNNING_MIN = 2
 _MIXED = 0.2
+_HOT_TOPIC_MAX = 60  # percent of a broker
 _BUNDLES_MIN, _BUNDLES_MAX = 8, 24
 _CAPACITIES = ("0.5", "1", "1", "1", "1", "2")
 _SHORT = "filters.flap_window_ms=120000"  # a round is too short for the ten minutes of every day
@@ -83,15 +81,14 @@ class _Round:
         return [f"own {name} all {there}"] if there else []
 
     def _load_lines(self) -> list[str]:
-        """Up to 120 % of the cluster, half of it perhaps on one topic or moving in time."""
+        """Up to 120 % of the cluster, half of it perhaps moving in time; perhaps a hot topic."""
         total = self._dice.between(5, 120)
         names = sorted(self._bundles)
         lines = []
         for name in names:
             rate = max(1, total // len(names))
             if self._dice.happens(0.15):
-                lines.append(f"load {name} topic {max(1, rate // 2)}%")
-                rate -= rate // 2
+                lines.append(f"load {name} topic {self._dice.between(5, _HOT_TOPIC_MAX)}pt")
             if rate and self._dice.happens(0.4):
                 lines.append(f"load {name} {self._moving_form(max(1, rate // 2))}")
                 rate -= rate // 2

@@ -116,6 +116,15 @@ class Coverage:
         sums = np.concatenate(([0.0], np.cumsum(self.rates)))
         return float((sums[self._edges[:, 1]] - sums[self._edges[:, 0]]).max())
 
+    def hottest_of(self, brokers: int) -> Floats:
+        """float64[brokers]: what the hottest bundle of each carries, msg/s in + out."""
+        found = np.zeros(brokers)
+        for bundle, rate in self.bundle_rates().items():
+            server = self.server_of(bundle)
+            if server != NOBODY:
+                found[server] = max(found[server], rate)
+        return found
+
     def bundle_rates(self) -> dict[str, float]:
         """What each bundle that is served carries, msg/s in + out."""
         sums = np.concatenate(([0.0], np.cumsum(self.rates)))

@@ -6,6 +6,7 @@ usual and what is rare at once: a mean would hide the rare, a maximum alone the 
 bounds by quantile of over- and underload are Dicer's (AlgorithmChaosSuite).
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,11 +14,10 @@ import numpy as np
 
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.sim.chaos import MEASURED_MS, chaos_text
+from lbcore.sim.chaos import chaos_text
 from lbcore.sim.engine import Engine, Run
 from lbcore.sim.events import plan_happenings
 from lbcore.sim.measures import measure_named
-from lbcore.sim.recorder import Sample
 from lbcore.sim.safety import Watch
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.summary import percentile
@@ -49,8 +49,7 @@ BOUNDS: Mapping[str, tuple[Bound, ...]] = {
 class Round:
     """What a round came to. faults: why it failed, none = passed.
 
-    over: points of load by which the most loaded broker exceeds what it can't be spared; under: by
-    which the least loaded one stays below the others; both meant over the last minutes, None when
+    over, under: points of load above and below the fair level at the end (`sides_of`), None when
     nobody ran.
     """
 
@@ -95,8 +94,7 @@ def run_round(seed: int, config: Config) -> Round:
 
 def judge_round(seed: int, run: Run, unsafe: Sequence[str]) -> Round:
     """What a run came to, given what was unsafe in it."""
-    sides = [found for sample in _last(run) if (found := sides_of(sample)) is not None]
-    over, under = np.mean(sides, axis=0).tolist() if sides else (None, None)
+    over, under = _sides(run) or (None, None)
     return Round(
         seed=seed,
         faults=(*unsafe, *_left_behind(run)),
@@ -123,25 +121,33 @@ def hold_bounds(rounds: Iterable[Round]) -> list[Held]:
     ]
 
 
-def sides_of(sample: Sample) -> tuple[float, float] | None:
-    """Over- and underload in points: [30, 10, 20] with a bundle of 25 give (5, 5).
+def sides_of(loads: Sequence[float], hottest: Sequence[float]) -> tuple[float, float]:
+    """Over- and underload in points: how far loads are from fair, single bundles left out.
 
-    No move helps a broker that carries little but one bundle: over counts from the greater of mean
-    and hottest bundle, under from the mean of what that bundle leaves to the others.
+    loads: of at least one broker; hottest: what the hottest bundle of each makes there. A broker
+    that carries little but one bundle can't be helped: it may have that much, and is left out of
+    the level that the others could be at. Worked: loads 60, 10, 20 with bundles of 55, 2, 3: mean
+    30, so 60 is 5 over; the others could be at 15, so 10 is 5 under it.
     """
-    loads = sample.loads[~np.isnan(sample.loads)]
-    if not len(loads):
+    mean = math.fsum(loads) / len(loads)
+    over = max(load - max(mean, alone) for load, alone in zip(loads, hottest, strict=True))
+    others = [load for load, alone in zip(loads, hottest, strict=True) if alone <= mean]
+    level = math.fsum(others) / len(others) if others else mean
+    return max(0.0, over), max(0.0, level - min(loads))
+
+
+def _sides(run: Run) -> tuple[float, float] | None:
+    """Over- and underload at the last sample; None when nobody ran."""
+    if not run.recorder.samples:
         return None
-    total, mean = float(np.cumsum(loads)[-1]), float(np.cumsum(loads)[-1]) / len(loads)
-    level = mean
-    if sample.floor > mean and len(loads) > 1:
-        level = (total - sample.floor) / (len(loads) - 1)
-    return float(loads.max()) - max(mean, sample.floor), max(0.0, level - float(loads.min()))
-
-
-def _last(run: Run) -> list[Sample]:
-    begin = run.scenario.run_ms - MEASURED_MS
-    return [sample for sample in run.recorder.samples if sample.at_ms > begin]
+    nodes = list(run.nodes.values())
+    capacities = np.array([node.spec.capacity for node in nodes])
+    alone = run.coverage.hottest_of(len(nodes)) / capacities * (100.0 / run.scenario.full_rate)
+    loads = run.recorder.samples[-1].loads
+    is_there = ~np.isnan(loads)
+    if not is_there.any():
+        return None
+    return sides_of(loads[is_there].tolist(), alone[is_there].tolist())
 
 
 def _left_behind(run: Run) -> list[str]:

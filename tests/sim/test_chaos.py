@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from jobs.cli import main
@@ -19,7 +18,6 @@ from lbcore.machines.rebuild import record_from_row
 from lbcore.sim import rounds
 from lbcore.sim.chaos import chaos_text
 from lbcore.sim.engine import Engine
-from lbcore.sim.recorder import Sample
 from lbcore.sim.rounds import Bound, Round, hold_bounds, run_round, sides_of
 from lbcore.sim.safety import Watch
 from lbcore.sim.scenario.happenings import HAPPENINGS
@@ -107,11 +105,20 @@ def test_two_that_serve_are_a_fault_unless_one_was_forced_out(
     assert bool([one for one in watch.faults if "two serve" in one]) == is_fault
 
 
-def test_over_and_underload_leave_out_what_no_move_helps() -> None:
-    sample = Sample(at_ms=0, loads=np.array([30.0, 10.0, 20.0]), floor=25.0, bundles=3, rate=1.0)
-    assert sides_of(sample) == (5.0, 7.5)
-    assert sides_of(replace(sample, floor=5.0)) == (10.0, 10.0)
-    assert sides_of(replace(sample, loads=np.array([np.nan]))) is None
+@pytest.mark.parametrize(
+    ("loads", "hottest", "expected"),
+    [
+        ([60, 10, 20], [55, 2, 3], (5, 5)),
+        ([60, 10, 20], [5, 2, 3], (30, 20)),
+        ([30, 30], [1, 1], (0, 0)),
+        ([80, 20], [80, 1], (0, 0)),
+        ([7], [7], (0, 0)),
+    ],
+)
+def test_over_and_underload_leave_out_what_no_move_helps(
+    loads: list[float], hottest: list[float], expected: tuple[float, float]
+) -> None:
+    assert sides_of(loads, hottest) == expected
 
 
 def a_round(over: float) -> Round:
