@@ -108,7 +108,7 @@ def _files(path: Path) -> list[Path]:
 
 def _load(path: Path) -> Loaded:
     try:
-        content = path.read_text(encoding="utf-8")
+        content = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as cause:
         raise MisuseError(
             f"{path} can't be read", why=str(cause), next_step="correct the path or its rights"

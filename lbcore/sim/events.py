@@ -4,6 +4,7 @@ Decides what each verb of `scenario.happenings` does to the cluster. Source: our
 """
 
 from collections.abc import Callable, Mapping
+from itertools import count, islice
 from typing import Any, TypeAlias
 
 from lbcore.sim.clock import START_MS, Action
@@ -51,9 +52,10 @@ def _stop(engine: Engine, names: list[str], _: Mapping[str, Any]) -> None:
 
 
 def _add(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
-    for _number in range(options["brokers"]):
+    free = (f"b{at}" for at in count(1) if f"b{at}" not in engine.nodes)
+    for name in list(islice(free, options["brokers"])):
         spec = BrokerSpec(
-            name=f"b{len(engine.nodes) + 1}",
+            name=name,
             capacity=options["capacity"],
             domain=options["domain"],
         )
@@ -103,13 +105,24 @@ def _lasting(
         for name in names:
             node = engine.nodes[name]
             begin(node, engine, options)
-            engine.clock.after(options["for"], _ender(end, node, engine))
+            until = node.until_ms[verb] = max(node.until_ms.get(verb, 0), _end_of(engine, options))
+            engine.clock.at(until, _ender(end, node, engine, verb))
 
     return verb
 
 
-def _ender(end: Callable[[Node, Engine], None], node: Node, engine: Engine) -> Action:
-    return lambda: end(node, engine)
+def _end_of(engine: Engine, options: Mapping[str, Any]) -> int:
+    return int(engine.clock.now_ms + options["for"])
+
+
+def _ender(end: Callable[[Node, Engine], None], node: Node, engine: Engine, verb: Verb) -> Action:
+    """Ends a fault, unless it began again in between and lasts longer."""
+
+    def ended() -> None:
+        if engine.clock.now_ms >= node.until_ms[verb]:
+            end(node, engine)
+
+    return ended
 
 
 def _spoil_messages(node: Node, engine: Engine, options: Mapping[str, Any]) -> None:
@@ -150,20 +163,30 @@ def _set_trouble(field: str, option: str, nothing: object) -> Verb:
 
 def _job_fault(field: str) -> Verb:
     def verb(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
-        setattr(engine.job, field, True)
-        engine.clock.after(options["for"], lambda: setattr(engine.job, field, False))
+        _job_until(engine, field, options, lambda: None)
 
     return verb
 
 
+def _job_until(
+    engine: Engine, field: str, options: Mapping[str, Any], then: Callable[[], None]
+) -> None:
+    """A fault of the job; what began again in between lasts until the later end."""
+    setattr(engine.job, field, True)
+    until = engine.job.until_ms[field] = max(
+        engine.job.until_ms.get(field, 0), _end_of(engine, options)
+    )
+
+    def ended() -> None:
+        if getattr(engine.job, field) and engine.clock.now_ms >= until:
+            setattr(engine.job, field, False)
+            then()
+
+    engine.clock.at(until, ended)
+
+
 def _job_away(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
-    engine.job.is_away = True
-
-    def back() -> None:
-        engine.job.is_away = False
-        engine.job.restart()
-
-    engine.clock.after(options["for"], back)
+    _job_until(engine, "is_away", options, engine.job.restart)
 
 
 def _command(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:

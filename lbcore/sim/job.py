@@ -82,6 +82,7 @@ class Job:
         self.is_refused = False
         self.are_ticks_away = False
         self.batches = 0
+        self.until_ms: dict[str, int] = {}
         self._cluster = cluster
         self._config = config
         self._log = log

@@ -89,7 +89,7 @@ class _Held:
 
 
 class Node:
-    """A broker. number: its index in the coverage."""
+    """A broker. number: its index in the coverage. until_ms: when each of its faults ends."""
 
     def __init__(self, spec: BrokerSpec, number: int, around: Around) -> None:
         self.spec = spec
@@ -99,6 +99,7 @@ class Node:
         self.starts = 0
         self.trouble = Trouble()
         self.when_stopped: Action | None = None
+        self.until_ms: dict[object, int] = {}
         self._around = around
         self._agent: Agent | None = None
         self._state: AgentState | None = None

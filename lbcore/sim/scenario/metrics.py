@@ -8,8 +8,17 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from lbcore.ownership.records import Cause
 from lbcore.sim.scenario.model import Expectation
-from lbcore.sim.scenario.words import Line, WordError, duration_ms, number, share
+from lbcore.sim.scenario.words import (
+    Line,
+    WordError,
+    broker_names,
+    duration_ms,
+    number,
+    one_of,
+    share,
+)
 
 MEAN, END = "mean", "end"
 SERIES_STATS = (MEAN, "min", "p50", "p95", "p99", "max", END)
@@ -103,6 +112,21 @@ _READERS: Mapping[str, Callable[[str], float]] = {
 }
 
 
+def _single_broker(word: str) -> None:
+    if len(broker_names(word)) != 1 or word == "all":
+        raise WordError(word, "one broker such as b1")
+
+
+ARGUMENTS: Mapping[str, Callable[[str], object]] = {
+    "percent": lambda word: number(word.removesuffix("%")),
+    "ratio": number,
+    "broker": _single_broker,
+    "cause": one_of(*(cause.value for cause in Cause)),
+    "status": one_of("done", "accepted", "refused", "failed", "timed_out"),
+}
+"""What reads an argument of each kind; the others are any text."""
+
+
 def take_expectation(line: Line) -> Expectation:
     """The expectation that the rest of a line says; raises ScenarioError."""
     written = line.content
@@ -112,6 +136,7 @@ def take_expectation(line: Line) -> Expectation:
     unit = METRICS[name.partition(".")[0]].unit
     value = line.take(_READERS[unit], f"a {unit}")
     window = line.options({"from": duration_ms, "to": duration_ms})
+    line.require_order(window)
     return Expectation(
         metric=name,
         argument=argument,
@@ -137,6 +162,8 @@ def _metric(word: str) -> tuple[str, str]:
         raise WordError(word, f"{name} with one of {', '.join(metric.stats) or 'no stat at all'}")
     if bool(argument) != bool(metric.argument) and not (metric.is_open and not argument):
         raise WordError(word, f"{name}:{metric.argument}" if metric.argument else f"{name} alone")
+    if argument and metric.argument in ARGUMENTS:
+        ARGUMENTS[metric.argument](argument)
     return (f"{name}.{stat}" if stat else name), argument
 
 

@@ -6,11 +6,15 @@ do next. Source: ours; a text with prose, directives and recorded output below a
 CockroachDB's way (pkg/kv/kvserver/asim). Grammar: docs/simulator.md.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from typing import Any
 
-from lbcore.model.bundles import even_boundaries
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
+from lbcore.config.values import ConfigError
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.sim.scenario import words
@@ -30,6 +34,7 @@ from lbcore.sim.scenario.model import (
 from lbcore.sim.scenario.words import Line, ScenarioError
 
 RULE = "----"
+_PROSE = re.compile(r"(?:^|\s)#")
 SPREADS: Mapping[str, str] = {
     "even": "every topic alike",
     "zipf": "1 / (rank + 4 × brokers)",
@@ -43,6 +48,8 @@ ALPHAS = {"1": 1.0, "4/3": 4.0 / 3.0, "2": 2.0, "4": 4.0}
 _TIMES = ("from", "to", "for", "every", "grow", "wave", "jump")
 _LONGEST_RUN_MS = 366 * 86_400_000
 _MOST_BROKERS = 10_000
+_MOST_TOPICS = 5_000_000
+_MOST_SAMPLES = 1_000_000
 
 
 @dataclass(slots=True)
@@ -64,7 +71,7 @@ def parse_scenario(content: str) -> Scenario:
     draft, last = _Draft(), 0
     above, _, recorded = _divided(content)
     for last, text in enumerate(above.splitlines(), start=1):
-        line = Line(last, text.partition(" #")[0] if not text.startswith("#") else "")
+        line = Line(last, _PROSE.split(text, maxsplit=1)[0])
         if line.is_at_end():
             continue
         _take_line(draft, line)
@@ -109,8 +116,22 @@ def _require(draft: _Draft, end: Line) -> None:
         raise end.error("the scenario has no brokers", "`brokers N`", "say how many there are")
     if not draft.values.get("run_ms"):
         raise end.error("nothing says how long it runs", "`run 30m`", "say it in a line")
+    _require_brokers(draft)
     for name in sorted({spec.namespace for spec in draft.owners}):
         _require_owners(draft, end, name)
+
+
+def _require_brokers(draft: _Draft) -> None:
+    """What happens, happens to brokers that there are, or that are added."""
+    known, free = set(draft.brokers), (f"b{at}" for at in count(1))
+    for one in draft.happenings:
+        new = one.options["brokers"] if one.verb == "add" else 0
+        known |= set(islice((name for name in free if name not in known), new))
+    for one in draft.happenings:
+        unknown = [name for name in one.brokers if name != "all" and name not in known]
+        if unknown:
+            line = Line(one.line, "")
+            raise line.error(f"there is no {unknown[0]} to {one.verb}", "a broker of this scenario")
 
 
 def _require_owners(draft: _Draft, end: Line, name: str) -> None:
@@ -140,9 +161,12 @@ def _run(draft: _Draft, line: Line) -> None:
     if not 0 < run_ms <= _LONGEST_RUN_MS:
         raise line.error("a run can't be so long", "a time between 1ms and 366d")
     draft.values["run_ms"] = run_ms
-    found = line.options({"sample": words.duration_ms})
+    found = line.options({"sample": words.positive_ms})
     if "sample" in found:
-        draft.values["sample_ms"] = max(1, int(str(found["sample"])))
+        draft.values["sample_ms"] = found["sample"]
+    samples = run_ms // int(str(found.get("sample", run_ms)))
+    if samples > _MOST_SAMPLES:
+        raise line.error(f"{samples} samples are too many", f"{_MOST_SAMPLES} at most")
 
 
 def _full(draft: _Draft, line: Line) -> None:
@@ -160,8 +184,8 @@ def _brokers(draft: _Draft, line: Line) -> None:
         raise line.error(f"{many} brokers are too many", f"{_MOST_BROKERS} at most")
     found = line.options({"capacity": words.number, "domains": words.count})
     domains = int(str(found.get("domains", 0)))
-    for _ in range(many):
-        at = len(draft.brokers) + 1
+    free = (at for at in count(1) if f"b{at}" not in draft.brokers)
+    for at in islice(free, many):
         draft.brokers[f"b{at}"] = BrokerSpec(
             name=f"b{at}",
             capacity=_capacity(line, found),
@@ -199,12 +223,15 @@ def _namespace(draft: _Draft, line: Line) -> None:
     hashes = words.one_of(*(one.value for one in HashFunction))
     readers = {"bundles": words.count, "topics": words.count, "hash": hashes}
     found = line.options({**readers, "hashed": words.text})
-    bundles = int(str(found.get("bundles", 4)))
-    even_boundaries(bundles)
+    if name in draft.namespaces:
+        raise line.error(f"{name} is there already", "another name")
+    bundles, topics = int(str(found.get("bundles", 4))), int(str(found.get("topics", 5)))
+    if bundles * topics > _MOST_TOPICS:
+        raise line.error(f"{bundles * topics} topics are too many", f"{_MOST_TOPICS} at most")
     draft.namespaces[name] = NamespaceSpec(
         name=name,
         bundles=bundles,
-        topics=int(str(found.get("topics", 5))),
+        topics=topics,
         hash=HashFunction(found.get("hash", HashFunction.CRC32.value)),
         is_hashed="hashed" in found,
     )
@@ -246,8 +273,8 @@ def _load(draft: _Draft, line: Line) -> None:
         "grow": words.duration_ms,
         "wave": words.duration_ms,
         "depth": words.share,
-        "width": words.share,
-        "jump": words.duration_ms,
+        "width": words.positive_share,
+        "jump": words.positive_ms,
         "alpha": words.one_of(*ALPHAS),
         "seed": words.whole,
     }
@@ -256,6 +283,7 @@ def _load(draft: _Draft, line: Line) -> None:
             readers.pop(name)
         readers |= dict.fromkeys(("file", "of", "cluster"), words.text)
     found: dict[str, Any] = line.options(readers)
+    line.require_order(found)
     if is_replay and "file" not in found:
         raise line.error("nothing says what to replay", "file=TABLES or file=NAME.csv")
     first, last = found.pop("bundles", (0, space.bundles - 1))
@@ -317,6 +345,13 @@ def _set(draft: _Draft, line: Line) -> None:
     for word in line.rest():
         if "=" not in word:
             raise line.error(f"{word!r} sets nothing", "section.name=value")
+        if word == "ownership.fencing=lease":
+            raise line.error("leases are not modelled", "ownership.fencing=token")
+        try:
+            parse_assignments(Config(), [word])
+        except ConfigError as error:
+            detail = "; ".join(one.detail for one in error.problems)
+            raise line.error(f"{word!r} can't be set", detail) from None
         draft.settings.append(word)
 
 

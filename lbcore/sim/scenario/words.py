@@ -6,7 +6,7 @@ Source: ours; the grammar is in docs/simulator.md.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -84,6 +84,20 @@ def count(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
         raise WordError(word, "a whole number from 1")
     return int(word)
+
+
+def positive_share(word: str) -> float:
+    """A part of one that is more than nothing."""
+    if share(word) == 0.0:
+        raise WordError(word, "a part above 0")
+    return share(word)
+
+
+def positive_ms(word: str) -> int:
+    """Milliseconds, at least one."""
+    if duration_ms(word) < 1:
+        raise WordError(word, "a time above 0s")
+    return duration_ms(word)
 
 
 def whole(word: str) -> int:
@@ -222,6 +236,13 @@ class Line:
                 raise self._unknown(name, readers)
             found[name] = self.value(readers[name], value, of=name)
         return found
+
+    def require_order(self, window: Mapping[str, object]) -> None:
+        """A stretch of time ends after it begins."""
+        begin, end = window.get("from", 0), window.get("to")
+        if isinstance(begin, int) and isinstance(end, int) and end <= begin:
+            what = f"the time from {format_ms(begin)} to {format_ms(end)} is empty"
+            raise self.error(what, "a later end than beginning")
 
     def _unknown(self, word: str, readers: Iterable[str]) -> ScenarioError:
         known = ", ".join(f"{name}=..." for name in readers) or "the end of the line"

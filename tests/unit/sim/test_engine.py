@@ -104,6 +104,18 @@ def test_paused_broker_serves_nothing_meanwhile() -> None:
     assert failed(run) == []
 
 
+def test_fault_that_begins_again_lasts_until_the_later_end() -> None:
+    run = run_of("at 20s pause b1 for 9s\nat 22s pause b1 for 2s\nrun 40s\nexpect outage.max == 9s")
+    assert failed(run) == []
+    away = run_of("at 10s job-away for 20s\nat 12s job-away for 2s\nrun 40s")
+    assert away.job.batches <= 21
+
+
+def test_broker_that_is_added_takes_a_name_that_is_free() -> None:
+    run = run_of("broker b5 absent\nat 10s add brokers=2\nrun 20s")
+    assert [name for name, node in run.nodes.items() if node.is_there][-2:] == ["b4", "b6"]
+
+
 def test_acks_that_are_lost_have_the_bundle_opened_elsewhere() -> None:
     bundle = "t/n/0x00000000_0x15555555"
     run = run_of(

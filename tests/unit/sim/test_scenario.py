@@ -78,6 +78,20 @@ def test_broker_line_changes_one_and_adds_those_that_are_new() -> None:
     ]
 
 
+def test_brokers_that_are_counted_leave_those_that_are_named() -> None:
+    scenario = parse_scenario("broker b2 capacity=2\nbrokers 2\nrun 1m\n")
+    assert [(b.name, b.capacity) for b in scenario.brokers] == [
+        ("b2", 2.0),
+        ("b1", 1.0),
+        ("b3", 1.0),
+    ]
+
+
+def test_what_happens_may_concern_brokers_that_are_added() -> None:
+    scenario = parse_scenario(f"{HEAD}at 1m add brokers=2\nat 2m crash b4-b5\n{END}")
+    assert scenario.happenings[-1].brokers == ("b4", "b5")
+
+
 def test_happenings_come_in_the_order_of_time() -> None:
     scenario = parse_scenario(f"{HEAD}at 3m crash b1\nat 1m pause b2 for 5s\n{END}")
     assert [(one.verb, one.brokers) for one in scenario.happenings] == [
@@ -95,7 +109,8 @@ def test_stat_stands_behind_the_name_or_the_argument(written: str) -> None:
 @pytest.mark.parametrize("name", sorted(METRICS))
 def test_metric_without_what_it_needs_is_refused_and_with_it_taken(name: str) -> None:
     metric = METRICS[name]
-    argument = {"": "", "percent": ":80", "ratio": ":1.2"}.get(metric.argument, ":b1")
+    known = {"": "", "percent": ":80", "ratio": ":1.2", "cause": ":shed", "status": ":done"}
+    argument = known.get(metric.argument, ":b1")
     value = "1m" if metric.unit == "time" else "1"
     text = f"{HEAD}{END}expect {name}{argument} <= {value}"
     assert parse_scenario(text).expectations[0].metric == name
@@ -126,6 +141,27 @@ def test_metric_without_what_it_needs_is_refused_and_with_it_taken(name: str) ->
         ("broker b1 capacity=0", 3, "above 0"),
         ("namespace nonsense", 3, "tenant/namespace"),
         ("seed 1 2", 3, "the end of the line"),
+        ("at 5m crash b7", 3, "a broker of this scenario"),
+        ("at 5m restart b2-b4", 3, "there is no b4"),
+        ("set shedding.avg_low_hit=3", 3, "avg_low_hits"),
+        ("set shedding.avg_low_hits=many", 3, "can't be set"),
+        ("set ownership.fencing=lease", 3, "not modelled"),
+        ("namespace t/n", 3, "another name"),
+        ("namespace t/big bundles=5000000000", 3, "at most"),
+        ("run 1h sample=0s", 3, "above 0s"),
+        ("run 1d sample=1ms", 3, "at most"),
+        ("load t/n hotspot 5% width=0%", 3, "above 0"),
+        ("load t/n even 5% from 5m to 2m", 3, "is empty"),
+        ("load t/n replay recorded", 3, "file="),
+        ("load t/n even recorded", 3, "45%"),
+        ("load t/n replay 5% file=x bundles=0-1", 3, "bundles"),
+        ("full 5pt", 3, "above 0msg/s"),
+        ("expect moves:shedd == 0", 3, "did you mean shed"),
+        ("expect commands:don == 0", 3, "did you mean done"),
+        ("expect above:much <= 1m", 3, "a number"),
+        ("expect balanced:x <= 1m", 3, "a number"),
+        ("expect load:b1-b2 <= 5", 3, "one broker"),
+        ("expect moves == 0 from 5m to 5m", 3, "is empty"),
     ],
 )
 def test_error_names_the_line_and_what_was_expected(line: str, number: int, expected: str) -> None:
