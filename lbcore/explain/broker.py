@@ -194,7 +194,7 @@ def _considered(rows: ExplainRows, broker: str) -> Iterable[str]:
         last = [row for row in near if row["verdict"] == verdict][-1]
         yield (
             f"{count_of(count, 'time')}: {verdict_words(verdict)}; last {instant(last['at_ms'])}: "
-            f"{gauge_words(gauge_of(last))}"
+            f"{gauge_words(gauge_of(last), when='then')}"
         )
     lost = Counter(
         row["verdict"]

@@ -23,6 +23,7 @@ from lbcore.explain.explanation import (
     percent,
 )
 from lbcore.explain.reasons import gauge_words, since_words, verdict_words
+from lbcore.plan.filter.policies import IsolationPolicy, matches_any
 
 _TOO_LARGE_SHARE = 0.5
 
@@ -107,7 +108,8 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
     for pin in rows.pins:
         if pin["bundle"] == bundle and pin["is_set"]:
             until = f"until {instant(pin['until_ms'])}" if pin["until_ms"] else "until unpinned"
-            about = ", ".join(filter(None, (pin["owner"], pin["reason"])))
+            by = f"by {pin['principal']}" if pin["principal"] else ""
+            about = ", ".join(filter(None, (by, pin["owner"], pin["reason"])))
             yield f"pinned to {pin['broker']} {until}" + (f" ({about})" if about else "")
     for name, value in rows.rules("paused").items():
         if name in ("", namespace):
@@ -120,9 +122,22 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
     if namespace in excluded:
         yield f"namespace {namespace} is excluded from shedding"
     yield from _cool_downs(rows)
+    yield from _policies(rows, namespace)
+
+
+def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
+    """Which brokers its policies leave it; namespaces and brokers are regular expressions."""
     for name, value in rows.rules("isolation").items():
-        if any(namespace == one for one in value.get("namespaces", ())):
-            yield f"isolation policy {name} says which brokers may have it: {json.dumps(value)}"
+        policy = IsolationPolicy.from_json(name, value)
+        if matches_any(policy.namespaces, namespace):
+            words = f"isolation policy {name}: only brokers like {', '.join(policy.primary)}"
+            if policy.secondary:
+                words += f", or {', '.join(policy.secondary)}"
+                words += f" with fewer than {policy.min_limit} of these"
+            yield words
+    group = rows.rules("anti_affinity").get(namespace, {}).get("group", "")
+    if group:
+        yield f"anti-affinity group {group}: kept apart from its other namespaces"
 
 
 def _cool_downs(rows: ExplainRows) -> Iterable[str]:

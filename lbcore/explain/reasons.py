@@ -102,14 +102,18 @@ def gauge_of(candidate: Row) -> dict[str, Any]:
     }
 
 
-def gauge_words(gauge: Mapping[str, Any]) -> str:
-    """How far a broker is from giving: `120 ... now; needs 7 more hits at or above 15`."""
+def gauge_words(gauge: Mapping[str, Any], *, when: str = "now") -> str:
+    """How far a broker is from giving: `120 ... now; needs 7 more hits at or above 15`.
+
+    when: "then" for what was so.
+    """
     now, levels = float(gauge["number"]), gauge["levels"]
     partner = f" ({gauge['partner']})" if gauge.get("partner") else ""
     ways = [_way(now, level) for level in levels]
     if gauge.get("verdict") == "taken":  # its hits count from 0 again
         return f"{number(now)} {gauge['measure']}{partner} then"
-    return f"{number(now)} {gauge['measure']}{partner} now; needs {', or '.join(ways)}"
+    verb = "needs" if when == "now" else "needed"
+    return f"{number(now)} {gauge['measure']}{partner} {when}; {verb} {', or '.join(ways)}"
 
 
 def _way(now: float, level: Mapping[str, Any]) -> str:

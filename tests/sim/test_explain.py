@@ -114,6 +114,23 @@ def test_paused_cluster_says_so_of_each_bundle() -> None:
     assert any("Paused" in text for text in found.changes)
 
 
+def test_policies_that_bind_a_bundle_are_told_with_their_patterns() -> None:
+    world = running(3, 6)
+    world.command(
+        "set_isolation_policy", policy="own", namespaces=["t/.*"], primary=["broker-[01]"],
+        secondary=["broker-2"],
+    )  # fmt: skip
+    world.command("set_isolation_policy", policy="other", namespaces=["u/.*"], primary=["x"])
+    world.command("set_anti_affinity_group", namespace="t/n", group="pair")
+    world.run(12_000)
+    blocks = of_bundle(world, min(owners(world))).blocks
+    own = "isolation policy own: only brokers like broker-[01]"
+    own += ", or broker-2 with fewer than 1 of these"
+    assert own in blocks
+    assert not any("policy other" in text for text in blocks)
+    assert "anti-affinity group pair: kept apart from its other namespaces" in blocks
+
+
 def test_failed_over_bundle_says_who_died() -> None:
     world = running(4, 24)
     bundle, broker = min(owners(world).items())
