@@ -22,13 +22,14 @@ _NEVER = -1
 class Outage:
     """Topics that were without service, and again have it. rate: what they carry, msg/s in + out.
 
-    began_ms, ended_ms: times of the scenario.
+    began_ms, ended_ms: times of the scenario. broker: who serves them now, NOBODY = it lasts.
     """
 
     began_ms: int
     ended_ms: int
     topics: int
     rate: float
+    broker: int = NOBODY
 
 
 class Coverage:
@@ -39,6 +40,7 @@ class Coverage:
         self._clock = clock
         self._server: NDArray[np.int32] = np.full(topics, NOBODY, dtype=np.int32)
         self._since: Ints = np.full(topics, _NEVER, dtype=np.int64)
+        self._lost_ms: Ints = np.zeros(topics, dtype=np.int64)
         self._places: dict[str, tuple[int, int]] = {}
         self._served: dict[str, int] = {}
         self._edges: Ints | None = None
@@ -66,7 +68,7 @@ class Coverage:
         self._served[bundle] = self._served.get(bundle, 0) + 1
         self._edges = None
         if is_new.any():
-            self._end_outages(first, is_new)
+            self._end_outages(first, is_new, broker)
             self._count(-int(np.count_nonzero(is_new)))
         part[:] = broker
 
@@ -116,6 +118,11 @@ class Coverage:
         sums = np.concatenate(([0.0], np.cumsum(self.rates)))
         return float((sums[self._edges[:, 1]] - sums[self._edges[:, 0]]).max())
 
+    def lost_ms(self) -> Ints:
+        """int64[topics]: how long each was without service, from when it was served first."""
+        is_open = (self._server == NOBODY) & (self._since != _NEVER)
+        return self._lost_ms + np.where(is_open, self._clock.scenario_ms - self._since, 0)
+
     def hottest_of(self, brokers: int) -> Floats:
         """float64[brokers]: what the hottest bundle of each carries, msg/s in + out."""
         found = np.zeros(brokers)
@@ -161,12 +168,14 @@ class Coverage:
                     self._server[row] = other
                     break
 
-    def _end_outages(self, first: int, is_new: NDArray[np.bool_]) -> None:
+    def _end_outages(self, first: int, is_new: NDArray[np.bool_], broker: int) -> None:
         rows = first + np.flatnonzero(is_new)
         began = self._since[rows]
-        self.outages += self._outages(rows[(began != _NEVER) & (began < self._clock.scenario_ms)])
+        rows = rows[(began != _NEVER) & (began < self._clock.scenario_ms)]
+        self._lost_ms[rows] += self._clock.scenario_ms - self._since[rows]
+        self.outages += self._outages(rows, broker)
 
-    def _outages(self, rows: Ints) -> list[Outage]:
+    def _outages(self, rows: Ints, broker: int = NOBODY) -> list[Outage]:
         began, index = np.unique(self._since[rows], return_inverse=True)
         if not len(began):
             return []
@@ -174,7 +183,7 @@ class Coverage:
         counts = np.bincount(index, minlength=len(began))
         now_ms = self._clock.scenario_ms
         return [
-            Outage(at, now_ms, n, rate)
+            Outage(at, now_ms, n, rate, broker)
             for at, n, rate in zip(began.tolist(), counts.tolist(), rates.tolist(), strict=True)
         ]
 

@@ -6,13 +6,14 @@ imbalance and thrash are `summary`'s. Source: ours.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.sim.clients import Reconnection, reconnections
 from lbcore.sim.coverage import Outage
 from lbcore.sim.engine import Run
 from lbcore.sim.recorder import Sample
@@ -238,22 +239,48 @@ def _weighted(pairs: Iterable[tuple[float, float]], stat: str) -> float:
 def _publish(window: Window) -> float:
     """The client model's percentile of publish latency, in ms.
 
-    A message published d ms before its topic's service comes back waits d, then for the lookup and
-    the connection; all others take the base. Messages come evenly in time.
+    A message published d ms before its topic's clients are noticed back waits d, then until its
+    publisher is connected; all others take the base. Messages come evenly in time.
     """
-    client, outages = window.run.scenario.client, window.outages()
-    again_ms = client.base_ms + client.lookup_ms + client.connect_ms
-    samples = window.samples()
-    sent = math.fsum(s.rate for s in samples) * window.run.scenario.sample_ms / 1_000.0
-    longest = max((o.ended_ms - o.began_ms for o in outages), default=0)
-    starts = np.zeros(longest + again_ms + 2)
-    for outage in outages:
-        starts[again_ms] += outage.rate / 1_000.0
-        starts[again_ms + outage.ended_ms - outage.began_ms] -= outage.rate / 1_000.0
+    client = window.run.scenario.client
+    groups = [*_reconnections(window), *_still_away(window)]
+    sent = math.fsum(s.rate for s in window.samples()) * window.run.scenario.sample_ms / 1_000.0
+    longest = max((one.away_ms + one.wait_ms for one in groups), default=0)
+    starts = np.zeros(longest + client.base_ms + 2)
+    for one in groups:
+        first = one.wait_ms + client.base_ms
+        starts[first] += one.rate / 1_000.0
+        starts[first + one.away_ms] -= one.rate / 1_000.0
     waiting = np.cumsum(starts)
     late = [(float(at), float(waiting[at])) for at in np.flatnonzero(waiting > 1e-9).tolist()]  # noqa: PLR2004 rounding
     usual = max(0.0, sent - math.fsum(weight for _, weight in late))
     return _weighted([(float(client.base_ms), usual), *late], window.stat)
+
+
+def _reconnections(window: Window) -> list[Reconnection]:
+    """The clients that were connected again in the window."""
+    found = reconnections(window.run.coverage.outages, window.run.scenario.client)
+    return [one for one in found if window.has(one.at_ms)]
+
+
+def _still_away(window: Window) -> list[Reconnection]:
+    """The clients of topics that nobody serves when the run ends, as if it came back now."""
+    client = window.run.scenario.client
+    lasting = [o for o in window.run.coverage.open_outages() if window.has(o.ended_ms)]
+    return reconnections(lasting, replace(client, retry_ms=0, accept=0))
+
+
+def _topic_unserved(window: Window) -> float | None:
+    return statistic(window.run.coverage.lost_ms().astype(float).tolist(), window.stat)
+
+
+def _reconnect(window: Window) -> float:
+    found = _reconnections(window)
+    return _weighted([(float(r.away_ms + r.wait_ms), r.clients) for r in found], window.stat)
+
+
+def _reconnects(window: Window) -> float:
+    return float(round(math.fsum(one.clients for one in _reconnections(window))))
 
 
 def _doubles(window: Window) -> float:
@@ -318,6 +345,9 @@ _MEASURES: Mapping[str, Measure] = {
     "unserved": _unserved,
     "outage": _outage,
     "publish": _publish,
+    "topic_unserved": _topic_unserved,
+    "reconnect": _reconnect,
+    "reconnects": _reconnects,
     "doubles": _doubles,
     "decisions": _decisions,
     "first": _first,

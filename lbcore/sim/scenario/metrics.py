@@ -89,6 +89,15 @@ METRICS: Mapping[str, Metric] = {
         doc="time until a message is published, by the client model", unit=TIME,
         stats=("p99", "p50", "p95", "p9999", "max"),
     ),
+    "topic_unserved": Metric(
+        doc="time without service of each topic, in the whole run", unit=TIME,
+        stats=("max", MEAN, "p50", "p95", "p99"),
+    ),
+    "reconnect": Metric(
+        doc="time from the end of service until a client is connected again", unit=TIME,
+        stats=TIME_STATS,
+    ),
+    "reconnects": Metric(doc="connections of publishers and consumers made anew", unit=COUNT),
     "doubles": Metric(doc="bundles opened while another broker served them", unit=COUNT),
     "decisions": Metric(
         doc="rows of the table decisions, by kind or kind/reason", unit=COUNT, argument="kind"

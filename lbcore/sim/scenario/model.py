@@ -114,11 +114,19 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """What reconnecting costs a topic's clients, in milliseconds."""
+    """A topic's clients, and what reconnecting costs them, in milliseconds.
+
+    publishers, consumers: of each topic. retry_ms: their first pause between two lookups, 0 = they
+    are told at once. accept: connections a second that a broker takes, 0 = any number.
+    """
 
     base_ms: int = 5
     lookup_ms: int = 10
     connect_ms: int = 20
+    retry_ms: int = 0
+    accept: int = 0
+    publishers: int = 1
+    consumers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -317,10 +317,13 @@ def _noise(draft: _Draft, line: Line) -> None:
 
 
 def _client(draft: _Draft, line: Line) -> None:
-    names = ("base", "lookup", "connect")
-    found = line.options(dict.fromkeys(names, words.duration_ms))
-    costs = {f"{name}_ms": int(str(value)) for name, value in found.items()}
-    draft.values["client"] = Client(**costs)
+    times = ("base", "lookup", "connect", "retry")
+    counts = ("accept", "publishers", "consumers")
+    found = line.options(
+        {**dict.fromkeys(times, words.duration_ms), **dict.fromkeys(counts, words.whole)}
+    )
+    values = {f"{name}_ms" if name in times else name: int(str(v)) for name, v in found.items()}
+    draft.values["client"] = Client(**values)
 
 
 def _callbacks(draft: _Draft, line: Line) -> None:
