@@ -81,13 +81,12 @@ class Actuator:
 
     def consider(self, records: Mapping[str, OwnershipRecord], newest: "Newest") -> None:
         """Begin work on the records in flight that nobody works on, in name order."""
-        for name in sorted(records):
-            record = records[name]
-            if record.state not in IN_FLIGHT or not self._is_due(record):
-                continue
-            with self._lock:
-                self._working.add(name)
-            self._pool.submit(self._work, record, newest)
+        in_flight = [record for record in records.values() if record.state in IN_FLIGHT]
+        for record in sorted(in_flight, key=lambda one: one.bundle):
+            if self._is_due(record):
+                with self._lock:
+                    self._working.add(record.bundle)
+                self._pool.submit(self._work, record, newest)
 
     def _is_due(self, record: OwnershipRecord) -> bool:
         with self._lock:

@@ -94,6 +94,8 @@ class Bridge:
                 look_due_s = time.monotonic() + self._options.rhythm.look_ms / 1_000
                 self._round()
             self._end.wait(_TICK_S)
+        if self._observes is False:  # nobody is left to carry decisions out
+            self._command(SetConfig(values={OBSERVE_ONLY: True}), _SETTING_MS)
         self._actuator.close()
         self._collector.close()
         reader.join(_LAST_WORDS_MS / 1_000)

@@ -97,6 +97,7 @@ class PulsarAdmin:
         self._tls = address.tls()
         self._lock = threading.Lock()
         self._bases: dict[str, str] = {}
+        self._entry = address.url.rstrip("/")
 
     def clusters(self) -> tuple[str, ...]:
         """The clusters that this instance knows."""
@@ -147,14 +148,14 @@ class PulsarAdmin:
     def set_dynamic(self, key: str, value: str) -> None:
         """Change a dynamic setting of the cluster."""
         path = f"/admin/v2/brokers/configuration/{quote(key)}/{quote(value)}"
-        self._request("POST", path, self._address.url)
+        self._request("POST", path, self._entry)
 
     def unload(self, bundle: str, destination: str = "") -> None:
         """Unload a bundle; returns when Pulsar says that it has."""
         namespace, _, key = bundle.rpartition("/")
         query = f"?destinationBroker={quote(destination, safe='')}" if destination else ""
         path = f"/admin/v2/namespaces/{quote(namespace)}/{key}/unload{query}"
-        self._request("PUT", path, self._address.url, timeout_s=_UNLOAD_S)
+        self._request("PUT", path, self._entry, timeout_s=_UNLOAD_S)
 
     def split(self, bundle: str, positions: Sequence[int]) -> None:
         """Split a bundle at hash values, without unloading its children."""
@@ -162,12 +163,12 @@ class PulsarAdmin:
         query = "?unload=false&splitAlgorithmName=specified_positions_divide"
         path = f"/admin/v2/namespaces/{quote(namespace)}/{key}/split{query}"
         body = json.dumps(list(positions)).encode()
-        self._request("PUT", path, self._address.url, body=body, timeout_s=_UNLOAD_S)
+        self._request("PUT", path, self._entry, body=body, timeout_s=_UNLOAD_S)
 
     def look_up(self, topic: str) -> None:
         """Look a topic up, which makes its bundle owned."""
         path = f"/lookup/v2/topic/{quote(topic.replace('://', '/'))}"
-        self._request("GET", path, self._address.url)
+        self._request("GET", path, self._entry)
 
     def web_service_url(self, cluster: str, broker: str) -> str:
         """Where a broker answers itself."""
@@ -185,22 +186,29 @@ class PulsarAdmin:
         if known is not None:
             return known
         path = f"/admin/v2/brokers/{quote(cluster)}/{quote(broker)}/ownedNamespaces"
-        status, _, location = self._once("GET", self._address.url + path, b"", None)
+        status, _, location = self._once("GET", self._entry + path, b"", None)
         if status in _REDIRECTED and location:
             parts = urlsplit(location)
             base = f"{parts.scheme}://{parts.netloc}"
         elif status == http.client.OK:
-            base = self._address.url.rstrip("/")
+            base = self._entry
         else:
             raise PulsarError(f"{broker} can't be found: HTTP {status}", status)
         with self._lock:
             self._bases[broker] = base
         return base
 
+    def _turn_from(self, base: str) -> None:
+        """Next time begin at another broker, when the one that we begin at does not answer."""
+        with self._lock:
+            others = sorted({self._address.url, *self._bases.values()} - {base})
+            if self._entry == base and others:
+                self._entry = others[0].rstrip("/")
+
     def _ask(
         self, path: str, parse: Callable[[bytes], Value | Unreadable], base: str = ""
     ) -> Value:
-        answer = parse(self._raw(path, base or self._address.url))
+        answer = parse(self._raw(path, base or self._entry))
         if isinstance(answer, Unreadable):
             raise PulsarError(f"{path}: {answer.detail}")
         return answer
@@ -241,6 +249,7 @@ class PulsarAdmin:
             content = response.read(MAX_BYTES + 1)
             return response.status, content, response.getheader("Location") or ""
         except (OSError, http.client.HTTPException, ValueError) as error:
+            self._turn_from(f"{parts.scheme}://{parts.netloc}")
             why = str(error) or type(error).__name__
             raise PulsarError(f"{method} {parts.netloc}{parts.path}: {why}") from None
         finally:

@@ -135,6 +135,13 @@ class PulsarStack:
         full = NETWORK_MBYTES * 1e6
         return 100.0 * (max(rates.values()) - min(rates.values())) / full
 
+    def topics_in(self, bundle: str) -> list[str]:
+        """The topics that its owner has loaded."""
+        namespace, _, key = bundle.rpartition("/")
+        answer = json.loads(self.admin.topics(PULSAR, self.owners()[bundle]))
+        domains = answer.get(namespace, {}).get(key, {})
+        return sorted(topic for topics in domains.values() for topic in topics)
+
     def gather(self, broker: str) -> None:
         """Give every bundle to one broker."""
         for bundle, owner in self.owners().items():
@@ -162,7 +169,8 @@ class PulsarStack:
 
     def _keep_the_job(self) -> None:
         """As a supervisor would: on a crowded machine Spark gives up on its Python worker."""
-        if self.stack.children["job"].exit_code() is None:
+        job = self.stack.children.get("job")
+        if job is None or job.exit_code() is None:
             return
         self.job_starts += 1
         assert self.job_starts < _TRIES, "the job dies again and again: read job.log"
@@ -170,18 +178,25 @@ class PulsarStack:
 
 
 @contextmanager
-def running_pulsar(folder: Path, load_manager: str = MODULAR) -> Iterator[PulsarStack]:
+def running_pulsar(
+    folder: Path,
+    load_manager: str = MODULAR,
+    *,
+    settings: Mapping[str, str] | None = None,
+    with_job: bool = True,
+) -> Iterator[PulsarStack]:
     """Three brokers with traffic, Kafka and the job; no bridge yet. All is gone at the end."""
     home = ensure_distribution()
     kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=QUICK_JAVA))
     cluster = Cluster(overlays=("test", "pulsar"), settings=SETTINGS, namespaces={})
     stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
-    options = ClusterOptions(load_manager=load_manager, settings=QUICK_PULSAR)
+    options = ClusterOptions(load_manager=load_manager, settings=settings or QUICK_PULSAR)
     with PulsarCluster(home, folder / "pulsar", options) as pulsar:
         try:
-            kafka.start()
-            make_topics(kafka, stack.address("operator"))
-            stack.start_job()
+            if with_job:
+                kafka.start()
+                make_topics(kafka, stack.address("operator"))
+                stack.start_job()
             pulsar.start(3)
             create_namespace(pulsar.admin_url, NAMESPACE, BUNDLES)
             loads = [

@@ -87,6 +87,17 @@ def test_nobody_at_the_address_is_an_error(fake: FakePulsar) -> None:
     assert fake.requests == []
 
 
+def test_broker_that_is_gone_is_no_longer_the_one_to_begin_at(fake: FakePulsar) -> None:
+    admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=0.3))
+    assert admin.owned(CLUSTER, fake.broker(1)) == {RIGHT}
+    path = f"/admin/v2/brokers/{CLUSTER}"
+    fake.hang.add(f"{fake.ports[0]}{path}")
+    with pytest.raises(PulsarError):
+        admin.brokers(CLUSTER)
+    assert set(admin.brokers(CLUSTER)) == {fake.broker(0), fake.broker(1)}
+    fake.release.set()
+
+
 def test_address_that_can_not_be_one_is_misuse() -> None:
     for url in ("broker:8080", "ftp://broker", "http://"):
         with pytest.raises(MisuseError):
