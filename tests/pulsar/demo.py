@@ -15,7 +15,7 @@ from pathlib import Path
 
 from jobs.console import CommandError, complain, say
 from tests.pulsar.pulsar_cluster import EXTENSIBLE, MODULAR
-from tests.pulsar.pulsar_stack import PULSAR, PulsarStack, running_pulsar
+from tests.pulsar.pulsar_stack import PULSAR, SPARK, PulsarStack, running_pulsar
 
 _MANAGERS = {"modular": MODULAR, "extensible": EXTENSIBLE}
 _POINTS = 40.0
@@ -32,7 +32,7 @@ def main() -> int:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="ballast-pulsar-") as folder,
-            running_pulsar(Path(folder), _MANAGERS[args.manager]) as cluster,
+            running_pulsar(Path(folder), _MANAGERS[args.manager], job=SPARK) as cluster,
         ):
             say(f"up after {time.monotonic() - began_s:.0f} s; traffic flows")
             return _day(cluster)

@@ -9,10 +9,11 @@ import json
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.processes import Child, ProcessSpec
@@ -20,10 +21,12 @@ from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
 from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
 from tests.kafka_cluster import QUICK_JAVA, make_topics
 from tests.pulsar.distribution import ensure_distribution
+from tests.pulsar.pocket_job import PocketJob
 from tests.pulsar.pulsar_cluster import MODULAR, ClusterOptions, PulsarCluster
 from tests.pulsar.traffic import Load, Traffic
 
 PULSAR = "standalone"
+POCKET, SPARK, NO_JOB = "pocket", "spark", "none"
 _TRIES = 3
 NAMESPACE = "public/load"
 BUNDLES = 12
@@ -57,6 +60,7 @@ class PulsarStack:
 
     pulsar: PulsarCluster
     stack: Stack
+    pocket: PocketJob | None
     admin: PulsarAdmin
     traffic: Traffic
     children: dict[str, Child] = field(default_factory=dict)
@@ -74,6 +78,10 @@ class PulsarStack:
             environment={"PYTHONPATH": str(ROOT)},
         )
         self.children["bridge"] = Child(spec)
+
+    def rows(self, table: str) -> Sequence[Mapping[str, Any]]:
+        """The rows of a table."""
+        return self.stack.rows(table) if self.pocket is None else self.pocket.rows(table)
 
     def where(self) -> list[str]:
         """Words that say where Kafka and the tables are."""
@@ -116,7 +124,8 @@ class PulsarStack:
 
     def recorded(self) -> dict[str, str]:
         """Bundle → broker, as our records say."""
-        owned = self.stack.owners().items()
+        job = self.stack if self.pocket is None else self.pocket
+        owned = job.owners().items()
         return {name: owner for name, owner in owned if name.startswith(f"{NAMESPACE}/")}
 
     def is_mirrored(self) -> bool:
@@ -169,6 +178,8 @@ class PulsarStack:
 
     def _keep_the_job(self) -> None:
         """As a supervisor would: on a crowded machine Spark gives up on its Python worker."""
+        if self.pocket is not None and self.pocket.failure is not None:
+            raise self.pocket.failure
         job = self.stack.children.get("job")
         if job is None or job.exit_code() is None:
             return
@@ -183,20 +194,28 @@ def running_pulsar(
     load_manager: str = MODULAR,
     *,
     settings: Mapping[str, str] | None = None,
-    with_job: bool = True,
+    job: str = POCKET,
 ) -> Iterator[PulsarStack]:
-    """Three brokers with traffic, Kafka and the job; no bridge yet. All is gone at the end."""
+    """Three brokers with traffic, Kafka and the job; no bridge yet. All is gone at the end.
+
+    job: POCKET, the whole one on Spark (SPARK), or none of it, and no Kafka (NO_JOB).
+    """
     home = ensure_distribution()
     kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=QUICK_JAVA))
     cluster = Cluster(overlays=("test", "pulsar"), settings=SETTINGS, namespaces={})
     stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
+    pocket: PocketJob | None = None
     options = ClusterOptions(load_manager=load_manager, settings=settings or QUICK_PULSAR)
     with PulsarCluster(home, folder / "pulsar", options) as pulsar:
         try:
-            if with_job:
+            if job != NO_JOB:
                 kafka.start()
                 make_topics(kafka, stack.address("operator"))
+            if job == SPARK:
                 stack.start_job()
+            elif job == POCKET:
+                pocket = PocketJob(stack.config.for_cluster("local"), stack.address("job"))
+                pocket.start()
             pulsar.start(3)
             create_namespace(pulsar.admin_url, NAMESPACE, BUNDLES)
             loads = [
@@ -207,6 +226,7 @@ def running_pulsar(
             running = PulsarStack(
                 pulsar=pulsar,
                 stack=stack,
+                pocket=pocket,
                 admin=PulsarAdmin(AdminAddress(url=pulsar.admin_url)),
                 traffic=traffic,
             )
@@ -218,6 +238,8 @@ def running_pulsar(
                     child.kill()
                 traffic.stop(drain_s=0.0)
         finally:
+            if pocket is not None:
+                pocket.stop()
             stack.stop_all()
 
 

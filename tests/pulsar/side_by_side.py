@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.console import say
-from tests.pulsar.pulsar_stack import QUICK_PULSAR, PulsarStack, running_pulsar
+from tests.pulsar.pulsar_stack import NO_JOB, QUICK_PULSAR, SPARK, PulsarStack, running_pulsar
 
 _IMPL = "org.apache.pulsar.broker.loadbalance.impl"
 _OWN = {
@@ -62,7 +62,7 @@ def main() -> int:
 def _run(name: str, folder: Path, seconds: float) -> dict[str, Any]:
     is_ours = name == "ballast"
     opened: AbstractContextManager[PulsarStack] = running_pulsar(
-        folder, settings={**QUICK_PULSAR, **CONTENDERS[name]}, with_job=is_ours
+        folder, settings={**QUICK_PULSAR, **CONTENDERS[name]}, job=SPARK if is_ours else NO_JOB
     )
     with opened as cluster:
         cluster.gather(cluster.pulsar.broker(2))

@@ -29,7 +29,7 @@ def test_observing_bridge_mirrors_ownership_and_moves_nothing(cluster: PulsarSta
     cluster.wait("the mirror", cluster.is_mirrored)
     cluster.wait(
         "a decision that is not carried out",
-        lambda: any("observe_only" in row["inputs"] for row in cluster.stack.rows("decisions")),
+        lambda: any("observe_only" in row["inputs"] for row in cluster.rows("decisions")),
     )
     assert set(cluster.owners().values()) == {hot}
     assert cluster.moves() == []
@@ -55,7 +55,7 @@ def test_unload_by_hand_is_taken_over(cluster: PulsarStack) -> None:
         "the record to follow",
         lambda: any(
             row["bundle"] == bundle and row["cause"] == "external" and row["destination"] == other
-            for row in cluster.stack.rows("ownership_events")
+            for row in cluster.rows("ownership_events")
         ),
     )
 
@@ -84,8 +84,7 @@ def test_broker_killed_loses_its_bundles_to_others_and_the_mirror_follows(
     cluster.wait(
         "the broker to be silent in our table",
         lambda: any(
-            row["broker"] == dead and row["state"] == "silent"
-            for row in cluster.stack.rows("brokers")
+            row["broker"] == dead and row["state"] == "silent" for row in cluster.rows("brokers")
         ),
     )
 
