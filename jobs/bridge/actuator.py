@@ -176,24 +176,24 @@ class Actuator:
         return ""
 
     def _answer(self, record: OwnershipRecord, answer: Answer, tried: Tried) -> None:
-        now_ms = self._clock.now_ms()
-        with self._lock:
-            seq = max(self._seqs.get(answer.broker, 0), now_ms - 1) + 1
-            self._seqs[answer.broker] = seq
-        envelope = Envelope(
-            cluster=self._cluster,
-            broker=answer.broker,
-            incarnation=answer.incarnation,
-            seq=seq,
-            reported_at_ms=now_ms,
-        )
         ack = Ack(
             bundle=record.bundle,
             version_id=record.version_id,
             outcome=answer.outcome,
             reason=answer.reason,
         )
-        self._send(Acks(envelope=envelope, acks=(ack,)))
+        now_ms = self._clock.now_ms()
+        with self._lock:  # till it is sent: a seq that comes after a higher one counts as late
+            seq = max(self._seqs.get(answer.broker, 0), now_ms - 1) + 1
+            self._seqs[answer.broker] = seq
+            envelope = Envelope(
+                cluster=self._cluster,
+                broker=answer.broker,
+                incarnation=answer.incarnation,
+                seq=seq,
+                reported_at_ms=now_ms,
+            )
+            self._send(Acks(envelope=envelope, acks=(ack,)))
         self._count(answer.outcome.value)
         self._log(answer.outcome.value, record, why=answer.reason, waited_ms=tried.waited_ms)
 
