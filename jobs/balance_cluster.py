@@ -173,10 +173,10 @@ class _Job:
             watch = cleanup.enter_context(TopicWatch(address, place.topics))
             pipeline = self.config.pipeline
             upkeep = TableUpkeep(writer, pipeline.upkeep_interval_ms, pipeline.upkeep_files_max)
-            each = _each_batch(sink, resumption, upkeep)
+            each = _EachBatch(sink, resumption, upkeep)
             query = start_query(self.warm_up(), self.config, beginning, each)
             told = _Told(log=log, metrics=metrics)
-            return _wait(query, self.stop, watch, resumption.checkpoint, told)
+            return _wait(query, self.stop, watch, each, told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,33 +227,37 @@ def _beginning(
     )
 
 
-def _each_batch(
-    sink: BatchSink, resumption: Resumption, upkeep: TableUpkeep
-) -> Callable[[Any, int], None]:
-    """The sink, and a turn of upkeep after it.
+@dataclass(slots=True)
+class _EachBatch:
+    """The sink, and a turn of upkeep after it; ended: the last batch that it was called with.
 
     The sink is told the query's id with its first batch: only then the checkpoint has it.
     """
 
-    def write(frame: Any, batch_id: int) -> None:
-        if not sink.identity.query_id:
-            sink.use_query(query_id(resumption.checkpoint))
-        sink(frame, batch_id)
-        done = upkeep(int(time.time() * 1_000))
-        if done is not None:
-            sink.log(done)
+    sink: BatchSink
+    resumption: Resumption
+    upkeep: TableUpkeep
+    ended: int = -1
 
-    return write
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        if not self.sink.identity.query_id:
+            self.sink.use_query(query_id(self.resumption.checkpoint))
+        self.sink(frame, batch_id)
+        done = self.upkeep(int(time.time() * 1_000))
+        if done is not None:
+            self.sink.log(done)
+        self.ended = batch_id
 
 
 def _wait(
     query: Any,
     stop: threading.Event,
     watch: TopicWatch,
-    checkpoint: Path,
+    each: _EachBatch,
     told: "_Told",
 ) -> int:
     last = -1
+    checkpoint = each.resumption.checkpoint
     while not stop.wait(_POLL_S):
         loss = watch.loss()
         if loss is not None:
@@ -262,7 +266,8 @@ def _wait(
         if not query.isActive:
             note(_explain(str(query.exception()), watch))
             return Exit.FAILED
-        progress = query.lastProgress
+        # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
+        progress = query.lastProgress if each.ended > last else None
         if progress is not None and progress.batchId > last:
             last = progress.batchId
             told.log(_progress_line(progress))

@@ -40,12 +40,18 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A state as this worker last left it, with the digests of its chunks."""
+    """A state as this worker last left it, with its chunks and their digests."""
 
     digests: Mapping[str, str]
     state: Any
+    chunks: Chunks
+
+    def digest_of(self, name: str, chunk: bytes) -> str:
+        """The digest of a chunk; of the very same bytes it is known."""
+        return self.digests[name] if self.chunks.get(name) is chunk else _digest(chunk)
 
 
+_NOTHING = _Held(digests={}, state=None, chunks={})
 _HELD: dict[tuple[str, Key], _Held] = {}
 
 
@@ -121,7 +127,8 @@ class MachineProcessor(StatefulProcessor):
         return digests, machine.unpack(chunks)
 
     def _write(self, key: Key, before: Mapping[str, str], state: Any, chunks: Chunks) -> None:
-        digests = {name: _digest(chunks[name]) for name in sorted(chunks)}
+        held = _HELD.get((self._operator.name, key), _NOTHING)
+        digests = {name: held.digest_of(name, chunks[name]) for name in sorted(chunks)}
         for name, digest in digests.items():
             if before.get(name) != digest:
                 self._chunks.updateValue((name,), (chunks[name],))
@@ -130,7 +137,7 @@ class MachineProcessor(StatefulProcessor):
                 self._chunks.removeKey((name,))
         if digests != before:
             self._digests.update((json.dumps(digests),))
-        _HELD[self._operator.name, key] = _Held(digests=digests, state=state)
+        _HELD[self._operator.name, key] = _Held(digests=digests, state=state, chunks=chunks)
 
     def _forget(self, key: Key) -> None:
         self._chunks.clear()

@@ -71,7 +71,7 @@ class JobLog:
             self._cycle = line["cycle"]
             self.cycle_durations_ms.append(duration_ms)
         self._count(line["counts"])
-        self.brokers, self.bundles = line["brokers"], line["bundles"]
+        self.brokers, self.bundles = line.get("brokers", self.brokers), line["bundles"]
         self.in_flight = line["in_flight"]
         self._add_moves(line)
 

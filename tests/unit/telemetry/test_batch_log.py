@@ -3,6 +3,8 @@
 import json
 from functools import cache
 
+from jobs.adapters.batch_log import lines_of
+from jobs.telemetry.seen import BatchSeen
 from lbcore.config.tree import Config
 from tests.measured_world import MeasuredWorld
 
@@ -52,3 +54,17 @@ def test_debug_mode_is_switched_while_running_and_shows_each_transition() -> Non
     assert len(world.lines_of("decision")) > 0
     versions = {line["config_version"] for line in world.lines_of("plan")}
     assert len(versions) <= 2  # Pulsar's key also changes a setting of transfer
+
+
+def test_brokers_of_a_large_cluster_are_told_by_each_tenth_batch() -> None:
+    """Those of a small one by every batch."""
+
+    def told(count: int, batch_id: int) -> bool:
+        brokers = {f"b{number}": {} for number in range(count)}
+        report = {"cluster": "local", "brokers": brokers, "is_debugging": False}
+        seen = BatchSeen(batch_id=batch_id, reports=[report], tables={}, versions={}, parts_ms={})
+        (line,) = lines_of(seen, {})
+        return "brokers" in line
+
+    assert [told(201, batch_id) for batch_id in (0, 1, 9, 10)] == [True, False, False, True]
+    assert told(200, 1)

@@ -1,0 +1,107 @@
+"""What the job does around Spark's batches; Spark, sink and tables are stood in for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from jobs.adapters.checkpoint import Resumption
+from jobs.balance_cluster import _EachBatch, _Told, _wait
+from jobs.console import Exit
+
+
+class Sink:
+    """Keeps what it was called with."""
+
+    def __init__(self) -> None:
+        self.identity = SimpleNamespace(query_id="q")
+        self.written: list[int] = []
+        self.lines: list[Mapping[str, Any]] = []
+
+    def __call__(self, frame: object, batch_id: int) -> None:
+        del frame
+        self.written.append(batch_id)
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        self.lines.append(line)
+
+
+class Query:
+    """A query whose progress is told a look after its batch has ended."""
+
+    isActive = True  # noqa: N815 Spark's name
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.batch_id: int | None = None
+
+    @property
+    def lastProgress(self) -> Any:  # noqa: N802 Spark's name
+        self.asked += 1
+        if self.batch_id is None:
+            return None
+        return SimpleNamespace(
+            batchId=self.batch_id, numInputRows=1, durationMs={}, stateOperators=[], json="{}"
+        )
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class Clock:
+    """Stops the job after its looks; before each, something happens."""
+
+    def __init__(self, *happenings: Any) -> None:
+        self.happenings = list(happenings)
+
+    def wait(self, _timeout_s: float) -> bool:
+        if not self.happenings:
+            return True
+        self.happenings.pop(0)()
+        return False
+
+
+def each_batch(path: Path, upkeep: Any) -> tuple[_EachBatch, Sink]:
+    sink = Sink()
+    resumption = Resumption(checkpoint=path, reason="")
+    return _EachBatch(sink, resumption, upkeep), sink  # type: ignore[arg-type]
+
+
+def test_upkeep_has_its_turn_after_the_batch_and_is_logged_when_it_did_something(
+    tmp_path: Path,
+) -> None:
+    seen: list[list[int]] = []
+
+    def upkeep(now_ms: int) -> Mapping[str, Any] | None:
+        assert now_ms > 1_700_000_000_000
+        seen.append(list(sink.written))
+        return {"event": "upkeep"} if len(seen) == 2 else None
+
+    each, sink = each_batch(tmp_path, upkeep)
+    each(None, 7)
+    each(None, 8)
+    assert seen == [[7], [7, 8]]
+    assert sink.lines == [{"event": "upkeep"}]
+    assert each.ended == 8
+
+
+def test_progress_is_asked_for_when_a_batch_has_ended_until_it_is_told(tmp_path: Path) -> None:
+    query, lines = Query(), []
+    each, _ = each_batch(tmp_path, lambda _: None)
+
+    def nothing() -> None:
+        """Time passes."""
+
+    def batch() -> None:
+        each(None, 4)
+
+    def told() -> None:
+        query.batch_id = 4
+
+    stop = Clock(nothing, nothing, batch, nothing, told, nothing, nothing)
+    metrics = SimpleNamespace(see_progress=lambda _: None)
+    watch = SimpleNamespace(loss=lambda: None)
+    code = _wait(query, stop, watch, each, _Told(log=lines.append, metrics=metrics))  # type: ignore[arg-type]
+    assert code == Exit.DONE
+    assert [line.get("spark_batch") for line in lines] == [4, None]
+    assert query.asked == 3
