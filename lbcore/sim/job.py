@@ -96,6 +96,7 @@ class Job:
         self._scored: dict[int, ScorerState | None] = {}
         self._state: BalancerState | None = None
         self._refused: Batch | None = None
+        self._again: Mapping[int, Sequence[RawMessage]] = {}
 
     @property
     def state(self) -> BalancerState | None:
@@ -119,7 +120,7 @@ class Job:
         if self._refused is not None:
             batch = self._repeat(self._refused)
         else:
-            batch = self._compute(self._log.read(), self._clock.now_ms)
+            batch = self._compute(self._read(), self._clock.now_ms)
         self._refused = batch if self.is_refused else None
         if not self.is_refused:
             self._commit(batch)
@@ -134,10 +135,23 @@ class Job:
                 self._scored[group] = _with_parts(scorer.unpack(scorer.pack(state)), state)
 
     def rebuild(self) -> None:
-        """Come back without a checkpoint: from the tables, reading where it stopped."""
+        """Come back without a checkpoint: from the tables, reading where the last commit ended.
+
+        A batch that was refused is forgotten with the checkpoint; its rows are read again.
+        """
+        if self._refused is not None:
+            self._again, self._refused = self._refused.groups, None
         rows = newest_rows(self.committed.ownership.values(), self.committed.rows)
         self._state = rebuild_state(self._balancer, self._cluster, rows)
         self._scored = {}
+
+    def _read(self) -> dict[int, list[RawMessage]]:
+        """What nobody has committed yet, by group."""
+        again, self._again = self._again, {}
+        groups = {group: list(messages) for group, messages in again.items()}
+        for group, messages in self._log.read().items():
+            groups.setdefault(group, []).extend(messages)
+        return dict(sorted(groups.items()))
 
     def _compute(self, groups: Mapping[int, Sequence[RawMessage]], now_ms: int) -> Batch:
         scored = dict(self._scored)

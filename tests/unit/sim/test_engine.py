@@ -87,6 +87,16 @@ def test_conflict_has_the_batch_repeated_with_the_same_effects() -> None:
     assert rough.job.batches < smooth.job.batches
 
 
+def test_job_that_is_rebuilt_in_a_conflict_reads_again_what_it_never_committed() -> None:
+    bundle = "t/n/0x00000000_0x15555555"
+    run = run_of(
+        f"at 20s conflict for 9s\nat 21s command unload_bundle bundle={bundle} destination=b3\n"
+        "at 24s job-rebuild\nrun 50s\nexpect unsettled == 0"
+    )
+    assert failed(run) == []
+    assert [command for _, command, _ in run.recorder.commands] == ["command-1"]
+
+
 @pytest.mark.parametrize("back", ["job-restart", "job-away for 10s", "job-rebuild"])
 def test_job_that_comes_back_goes_on(back: str) -> None:
     run = run_of(f"at 20s {back}\nat 32s crash b1\nrun 80s\nexpect unsettled == 0")
