@@ -22,8 +22,9 @@ Times = tuple[float, float]
 
 _COLUMNS, _WIDTH, _HEIGHT = 3, 6.4, 3.4
 _LEGEND_MAX = 8
+_GAP_S = 5.0
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
-_SUFFIX = {"s": " s", "ms": " ms", "percent": " %", "bytes": "B", "Bps": "B/s"}
+_SUFFIX = {"s": " s", "ms": " ms", "percent": " %", "bytes": " B", "Bps": " B/s"}
 _PER_S = ("reqps", "cps")
 
 
@@ -59,17 +60,12 @@ def _draw(page: Page, ask: Ask, times: Times, path: Path) -> Path:
     figure, grid = plt.subplots(
         rows, _COLUMNS, figsize=(_COLUMNS * _WIDTH, rows * _HEIGHT), squeeze=False
     )
-    marks = [
-        at
-        for mark in page.marks
-        for series in ask(plain(mark.expr), *times)
-        for at, _ in series["values"]
-    ]
+    marks = _marks(page, ask, times)
     for axes, panel in zip(grid.flat, page.panels, strict=False):
         _draw_panel(axes, panel, series_of(panel, ask, times), times)
-        if panel.kind is not Kind.NUMBER:
+        if panel.kind is not Kind.NUMBER and axes.has_data():
             for at in marks:
-                axes.axvline(at - times[0], color="orange", linewidth=0.6, alpha=0.35, zorder=0)
+                axes.axvline(at - times[0], color="orange", linewidth=1.0, alpha=0.8, zorder=0)
     for axes in list(grid.flat)[count:]:
         axes.axis("off")
     figure.suptitle(page.title, fontsize=15, x=0.01, ha="left")
@@ -77,6 +73,33 @@ def _draw(page: Page, ask: Ask, times: Times, path: Path) -> Path:
     figure.savefig(path, dpi=70)
     plt.close(figure)
     return path
+
+
+def _marks(page: Page, ask: Ask, times: Times) -> list[float]:
+    """When each thing began that is marked."""
+    found = []
+    for mark in page.marks:
+        for series in ask(plain(mark.expr), *times):
+            at = [float(point[0]) for point in series["values"]]
+            found += [
+                here for here, before in zip(at, [0.0, *at], strict=False) if here - before > _GAP_S
+            ]
+    return found
+
+
+def _with_gaps(
+    points: Sequence[tuple[float, float]], start_s: float
+) -> tuple[list[float], list[float]]:
+    """Times from the start and values, with a hole where nothing is known."""
+    at: list[float] = []
+    values: list[float] = []
+    for when, value in points:
+        if at and when - start_s - at[-1] > _GAP_S:
+            at.append(when - start_s)
+            values.append(np.nan)
+        at.append(when - start_s)
+        values.append(value)
+    return at, values
 
 
 def _draw_panel(
@@ -95,17 +118,19 @@ def _draw_panel(
         _draw_stack(axes, series, times)
     else:
         for name, points in series.items():
-            axes.plot(
-                [at - times[0] for at, _ in points], [v for _, v in points], label=name, lw=1.2
-            )
+            at, values = _with_gaps(points, times[0])
+            axes.plot(at, values, label=name, lw=1.2, marker="." if len(at) == 1 else None)
         axes.set_ylim(bottom=0)
     axes.set_xlim(0, times[1] - times[0])
     axes.set_xlabel("s", fontsize=7)
     axes.tick_params(labelsize=7)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, panel.unit)))
     axes.grid(alpha=0.25)
-    handles, names = axes.get_legend_handles_labels()
-    if names:
+    is_seen = {name for name, points in series.items() if any(value for _, value in points)}
+    pairs = zip(*axes.get_legend_handles_labels(), strict=True)
+    shown_pairs = [pair for pair in pairs if pair[1] in is_seen]
+    if shown_pairs:
+        handles, names = zip(*shown_pairs, strict=True)
         axes.legend(
             handles[:_LEGEND_MAX], names[:_LEGEND_MAX], fontsize=6, loc="upper left", ncol=2
         )
@@ -143,8 +168,8 @@ def shown(value: float, unit: str) -> str:
         return f"{value / 1_000:.3g} s"
     if unit == "s" and 0 < value < 1:
         return f"{value * 1_000:.3g} ms"
-    suffix = "/s" if unit in _PER_S else _SUFFIX.get(unit, "")
+    suffix = " /s" if unit in _PER_S else _SUFFIX.get(unit, "")
     for size, prefix in _PREFIXES:
         if abs(value) >= size and unit not in ("s", "none", "percent"):
-            return f"{value / size:.3g} {prefix}{suffix}"
+            return f"{value / size:.3g} {prefix}{suffix.strip()}"
     return f"{value:.3g}{suffix}"

@@ -7,7 +7,7 @@ AssignCounter and ServiceUnitStateChannelImpl for its names; ours otherwise.
 import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs.telemetry.declared import BALANCER, Type
@@ -15,6 +15,7 @@ from jobs.telemetry.job_names import ASSIGNING, CHANNEL, JOB_METRICS, SPLITTING,
 from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, Moves, events_of
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
+from lbcore.explain.reasons import SKIPS
 from lbcore.machines.commands import HANDLERS
 from lbcore.model.tables import (
     AUDIT,
@@ -27,6 +28,7 @@ from lbcore.model.tables import (
 )
 from lbcore.ownership.changes import IntentReason
 from lbcore.ownership.records import State
+from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason
 from lbcore.wire.messages import RejectReason
 
 _SHEDS = frozenset({"transfer", "unload"})
@@ -40,6 +42,24 @@ _SKIPS = {
     "NoDestination": "NoBrokers",
     "CoolDown": "CoolDown",
 }
+_SPLIT_REASONS = tuple(reason.value for reason in (*LIMIT_REASONS, SplitReason.UNKNOWN))
+_OF_BALANCER = {
+    "pulsar_lb_unload_broker_breakdown_total": (
+        ("Overloaded", "Success"),
+        ("Underloaded", "Success"),
+        ("Unknown", "Failure"),
+        *((reason, "Skip") for reason in sorted({*_SKIPS.values(), "Unknown"})),
+    ),
+    "pulsar_lb_bundles_split_breakdown_total": (
+        *((reason, "Success") for reason in _SPLIT_REASONS),
+        ("Unknown", "Failure"),
+    ),
+}
+_SUBJECTS = {
+    "pulsar_lb_unload_broker_breakdown_total": UNLOADING,
+    "pulsar_lb_bundles_split_breakdown_total": SPLITTING,
+}
+_STATUSES = ("accepted", "done", "refused", "failed", "timed_out")
 _BEGINS = {
     State.ASSIGNING.value: "Assign",
     State.RELEASING.value: "Unload",
@@ -63,11 +83,34 @@ def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> Non
         if len(known) == len(closed):
             for labels in itertools.product(*known):
                 store.add(metric.name, cluster, *labels, by=0)
-    for intent in IntentReason:
-        kind = "failover" if intent.value.endswith("dead") else "repair"
-        store.add("ballast_decisions_total", cluster, kind, "", intent.value, by=0)
+    for kind, reason in _known_decisions():
+        store.add("ballast_decisions_total", cluster, kind, reason, by=0)
+    for kind, status in itertools.product((*sorted(HANDLERS), UNKNOWN_KIND), _STATUSES):
+        store.add("ballast_commands_total", cluster, kind, status, by=0)
+    for metric, labels in _OF_BALANCER.items():
+        for reason, result in labels:
+            store.add(metric, cluster, BALANCER, _SUBJECTS[metric], reason, result, by=0)
     for topic, reason in itertools.product(topics, RejectReason):
         store.add("ballast_rejected_total", cluster, topic, reason.value, by=0)
+
+
+def begin_broker(store: MetricStore, cluster: str, broker: str) -> None:
+    """Let the counters of a broker begin at 0."""
+    store.add("pulsar_lb_unload_broker_total", cluster, broker, UNLOADING, by=0)
+    store.add("pulsar_lb_unload_bundle_total", cluster, broker, UNLOADING, by=0)
+    store.add("pulsar_lb_bundles_split_total", cluster, broker, SPLITTING, by=0)
+    name = "pulsar_lb_assign_broker_breakdown_total"
+    store.add(name, cluster, broker, ASSIGNING, "Success", by=0)
+
+
+def _known_decisions() -> Iterator[tuple[str, str]]:
+    """Kind and reason of decisions that are usual."""
+    yield from itertools.product(["skip"], SKIPS)
+    yield from itertools.product(sorted(_SHEDS), ["Overloaded", "Underloaded"])
+    yield from itertools.product(["split"], [reason.value for reason in LIMIT_REASONS])
+    yield from [("assign", "Unowned"), ("drain", "Draining"), ("transfer", "Pinned")]
+    for intent in IntentReason:
+        yield ("failover" if intent.value.endswith("dead") else "repair"), intent.value
 
 
 def count_rows(store: MetricStore, seen: BatchSeen, moves: Moves) -> None:
@@ -150,31 +193,30 @@ def _count_event(store: MetricStore, event: Event, moves: Moves) -> None:
 
 
 def _count_decisions(store: MetricStore, seen: BatchSeen) -> None:
-    names = ("cluster", "kind", "strategy", "reason", "source", "inputs")
+    names = ("cluster", "kind", "reason", "source", "inputs")
     given: set[tuple[str, str]] = set()
-    for cluster, kind, strategy, reason, source, inputs in seen.rows(DECISIONS.name, *names):
-        store.add("ballast_decisions_total", cluster, kind, strategy, reason)
+    for cluster, kind, reason, source, inputs in seen.rows(DECISIONS.name, *names):
+        store.add("ballast_decisions_total", cluster, kind, reason)
         if kind in _SHEDS:
-            result = "Failure" if _is_refused(inputs) else "Success"
-            _break_down(
-                store, cluster, source, "Unknown" if result == "Failure" else reason, result
-            )
+            is_refused = _is_refused(inputs)
+            why = ("Unknown", "Failure") if is_refused else (reason, "Success")
+            _break_down(store, cluster, *why)
             store.add("pulsar_lb_unload_bundle_total", cluster, source, UNLOADING)
             given.add((cluster, source))
         elif kind == "skip":
-            _break_down(store, cluster, BALANCER, _SKIPS.get(reason, "Unknown"), "Skip")
+            _break_down(store, cluster, _SKIPS.get(reason, "Unknown"), "Skip")
         elif kind == "split":
             result = "Failure" if _is_refused(inputs) else "Success"
             name = "pulsar_lb_bundles_split_breakdown_total"
             why = "Unknown" if result == "Failure" else reason
-            store.add(name, cluster, source, SPLITTING, why, result)
+            store.add(name, cluster, BALANCER, SPLITTING, why, result)
     for cluster, source in sorted(given):
         store.add("pulsar_lb_unload_broker_total", cluster, source, UNLOADING)
 
 
-def _break_down(store: MetricStore, cluster: str, broker: str, reason: str, result: str) -> None:
+def _break_down(store: MetricStore, cluster: str, reason: str, result: str) -> None:
     name = "pulsar_lb_unload_broker_breakdown_total"
-    store.add(name, cluster, broker, UNLOADING, reason, result)
+    store.add(name, cluster, BALANCER, UNLOADING, reason, result)
 
 
 def _is_refused(inputs: Any) -> bool:

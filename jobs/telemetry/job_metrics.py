@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from jobs import VERSION
-from jobs.telemetry.job_counts import begin_counts, count_rows
+from jobs.telemetry.job_counts import begin_broker, begin_counts, count_rows
 from jobs.telemetry.job_gauges import show_bundles, show_cluster
 from jobs.telemetry.job_names import JOB_METRICS
 from jobs.telemetry.moves import Moves
@@ -31,6 +31,7 @@ class JobMetrics:
         self._topics = tuple(topics)
         self._moves = Moves()
         self._brokers: dict[str, frozenset[str]] = {}
+        self._kept: dict[str, frozenset[str]] = {}
         self._cycles: dict[str, int] = {}
         self.store.set("ballast_job_info", 1, VERSION)
         self.store.set("ballast_writer_epoch", epoch)
@@ -43,8 +44,7 @@ class JobMetrics:
     def see_batch(self, seen: BatchSeen) -> None:
         """Count a batch that is written."""
         for report in seen.reports:
-            if report["cluster"] not in self._cycles:
-                begin_counts(self.store, report["cluster"], self._topics)
+            self._begin(report["cluster"], frozenset(report["brokers"]))
         for part, took_ms in seen.parts_ms.items():
             self.store.observe("ballast_batch_duration_seconds", took_ms / _S, part)
         self._see_tables(seen)
@@ -82,10 +82,17 @@ class JobMetrics:
             self._moves.forget(now_ms)
         self._cycles[cluster] = report["cycle"]
         show_cluster(self.store, report)
-        brokers = frozenset(report["brokers"])
-        if brokers != self._brokers.get(cluster):
-            self._brokers[cluster] = brokers
-            self.store.keep_brokers(cluster, brokers)
+        if self._kept.get(cluster) != self._brokers[cluster]:
+            self._kept[cluster] = self._brokers[cluster]
+            self.store.keep_brokers(cluster, self._brokers[cluster])
+
+    def _begin(self, cluster: str, brokers: frozenset[str]) -> None:
+        """Begin the counters of what is new."""
+        if cluster not in self._brokers:
+            begin_counts(self.store, cluster, self._topics)
+        for broker in sorted(brokers - self._brokers.get(cluster, frozenset())):
+            begin_broker(self.store, cluster, broker)
+        self._brokers[cluster] = brokers
 
 
 _OPERATORS = ("balancer", "scorer")

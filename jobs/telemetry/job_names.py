@@ -53,7 +53,7 @@ _LB: tuple[Metric, ...] = (
     counter("pulsar_lb_unload_bundle_total", "Bundles that a broker gave by balancing.", *_BROKER),
     counter(
         "pulsar_lb_unload_broker_breakdown_total",
-        "What cycles of shedding came to; broker: who gave, or balancer for a skip.",
+        "What decisions to shed, and cycles that did not, came to.",
         *("cluster", "broker", "metric", "reason", "result"),
         result=("Success", "Skip", "Failure"),
     ),
@@ -210,8 +210,7 @@ _DECISIONS: tuple[Metric, ...] = (
     gauge("ballast_imbalance", "Highest message rate of a live broker over the mean.", "cluster"),
     gauge("ballast_floor_adjusted_imbalance",
           "The highest over max(mean, hottest bundle): what moves could still mend.", "cluster"),
-    counter("ballast_decisions_total", "Decisions, and skips.", "cluster", "kind", "strategy",
-            "reason"),
+    counter("ballast_decisions_total", "Decisions, and skips.", "cluster", "kind", "reason"),
     counter("ballast_decision_effects_total", "What became of moves.", "cluster", "outcome",
             outcome=("helped", "no_better", "not_seen", "moved_elsewhere")),
     counter("ballast_candidates_total", "What was considered, by the verdict.", "cluster", "phase",

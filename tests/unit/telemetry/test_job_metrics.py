@@ -9,6 +9,7 @@ from jobs.telemetry.declared import Type
 from jobs.telemetry.job_metrics import JobMetrics
 from jobs.telemetry.job_names import JOB_METRICS
 from lbcore.config.tree import Config, changed
+from lbcore.machines.commands import HANDLERS
 from tests.measured_world import MeasuredWorld, total
 
 HOT = "t/n/0x00000000_0x20000000"
@@ -82,7 +83,7 @@ def test_series_of_a_forgotten_broker_are_gone() -> None:
 
 def test_word_that_is_no_command_is_no_label() -> None:
     kinds = {dict(key)["kind"] for key in story().samples()["ballast_commands_total"]}
-    assert kinds <= {"create_namespace", "forget_broker", "unknown"}
+    assert kinds == {*HANDLERS, "unknown"}
     rejected = story().value("ballast_rejected_total")
     assert rejected + story().value("ballast_commands_total", kind="unknown") == 1
 
@@ -122,6 +123,16 @@ def test_latencies_of_moves_are_those_of_the_events() -> None:
     assert world.value(f"{name}_count") >= 4  # of the brokers that are still there
     assert world.value(f"{name}_count") <= len(opened)
     assert world.value(f"{name}_sum") / world.value(f"{name}_count") < 10_000
+
+
+def test_counters_of_a_new_broker_and_of_usual_decisions_begin_at_zero() -> None:
+    world = MeasuredWorld(Config(), 3)
+    world.run(5_000)
+    found = world.samples()
+    assert set(found["pulsar_lb_unload_bundle_total"].values()) == {0}
+    assert len(found["pulsar_lb_unload_bundle_total"]) == 3
+    key = (("cluster", "local"), ("kind", "transfer"), ("reason", "Overloaded"))
+    assert found["ballast_decisions_total"][key] == 0
 
 
 def test_alarm_of_missing_ticks_is_shown_while_it_is_on() -> None:
