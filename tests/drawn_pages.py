@@ -93,8 +93,8 @@ the job says them of each broker, and where in Pulsar the leader counts, the lab
 Each has Prometheus's own `process_*` and `python_gc_*` beside these. A histogram has the series
 `_bucket`, `_sum` and `_count`. Brokers are labels, and a broker that is forgotten takes its series
 with it; bundles are only with `telemetry.bundle_metrics` (five series a bundle); topics, clients
-and whatever anybody can make up never are. The job has 28 series a broker at rest, up to 70
-for one that gives, takes and splits, and 300 more: 30,000 to 70,000 at 1,000 brokers.
+and whatever anybody can make up never are. The job has 31 series a broker at rest, up to 70
+for one that gives, takes and splits, and 600 more: 30,000 to 70,000 at 1,000 brokers.
 
 `python -m tests.integration.eventful_run FOLDER` plays a run with a hotspot, a split, a callback
 that hangs, one that fails, a crash and a drain, has a real Prometheus watch it, and draws every
