@@ -31,10 +31,13 @@ _OUTCOMES: Mapping[str, str] = {
 
 def cause_words(rows: ExplainRows, record: Row) -> Iterable[str]:
     """Why the record is as it is, and the decision behind it."""
-    yield _CAUSES.get(record["cause"], f"cause: {record['cause']}")
+    decision = rows.decision(record["decision_id"])
+    cause = record["cause"]
+    if cause == "ack" and decision is not None and decision["kind"] == "split":
+        cause = "split"  # a child begins with its parent's broker's acknowledgement
+    yield _CAUSES.get(cause, f"cause: {cause}")
     if record["command_id"]:
         yield f"command {record['command_id']}; the table `commands` has it"
-    decision = rows.decision(record["decision_id"])
     if decision is not None:
         yield from decision_words(rows, decision)
     elif record["decision_id"]:

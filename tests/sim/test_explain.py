@@ -131,6 +131,18 @@ def test_policies_that_bind_a_bundle_are_told_with_their_patterns() -> None:
     assert "anti-affinity group pair: kept apart from its other namespaces" in blocks
 
 
+def test_child_of_a_split_says_that_its_parent_was_split() -> None:
+    world = running(2, 2)
+    parent = min(owners(world))
+    world.command("split_bundle", bundle=parent, force=True)
+    world.run(5_000)
+    child = min(owners(world).keys() - {parent})
+    assert child.startswith(parent.rpartition("_")[0])
+    why = of_bundle(world, child).why
+    assert why[0] == "its parent was split"
+    assert any(f"of {parent}" in text for text in why)
+
+
 def test_failed_over_bundle_says_who_died() -> None:
     world = running(4, 24)
     bundle, broker = min(owners(world).items())
