@@ -64,6 +64,11 @@ class Layout:
         return self.logs / "batches.jsonl"
 
     @property
+    def metrics_port(self) -> Path:
+        """The file with the port of the job's metrics."""
+        return self.job / "metrics-port"
+
+    @property
     def fleet(self) -> Path:
         """The simulated brokers' event log, and when their load began."""
         return self.root / "fleet"

@@ -65,6 +65,8 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
         *("--state-dir", str(layout.job)),
         *("--tables", str(layout.tables)),
         *("--log", str(layout.batches)),
+        *("--metrics-port", "0"),
+        *("--metrics-port-file", str(layout.metrics_port)),
         *wiring.config_words("--config"),
     ]
     return _python(JOB, layout, words)

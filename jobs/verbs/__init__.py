@@ -98,6 +98,9 @@ VERBS = {
     ),
     "topic": Verb(module="jobs.verbs.topic", summary="create, update, delete topics"),
     "topics": Verb(module="jobs.verbs.topics", summary="make or check the topics of the wire"),
+    "tour": Verb(
+        module="jobs.tour.verb", summary="a hot spot, a crash, a split, a stuck move: what is said"
+    ),
     "version": Verb(
         module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"
     ),

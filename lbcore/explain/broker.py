@@ -169,11 +169,12 @@ def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
         for row in rows.decisions
         if row["bundle"] and row["kind"] != "skip" and row["at_ms"] >= since_ms
     ]
-    for column, verb in (("source", "gave"), ("destination", "took")):
+    for column, way in (("source", "from it"), ("destination", "to it")):
         mine = [row for row in moves if row[column] == broker]
         kinds = Counter((row["kind"], row["reason"]) for row in mine)
         said = ", ".join(f"{n} by {kind} ({reason})" for (kind, reason), n in kinds.most_common())
-        yield f"it {verb} {count_of(len(mine), 'bundle')} {span}" + (f": {said}" if said else "")
+        words = f"decisions moved {count_of(len(mine), 'bundle')} {way} {span}"
+        yield words + (f": {said}" if said else "")
     outcomes = Counter(
         row["outcome"] for row in rows.effects if broker in (row["source"], row["destination"])
     )
