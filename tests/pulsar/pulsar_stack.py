@@ -46,6 +46,10 @@ SETTINGS = (
     "shedding.min_unload_rate_msg_per_s=1",
     "shedding.min_unload_throughput_bytes_per_s=1",
     "shedding.avg_low_hits=3",
+    "shedding.grace_period_ms=0",
+    "shedding.cool_down_ms=5000",
+    "shedding.role_cool_down_ms=5000",
+    "filters.flap_starts=0",
 )
 QUICK_PULSAR = {
     "statsUpdateFrequencyInSecs": "5",
