@@ -274,7 +274,7 @@ DECISION_EFFECTS = Table(
 
 LOAD_HISTORY = Table(
     name="load_history",
-    doc="One row a broker and minute, its bundles as arrays of equal length.",
+    doc="One row a broker and minute, none while it is silent; bundles as arrays of equal length.",
     columns=(
         _column("cluster", "string", "cluster"),
         _column("broker", "string", "broker"),
