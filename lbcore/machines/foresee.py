@@ -125,6 +125,7 @@ def foresee(
     """
     state = state_of(config, cluster, rows, now_ms)
     config = with_dynamic(config, state.settings) if state.settings else config
+    config = replace(config, cluster=replace(config.cluster, observe_only=False))  # it's a thought
     before = _balance(Work.on(replace(state, settings={}), config, "", now_ms))
     config = require_suitable(parse_assignments(config, what_if.settings))
     changed = _changed(replace(state, settings={}), config, now_ms, what_if)

@@ -79,6 +79,15 @@ def test_foresight_of_a_rule_without_hits_moves_at_once_and_evens_out(
     assert found.after.floor_adjusted <= found.after.imbalance + 1e-9
 
 
+def test_foresight_of_a_cluster_that_is_only_observed_moves_in_thought(
+    world: World, rows: RehearsalRows
+) -> None:
+    observed = parse_assignments(world.config, ["cluster.observe_only=true"])
+    found = foresee(observed, CLUSTER, rows, world.now_ms, WhatIf(settings=AT_ONCE))
+    assert isinstance(found, Foresight)
+    assert found == ask(world, rows, *AT_ONCE)
+
+
 def test_foresight_moves_load_and_loses_none(world: World, rows: RehearsalRows) -> None:
     found = ask(world, rows, *AT_ONCE)
     before, after = found.before, found.after
