@@ -54,7 +54,7 @@ def traffic_after(view: ShedView, answer: Shed) -> np.ndarray:
 
 
 @given(loads=CLUSTERS, sizes=SIZES, config=CONFIGS, foreign=st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_receiver_never_ends_above_a_source_of_its_own(
     loads: list[list[float]], sizes: list[float], config: FairLevelConfig, *, foreign: bool
 ) -> None:
@@ -69,7 +69,7 @@ def test_receiver_never_ends_above_a_source_of_its_own(
 
 
 @given(loads=CLUSTERS, sizes=SIZES, config=CONFIGS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_round_moves_the_budget_and_one_bundle_at_most(
     loads: list[list[float]], sizes: list[float], config: FairLevelConfig
 ) -> None:
@@ -82,7 +82,7 @@ def test_round_moves_the_budget_and_one_bundle_at_most(
 
 
 @given(loads=CLUSTERS, sizes=SIZES, noise=st.lists(st.floats(-1, 1), min_size=8, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_cluster_within_the_tolerance_is_left_alone_however_often_it_is_seen(
     loads: list[list[float]], sizes: list[float], noise: list[float]
 ) -> None:
@@ -115,7 +115,7 @@ def run(loop: Loop, cycles: int) -> list[int]:
 
 
 @given(loads=CLUSTERS, budget=st.sampled_from((0.09, 0.5)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_moves_end_and_the_spread_never_grows(loads: list[list[float]], budget: float) -> None:
     loop = loop_of(ours(churn_budget=budget), {f"b{at}": of for at, of in enumerate(loads)})
     spreads, made = [], []
@@ -140,7 +140,7 @@ def test_level_lies_between_the_coldest_and_the_hottest(
 
 
 @given(size=st.integers(2, 12), bundles=st.integers(4, 20), load=st.floats(0.5, 4.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_restarted_broker_is_not_left_idle(size: int, bundles: int, load: float) -> None:
     loop = loop_of(ours(), {"back": [], **{f"b{at}": [load] * bundles for at in range(size)}})
     run(loop, 20)
@@ -149,7 +149,7 @@ def test_restarted_broker_is_not_left_idle(size: int, bundles: int, load: float)
 
 
 @given(size=st.integers(2, 6), hot=st.floats(20.0, 90.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_lone_hot_bundle_stays_and_its_neighbours_make_room(size: int, hot: float) -> None:
     loop = loop_of(
         ours(), {"b0": [hot, 1.0, 1.0], **{f"b{at}": [1.0] * 5 for at in range(1, size)}}

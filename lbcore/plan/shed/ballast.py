@@ -173,7 +173,7 @@ class _Round:
             if taken:
                 self._move(giver, taker, shelf, taken)
                 takers.add(taker)
-            if self.cold[taker] < self._top(taker):
+            if not taken or self._top(taker) - self.cold[taker] > self.tolerance / 2.0:
                 heappush(self.takers, (float(self.cold[taker]), taker))
             excess = self._points(giver, self.hot[giver] - self.level)
             if not taken:
@@ -208,6 +208,8 @@ class _Round:
 
     def _move(self, giver: int, taker: int, shelf: "_Shelf", taken: list[int]) -> None:
         moved, size = sequential_sum(shelf.points[taken]), self.scores.capacity
+        is_taken = np.zeros(len(shelf.rows), dtype=np.bool_)
+        is_taken[taken] = True
         actor = giver if self.is_full[giver] else taker
         self.selections.append(
             Selection(
@@ -215,7 +217,7 @@ class _Round:
                 destination=taker,
                 considered=shelf.rows,
                 traffic=shelf.points,
-                is_taken=np.isin(np.arange(len(shelf.rows)), taken),
+                is_taken=is_taken,
                 reason="Overloaded" if actor == giver else "Underloaded",
                 numbers=self._numbers(giver, taker, actor),
             )
@@ -251,12 +253,14 @@ class _Round:
 class _Shelf:
     """The bundles that one broker can give, k of them, most load first.
 
-    points: float64[k], of capacity 1. is_left: bool[k], not taken yet.
+    points: float64[k], of capacity 1. left: positions of those not taken yet; falling: their loads,
+    negated, ascending.
     """
 
     rows: Ints
     points: Floats
-    is_left: Bools
+    left: list[int]
+    falling: list[float]
 
     @staticmethod
     def of(cycle: _Round, broker: int) -> "_Shelf":
@@ -268,43 +272,41 @@ class _Shelf:
         rows = cycle.view.owned.of(broker)
         rows = rows[bundles.can_move[rows] & (load[rows] > 0)]
         rows = rows[np.argsort(-load[rows], kind="stable")]
+        points = load[rows]
         share = cycle.level * float(cycle.scores.capacity.max())
-        is_whole = (load[rows] > share) & (bundles.topics[rows] > 1)
+        is_whole = (points > share) & (bundles.topics[rows] > 1)
         if cycle.is_full[broker]:
             cycle.too_big.update(rows[is_whole].tolist())
-        return _Shelf(rows=rows, points=load[rows], is_left=~is_whole)
+        left = np.flatnonzero(~is_whole)
+        return _Shelf(
+            rows=rows, points=points, left=left.tolist(), falling=(-points[left]).tolist()
+        )
 
     def take(self, goal: float, slack: float, budget: float) -> list[int]:
         """Positions of the largest bundles that fit into the goal, until only the slack is left.
 
-        budget: points; one bundle may exceed it. O(taken x log k).
+        budget: points; one bundle may exceed it. O(taken x k), in fast steps.
         """
-        left = np.flatnonzero(self.is_left)
-        falling, at, taken = (-self.points[left]).tolist(), 0, []
+        at, taken = 0, []
         while goal > slack and budget > 0:
-            at = bisect_left(falling, -goal, at)
-            if at >= len(falling):
+            at = bisect_left(self.falling, -goal, at)
+            if at >= len(self.falling):
                 break
-            taken.append(at)
-            goal += falling[at]
-            budget += falling[at]
-            at += 1
-        return self._taken(left[taken])
+            load = self.falling.pop(at)
+            taken.append(self.left.pop(at))
+            goal += load
+            budget += load
+        return taken
 
     def take_one(self, most: float) -> list[int]:
         """The position of the smallest bundle, if it is not larger than that."""
-        left = np.flatnonzero(self.is_left)
-        if not len(left) or self.points[left[-1]] > most * (1.0 + _EQUAL):
+        if not self.left or -self.falling[-1] > most * (1.0 + _EQUAL):
             return []
-        return self._taken(left[-1:])
+        self.falling.pop()
+        return [self.left.pop()]
 
     def too_big(self, limit: float) -> list[int]:
         """The row of the largest bundle, if it alone makes more than the limit."""
-        left = np.flatnonzero(self.is_left)
-        if not len(left) or self.points[left[0]] <= limit:
+        if not self.left or -self.falling[0] <= limit:
             return []
-        return [int(self.rows[left[0]])]
-
-    def _taken(self, positions: Ints) -> list[int]:
-        self.is_left[positions] = False
-        return [int(at) for at in positions]
+        return [int(self.rows[self.left[0]])]
