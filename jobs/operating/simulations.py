@@ -22,6 +22,11 @@ from lbcore.sim.scenario.words import ScenarioError
 
 SUFFIX = ".scenario"
 PULSAR_PREFIX = "pulsar-"
+_EXTENSIBLE = (
+    "shedding.strategy=transfer",
+    "placement.strategy=least_resource_usage_with_weight",
+    "filters.pipeline=extensible",
+)
 _LEAST_RATE = "placement.strategy=least_long_term_message_rate"
 STRATEGIES: dict[str, tuple[str, ...]] = {
     "avg": ("shedding.strategy=avg", "placement.strategy=avg"),
@@ -33,6 +38,35 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "none": ("shedding.is_shedding=false",),
 }
 """Name → settings. With pulsar- before it: under Pulsar 4.0.8's defaults, not ours."""
+
+RECOMMENDED: dict[str, tuple[str, ...]] = {
+    "extensible": _EXTENSIBLE,
+    "extensible-0.1": (*_EXTENSIBLE, "transfer.target_std=0.1"),
+    "avg-documents": (*STRATEGIES["avg"], "shedding.max_unload_fraction=0.5"),
+    "multi-hit": (
+        *STRATEGIES["threshold"],
+        "shedding.multi_hit=true",
+        "shedding.multi_hit_low_percent=10",
+        "shedding.multi_hit_low_hits=5",
+        "shedding.multi_hit_high_percent=40",
+        "shedding.multi_hit_high_hits=1",
+    ),
+}
+"""Under Pulsar 4.0.8's defaults, with what documents recommend: the extensible load manager, and
+with the target deviation of its performance tests; AvgShedder's page; the multi-hit proposal of
+Pulsar issue 18215."""
+
+CONTESTANTS = (
+    "ballast",
+    "avg",
+    "threshold",
+    "uniform",
+    "transfer",
+    "none",
+    "pulsar-threshold",
+    *RECOMMENDED,
+)
+"""Who competes in the league when nobody is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +95,7 @@ def config_of(
 
     Raises MisuseError.
     """
-    is_pulsar = scenario.is_pulsar or strategy.startswith(PULSAR_PREFIX)
+    is_pulsar = scenario.is_pulsar or strategy.startswith(PULSAR_PREFIX) or strategy in RECOMMENDED
     base = from_pulsar_keys({})[0] if is_pulsar else ours or Config()
     try:
         config = parse_assignments(base, scenario.settings)
@@ -83,11 +117,14 @@ def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
 def _settings_of(strategy: str) -> tuple[str, ...]:
     if not strategy:
         return ()
+    if strategy in RECOMMENDED:
+        return RECOMMENDED[strategy]
     name = strategy.removeprefix(PULSAR_PREFIX)
     if name not in STRATEGIES:
         raise MisuseError(
             f"there is no strategy {strategy!r} to simulate",
-            why=f"there are {', '.join(STRATEGIES)}, each also as {PULSAR_PREFIX}NAME",
+            why=f"there are {', '.join(STRATEGIES)}, each also as {PULSAR_PREFIX}NAME; and "
+            f"{', '.join(RECOMMENDED)}",
             next_step="take one of them, or set settings with --set",
         )
     return STRATEGIES[name]

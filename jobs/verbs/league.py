@@ -1,50 +1,85 @@
-"""Compare strategies: each of them on each scenario, in one table.
+"""Compare strategies: each of them on each scenario, in one table, or as a page.
 
 floor: imbalance with what no move can undo left out; balanced: time until it stays at or below 1.2;
-unserved: time without service, summed over topics; unmet: expectations of the scenario not met.
+least: the fewest moves that could have led there; topics: interrupted, each time counted; unserved:
+time without service, summed over topics; unmet: expectations of the scenario not met.
 """
 
 import argparse
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from jobs.console import Exit, answer
-from jobs.operating.simulations import Loaded, config_of, load_scenarios, with_seed
+from jobs.console import Exit, MisuseError, answer
+from jobs.operating.league_page import COLUMNS, cells_of, league_page
+from jobs.operating.simulations import (
+    CONTESTANTS,
+    Loaded,
+    config_of,
+    load_scenarios,
+    with_seed,
+    write_text,
+)
+from lbcore.sim.least import interrupted_topics, least_moves
 from lbcore.sim.measures import measure_named
 from lbcore.sim.rehearsal import run_scenario
-from lbcore.sim.report import format_value, judge_all
+from lbcore.sim.report import judge_all
 
-DEFAULT = "avg,threshold,overload,uniform,transfer,none,pulsar-avg,pulsar-threshold"
-COLUMNS = {
-    "floor p50": ("floor_adjusted.p50", ""),
-    "floor p95": ("floor_adjusted.p95", ""),
-    "imb p50": ("imbalance.p50", ""),
-    "imb p95": ("imbalance.p95", ""),
-    "balanced": ("balanced", "1.2"),
-    "moves": ("moves", ""),
-    "thrash": ("thrash", ""),
-    "splits": ("splits", ""),
-    "unserved": ("unserved", ""),
-}
+DEFAULT = ",".join(CONTESTANTS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, and the strategies that compete."""
-    parser.add_argument("scenarios", nargs="+", metavar="SCENARIO", help="a file, or a folder")
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="a file, or a folder")
     parser.add_argument("--strategy", default=DEFAULT, metavar="A,B", help=f"default: {DEFAULT}")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all of them"
     )
     parser.add_argument("--seed", type=int, metavar="N", help="instead of the scenarios'")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write it as a page (Markdown)")
+    parser.add_argument(
+        "--rows",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="take what --json gave before instead of running that again",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the table."""
-    loaded = load_scenarios(args.scenarios)
+    known = {_key(row): row for path in args.rows for row in _read(path)}
     names = args.strategy.split(",")
-    rows = [_row(args, one, name) for one in loaded for name in names]
+    rows = list(known.values()) if not args.scenarios else []
+    for one in load_scenarios(args.scenarios):
+        for name in names:
+            rows.append(known.get((one.path.stem, name)) or _row(args, one, name))
+    if not rows:
+        raise MisuseError(
+            "there is nothing to compare",
+            why="neither a scenario nor --rows is named",
+            next_step="name a scenario, e.g. conf/scenarios",
+        )
+    if args.page:
+        write_text(args.page, league_page(rows))
     answer(args, rows, _table(rows))
     return Exit.DONE
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str]:
+    return str(row["scenario"]), str(row["strategy"])
+
+
+def _read(path: Path) -> Iterable[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise MisuseError(
+            f"{path} can't be read", why=str(cause), next_step="name what `league --json` wrote"
+        ) from None
+    return found
 
 
 def _row(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, Any]:
@@ -52,21 +87,22 @@ def _row(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, Any]
     done = run_scenario(scenario, config_of(scenario, strategy, args.set))
     return {
         "scenario": one.path.stem,
+        "title": scenario.title,
         "strategy": strategy,
         "hash": done.recorder.hash(),
         "unmet": [each.expectation.text for each in judge_all(done) if not each.is_met],
-        **{metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()},
+        **{name: measure_named(done, name, of) for name, of in COLUMNS.values() if name},
+        "least": least_moves(done),
+        "topics": interrupted_topics(done),
     }
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    head = "".join(f"{title:>11}" for title in (*COLUMNS, "unmet"))
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    head = "".join(f"{title:>10}" for title in COLUMNS)
     lines, scenario = [f"{'':20}{head}"], ""
     for row in rows:
         if row["scenario"] != scenario:
             scenario = row["scenario"]
             lines.append(scenario)
-        cells = [format_value(metric, row[metric]) for metric, _ in COLUMNS.values()]
-        text = "".join(f"{cell:>11}" for cell in (*cells, str(len(row["unmet"]))))
-        lines.append(f"  {row['strategy']:18}{text}")
+        lines.append(f"  {row['strategy']:18}" + "".join(f"{cell:>10}" for cell in cells_of(row)))
     return "\n".join(lines)

@@ -108,6 +108,11 @@ class Coverage:
         rates = self.rates[is_served]
         return np.bincount(self._server[is_served], weights=rates, minlength=brokers).astype(float)
 
+    def rate_of(self, bundle: str) -> float:
+        """What a bundle's topics carry, msg/s in + out, whoever serves them."""
+        first, last = self._place(bundle)
+        return float(np.cumsum(self.rates[first:last])[-1]) if first < last else 0.0
+
     def hottest_bundle(self) -> float:
         """What the hottest of the bundles that are served carries, msg/s in + out."""
         if self._edges is None:
