@@ -53,8 +53,8 @@ RECOMMENDED: dict[str, tuple[str, ...]] = {
     ),
 }
 """Under Pulsar 4.0.8's defaults, with what documents recommend: the extensible load manager, and
-with the target deviation of its performance tests; AvgShedder's page; the multi-hit proposal of
-Pulsar issue 18215."""
+with the target deviation of its performance tests; AvgShedder's page; the counters with two
+thresholds that were proposed for ThresholdShedder before AvgShedder was."""
 
 CONTESTANTS = (
     "ballast",

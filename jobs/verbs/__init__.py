@@ -66,6 +66,9 @@ VERBS = {
         module="jobs.verbs.ownership", summary="who owns what: now, back then, and what changed"
     ),
     "pause": Verb(module="jobs.verbs.pause", summary="stop shedding and splitting"),
+    "performance": Verb(
+        module="jobs.verbs.performance", summary="the four performance tests, in virtual time"
+    ),
     "plan": Verb(
         module="jobs.verbs.plan", summary="what the next cycles would do, and what if; a dry run"
     ),

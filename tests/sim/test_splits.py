@@ -1,6 +1,12 @@
 """Splits by themselves, in a cluster in virtual time: decided, carried out, placed."""
 
+import pytest
+
+from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
+from lbcore.sim.measures import measure_named
+from lbcore.sim.rehearsal import run_scenario
+from lbcore.sim.scenario.parse import parse_scenario
 from tests.world import World, gapless, is_settled, states
 
 
@@ -41,3 +47,36 @@ def test_cold_bundles_are_never_split() -> None:
     assert not [d for d in world.decisions if d["kind"] == "split"]
     assert is_settled(world)
     assert gapless(world)
+
+
+ONE_HOT_TOPIC = """\
+brokers 3
+namespace t/n bundles=30 topics=1
+own t/n all all
+load t/n even 0.5pt each
+load t/n topic {rate}msg/s bundles=4-4
+set pipeline.trigger_ms=2000 signals.report_max_interval_ms=10000
+run 5m
+"""
+
+
+@pytest.mark.parametrize(("strategy", "rate"), [("avg", 60_000), ("ballast", 20_000)])
+def test_hot_bundle_of_one_topic_is_told_once_and_never_split(strategy: str, rate: int) -> None:
+    both = (f"shedding.strategy={strategy}", f"placement.strategy={strategy}")
+    scenario = parse_scenario(ONE_HOT_TOPIC.format(rate=rate))
+    config = parse_assignments(parse_assignments(Config(), scenario.settings), both)
+    run = run_scenario(scenario, config)
+    assert measure_named(run, "decisions", "skip/unsplittable") == 1
+    assert measure_named(run, "splits") == 0
+    assert measure_named(run, "returns") == 0
+
+
+def test_hot_bundle_below_the_limits_is_divided_when_no_move_can_place_it() -> None:
+    text = ONE_HOT_TOPIC.format(rate=20_000).replace("topics=1", "topics=8")
+    scenario = parse_scenario(text.replace("load t/n topic", "load t/n even"))
+    both = ("shedding.strategy=ballast", "placement.strategy=ballast")
+    run = run_scenario(
+        scenario, parse_assignments(parse_assignments(Config(), scenario.settings), both)
+    )
+    assert measure_named(run, "decisions", "split/FairShare") == 1
+    assert measure_named(run, "imbalance.end") <= 1.3
