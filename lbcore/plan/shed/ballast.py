@@ -29,6 +29,8 @@ from lbcore.plan.shed.common import (
 from lbcore.plan.snapshot import Bools, Floats, Ints
 
 _PERCENT = 100.0
+_NEAR = 0.25
+"""So near to the level, in tolerances, is near enough for a broker that gives or is given to."""
 _EQUAL = 1e-9
 """Loads are called equal within this part of them: they are sums in different orders."""
 
@@ -38,14 +40,14 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
 
     A broker that is a tolerance above or below the level hits; when its counter is full it gives,
     or others give to it. Worked: traffic 90 and 10, level 50, tolerance 5: forty points are to
-    move, nine in each round under a budget of 9 %, and none when 2.5 are left.
+    move, fifteen in each round under a budget of 15 %, and none when 1.25 are left.
     O(bundles + brokers log brokers + bundles of the giving brokers).
     """
     scores = scores_of(view.snapshot, view.usage)
     level = fair_level(view, scores)
     tolerance = max(config.tolerance_points, level * config.tolerance_percent / _PERCENT)
     away = _deviation(scores, level)
-    low, high = _count(view, state, away, (tolerance, config.high_points))
+    low, high = _count(view, state, away, (tolerance, config))
     cycle = _Round(
         view=view,
         config=config,
@@ -61,6 +63,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     )
     if cycle.is_full.any():
         cycle.run()
+        low, high = cycle.hits_left()
     return Shed(
         selections=tuple(cycle.selections),
         state=replace(state, hits_low=_named(view, low), hits_high=_named(view, high)),
@@ -92,19 +95,24 @@ def _deviation(scores: Scores, level: float) -> Floats:
 
 
 def _count(
-    view: ShedView, state: ShedState, away: Floats, thresholds: tuple[float, float]
+    view: ShedView, state: ShedState, away: Floats, limits: tuple[float, FairLevelConfig]
 ) -> tuple[Ints, Ints]:
     """Hits in a row of each broker, negative below the level: int64[n] low, and high.
 
-    One side's hits don't count for the other. Within the threshold none are left, fresh or not.
+    One side's hits don't count for the other. Within the threshold none are left, fresh or not;
+    who was full and is not done (the budget ended before) goes on until it is near the level.
     """
-    names = view.snapshot.brokers.names
+    names, (tolerance, config) = view.snapshot.brokers.names, limits
     side = np.sign(away).astype(np.int64)
     found = []
-    for before, threshold in zip((state.hits_low, state.hits_high), thresholds, strict=True):
+    for before, threshold, needed in (
+        (state.hits_low, tolerance, config.low_hits),
+        (state.hits_high, config.high_points, config.high_hits),
+    ):
         kept = np.array([before.get(name, 0) for name in names], dtype=np.int64)
-        kept = np.where(kept * side > 0, kept, 0) + side * view.is_due
-        found.append(np.where(np.abs(away) >= threshold, kept, 0))
+        kept = np.where(kept * side > 0, kept, 0)
+        wanted = np.where(np.abs(kept) >= needed, tolerance * _NEAR, threshold)
+        found.append(np.where(np.abs(away) >= wanted, kept + side * view.is_due, 0))
     return found[0], found[1]
 
 
@@ -143,6 +151,14 @@ class _Round:
     too_big: set[int] = field(default_factory=set)
     takers: list[tuple[float, int]] = field(default_factory=list)
 
+    def hits_left(self) -> tuple[Ints, Ints]:
+        """The hits after the round: who acts starts anew, unless the budget ended before it did."""
+        if self.left <= 0:
+            return self.hits
+        away = np.maximum(self.hot - self.level, self.level - self.cold)
+        is_done = self.is_full & (away < self.tolerance)
+        return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
+
     def run(self) -> None:
         """Each giver in turn, the hottest first, until everyone is at the level or budget ends."""
         taking = np.flatnonzero(self.cold < self.level)
@@ -160,7 +176,7 @@ class _Round:
 
     def _give(self, giver: int, shelf: "_Shelf") -> None:
         """Take from one broker for the coldest ones, each in turn."""
-        slack = self._points(giver, self.tolerance / 2.0)
+        slack = self._points(giver, self.tolerance * _NEAR)
         takers: set[int] = set()
         excess = self._points(giver, self.hot[giver] - self.level)
         while self.takers and self.left > 0 and excess > 0:
@@ -173,14 +189,14 @@ class _Round:
             if taken:
                 self._move(giver, taker, shelf, taken)
                 takers.add(taker)
-            if not taken or self._top(taker) - self.cold[taker] > self.tolerance / 2.0:
+            if not taken or self._top(taker) - self.cold[taker] > self.tolerance * _NEAR:
                 heappush(self.takers, (float(self.cold[taker]), taker))
             excess = self._points(giver, self.hot[giver] - self.level)
             if not taken:
                 break
         for taker in takers:
             self.ceiling[taker] = min(self.ceiling[taker], self.hot[giver])
-        if self.is_full[giver] and excess >= 2.0 * slack and self.left > 0:
+        if self.is_full[giver] and excess * _NEAR >= slack and self.left > 0:
             self.verdicts.setdefault(giver, "no_fitting_bundle")
             self.too_big.update(shelf.too_big(self._points(giver, self._part)))
 
