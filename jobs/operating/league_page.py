@@ -43,8 +43,9 @@ _MARGINS: Mapping[str, tuple[float, float]] = {
 _HEAD = """\
 # The league of strategies
 
-`ballast league conf/scenarios --page docs/league.md` writes this page; run it again and the same
-comes out, on every machine: all is simulated in virtual time ([simulator.md](simulator.md)), so no
+`{command}`
+writes this page (without `--strategy`, with more contestants); run it again and the same comes out,
+on every machine: all is simulated in virtual time ([simulator.md](simulator.md)), so no
 number here depends on who computed it. Every strategy plays every golden scenario with the
 scenario's own settings, its strategy replaced.
 
@@ -64,7 +65,14 @@ def cells_of(row: Row) -> list[str]:
 
 def league_page(rows: Sequence[Row]) -> str:
     """The page, Markdown. rows: one a scenario and strategy, as `ballast league --json` gives."""
-    parts = [_HEAD, *_contestants(rows), *_summary(rows), *_duel(rows), *_not_best(rows)]
+    command = f"ballast league conf/scenarios --strategy {','.join(_names(rows))} --page FILE"
+    parts = [
+        _HEAD.format(command=command),
+        *_contestants(rows),
+        *_summary(rows),
+        *_duel(rows),
+        *_not_best(rows),
+    ]
     return "\n".join([*parts, *_everything(rows), ""])
 
 
