@@ -160,7 +160,7 @@ class PulsarCluster:
             "topicLevelPoliciesEnabled": "false",  # each namespace would wait for a topic of it
             "numIOThreads": "2",
             "numHttpServerThreads": "8",
-            "metadataStoreSessionTimeoutMillis": "6000",
+            "metadataStoreSessionTimeoutMillis": "20000",  # 6 s end while a crowded machine is busy
             **self._options.settings,
         }
         if number > 1:
