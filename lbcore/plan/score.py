@@ -35,7 +35,8 @@ class Scores:
 
     by_rate: traffic is messages, else bytes. cost: points of capacity 1 that one msg/s or byte/s
     makes. bundle: float64[m], points of a broker of capacity 1.
-    usage, traffic: float64[n], of the broker's own capacity. capacity: float64[n].
+    usage, traffic, shown: float64[n], of the broker's own capacity; shown: the traffic that it
+    reports itself, moves under way counted. capacity: float64[n].
     """
 
     by_rate: bool
@@ -43,12 +44,13 @@ class Scores:
     bundle: Floats
     usage: Floats
     traffic: Floats
+    shown: Floats
     capacity: Floats
 
     @property
     def hot(self) -> Floats:
-        """As hot as both readings agree, float64[n]."""
-        lower: Floats = np.minimum(self.usage, self.traffic)
+        """As hot as all readings agree, float64[n]: averages keep a burst that is over."""
+        lower: Floats = np.minimum(np.minimum(self.usage, self.traffic), self.shown)
         return lower
 
     @property
@@ -78,6 +80,7 @@ def scores_of(snapshot: Snapshot, usage: Floats) -> Scores:
         bundle=load * cost,
         usage=PERCENT * usage,
         traffic=owned * cost / brokers.capacity,
+        shown=_traffic(brokers.traffic, by_rate=by_rate) * cost / brokers.capacity,
         capacity=brokers.capacity,
     )
 
@@ -90,7 +93,7 @@ def _is_network_bound(brokers: BrokerTable) -> bool:
 
 
 def _traffic(short: Floats, *, by_rate: bool) -> Floats:
-    """What each bundle carries, float64[m]: msg/s or bytes/s, in and out together."""
+    """What each bundle or broker carries: msg/s or bytes/s, in and out together."""
     columns = (RATE_IN, RATE_OUT) if by_rate else (THROUGHPUT_IN, THROUGHPUT_OUT)
     total: Floats = short[:, columns[0]] + short[:, columns[1]]
     return total

@@ -15,6 +15,9 @@ from lbcore.plan.place.rules import Draw
 from lbcore.plan.score import scores_of
 from lbcore.plan.snapshot import Floats, Ints
 
+IDLE_POINTS = 10.0
+"""Usage that a broker has without any traffic: it must not decide where idle bundles go."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRule:
@@ -32,7 +35,7 @@ class ScoreRule:
         least = config.planned_rate_floor_msg_per_s * scores.cost if scores.by_rate else 0.0
         return ScoreRule(
             request=request,
-            cold=scores.cold.copy(),
+            cold=np.maximum(scores.traffic, scores.usage - IDLE_POINTS),
             weight=np.maximum(scores.bundle[request.bundles], least),
             draw=draw,
         )
