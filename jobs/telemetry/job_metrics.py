@@ -46,7 +46,8 @@ class JobMetrics:
         for report in seen.reports:
             self._begin(report["cluster"], frozenset(report["brokers"]))
         for part, took_ms in seen.parts_ms.items():
-            self.store.observe("ballast_batch_duration_seconds", took_ms / _S, part)
+            name = part.removesuffix("_ms")
+            self.store.observe("ballast_batch_duration_seconds", took_ms / _S, name)
         self._see_tables(seen)
         count_rows(self.store, seen, self._moves)
         if self._bundle_metrics:

@@ -14,7 +14,7 @@ import pyarrow as pa
 class BatchSeen:
     """One batch. reports: a cluster each; tables: name → rows written; versions: after that.
 
-    parts_ms: operators, delta and kafka → how long each took.
+    parts_ms: operators_ms, delta_ms and kafka_ms.
     """
 
     batch_id: int
