@@ -40,8 +40,8 @@ def _bounds(*limits: float) -> tuple[Bound, ...]:
 
 
 BOUNDS: Mapping[str, tuple[Bound, ...]] = {
-    "over": _bounds(10.0, 30.0, 45.0, 80.0, 200.0),
-    "under": _bounds(12.0, 40.0, 60.0, 100.0, 200.0),
+    "over": _bounds(10.0, 30.0, 60.0, 120.0, 250.0),
+    "under": _bounds(12.0, 40.0, 90.0, 140.0, 250.0),
 }
 
 
