@@ -90,5 +90,5 @@ def running_prometheus(folder: Path, ports: Mapping[str, int]) -> Iterator[Prome
 def _scrapes(server: PrometheusServer, count: int) -> bool:
     try:
         return server.value("sum(up)") == count
-    except OSError:
+    except (OSError, ValueError):  # it answers with a plain text until it is ready
         return False
