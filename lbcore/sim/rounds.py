@@ -137,14 +137,15 @@ def sides_of(loads: Sequence[float], hottest: Sequence[float]) -> tuple[float, f
 
 
 def _sides(run: Run) -> tuple[float, float] | None:
-    """Over- and underload at the last sample; None when nobody ran."""
+    """Over- and underload at the last sample, drained brokers left out; None when nobody ran."""
     if not run.recorder.samples:
         return None
     nodes = list(run.nodes.values())
     capacities = np.array([node.spec.capacity for node in nodes])
     alone = run.coverage.hottest_of(len(nodes)) / capacities * (100.0 / run.scenario.full_rate)
     loads = run.recorder.samples[-1].loads
-    is_there = ~np.isnan(loads)
+    drained = set(run.job.state.rules.drains) if run.job.state is not None else set()
+    is_there = ~np.isnan(loads) & np.array([node.name not in drained for node in nodes])
     if not is_there.any():
         return None
     return sides_of(loads[is_there].tolist(), alone[is_there].tolist())
