@@ -21,6 +21,7 @@ from jobs.adapters.jars import jar_paths
 from jobs.adapters.java import find_java
 from jobs.adapters.kafka_clock import newest_record_ms
 from jobs.adapters.preflight import check_python, running_python
+from jobs.adapters.table_reader import wall_ms
 from jobs.adapters.topics import Status, TopicReport, ensure_topics, wanted_topics
 from jobs.operating.durations import format_duration
 from jobs.operating.findings import Finding, fail, looked, ok, warn
@@ -66,14 +67,14 @@ def examine(examined: Examined) -> list[Finding]:
         ("jars", _jars),
         ("disk", lambda: _disk(where)),
         ("tables", lambda: _tables(where)),
-        ("clock", lambda: _job_clock(where, now_ms)),
+        ("clock", lambda: _job_clock(where)),
         ("job", lambda: _job(where, now_ms)),
         ("load", lambda: _load(where, now_ms)),
     ]
     if examined.with_kafka:
         looks += [
             ("topics", lambda: _topics(where)),
-            ("kafka clock", lambda: _kafka_clock(where, now_ms)),
+            ("kafka clock", lambda: _kafka_clock(where)),
         ]
     return [finding for subject, look in looks for finding in looked(subject, look)]
 
@@ -182,7 +183,7 @@ def _difference(error: TableSchemaError) -> str:
 # -- the job and what it knows
 
 
-def _job_clock(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
+def _job_clock(where: Whereabouts) -> Iterator[Finding]:
     """The job's clock against this machine's, and against that of the tables' disk."""
     events = table_path(where.tables, OWNERSHIP_EVENTS.name)
     newest = newest_version(events)
@@ -191,7 +192,7 @@ def _job_clock(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
     if writer is None:
         yield warn("clock", "the job has never written", "start it: `make run`, or balance_cluster")
         return
-    ahead_ms = writer.now_ms - now_ms
+    ahead_ms = writer.now_ms - wall_ms()
     if commit is not None:
         file = events / "_delta_log" / f"{newest:020d}.json"
         ahead_ms = max(ahead_ms, writer.now_ms - int(file.stat().st_mtime * 1_000))
@@ -273,8 +274,9 @@ def _topic(report: TopicReport) -> Finding | None:
     return None
 
 
-def _kafka_clock(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
+def _kafka_clock(where: Whereabouts) -> Iterator[Finding]:
     newest_ms = newest_record_ms(where.address(), _KAFKA_TIMEOUT_MS)
+    now_ms = wall_ms()  # asking takes a while, in which Kafka's clock goes on
     if newest_ms is None:
         yield warn("ticks", "broker-load is empty", "start the job and the brokers' agents")
         return
