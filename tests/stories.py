@@ -92,8 +92,9 @@ def tell(seed: int, steps: int, *, restarts_often: bool = False, aloud: bool = F
             ACTIONS[name](world, chooser)
             world.run(chooser.choice((500, 1_000, 4_000, 9_000, 20_000)))
         heal(world)
+        was_load_lost = is_load_lost(world)
         world.run(healing_ms(world.config))
-        if is_load_lost(world):
+        if was_load_lost or is_load_lost(world):
             world.run(world.config.signals.report_max_interval_ms)
         assert gapless(world)
         assert not unsettled(world), unsettled(world)
@@ -112,9 +113,9 @@ def rebuilt_at_rest(world: World) -> None:
 
 
 def is_load_lost(world: World) -> bool:
-    """Whether a broker's load is unknown: lost on its way, and not reported again for a while.
+    """Whether a broker's load is unknown: lost on its way or with the job's state.
 
-    Until then it is given no bundle that nobody has had.
+    Until then it is given no bundle that nobody has had, and none of its own is moved to its pin.
     """
     known = {} if world.state is None else world.state.brokers
     return any(not entry.reported_ms for entry in known.values())
