@@ -39,7 +39,7 @@ CLUSTER = Cluster(
     fleet=("--load", "moving-hotspot", "--hotspot-period-ms", "0", "--utilisation", "0.5"),
 )
 WHOLE = "0x00000000_0xffffffff"
-_AFTER_S = 6.0
+_BEFORE_S, _AFTER_S = 4.0, 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,7 @@ def eventful_run(folder: Path) -> Iterator[EventfulRun]:
             "agent": stack.port(stack.metrics_file(AGENT)),
         }
         with running_prometheus(folder / "prometheus", ports) as prometheus:
+            time.sleep(_BEFORE_S)  # before its first scrapes everything is absent
             started_s = time.time()
             _play(stack)
             time.sleep(_AFTER_S)  # what happened last is scraped, and its rules are evaluated

@@ -1,0 +1,98 @@
+"""A real Prometheus on the real stack: every panel has data, and the right alerts fire.
+
+One run, in which what operators fear happens; each test asks Prometheus about it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboards.pages import PAGES
+from dashboards.panel import Page
+from dashboards.rules import ALERTS, GROUPS
+from tests.integration.eventful_run import AGENT, CRASHED, EventfulRun, eventful_run
+from tests.pictures import draw_pages, series_of
+from tests.promql import names_in
+
+MUST_FIRE = {
+    "BallastBrokerDown",
+    "BallastCallbacksFail",
+    "BallastOverride",
+    "BallastRejectedReports",
+    "BallastRepairs",
+}
+MAY_FIRE = {
+    # on a crowded machine a batch takes ten seconds or more, a producer of ticks is held up, ...
+    "BallastBehind",
+    "BallastDisagreement",
+    "BallastJobSilent",
+    "BallastLookupStale",
+    "BallastLookupsSlow",
+    "BallastNoTicks",
+    "BallastSlowBatches",
+    "BallastWriterSilent",
+    # a drain that has just begun: its rule waits 15 minutes, here a second
+    "BallastDrainStands",
+    # and what is moved on purpose, or can't be opened, may look like it
+    "BallastImbalance",
+    "BallastLookupsFail",
+    "BallastMovesDontHelp",
+    "BallastThrash",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventfulRun]:
+    with eventful_run(tmp_path_factory.mktemp("eventful")) as played:
+        yield played
+
+
+def test_rules_are_those_of_the_project_and_evaluate_without_errors(run: EventfulRun) -> None:
+    groups = run.prometheus.get("rules")["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert {group["name"] for group in groups} == set(GROUPS)
+    assert {rule["name"] for rule in rules} == {alert.name for alert in ALERTS}
+    assert {rule["health"] for rule in rules} == {"ok"}
+
+
+def test_alerts_that_should_fire_do_and_the_others_do_not(run: EventfulRun) -> None:
+    fired = run.prometheus.fired(run.started_s, run.ended_s)
+    assert MUST_FIRE - fired == set()
+    assert fired - MUST_FIRE - MAY_FIRE == set()
+
+
+def test_metric_of_every_rule_has_data(run: EventfulRun) -> None:
+    for alert in ALERTS:
+        for name in names_in(alert.expr):
+            assert run.prometheus.between(name, run.started_s, run.ended_s), (alert.name, name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.slug)
+def test_every_panel_has_data(run: EventfulRun, page: Page) -> None:
+    times = (run.started_s, run.ended_s)
+    empty = [one.title for one in page.panels if not series_of(one, run.prometheus.between, times)]
+    assert empty == []
+
+
+def test_numbers_are_those_of_the_tables(run: EventfulRun) -> None:
+    prometheus, stack = run.prometheus, run.stack
+    assert prometheus.value(f'ballast_broker_up{{broker="{CRASHED}"}}') == 0
+    assert prometheus.value("sum(ballast_broker_up)") == 4  # three simulated ones, and the agent's
+    assert prometheus.value("ballast_agent_open_bundles") == sum(
+        owner == AGENT for owner in stack.owners().values()
+    )
+    splits = [row for row in stack.rows("ownership_events") if row["state"] == "Splitting"]
+    assert prometheus.value("sum(pulsar_lb_bundles_split_total)") == len(splits) == 1
+    failed = 'increase(ballast_agent_callbacks_total{callback="open", result="failed"}[5m])'
+    assert (prometheus.value(failed) or 0) >= 1
+    lag = prometheus.value("ballast_kafka_lag_messages")
+    assert lag is not None
+    assert lag < 20_000
+
+
+def test_pictures_are_drawn_of_every_dashboard(run: EventfulRun, tmp_path: Path) -> None:
+    times = (run.started_s, run.ended_s)
+    files = draw_pages(run.prometheus.between, times, tmp_path)
+    assert [path.stem for path in files] == [page.slug for page in PAGES]
+    assert min(path.stat().st_size for path in files) > 20_000
