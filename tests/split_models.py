@@ -137,6 +137,7 @@ class _Model:
             verdict = SplitVerdict.IN_FLIGHT
         elif bundles.topics[at] < 2:
             verdict = SplitVerdict.SINGLE_TOPIC
+            self.unsplittable[name] = int(bundles.topics[at])
         elif self._count(namespace) >= self.config.max_namespace_bundles:
             verdict = SplitVerdict.NAMESPACE_FULL
         else:

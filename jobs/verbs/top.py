@@ -22,6 +22,7 @@ from jobs.operating.top_view import Shown, TopState, after_key, ordered, render
 
 _EVERY_MS = 2_000
 _KEY_WAIT_S = 0.2
+_LAST_LOOK_S = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,8 +94,9 @@ class _Watcher(threading.Thread):
             self._asked.put(broker)
 
     def stop(self) -> None:
-        """End soon."""
+        """End after the look that is under way: Delta's threads must not outlive the program."""
         self._asked.put(None)
+        self.join(_LAST_LOOK_S)
 
     def run(self) -> None:
         """Look, then wait for a question or until it is time to look again."""

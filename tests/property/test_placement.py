@@ -48,7 +48,7 @@ FILTERS = st.builds(
 )
 PLACEMENTS = st.builds(
     PlacementConfig,
-    strategy=st.sampled_from(STRATEGIES),
+    strategy=st.sampled_from(sorted({*STRATEGIES} - {"ballast"})),  # no slow model
     usage_difference_percent=st.sampled_from([-40.0, 0.0, 5.0, 10.0]),
     count_planned=st.booleans(),
     heaviest_first=st.booleans(),
