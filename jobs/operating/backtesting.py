@@ -12,8 +12,8 @@ from jobs.adapters.recordings import read_history
 from jobs.adapters.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.league_page import COLUMNS
 from jobs.operating.simulations import config_of
-from jobs.verbs.league import COLUMNS
 from lbcore.config.tree import Config
 from lbcore.sim.backtest import backtest_scenario
 from lbcore.sim.history import History, make_history, what_happened
@@ -30,6 +30,8 @@ what clients would have done otherwise is not in it. Rates are the balancer's av
 reports, once an interval: peaks were higher, and moves that were undone within one are missing
 from the first line."""
 _WIDE = 18
+_COLUMNS = {title: named for title, named in COLUMNS.items() if named[0]}
+"""Those of the league that the simulator measures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ def try_again(
     return {
         "strategy": strategy or "as-set",
         "hash": done.recorder.hash(),
-        **{metric: measure_named(done, metric, about) for metric, about in COLUMNS.values()},
+        **{metric: measure_named(done, metric, about) for metric, about in _COLUMNS.values()},
     }
 
 
@@ -85,7 +87,7 @@ def recorded_row(past: Past) -> dict[str, Any]:
     found = what_happened(past.history)
     return {
         "strategy": RECORDED,
-        **{metric: found.get(metric) for metric, _ in COLUMNS.values()},
+        **{metric: found.get(metric) for metric, _ in _COLUMNS.values()},
     }
 
 
@@ -102,8 +104,8 @@ def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         f"100 % of a broker is taken for {fit.full_rate:.0f} msg/s, idle {fit.idle:.1f} %"
         + (f": fitted to {fit.rows} rows" if fit.rows else ": no row says how load makes usage")
     )
-    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in COLUMNS)
+    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in _COLUMNS)
     for row in rows:
-        cells = [format_value(metric, row[metric]) for metric, _ in COLUMNS.values()]
+        cells = [format_value(metric, row[metric]) for metric, _ in _COLUMNS.values()]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
     yield BIAS

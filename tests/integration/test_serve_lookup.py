@@ -147,7 +147,7 @@ def test_lookup_without_an_owner_says_come_again(service: LookupService, path: s
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
         ("GET", "/lookup/v2/topic/persistent/acme/ns1", 404),
         ("GET", "/lookup/v2/topic/persistent/acme/ns1/", 404),
         ("GET", "/lookup/v2/topic/persistent//ns1/t1", 404),
