@@ -16,7 +16,7 @@ from lbcore.wire.parse import parse
 from lbcore.wire.rules import Rules
 
 CLUSTER = "c"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 _RULES = Rules(clusters=frozenset({CLUSTER}), limits=Wire())
 _REPORTS = (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD, Topic.TOPIC_LOAD, Topic.ACKS)
 
@@ -65,7 +65,7 @@ class AgentTalk:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what must come; fails after a minute."""
+    """Wait for what must come; fails after three minutes."""
     deadline = monotonic() + TIMEOUT_S
     while not is_so():
         assert monotonic() < deadline

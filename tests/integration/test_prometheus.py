@@ -15,6 +15,7 @@ from tests.integration.eventful_run import AGENT, CRASHED, EventfulRun, eventful
 from tests.pictures import draw_pages, series_of
 from tests.promql import names_in
 
+pytestmark = pytest.mark.long  # four minutes, pictures included
 MUST_FIRE = {
     "BallastBrokerDown",
     "BallastCallbacksFail",
