@@ -16,7 +16,7 @@ from types import FrameType
 
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _PLAIN = {"\r": "enter", "\n": "enter"}
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Keyboard:
@@ -56,7 +56,7 @@ def parse_keys(text: str) -> Iterator[str]:
 
 @contextmanager
 def keyboard() -> Iterator[Keyboard]:
-    """The terminal's keyboard; SIGTERM and SIGHUP end the program as Ctrl-C does, in order."""
+    """The terminal's keyboard; Ctrl-C, SIGTERM and SIGHUP end the program in order."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     handlers = {number: signal.signal(number, _end) for number in _ENDING}
