@@ -254,7 +254,7 @@ def _wait(
     stop: threading.Event,
     watch: TopicWatch,
     each: _EachBatch,
-    told: "_Told",
+    told: _Told,
 ) -> int:
     last = -1
     checkpoint = each.resumption.checkpoint

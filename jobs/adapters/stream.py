@@ -28,8 +28,8 @@ INPUT_TOPICS = (
     Topic.COMMANDS,
     Topic.AUDIT,
 )
-# two chained operators and a regular expression overflow the default stack
 _LOGGING = Path(__file__).parents[2] / "conf" / "logging" / "spark-log4j2.properties"
+# two chained operators and a regular expression overflow the default stack
 DRIVER_OPTIONS = f"-Xss16m -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{_LOGGING}"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"

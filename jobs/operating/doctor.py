@@ -26,7 +26,7 @@ from jobs.adapters.topics import Status, TopicReport, ensure_topics, wanted_topi
 from jobs.operating.durations import format_duration
 from jobs.operating.findings import Finding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
-from jobs.verbs.status import read_status_rows
+from jobs.operating.status_rows import read_status_rows
 from lbcore.machines.status import Phase, make_status
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
 

@@ -5,7 +5,7 @@ Decides how far back is looked; what is said is `lbcore.explain.overview`'s. Sou
 
 from jobs.adapters.sql_engine import SqlEngine
 from jobs.adapters.table_reader import TableReader
-from jobs.verbs.status import read_status_rows
+from jobs.operating.status_rows import read_status_rows
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
 from lbcore.explain.overview import Moment, Overview, last_decisions, moments

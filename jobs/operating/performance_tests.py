@@ -101,6 +101,12 @@ def bundle_count(run: Run) -> float | None:
 
 
 _WITH_TARGET = tuple(CONTESTANTS.values())
+_OF_SCALING = {
+    "balanced": (balanced_after(120_000), "balanced"),
+    "last move": (last_move_after(120_000), "balanced"),
+    "imbalance at the end": (named("imbalance.end"), "imbalance"),
+    "moves": (named("moves"), "moves"),
+}
 
 TESTS = (
     PerformanceTest(
@@ -128,24 +134,14 @@ TESTS = (
         scenario="scale-in",
         title="3a. Unload: from ten brokers to five",
         document="balanced after 5 min (modular), 3 min (extensible)",
-        measures={
-            "balanced": (balanced_after(120_000), "balanced"),
-            "last move": (last_move_after(120_000), "balanced"),
-            "imbalance at the end": (named("imbalance.end"), "imbalance"),
-            "moves": (named("moves"), "moves"),
-        },
+        measures=_OF_SCALING,
         only=_WITH_TARGET,
     ),
     PerformanceTest(
         scenario="scale-out",
         title="3b. Unload: from five brokers to ten",
         document="balanced after 7 min (modular), 5 min (extensible)",
-        measures={
-            "balanced": (balanced_after(120_000), "balanced"),
-            "last move": (last_move_after(120_000), "balanced"),
-            "imbalance at the end": (named("imbalance.end"), "imbalance"),
-            "moves": (named("moves"), "moves"),
-        },
+        measures=_OF_SCALING,
         only=_WITH_TARGET,
     ),
     PerformanceTest(

@@ -4,9 +4,12 @@ Decides which settings a strategy's name stands for, and what lies upon what: th
 Pulsar's), the scenario's own lines, the strategy, the command line. Source: ours.
 """
 
+import argparse
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from jobs.adapters.recordings import read_recording
 from jobs.console import CommandError, MisuseError
@@ -107,6 +110,33 @@ def config_of(
             why="; ".join(map(str, error.problems)),
             next_step="correct them; `ballast config show` lists every setting with its range",
         ) from None
+
+
+def add_rows_argument(parser: argparse.ArgumentParser) -> None:
+    """What `earlier_rows` reads."""
+    parser.add_argument(
+        "--rows",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="take what --json gave before instead of running that again",
+    )
+
+
+def earlier_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """What earlier runs came to. Raises MisuseError for a file that isn't such."""
+    return [row for path in args.rows for row in _read_rows(path)]
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise MisuseError(
+            f"{path} can't be read", why=str(cause), next_step="name what --json wrote"
+        ) from None
+    return found
 
 
 def with_seed(scenario: Scenario, seed: int | None) -> Scenario:

@@ -6,8 +6,7 @@ time without service, summed over topics; unmet: expectations of the scenario no
 """
 
 import argparse
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,9 @@ from jobs.operating.league_page import COLUMNS, cells_of, league_page
 from jobs.operating.simulations import (
     CONTESTANTS,
     Loaded,
+    add_rows_argument,
     config_of,
+    earlier_rows,
     load_scenarios,
     with_seed,
     write_text,
@@ -38,19 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="instead of the scenarios'")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write it as a page (Markdown)")
-    parser.add_argument(
-        "--rows",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="take what --json gave before instead of running that again",
-    )
+    add_rows_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the table."""
-    known = {_key(row): row for path in args.rows for row in _read(path)}
+    known = {_key(row): row for row in earlier_rows(args)}
     names = args.strategy.split(",")
     rows = list(known.values()) if not args.scenarios else []
     for one in load_scenarios(args.scenarios):
@@ -70,16 +64,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str]:
     return str(row["scenario"]), str(row["strategy"])
-
-
-def _read(path: Path) -> Iterable[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as cause:
-        raise MisuseError(
-            f"{path} can't be read", why=str(cause), next_step="name what `league --json` wrote"
-        ) from None
-    return found
 
 
 def _row(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, Any]:

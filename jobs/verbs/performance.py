@@ -5,12 +5,11 @@ modelled and what is not stands at the top of the page. Takes minutes.
 """
 
 import argparse
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jobs.console import Exit, MisuseError, answer
+from jobs.console import Exit, answer
 from jobs.operating.performance_tests import (
     FOLDER,
     TESTS,
@@ -19,7 +18,14 @@ from jobs.operating.performance_tests import (
     row_of,
     table_of,
 )
-from jobs.operating.simulations import SUFFIX, config_of, load_scenarios, write_text
+from jobs.operating.simulations import (
+    SUFFIX,
+    add_rows_argument,
+    config_of,
+    earlier_rows,
+    load_scenarios,
+    write_text,
+)
 from lbcore.sim.rehearsal import run_scenario
 
 
@@ -29,19 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--test", action="append", choices=names, help="default: all of them")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page (Markdown)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the scenarios are")
-    parser.add_argument(
-        "--rows",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="take what --json gave before instead of running that again",
-    )
+    add_rows_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the tests, and write them down."""
-    rows = [row for path in args.rows for row in _read(path)]
+    rows = earlier_rows(args)
     known = {(row["scenario"], row["strategy"]) for row in rows}
     wanted = [test for test in TESTS if args.test is None or test.scenario in args.test]
     rows += [
@@ -67,13 +66,3 @@ def _text(test: PerformanceTest, rows: list[dict[str, Any]]) -> Iterable[str]:
     yield f"  the document: {test.document}"
     for line in table_of(test, rows):
         yield f"  {line[0]:30}" + "".join(f"{cell:>27}" for cell in line[1:])
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as cause:
-        raise MisuseError(
-            f"{path} can't be read", why=str(cause), next_step="name what --json wrote"
-        ) from None
-    return found

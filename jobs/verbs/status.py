@@ -7,17 +7,12 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.adapters.table_reader import TableReader, wall_ms
+from jobs.adapters.table_reader import wall_ms
 from jobs.console import Exit, answer
 from jobs.operating.durations import format_duration, format_instant
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
-from lbcore.machines.status import (
-    RECENT_MS,
-    ClusterStatus,
-    DrainStatus,
-    StatusRows,
-    make_status,
-)
+from jobs.operating.status_rows import read_status_rows
+from lbcore.machines.status import ClusterStatus, DrainStatus, make_status
 
 _SHOWN = 10
 
@@ -36,26 +31,6 @@ def run(args: argparse.Namespace) -> int:
     status = make_status(where.cluster, rows, where.config.for_cluster(where.cluster), now_ms)
     answer(args, status.to_json(), "\n".join(status_lines(status)))
     return Exit.DONE
-
-
-def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
-    """What a status is made of, as the tables have it now."""
-    writer = reader.writer()
-    since_ms = (writer.now_ms if writer else now_ms) - RECENT_MS
-    recent = f"at_ms >= {since_ms}"
-    record = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
-    told = f"kind = 'observe_ownership' AND {recent}"
-    return StatusRows(
-        observed=reader.rows("commands", ("status", "result", "at_ms"), told),
-        writer_ms=writer.now_ms if writer else None,
-        bundles=reader.rows("bundle_ownership", record),
-        brokers=reader.rows("brokers", ("broker", "state")),
-        decisions=reader.rows("decisions", ("cycle", "kind", "reason", "source", "at_ms"), recent),
-        policies=reader.rows("policies"),
-        pins=reader.rows("pins"),
-        load=reader.rows("load_history", ("broker", "minute_ms", "score", "traffic"), recent),
-        rejected=reader.rows("rejected_reports", ("reason",), f"at_ms >= {now_ms - RECENT_MS}"),
-    )
 
 
 def status_lines(status: ClusterStatus) -> Iterable[str]:

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lbcore.model.names import parse_bundle
+from lbcore.bridge.mirror import NOBODY
+from lbcore.model.names import format_bundle, parse_bundle
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome
-
-NOBODY = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +151,7 @@ def _splitting(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds
     rest = max(at for at in within if at < missing[0])
     end = min([at for at in within if at > missing[0]], default=upper)
     namespace = record.bundle.rpartition("/")[0]
-    bundle = f"{namespace}/0x{rest:08x}_0x{end:08x}"
+    bundle = format_bundle(namespace, rest, end)
     return _ask(record, tried, bounds, Split(bundle=bundle, positions=missing))
 
 

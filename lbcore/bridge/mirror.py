@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from lbcore.model.names import format_range
+from lbcore.model.names import format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.mirror_commands import ObserveOwnership
 
@@ -36,8 +36,12 @@ class Look:
         found = [broker for broker, owned in self.owned.items() if owned and bundle in owned]
         if len(found) == 1:
             return found[0]
+        return None if found else self.unclaimed()
+
+    def unclaimed(self) -> str | None:
+        """The owner of what no broker claims: nobody, if all of them have answered."""
         is_whole = all(owned is not None for owned in self.owned.values())
-        return NOBODY if not found and is_whole and self.owned else None
+        return NOBODY if is_whole and self.owned else None
 
     def owners(self) -> Mapping[str, str | None]:
         """Bundle → owner, of every bundle that somebody owns; None when two do. O(bundles)."""
@@ -141,14 +145,14 @@ def _namespaces(
 
 
 def _bundles(namespace: str, boundaries: Sequence[int]) -> set[str]:
-    return {f"{namespace}/{format_range(lower, upper)}" for lower, upper in pairwise(boundaries)}
+    return {format_bundle(namespace, lower, upper) for lower, upper in pairwise(boundaries)}
 
 
 def _owners(
     records: Mapping[str, OwnershipRecord], before: Look, now: Look, busy: frozenset[str]
 ) -> Iterable[tuple[str, tuple[int, str, str]]]:
     seen_before, seen = before.owners(), now.owners()
-    default_before, default = _default(before), _default(now)
+    default_before, default = before.unclaimed(), now.unclaimed()
     for name, record in sorted(records.items()):
         if record.state in (State.DELETED, State.INIT) or name in busy:
             continue
@@ -159,12 +163,6 @@ def _owners(
         if (owner and not incarnation) or _agrees(record, owner, incarnation):
             continue
         yield name, (record.version_id, owner, incarnation)
-
-
-def _default(look: Look) -> str | None:
-    """The owner of what no broker claims: nobody, if all of them have answered."""
-    is_whole = all(owned is not None for owned in look.owned.values())
-    return NOBODY if is_whole and look.owned else None
 
 
 def _agrees(record: OwnershipRecord, owner: str, incarnation: str) -> bool:

@@ -1,8 +1,7 @@
 """Gauges: what the metrics show of a cluster beside what a batch's line says.
 
-Decides how numbers of the state are summed up, and from when on a bundle in flight is stuck;
-nothing is done about it here. Part of `balancer`'s report. Source: ours; imbalance is
-`signals.imbalance`'s.
+Decides how numbers of the state are summed up; nothing is done about them here. Part of
+`balancer`'s report. Source: ours; imbalance is `signals.imbalance`'s.
 """
 
 import math
@@ -14,6 +13,7 @@ from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
+from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 
@@ -40,12 +40,6 @@ def make_gauges(work: Work) -> dict[str, Any]:
     }
 
 
-def stuck_after_ms(work: Work) -> int:
-    """From when on a bundle in flight is stuck: repairs have had their time, and another."""
-    times = work.config.ownership
-    return times.unload_timeout_ms + 2 * times.in_flight_timeout_ms
-
-
 def _brokers(work: Work) -> dict[str, Any]:
     names = sorted(work.brokers)
     entries = [work.brokers[name] for name in names]
@@ -68,7 +62,9 @@ def _brokers(work: Work) -> dict[str, Any]:
 def _ages(work: Work, state: State) -> dict[str, int]:
     ledger = work.ledger
     ages_ms = work.now_ms - ledger.at_ms[ledger.state == STATE_CODE[state]]
-    is_stuck = ages_ms > stuck_after_ms(work) if state in IN_FLIGHT else ages_ms < 0
+    is_stuck = (
+        ages_ms > stuck_after_ms(work.config.ownership) if state in IN_FLIGHT else ages_ms < 0
+    )
     return {
         "count": len(ages_ms),
         "oldest_ms": int(ages_ms.max(initial=0)),

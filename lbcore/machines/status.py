@@ -17,6 +17,7 @@ from typing import Any
 
 from lbcore.config.tree import Config
 from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
+from lbcore.ownership.repair import stuck_after_ms
 
 Row = Mapping[str, Any]
 
@@ -238,8 +239,7 @@ def _is_job_away(status: ClusterStatus, config: Config) -> bool:
 
 
 def _stuck(status: ClusterStatus, config: Config) -> list[Row]:
-    times = config.ownership
-    limit_ms = times.unload_timeout_ms + 2 * times.in_flight_timeout_ms
+    limit_ms = stuck_after_ms(config.ownership)
     return [row for row in status.in_flight if status.now_ms - row["at_ms"] > limit_ms]
 
 

@@ -16,6 +16,11 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import Move, may_start
 
 
+def stuck_after_ms(config: OwnershipConfig) -> int:
+    """From when on a bundle in flight is stuck: repairs have had their time, and another."""
+    return config.unload_timeout_ms + 2 * config.in_flight_timeout_ms
+
+
 class Presence(str, Enum):
     """What is known of a broker in the incarnation that a record names."""
 

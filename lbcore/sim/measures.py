@@ -19,13 +19,8 @@ from lbcore.sim.engine import Run
 from lbcore.sim.recorder import Sample
 from lbcore.sim.scenario.metrics import MEAN, METRICS, OPERATORS
 from lbcore.sim.scenario.model import Expectation
-from lbcore.sim.summary import (
-    Move,
-    percentile,
-    thrash,
-)
+from lbcore.sim.summary import Move, percentile, thrash
 
-_HOUR_MS = 3_600_000
 _PERCENTS = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p9999": 99.99}
 
 
@@ -178,7 +173,7 @@ def _moves_of_a_bundle(window: Window) -> float:
 
 def _returns(window: Window) -> float:
     made = window.moves()
-    return float(round(thrash(made, _HOUR_MS) * len(made)))
+    return float(round(thrash(made) * len(made)))
 
 
 def _splits(window: Window) -> float:
@@ -338,7 +333,7 @@ _MEASURES: Mapping[str, Measure] = {
     "moves": lambda window: float(len(window.moves())),
     "moves_of_a_bundle": _moves_of_a_bundle,
     "returns": _returns,
-    "thrash": lambda window: thrash(window.moves(), _HOUR_MS),
+    "thrash": lambda window: thrash(window.moves()),
     "splits": _splits,
     "bundles": _bundles,
     "unsettled": _unsettled,

@@ -15,7 +15,7 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
 from jobs.admin.routes import Handler, Route
 from jobs.admin.v1.reading import Kept, in_background
-from jobs.verbs.status import read_status_rows
+from jobs.operating.status_rows import read_status_rows
 from lbcore.config.tree import SETTINGS, value_of
 from lbcore.machines.status import make_status
 from lbcore.model.names import InvalidNameError, check_namespace

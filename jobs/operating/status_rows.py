@@ -1,0 +1,27 @@
+"""Reads what a cluster's status is made of: for the verb, the service, the overview, the doctor.
+
+Decides how far back is looked; what is said of it is `lbcore.machines.status`'. Source: ours.
+"""
+
+from jobs.adapters.table_reader import TableReader
+from lbcore.machines.status import RECENT_MS, StatusRows
+
+
+def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
+    """What a status is made of, as the tables have it now."""
+    writer = reader.writer()
+    since_ms = (writer.now_ms if writer else now_ms) - RECENT_MS
+    recent = f"at_ms >= {since_ms}"
+    record = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
+    told = f"kind = 'observe_ownership' AND {recent}"
+    return StatusRows(
+        observed=reader.rows("commands", ("status", "result", "at_ms"), told),
+        writer_ms=writer.now_ms if writer else None,
+        bundles=reader.rows("bundle_ownership", record),
+        brokers=reader.rows("brokers", ("broker", "state")),
+        decisions=reader.rows("decisions", ("cycle", "kind", "reason", "source", "at_ms"), recent),
+        policies=reader.rows("policies"),
+        pins=reader.rows("pins"),
+        load=reader.rows("load_history", ("broker", "minute_ms", "score", "traffic"), recent),
+        rejected=reader.rows("rejected_reports", ("reason",), f"at_ms >= {now_ms - RECENT_MS}"),
+    )
