@@ -28,7 +28,7 @@ from jobs.operating.findings import Finding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.machines.status import Phase, make_status
-from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
 
 _GB = 1_000_000_000
 _DISK_FAIL_BYTES, _DISK_WARN_BYTES = _GB, 5 * _GB
@@ -139,7 +139,7 @@ def _disk(where: Whereabouts) -> Iterator[Finding]:
 
 def _tables(where: Whereabouts) -> Iterator[Finding]:
     where.reader()  # raises when there are none
-    found = [finding for table in TABLES for finding in _table(where.tables, table.name)]
+    found = [finding for table in TABLES for finding in _table(where.tables, table)]
     yield from found
     if not found:
         yield ok("tables", f"all {len(TABLES)} are there, with the columns of this version")
@@ -153,9 +153,8 @@ def _tables(where: Whereabouts) -> Iterator[Finding]:
         )
 
 
-def _table(root: Path, name: str) -> Iterator[Finding]:
-    (table,) = [one for one in TABLES if one.name == name]
-    path = table_path(root, name)
+def _table(root: Path, table: Table) -> Iterator[Finding]:
+    name, path = table.name, table_path(root, table.name)
     if not DeltaTable.is_deltatable(str(path)):
         yield warn(name, "is not there", "the job makes it at its next start")
         return

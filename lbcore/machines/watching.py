@@ -11,7 +11,7 @@ batches take and however much time the log of an absence shows: a slow job must 
 back from brokers whose answers it has yet to read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,12 @@ def judge_brokers(work: Work) -> None:
     if is_external(work):
         return  # who is active, the other authority's list says; see `handlers.external`
     work.liveness = work.liveness.judge(work.config.ownership.broker_timeout_ms)
-    dead, died = work.liveness.dead, []
+    note_silent(work, work.liveness.dead)
+
+
+def note_silent(work: Work, dead: Collection[str]) -> int:
+    """Note in the book who is silent and who is back, and look whether too many are; how many."""
+    died, returned = [], []
     for name in sorted(work.brokers):
         entry = work.brokers[name]
         if entry.is_silent == (name in dead):
@@ -59,10 +64,13 @@ def judge_brokers(work: Work) -> None:
             died.append(name)
             work.brokers[name] = entry.died(work.clock_ms)
         else:
+            returned.append(name)
             work.brokers[name] = entry.returned(work.now_ms)
-        work.counts["died" if name in dead else "returned"] += 1
+    work.counts["died"] += len(died)
+    work.counts["returned"] += len(returned)
     watch_brake(work, died)
     note_flapping(work)
+    return len(died) + len(returned)
 
 
 def _watch_ticks(work: Work, before: Liveness) -> None:

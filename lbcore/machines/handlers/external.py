@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from lbcore.machines.book import NamespaceEntry
-from lbcore.machines.brake import watch_brake
 from lbcore.machines.deletions import keep_namespace, live_records
 from lbcore.machines.external import is_external
 from lbcore.machines.handlers.catalogue import forget_topics
 from lbcore.machines.outcome import DONE, Outcome, refuse
-from lbcore.machines.standing import note_flapping
+from lbcore.machines.watching import note_silent
 from lbcore.machines.work import Work
 from lbcore.model.bundles import NamespaceBundles
 from lbcore.model.hashing import HashFunction
@@ -54,24 +53,7 @@ def _observe_ownership(work: Work, command: Command, arguments: ObserveOwnership
 
 def _take_brokers(work: Work, active: Sequence[str]) -> int:
     """Note who is gone and who is back, as the other authority's list has it."""
-    if not active:
-        return 0
-    changed, died = 0, []
-    for name in sorted(work.brokers):
-        entry = work.brokers[name]
-        if entry.is_silent == (name not in active):
-            continue
-        changed += 1
-        if entry.is_silent:
-            work.brokers[name] = entry.returned(work.now_ms)
-        else:
-            died.append(name)
-            work.brokers[name] = entry.died(work.clock_ms)
-    work.counts["died"] += len(died)
-    work.counts["returned"] += changed - len(died)
-    watch_brake(work, died)
-    note_flapping(work)
-    return changed
+    return note_silent(work, work.brokers.keys() - active) if active else 0
 
 
 def _take_namespace(work: Work, command: Command, name: str, boundaries: Sequence[int]) -> int:
