@@ -51,6 +51,11 @@ def kafka_address(
     )
 
 
+# after each fetch Spark asks for the partition's offsets, and a broker answers the requests of a
+# connection one by one: in each partition that took the 500 ms for which a fetch waits for news
+_PATIENCE = {"fetch.max.wait.ms": "1"}
+
+
 def spark_source_options(address: KafkaAddress) -> dict[str, str]:
     """Options of Spark's Kafka source for this address.
 
@@ -59,7 +64,7 @@ def spark_source_options(address: KafkaAddress) -> dict[str, str]:
     CommandError when a file can't be read.
     """
     given = address.security
-    options = {"bootstrap.servers": address.bootstrap}
+    options = {"bootstrap.servers": address.bootstrap, **_PATIENCE}
     protocol = given.get("security_protocol", "PLAINTEXT")
     if protocol != "PLAINTEXT":
         options["security.protocol"] = protocol

@@ -53,11 +53,12 @@ SIZES: Mapping[str, Size] = {
 
 @dataclass
 class PipelineStack:
-    """The stack in one folder. settings: of the job, section.name=value."""
+    """The stack in one folder. settings: of the job, section.name=value; spark: key=value."""
 
     folder: Path
     size: Size
     settings: Sequence[str] = ()
+    spark: Sequence[str] = ()
     children: dict[str, Child] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,6 +80,7 @@ class PipelineStack:
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
         words += ["--tables", str(self.folder / "tables"), "--log", str(self.folder / "job.jsonl")]
         words += [word for setting in self.settings for word in ("--set", setting)]
+        words += [word for setting in self.spark for word in ("--spark", setting)]
         environment = {STEP_LOG: str(self.steps)}
         if is_profiled:
             environment[STEP_PROFILE] = str(self.profiles)

@@ -113,6 +113,7 @@ def test_spark_is_let_in_as_the_other_clients_are(tmp_path: Path) -> None:
     assert options == {
         "groupIdPrefix": "ballast",
         "kafka.bootstrap.servers": "a:1",
+        "kafka.fetch.max.wait.ms": "1",
         "kafka.security.protocol": "SASL_SSL",
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----\n",
