@@ -11,6 +11,7 @@ from pathlib import Path
 from jobs.sql.queries import QUERIES, Query
 from jobs.sql.views import VIEWS, View
 from jobs.telemetry.agent_names import AGENT_METRICS
+from jobs.telemetry.bridge_names import BRIDGE_METRICS
 from jobs.telemetry.declared import Metric, by_name
 from jobs.telemetry.job_names import JOB_METRICS
 from jobs.telemetry.lookup_names import LOOKUP_METRICS
@@ -23,6 +24,7 @@ METRIC_PAGES: Mapping[str, Sequence[Metric]] = {
     "The job": JOB_METRICS,
     "The lookup service": LOOKUP_METRICS,
     "An agent": AGENT_METRICS,
+    "The bridge to a Pulsar cluster": BRIDGE_METRICS,
 }
 ALL_METRICS = by_name(metric for metrics in METRIC_PAGES.values() for metric in metrics)
 
@@ -89,6 +91,7 @@ the job says them of each broker, and where in Pulsar the leader counts, the lab
 - **The lookup service**: `/metrics` on its own port, under the rules of `lookup.open_metrics`. With
   several workers whichever is asked answers for all, with a label `worker`.
 - **An agent**: `ballast run-agent --metrics-port 9401`.
+- **The bridge**: `ballast bridge pulsar --metrics-port 9402`.
 
 Each has Prometheus's own `process_*` and `python_gc_*` beside these. A histogram has the series
 `_bucket`, `_sum` and `_count`. Brokers are labels, and a broker that is forgotten takes its series

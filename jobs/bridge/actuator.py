@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from jobs.adapters.clocks import ForwardClock
 from jobs.bridge.collector import Collector, Send
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from jobs.telemetry.bridge_names import SPLIT, UNLOAD
 from lbcore.bridge.acting import (
     Action,
     Answer,
@@ -67,6 +68,7 @@ class Actuator:
         self._seqs: dict[str, int] = {}
         self._is_closed = threading.Event()
         self.bounds = Bounds(forbidden="the bridge has just started")
+        self._metrics = collector.metrics
         self.counts: dict[str, int] = {}
 
     def busy(self) -> frozenset[str]:
@@ -125,7 +127,9 @@ class Actuator:
         try:
             if isinstance(action, Unload | Split):
                 self._wait_for_turn()
-                self._log("asked", record, action=type(action).__name__.lower())
+                name = SPLIT if isinstance(action, Split) else UNLOAD
+                self._log("asked", record, action=name)
+                self._metrics.count_asked(name)
                 tried = replace(tried, asked=tried.asked + 1)
             if isinstance(action, Unload):
                 self._admin.unload(record.bundle, action.destination)
@@ -135,6 +139,7 @@ class Actuator:
                 self._look_up(record.bundle)
         except PulsarError as error:
             self._count("refused" if error.is_refusal else "failed")
+            self._metrics.count_not_done(is_refusal=error.is_refusal)
             self._log("refused", record, why=str(error))
             tried = replace(tried, refused=str(error))
             self._is_closed.wait(_AGAIN_S)
@@ -195,6 +200,7 @@ class Actuator:
             )
             self._send(Acks(envelope=envelope, acks=(ack,)))
         self._count(answer.outcome.value)
+        self._metrics.count_answer(answer.outcome, tried.waited_ms / 1_000)
         self._log(answer.outcome.value, record, why=answer.reason, waited_ms=tried.waited_ms)
 
     def _wait_for_turn(self) -> None:

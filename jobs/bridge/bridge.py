@@ -17,8 +17,10 @@ from jobs.adapters.kafka_clients import KafkaAddress, Sender, Tail
 from jobs.adapters.ownership_feed import OwnershipFeed
 from jobs.bridge.actuator import Actuator, Limits
 from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
 from jobs.console import CommandError
+from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.acting import Bounds
 from lbcore.bridge.answers import Settings
 from lbcore.bridge.guard import SHEDDING, reason_not_to_act, splits_by_itself
@@ -27,6 +29,7 @@ from lbcore.config.tree import Config
 from lbcore.wire.commands import CommandArguments, SetConfig
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Message, Topic
+from lbcore.wire.mirror_commands import ObservePolicies
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +74,18 @@ class Bridge:
         self._collector = Collector(admin, names, config, options.rhythm, self._send)
         limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
+        self._policies = PolicyFollower(admin, pulsar_cluster, self._tell_policies)
         self._before: Look | None = None
         self._told: tuple[Difference, float] = (Difference(), 0.0)
         self._brokers: tuple[str, ...] = ()
         self._alive_s = self._guarded_s = 0.0
         self._observes: bool | None = None
         self._end = threading.Event()
+
+    @property
+    def metrics(self) -> BridgeMetrics:
+        """What it counts."""
+        return self._collector.metrics
 
     def stop(self) -> None:
         """End after the present round. Safe in a signal handler."""
@@ -98,17 +107,23 @@ class Bridge:
             self._command(SetConfig(values={OBSERVE_ONLY: True}), _SETTING_MS)
         self._actuator.close()
         self._collector.close()
+        self._policies.close()
         reader.join(_LAST_WORDS_MS / 1_000)
         self._sender.close(_LAST_WORDS_MS)
         self._tail.close()
 
     def _round(self) -> None:
+        began_s = time.monotonic()
         try:
             look = self._collector.look()
         except PulsarError as error:
             self._before = None  # what was seen before is too old to be compared with
+            self.metrics.count_failed_look()
             logger.warning("Pulsar can't be asked", extra={"fields": {"why": str(error)}})
             return
+        self.metrics.count_look(look, time.monotonic() - began_s)
+        self._policies.follow(tuple(look.namespaces))
+        self._collector.domains = self._policies.domains
         self._guard(look)
         difference = self._compare(look)
         self._tell(difference)
@@ -145,7 +160,7 @@ class Bridge:
         forbidden = "" if self._options.acts else OBSERVING
         if not forbidden:
             found = brokers_settings(self._admin, self._collector.pulsar_cluster, tuple(look.owned))
-            forbidden = reason_not_to_act(found)
+            forbidden = reason_not_to_act(found) or self._policies.reason_not_to_act
             if splits_by_itself(found):
                 logger.info("Pulsar splits bundles by itself; what it does is taken over")
         if forbidden != self._actuator.bounds.forbidden:
@@ -153,9 +168,13 @@ class Bridge:
                 "acting" if not forbidden else "observing", extra={"fields": {"why": forbidden}}
             )
         self._actuator.bounds = Bounds(forbidden=forbidden)
+        self.metrics.show_acting(is_acting=not forbidden)
         if self._observes is not bool(forbidden):
             self._observes = bool(forbidden)
             self._command(SetConfig(values={OBSERVE_ONLY: self._observes}), _SETTING_MS)
+
+    def _tell_policies(self, command: ObservePolicies) -> None:
+        self._command(command, _COMMAND_MS)
 
     def _command(self, arguments: CommandArguments, timeout_ms: int) -> None:
         command = new_command(
@@ -191,6 +210,8 @@ class Bridge:
         return 0 if record is None else record.version_id
 
     def _log(self, look: Look, difference: Difference) -> None:
+        self.metrics.show_mirror(difference.count, len(self._actuator.busy()))
+        self.metrics.show_messages(self._sender.delivered, self._sender.not_delivered)
         fields = {
             "brokers": len(look.owned),
             "silent": sorted(name for name, owned in look.owned.items() if owned is None),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from jobs.adapters.clocks import ForwardClock
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (
     TopicTable,
     Unreadable,
@@ -26,6 +27,7 @@ from lbcore.bridge.mirror import Look
 from lbcore.bridge.reports import (
     Measured,
     Told,
+    in_domain,
     measured_extensible,
     measured_modular,
     near_a_split,
@@ -76,6 +78,8 @@ class Collector:
         """names: the cluster's here and in Pulsar. send: takes each message, from any thread."""
         self._admin, self._config, self._rhythm, self._send = admin, config, rhythm, send
         self._cluster, self.pulsar_cluster = names
+        self.metrics = BridgeMetrics(self._cluster)
+        self.domains: Mapping[str, str] = {}
         self._clock = ForwardClock()
         self._brokers: dict[str, _Broker] = {}
         self._namespaces: dict[str, tuple[int, ...]] = {}
@@ -99,6 +103,7 @@ class Collector:
             del self._brokers[gone]
             self._admin.forget_address(gone)
             self.failures.pop(gone, None)
+        self.metrics.keep_brokers(active)
         for name in active:
             self._ask(name, self._brokers.setdefault(name, _Broker()))
         asked = {name: self._brokers[name].owning for name in active}
@@ -112,9 +117,9 @@ class Collector:
         )
 
     def incarnations(self) -> Mapping[str, str]:
-        """Of the active brokers that have been measured."""
+        """Of the active brokers, "" of one that has not been measured yet."""
         known = list(self._brokers.items())  # others than the asking thread look, too
-        return {name: one.incarnation for name, one in known if one.incarnation}
+        return {name: one.incarnation for name, one in known}
 
     def is_extensible(self) -> bool:
         """Whether the brokers have the extensible manager, as far as they have been measured."""
@@ -187,11 +192,13 @@ class Collector:
         try:
             measured, table = self._measured(name, broker)
         except PulsarError as error:
+            self.metrics.count_load_error(name)
             logger.warning(
                 "a broker's load can't be read",
                 extra={"fields": {"broker": name, "why": str(error)}},
             )
             return
+        measured = in_domain(measured, self.domains.get(name, ""))
         if self._rhythm.network_bytes_per_s > 0.0:
             measured = with_network(measured, self._rhythm.network_bytes_per_s)
         broker.incarnation = measured.load.envelope.incarnation

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from jobs.console import MisuseError
@@ -25,6 +25,7 @@ from lbcore.bridge.answers import (
     parse_owned,
     parse_settings,
 )
+from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
 
 Value = TypeVar("Value")
 
@@ -145,6 +146,26 @@ class PulsarAdmin:
         path = "/admin/v2/brokers/configuration/runtime"
         return self._ask(path, parse_settings, self._base(cluster, broker))
 
+    def isolation_policies(self, cluster: str) -> Mapping[str, Mapping[str, Any]]:
+        """The namespace isolation policies by name, as the bridge tells of them."""
+        path = f"/admin/v2/clusters/{quote(cluster)}/namespaceIsolationPolicies"
+        return self._ask_of_one(path, parse_isolation)
+
+    def failure_domains(self, cluster: str) -> Mapping[str, str]:
+        """Broker → its failure domain."""
+        return self._ask_of_one(
+            f"/admin/v2/clusters/{quote(cluster)}/failureDomains", parse_domains
+        )
+
+    def anti_affinity_group(self, namespace: str) -> str:
+        """The group of a namespace, "" without one, and for one that is gone."""
+        try:
+            return self._ask(f"/admin/v2/namespaces/{quote(namespace)}/antiAffinity", parse_group)
+        except PulsarError as error:
+            if error.status == http.client.NOT_FOUND:
+                return ""
+            raise
+
     def set_dynamic(self, key: str, value: str) -> None:
         """Change a dynamic setting of the cluster."""
         path = f"/admin/v2/brokers/configuration/{quote(key)}/{quote(value)}"
@@ -212,6 +233,17 @@ class PulsarAdmin:
         if isinstance(answer, Unreadable):
             raise PulsarError(f"{path}: {answer.detail}")
         return answer
+
+    def _ask_of_one(
+        self, path: str, parse: Callable[[bytes], Mapping[str, Value] | Unreadable]
+    ) -> Mapping[str, Value]:
+        """Pulsar answers 404 where nothing of the kind was ever set."""
+        try:
+            return self._ask(path, parse)
+        except PulsarError as error:
+            if error.status == http.client.NOT_FOUND:
+                return {}
+            raise
 
     def _raw(self, path: str, base: str) -> bytes:
         return self._request("GET", path, base)

@@ -1,6 +1,6 @@
 """What a metric is: its name, type, labels and meaning, declared once.
 
-Decides nothing. `job_names`, `lookup_names` and `agent_names` declare; docs/metrics.md is drawn
+Decides nothing. `job_names` and the other modules `*_names` declare; docs/metrics.md is drawn
 from them; dashboards and alert rules may query nothing else. Source: ours; a name that begins with
 `pulsar_` or `brk_` is Pulsar 4.0.8's, with its labels.
 """

@@ -26,6 +26,7 @@ from jobs.bridge.collector import Rhythm
 from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
 from jobs.console import CommandError, Exit, add_json_option, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.telemetry import exposition
 from lbcore.bridge.guard import SHEDDING, reason_not_to_act
 from lbcore.config.cluster import EXTERNAL
 from lbcore.wire.commands import SetConfig
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_number(run_words, "--max-in-flight", 4, "unloads and splits at once")
     _add_number(run_words, "--max-per-minute", 60, "unloads and splits in a minute")
+    exposition.add_arguments(run_words)
     add_stack_arguments(run_words)
     add_json_option(run_words, default=argparse.SUPPRESS)
     back_words = doing.add_parser("give-back", help="let Pulsar balance itself again")
@@ -105,8 +107,10 @@ def _run(args: argparse.Namespace) -> int:
     bridge = Bridge(admin, where.address(), config, options)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: bridge.stop())
+    end_metrics = exposition.give_out(bridge.metrics.registry, config.telemetry.host, args)
     logging.getLogger(__name__).info("started", extra={"fields": {"acts": args.act}})
     bridge.run()
+    end_metrics()
     return Exit.DONE
 
 

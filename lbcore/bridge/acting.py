@@ -15,12 +15,15 @@ from lbcore.model.names import format_bundle, parse_bundle
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome
 
+_NOT_MEASURED = ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What Pulsar says now. owner: NOBODY, or None when it is not clear.
 
-    incarnations: of the active brokers. boundaries: of the bundle's namespace, () = not known.
+    incarnations: of the active brokers, "" of one that has not been measured yet. boundaries: of
+    the bundle's namespace, () = not known.
     """
 
     owner: str | None
@@ -98,6 +101,9 @@ Action: TypeAlias = Unload | Split | Lookup | LookAgain | Answer | Leave
 
 def next_action(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds) -> Action:
     """What to do now for a record; `Leave` for one that is not in flight."""
+    doer = record.destination if record.state is State.ASSIGNING else record.source
+    if seen.incarnations.get(doer) == _NOT_MEASURED:
+        return _patiently(record, tried, bounds, f"{doer} has not been measured yet")
     if record.state is State.RELEASING:
         return _releasing(record, seen, tried, bounds)
     if record.state is State.ASSIGNING:

@@ -92,14 +92,14 @@ def parse_names(raw: bytes) -> tuple[str, ...] | Unreadable:
 
 def parse_owned(raw: bytes) -> frozenset[str] | Unreadable:
     """The mirrored bundles of an answer to ownedNamespaces."""
-    return _read(raw, lambda value: frozenset(filter(_is_mirrored_bundle, _object(value))))
+    return _read(raw, lambda value: frozenset(filter(_is_mirrored_bundle, as_object(value))))
 
 
 def parse_boundaries(raw: bytes) -> tuple[int, ...] | Unreadable:
     """The boundaries of a namespace's bundles, ascending, both ends included."""
 
     def read(value: Any) -> tuple[int, ...]:
-        texts = fields.column(_object(value), "boundaries", _MAX_ITEMS)
+        texts = fields.column(as_object(value), "boundaries", _MAX_ITEMS)
         try:
             return explicit_boundaries([str(text) for text in texts])
         except InvalidRangeError as error:
@@ -112,7 +112,7 @@ def parse_settings(raw: bytes) -> Settings | Unreadable:
     """Key → value of a broker's runtime configuration."""
 
     def read(value: Any) -> Settings:
-        found = _object(value)
+        found = as_object(value)
         return {key: text for key, text in found.items() if isinstance(text, str)}
 
     return _read(raw, read)
@@ -120,12 +120,12 @@ def parse_settings(raw: bytes) -> Settings | Unreadable:
 
 def parse_object(raw: bytes) -> Mapping[str, Any] | Unreadable:
     """Any JSON object."""
-    return _read(raw, _object)
+    return _read(raw, as_object)
 
 
 def parse_topics(raw: bytes) -> TopicTable | Unreadable:
     """An answer to broker-stats/topics; O(topics + consumers)."""
-    return _read(raw, lambda value: _topic_table(_object(value)))
+    return _read(raw, lambda value: _topic_table(as_object(value)))
 
 
 def parse_metrics(raw: bytes) -> Gauges | Unreadable:
@@ -169,7 +169,8 @@ def _read(raw: bytes, read: Callable[[Any], Value]) -> Value | Unreadable:
         return Unreadable(detail=f"the answer is not JSON in UTF-8: {shown(str(error))}")
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def as_object(value: Any) -> Mapping[str, Any]:
+    """A JSON object; Refusal for anything else."""
     if not isinstance(value, Mapping):
         raise Refusal(RejectReason.NOT_AN_OBJECT, f"an object was expected, got {shown(value)}")
     return value

@@ -24,7 +24,7 @@ class Look:
     """One round of questions to the brokers.
 
     owned: active broker → the bundles that it says it owns, None without an answer.
-    incarnations: of the brokers that have ever been measured. namespaces: namespace → boundaries.
+    incarnations: of active brokers, "" = not measured. namespaces: namespace → boundaries.
     """
 
     owned: Mapping[str, frozenset[str] | None]

@@ -30,11 +30,20 @@ from lbcore.wire.messages import Command
 REMEMBERED_COMMANDS = 2_000
 
 _OF_THE_AUTHORITY = frozenset(
-    {"create_namespace", "delete_namespace", "assign_bundle", "override_bundle"}
+    {
+        "create_namespace",
+        "delete_namespace",
+        "assign_bundle",
+        "override_bundle",
+        "set_isolation_policy",
+        "delete_isolation_policy",
+        "set_anti_affinity_group",
+        "delete_anti_affinity_group",
+    }
 )
 _ELSEWHERE = (
-    "{kind} is not ours to do: another authority owns this cluster's bundles; do it there, and the"
-    " bridge takes over what comes of it"
+    "{kind} is not ours to do: another authority owns this cluster's bundles and policies; do it"
+    " there, and the bridge takes over what comes of it"
 )
 
 HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {

@@ -17,7 +17,7 @@ from lbcore.wire.arguments import argument, read_arguments, written_arguments
 from lbcore.wire.catalogue_commands import CATALOGUE_KINDS, CatalogueArguments
 from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.messages import RejectReason
-from lbcore.wire.mirror_commands import MIRROR_KINDS, ObserveOwnership
+from lbcore.wire.mirror_commands import MIRROR_KINDS, MirrorArguments
 
 LARGEST = "LARGEST"
 HOT = "HOT"
@@ -267,7 +267,7 @@ CommandArguments: TypeAlias = (
     | ExcludeNamespace
     | IncludeNamespace
     | CatalogueArguments
-    | ObserveOwnership
+    | MirrorArguments
 )
 
 KINDS: Mapping[str, type[CommandArguments]] = {

@@ -1,12 +1,12 @@
-"""The command with which a bridge says what another authority has decided.
+"""The commands with which a bridge says what another authority has decided.
 
-Decides whether its arguments can be read; `machines.handlers.external` what becomes of them. Apart
-from `wire.commands` because nobody sends it by hand. Source: ours.
+Decides whether their arguments can be read; `machines.handlers.external` what becomes of them.
+Apart from `wire.commands` because nobody sends them by hand. Source: ours.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
 from lbcore.model.names import InvalidNameError, check_namespace
@@ -18,6 +18,7 @@ from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.messages import RejectReason
 
 _PARTS = 3
+_LIMIT_MAX = 1_000_000
 
 
 def _boundaries_by_namespace(given: Mapping[str, Any], name: str) -> Mapping[str, list[int]]:
@@ -65,4 +66,44 @@ class ObserveOwnership:
     )
 
 
-MIRROR_KINDS: Mapping[str, type[ObserveOwnership]] = {"observe_ownership": ObserveOwnership}
+def _isolation_by_name(given: Mapping[str, Any], name: str) -> Mapping[str, dict[str, Any]]:
+    found = fields.mapping(given, name)
+    return {policy: _isolation(fields.mapping(found, policy)) for policy in sorted(found)}
+
+
+def _isolation(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "namespaces": list(read.texts(found, "namespaces")),
+        "primary": list(read.texts(found, "primary")),
+        "secondary": list(read.texts(found, "secondary")),
+        "min_limit": read.whole(0, _LIMIT_MAX)(found, "min_limit"),
+        "usage_threshold_percent": read.percent(found, "usage_threshold_percent"),
+    }
+
+
+def _group_by_namespace(given: Mapping[str, Any], name: str) -> Mapping[str, str]:
+    found = fields.mapping(given, name)
+    return {
+        read.namespace({"": namespace}, ""): read.nonempty(found, namespace)
+        for namespace in sorted(found)
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservePolicies:
+    """Have another authority's policies instead of ours; refused where Ballast is the authority."""
+
+    isolation: Mapping[str, Mapping[str, Any]] = argument(
+        _isolation_by_name, "all isolation policies: name -> what set_isolation_policy has of one"
+    )
+    anti_affinity: Mapping[str, str] = argument(
+        _group_by_namespace, "all anti-affinity groups: namespace -> group"
+    )
+
+
+MirrorArguments: TypeAlias = ObserveOwnership | ObservePolicies
+
+MIRROR_KINDS: Mapping[str, type[MirrorArguments]] = {
+    "observe_ownership": ObserveOwnership,
+    "observe_policies": ObservePolicies,
+}

@@ -4,7 +4,8 @@ One cluster for all of it, so the tests stand in the order of a day: each begins
 left off. Traffic flows from the first to the last, and nothing of it may be lost.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -50,14 +51,18 @@ def test_acting_bridge_balances_skewed_traffic_without_losing_a_message(
 def test_unload_by_hand_is_taken_over(cluster: PulsarStack) -> None:
     bundle, owner = min(cluster.owners().items())
     other = next(name for name in cluster.admin.brokers(PULSAR) if name != owner)
+    before = len(taken_over(cluster, bundle, other))
     cluster.admin.unload(bundle, other)
-    cluster.wait(
-        "the record to follow",
-        lambda: any(
-            row["bundle"] == bundle and row["cause"] == "external" and row["destination"] == other
-            for row in cluster.rows("ownership_events")
-        ),
-    )
+    cluster.wait("the record to follow", lambda: len(taken_over(cluster, bundle, other)) > before)
+
+
+def taken_over(cluster: PulsarStack, bundle: str, broker: str) -> list[Mapping[str, Any]]:
+    """The events that say that Pulsar gave the bundle to the broker by itself."""
+    return [
+        row
+        for row in cluster.rows("ownership_events")
+        if row["bundle"] == bundle and row["cause"] == "external" and row["destination"] == broker
+    ]
 
 
 def test_bridge_killed_in_the_middle_of_unloads_finishes_them_after_its_start(

@@ -65,7 +65,9 @@ class Traffic:
         self._thread.start()
 
     def stop(self, drain_s: float = 30.0) -> None:
-        """Stop producing, wait until all that was acknowledged has arrived, disconnect."""
+        """Stop producing, wait until all that was acknowledged has arrived, disconnect; once."""
+        if self._end.is_set():
+            return
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -147,6 +147,8 @@ def test_ownership_that_is_another_authoritys_is_not_commanded() -> None:
         ("delete_namespace", {"namespace": NS}),
         ("assign_bundle", {"bundle": LEFT}),
         ("override_bundle", {"bundle": LEFT, "destination": BROKERS[1]}),
+        ("set_anti_affinity_group", {"namespace": NS, "group": "g"}),
+        ("delete_isolation_policy", {"policy": "p"}),
     ):
         command = world.command(kind, **arguments)
         world.run(2_000)
@@ -154,12 +156,45 @@ def test_ownership_that_is_another_authoritys_is_not_commanded() -> None:
         assert "another authority" in outcome(world, command)["reason"]
 
 
+def policy(*primary: str) -> dict[str, Any]:
+    return {
+        "namespaces": ["t/.*"],
+        "primary": list(primary),
+        "secondary": [],
+        "min_limit": 1,
+        "usage_threshold_percent": 100,
+    }
+
+
+def test_policies_of_the_authority_stand_instead_of_ours_and_hold() -> None:
+    world = mirrored(cluster__observe_only=False)
+    told = {"mine": policy("broker-1"), "broken": policy("(")}
+    command = world.command("observe_policies", isolation=told, anti_affinity={NS: "g"})
+    world.rates = {LEFT: 30_000.0, RIGHT: 30_000.0}
+    world.run(MINUTES)
+    found = result(world, command)
+    assert (found["isolation"], found["anti_affinity"], list(found["unusable"])) == (
+        1,
+        1,
+        ["broken"],
+    )
+    assert BROKERS[2] not in owners(world).values()
+    assert BROKERS[1] in owners(world).values()
+    world.command("observe_policies", isolation={}, anti_affinity={})
+    world.run(2_000)
+    kept = {(row["kind"], row["name"]): row["is_set"] for row in world.other_rows["policies"]}
+    assert kept == {("isolation", "mine"): False, ("anti_affinity", NS): False}
+
+
 def test_observation_where_ballast_is_the_authority_is_refused() -> None:
     world = CheckedWorld(Config(), 3, seed=3)
     world.run(2_000)
     command = observe(world, namespaces={NS: HALVES})
     world.run(2_000)
+    policies = world.command("observe_policies", isolation={}, anti_affinity={})
+    world.run(2_000)
     assert outcome(world, command)["status"] == "refused"
+    assert outcome(world, policies)["status"] == "refused"
     assert list(world.newest()) == []
 
 

@@ -21,16 +21,19 @@ from lbcore.ownership.changes import Instance, Transition
 from lbcore.ownership.external import observe
 from lbcore.ownership.protocol import create, delete
 from lbcore.ownership.records import Cause, OwnershipRecord
+from lbcore.plan.filter.policies import InvalidPolicyError, IsolationPolicy
 from lbcore.wire.messages import Command
-from lbcore.wire.mirror_commands import ObserveOwnership
+from lbcore.wire.mirror_commands import ObserveOwnership, ObservePolicies
+
+_OURS = (
+    "Ballast is this cluster's authority, so nothing is taken over; set cluster.authority to"
+    " external and start the job again, if a bridge is meant to tell of it"
+)
 
 
 def _observe_ownership(work: Work, command: Command, arguments: ObserveOwnership) -> Outcome:
     if not is_external(work):
-        return refuse(
-            "Ballast is this cluster's authority, so nothing is taken over; set cluster.authority"
-            " to external and start the job again, if a bridge is meant to tell of it"
-        )
+        return refuse(_OURS)
     taken = {"brokers": _take_brokers(work, arguments.brokers), "namespaces": 0, "owners": 0}
     for name in sorted(arguments.namespaces):
         taken["namespaces"] += _take_namespace(work, command, name, arguments.namespaces[name])
@@ -115,6 +118,34 @@ def _keep(
         keep_namespace(work, name, kept)
 
 
+def _observe_policies(work: Work, command: Command, arguments: ObservePolicies) -> Outcome:
+    """All policies are replaced; one that can't be used here is left out, and named."""
+    if not is_external(work):
+        return refuse(_OURS)
+    told = {name: _isolation(name, arguments.isolation[name]) for name in arguments.isolation}
+    isolation = {name: one for name, one in told.items() if isinstance(one, IsolationPolicy)}
+    unusable = {name: one for name, one in told.items() if isinstance(one, str)}
+    work.change_rules(command, isolation=isolation, anti_affinity=dict(arguments.anti_affinity))
+    counts = {"isolation": len(isolation), "anti_affinity": len(arguments.anti_affinity)}
+    return Outcome(status=DONE, result={**counts, "unusable": unusable})
+
+
+def _isolation(name: str, told: Mapping[str, Any]) -> IsolationPolicy | str:
+    """The policy, or why it can't be used."""
+    try:
+        return IsolationPolicy(
+            name=name,
+            namespaces=tuple(told["namespaces"]),
+            primary=tuple(told["primary"]),
+            secondary=tuple(told["secondary"]),
+            min_limit=told["min_limit"],
+            usage_threshold_percent=int(told["usage_threshold_percent"]),
+        )
+    except InvalidPolicyError as error:
+        return str(error)
+
+
 EXTERNAL_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     "observe_ownership": _observe_ownership,
+    "observe_policies": _observe_policies,
 }

@@ -73,6 +73,14 @@ def action(record: OwnershipRecord, owner: str | None = "", **more: Any) -> Any:
     return next_action(record, seen, Tried(**more), bounds)
 
 
+@pytest.mark.parametrize("record", [releasing(), ASSIGNING, SPLITTING])
+def test_record_of_a_broker_that_is_not_measured_yet_waits(record: OwnershipRecord) -> None:
+    unmeasured = dict.fromkeys(STARTS, "")
+    assert action(record, "a", incarnations=unmeasured) == LookAgain()
+    late = action(record, "a", incarnations=unmeasured, waited_ms=90_001)
+    assert isinstance(late, Leave)
+
+
 def test_unload_is_asked_for_while_the_source_has_the_bundle() -> None:
     assert action(releasing(), "a") == Unload(destination="b")
     assert action(releasing(""), "a") == Unload(destination="")

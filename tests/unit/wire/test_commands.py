@@ -83,6 +83,18 @@ FULL: dict[str, dict[str, Any]] = {
         "owners": {f"{NS}/0x00000000_0x80000000": [7, "b-1", "i-1"]},
         "differences": 3,
     },
+    "observe_policies": {
+        "isolation": {
+            "p": {
+                "namespaces": ["acme/.*"],
+                "primary": ["b-1.*"],
+                "secondary": [],
+                "min_limit": 2,
+                "usage_threshold_percent": 80.0,
+            }
+        },
+        "anti_affinity": {NS: "g"},
+    },
 }
 
 

@@ -1,0 +1,103 @@
+"""What the bridge to a Pulsar cluster counts: looks, differences, requests and answers.
+
+Decides nothing. Any thread of the bridge may count. Source: ours.
+"""
+
+from collections.abc import Collection
+
+from prometheus_client import CollectorRegistry
+
+from jobs import VERSION
+from jobs.telemetry.bridge_names import (
+    BRIDGE_METRICS,
+    DELIVERED,
+    FAILED,
+    LOOKED,
+    NOT_DELIVERED,
+    REFUSED,
+    SPLIT,
+    UNLOAD,
+)
+from jobs.telemetry.store import MetricStore
+from lbcore.bridge.mirror import Look
+from lbcore.wire.messages import AckOutcome
+
+
+class BridgeMetrics:
+    """The numbers of one bridge."""
+
+    def __init__(self, cluster: str) -> None:
+        """cluster: its name here."""
+        self._store, self._cluster = MetricStore(BRIDGE_METRICS), cluster
+        self._messages = [0, 0]
+        self._store.set("ballast_bridge_info", 1, cluster, VERSION)
+        self.show_acting(is_acting=False)
+        for name, labels in (
+            ("ballast_bridge_looks_total", (LOOKED, FAILED)),
+            ("ballast_bridge_asked_total", (UNLOAD, SPLIT)),
+            ("ballast_bridge_not_done_total", (REFUSED, FAILED)),
+            ("ballast_bridge_messages_total", (DELIVERED, NOT_DELIVERED)),
+            ("ballast_bridge_answers_total", tuple(outcome.value for outcome in AckOutcome)),
+        ):
+            for label in labels:
+                self._store.add(name, cluster, label, by=0)
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """What Prometheus is given."""
+        return self._store.registry()
+
+    def show_acting(self, *, is_acting: bool) -> None:
+        """Whether decisions are carried out."""
+        self._store.set("ballast_bridge_acting", int(is_acting), self._cluster)
+
+    def count_look(self, look: Look, took_s: float) -> None:
+        """The brokers were asked who owns what."""
+        silent = sum(owned is None for owned in look.owned.values())
+        bundles = sum(len(owned or ()) for owned in look.owned.values())
+        self._store.add("ballast_bridge_looks_total", self._cluster, LOOKED)
+        self._store.observe("ballast_bridge_look_seconds", took_s, self._cluster)
+        self._store.set("ballast_bridge_brokers", len(look.owned), self._cluster)
+        self._store.set("ballast_bridge_silent_brokers", silent, self._cluster)
+        self._store.set("ballast_bridge_bundles", bundles, self._cluster)
+
+    def count_failed_look(self) -> None:
+        """There was no list of brokers."""
+        self._store.add("ballast_bridge_looks_total", self._cluster, FAILED)
+
+    def show_mirror(self, differences: int, working: int) -> None:
+        """What differs, and how many bundles are being worked on."""
+        self._store.set("ballast_bridge_differences", differences, self._cluster)
+        self._store.set("ballast_bridge_working", working, self._cluster)
+
+    def show_messages(self, delivered: int, not_delivered: int) -> None:
+        """What became of the messages to Kafka, since the start; called by one thread."""
+        for at, (result, count) in enumerate(
+            ((DELIVERED, delivered), (NOT_DELIVERED, not_delivered))
+        ):
+            name = "ballast_bridge_messages_total"
+            self._store.add(name, self._cluster, result, by=count - self._messages[at])
+            self._messages[at] = count
+
+    def count_asked(self, action: str) -> None:
+        """Pulsar is asked for an UNLOAD or a SPLIT."""
+        self._store.add("ballast_bridge_asked_total", self._cluster, action)
+
+    def count_not_done(self, *, is_refusal: bool) -> None:
+        """It did not go through."""
+        result = REFUSED if is_refusal else FAILED
+        self._store.add("ballast_bridge_not_done_total", self._cluster, result)
+
+    def count_answer(self, outcome: AckOutcome, took_s: float) -> None:
+        """A record was acknowledged so long after work on it began."""
+        name = outcome.value
+        self._store.add("ballast_bridge_answers_total", self._cluster, name)
+        self._store.observe("ballast_bridge_step_seconds", took_s, self._cluster, name)
+
+    def count_load_error(self, broker: str) -> None:
+        """A broker's load could not be read."""
+        self._store.add("ballast_bridge_load_errors_total", self._cluster, broker)
+
+    def keep_brokers(self, brokers: Collection[str]) -> None:
+        """Forget the series of all others."""
+        self._store.keep_brokers(self._cluster, brokers)

@@ -1,0 +1,40 @@
+"""The metrics of the bridge to a Pulsar cluster, declared.
+
+Decides nothing. Source: ours.
+"""
+
+from jobs.telemetry.declared import S_BUCKETS, Metric, counter, gauge, histogram
+from lbcore.wire.messages import AckOutcome
+
+_OF = "cluster"
+LOOKED, FAILED = "looked", "failed"
+UNLOAD, SPLIT = "unload", "split"
+REFUSED = "refused"
+DELIVERED, NOT_DELIVERED = "delivered", "not_delivered"
+
+BRIDGE_METRICS: tuple[Metric, ...] = (
+    gauge("ballast_bridge_info", "1; the bridge's version.", _OF, "version"),
+    gauge("ballast_bridge_acting", "1 while decisions are carried out, 0 while it observes.", _OF),
+    gauge("ballast_bridge_brokers", "Brokers that Pulsar lists as active.", _OF),
+    gauge("ballast_bridge_silent_brokers", "Of these, without an answer in the last look.", _OF),
+    gauge("ballast_bridge_bundles", "Bundles that brokers say they own.", _OF),
+    gauge("ballast_bridge_differences",
+          "Bundles and namespaces that Pulsar has otherwise than our records.", _OF),
+    gauge("ballast_bridge_working", "Bundles whose unload or split is being followed.", _OF),
+    counter("ballast_bridge_looks_total", "Looks at who owns what.", _OF, "result",
+            result=(LOOKED, FAILED)),
+    histogram("ballast_bridge_look_seconds", "How long a look took.", S_BUCKETS, _OF),
+    counter("ballast_bridge_asked_total", "Unloads and splits that Pulsar was asked for.", _OF,
+            "action", action=(UNLOAD, SPLIT)),
+    counter("ballast_bridge_not_done_total",
+            "Of these, those that Pulsar refused, and those that failed on the way.", _OF,
+            "result", result=(REFUSED, FAILED)),
+    counter("ballast_bridge_answers_total", "Records acknowledged for brokers.", _OF, "outcome",
+            outcome=tuple(outcome.value for outcome in AckOutcome)),
+    histogram("ballast_bridge_step_seconds", "From the start of work on a record to its answer.",
+              S_BUCKETS, _OF, "outcome"),
+    counter("ballast_bridge_load_errors_total", "Times that a broker's load could not be read.",
+            _OF, "broker"),
+    counter("ballast_bridge_messages_total", "Messages to Kafka that were confirmed or given up.",
+            _OF, "result", result=(DELIVERED, NOT_DELIVERED)),
+)  # fmt: skip

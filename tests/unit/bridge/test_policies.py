@@ -1,0 +1,103 @@
+"""Pulsar's policies: its answers, garbage instead, and what the balancer is told of them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from jobs.bridge.policies import PolicyFollower
+from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
+from lbcore.bridge.answers import Unreadable
+from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
+from lbcore.wire.commands import format_arguments, parse_arguments
+from lbcore.wire.mirror_commands import ObservePolicies
+from tests.fake_pulsar import CLUSTER, fake_pulsar
+
+ISOLATION = f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies"
+DOMAINS = f"/admin/v2/clusters/{CLUSTER}/failureDomains"
+GROUP = "/admin/v2/namespaces/acme/ns/antiAffinity"
+POLICY: dict[str, Any] = {
+    "namespaces": ["acme/.*"],
+    "primary": ["broker-1"],
+    "secondary": [],
+    "auto_failover_policy": {
+        "policy_type": "min_available",
+        "parameters": {"min_limit": "2", "usage_threshold": "80"},
+    },
+}
+TOLD = {
+    "namespaces": ["acme/.*"],
+    "primary": ["broker-1"],
+    "secondary": [],
+    "min_limit": 2,
+    "usage_threshold_percent": 80.0,
+}
+
+
+def raw(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def test_isolation_policy_is_told_as_the_balancer_reads_it() -> None:
+    found = parse_isolation(raw({"mine": POLICY}))
+    assert found == {"mine": TOLD}
+    kind, arguments = format_arguments(ObservePolicies(isolation=found, anti_affinity={}))
+    assert isinstance(parse_arguments(kind, arguments), ObservePolicies)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"<html>",
+        b"[]",
+        raw({"mine": 1}),
+        raw({"mine": {**POLICY, "primary": "broker-1"}}),
+        raw({"mine": {**POLICY, "auto_failover_policy": None}}),
+        raw({"mine": {**POLICY, "auto_failover_policy": {"parameters": {"min_limit": "x"}}}}),
+    ],
+)
+def test_half_an_answer_is_no_policy(garbage: bytes) -> None:
+    assert isinstance(parse_isolation(garbage), Unreadable)
+
+
+def test_broker_has_the_first_of_its_failure_domains() -> None:
+    answer = {"east": {"brokers": ["a:1", "b:1"]}, "west": {"brokers": ["b:1", "c:1"]}}
+    assert parse_domains(raw(answer)) == {"a:1": "east", "b:1": "east", "c:1": "west"}
+    assert isinstance(parse_domains(raw({"east": ["a:1"]})), Unreadable)
+
+
+def test_group_is_a_bare_word_or_nothing() -> None:
+    assert (parse_group(b"racks"), parse_group(b'"racks"'), parse_group(b"")) == (
+        "racks",
+        "racks",
+        "",
+    )
+    assert isinstance(parse_group(b"<html>"), Unreadable)
+    assert isinstance(parse_group(b"x" * 5_000), Unreadable)
+
+
+def test_bridge_does_not_act_until_the_policies_are_known_and_tells_each_change_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[ObservePolicies] = []
+    with fake_pulsar() as fake:
+        admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
+        follower = PolicyFollower(admin, CLUSTER, told.append)
+        monkeypatch.setattr("jobs.bridge.policies._READ_S", 0.0)
+        fake.put(ISOLATION, b"<html>", 502)
+        follower.follow(["acme/ns"])
+        assert "502" in follower.reason_not_to_act
+        fake.put(ISOLATION, {"mine": POLICY})
+        fake.put(DOMAINS, {"east": {"brokers": ["b:1"]}})
+        fake.put(GROUP, b"racks")
+        follower.follow(["acme/ns"])
+        follower.follow(["acme/ns"])
+        assert follower.reason_not_to_act == ""
+        assert follower.domains == {"b:1": "east"}
+        fake.put(ISOLATION, {"reason": "do not exist"}, 404)
+        follower.follow(["acme/ns", "acme/other"])
+        fake.put(ISOLATION, b"[]")
+        follower.follow(["acme/ns"])
+        follower.close()
+    assert [one.isolation for one in told] == [{"mine": TOLD}, {}]
+    assert told[0].anti_affinity == {"acme/ns": "racks"}
