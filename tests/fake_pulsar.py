@@ -59,7 +59,7 @@ def fake_pulsar() -> Iterator[FakePulsar]:
     fake.ports = [server.server_address[1] for server in servers]
     for server in servers:
         server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
         yield fake
     finally:

@@ -78,7 +78,7 @@ class Bridge:
         self._before: Look | None = None
         self._told: tuple[Difference, float] = (Difference(), 0.0)
         self._brokers: tuple[str, ...] = ()
-        self._alive_s = self._guarded_s = 0.0
+        self._alive_s = self._guarded_s = -_ALIVE_S
         self._observes: bool | None = None
         self._end = threading.Event()
 
@@ -172,6 +172,7 @@ class Bridge:
         if self._observes is not bool(forbidden):
             self._observes = bool(forbidden)
             self._command(SetConfig(values={OBSERVE_ONLY: self._observes}), _SETTING_MS)
+            self._alive_s = -_ALIVE_S  # whether it acts is told with the next look
 
     def _tell_policies(self, command: ObservePolicies) -> None:
         self._command(command, _COMMAND_MS)

@@ -54,6 +54,7 @@ def _mirror(status: ClusterStatus) -> Iterable[str]:
         return
     words = [f"told {_ago(mirror.heard_ago_ms)}", f"{mirror.differences} differ"]
     words += [f"{mirror.taken_over_lately} owners taken over in 10 min"]
+    words += ["decisions are only observed" if mirror.observe_only else "decisions are carried out"]
     yield f"  mirror  {', '.join(words)}"
 
 

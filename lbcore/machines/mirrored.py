@@ -45,7 +45,7 @@ def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorSta
         differences=int(last.get("differences", 0)),
         taken_over=int(last.get("owners", 0)),
         taken_over_lately=sum(int(result.get("owners", 0)) for result in results),
-        observe_only=config.cluster.observe_only,
+        observe_only=bool(last.get("observe_only", config.cluster.observe_only)),
     )
 
 

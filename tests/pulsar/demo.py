@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from jobs.cli import main as ballast
 from jobs.console import CommandError, complain, say
 from tests.pulsar.pulsar_cluster import EXTENSIBLE, MODULAR
 from tests.pulsar.pulsar_stack import PULSAR, SPARK, PulsarStack, running_pulsar
@@ -47,6 +48,9 @@ def _day(cluster: PulsarStack) -> int:
     say(f"\nall traffic is given to {hot}; the bridge starts, and acts")
     cluster.start_bridge("--act")
     _watch(cluster, "balanced", lambda: cluster.moves() and cluster.spread() < _POINTS)
+    moved = cluster.moves()[0]
+    say(f"\nwhy was the first bundle moved? ballast explain bundle {moved}")
+    ballast(["explain", "bundle", moved, *cluster.tables_words()])
     dead = cluster.pulsar.broker(3)
     say(f"\nkill -9 of {dead}: Pulsar gives its bundles away, the mirror follows")
     cluster.pulsar.kill_broker(3)
@@ -64,13 +68,15 @@ def _day(cluster: PulsarStack) -> int:
         "balanced over all",
         lambda: new in cluster.owners().values() and cluster.spread() < _POINTS,
     )
+    say("\nballast status")
+    ballast(["status", *cluster.tables_words()])
     cluster.traffic.stop()
     moves = Counter(cluster.moves())
     lost, errors = cluster.traffic.lost(), cluster.traffic.errors()
     say(
         f"\n{cluster.traffic.acknowledged()} messages acknowledged, {lost.total()} of them lost,"
         f" {len(errors)} errors, {moves.total()} moves of {len(moves)} bundles,"
-        f" p99 of a send {cluster.traffic.p99_ms():.0f} ms"
+        f" p99 of a send {cluster.traffic.p99_ms():.0f} ms (a killed broker is missed after 20 s)"
     )
     return 1 if lost or errors else 0
 

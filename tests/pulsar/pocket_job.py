@@ -25,7 +25,10 @@ _POLL_MS = 200
 
 
 class PocketJob(World):
-    """A world without brokers of its own: what it reads and writes is Kafka's."""
+    """A world without brokers of its own: what it reads and writes is Kafka's.
+
+    is_away: nothing is read, decided or written; later it goes on where it was, as a job would.
+    """
 
     def __init__(self, config: Config, address: KafkaAddress) -> None:
         super().__init__(config, brokers=0)
@@ -46,6 +49,7 @@ class PocketJob(World):
         self._consumer.assign(places)
         self._consumer.seek_to_beginning(*places)
         self._end = threading.Event()
+        self.is_away = False
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, daemon=True, name="pocket-job")
         self.rows_lock = threading.Lock()
@@ -81,6 +85,8 @@ class PocketJob(World):
     def _work(self) -> None:
         try:
             while not self._end.wait(self.config.pipeline.trigger_ms / 1_000):
+                if self.is_away:
+                    continue
                 self._read()
                 with self.rows_lock:
                     self.step_job()

@@ -34,24 +34,44 @@ TOPICS = 24
 NETWORK_MBYTES = 0.3
 """24 topics of 10 messages of 1 kB fill four fifths of a broker that has all of them."""
 
-SETTINGS = (
-    "pipeline.decision_interval_ms=2000",
-    "pipeline.shed_interval_ms=2000",
-    "pipeline.split_interval_ms=2000",
-    "pipeline.hit_period_ms=2000",
-    "pipeline.restart_settle_ms=5000",
-    "signals.report_max_interval_ms=10000",
-    "signals.cpu_weight=0",
+FOR_LITTLE_TRAFFIC = (
+    "signals.cpu_weight=0",  # of the whole machine, so the same for all
     "splitting.enabled=false",
     "shedding.min_unload_rate_msg_per_s=1",
     "shedding.min_unload_throughput_bytes_per_s=1",
-    "shedding.avg_low_hits=3",
-    "shedding.grace_period_ms=0",
-    "shedding.cool_down_ms=5000",
-    "shedding.role_cool_down_ms=5000",
-    "filters.flap_starts=0",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How fast Ballast goes. settings: of the job; bridge: words for the bridge."""
+
+    overlays: tuple[str, ...]
+    settings: tuple[str, ...]
+    bridge: tuple[str, ...] = ()
+
+
+QUICK = Rhythm(
+    overlays=("test", "pulsar"),
+    settings=(
+        *FOR_LITTLE_TRAFFIC,
+        "pipeline.decision_interval_ms=2000",
+        "pipeline.shed_interval_ms=2000",
+        "pipeline.split_interval_ms=2000",
+        "pipeline.hit_period_ms=2000",
+        "pipeline.restart_settle_ms=5000",
+        "signals.report_max_interval_ms=10000",
+        "shedding.avg_low_hits=3",
+        "shedding.grace_period_ms=0",
+        "shedding.cool_down_ms=5000",
+        "shedding.role_cool_down_ms=5000",
+        "filters.flap_starts=0",
+    ),
+    bridge=("--look-ms", "1000", "--load-ms", "1500", "--namespaces-ms", "5000"),
+)
+AS_SHIPPED = Rhythm(overlays=("pulsar",), settings=FOR_LITTLE_TRAFFIC)
 QUICK_PULSAR = {
+    "statsUpdateInitialDelayInSecs": "5",
     "statsUpdateFrequencyInSecs": "5",
     "loadBalancerSheddingEnabled": "false",
     "loadBalancerAutoBundleSplitEnabled": "false",
@@ -67,14 +87,14 @@ class PulsarStack:
     pocket: PocketJob | None
     admin: PulsarAdmin
     traffic: Traffic
+    rhythm: Rhythm
     children: dict[str, Child] = field(default_factory=dict)
     job_starts: int = 0
 
     def start_bridge(self, *words: str) -> None:
         """Start the bridge, observing only unless words say --act."""
         command = ["bridge", "pulsar", "--admin-url", self.pulsar.admin_url, *self.where()]
-        command += ["--look-ms", "1000", "--load-ms", "1500", "--namespaces-ms", "5000"]
-        command += ["--network-mbytes", str(NETWORK_MBYTES), *words]
+        command += ["--network-mbytes", str(NETWORK_MBYTES), *self.rhythm.bridge, *words]
         spec = ProcessSpec(
             name="bridge",
             command=(sys.executable, "-m", "jobs.cli", *command),
@@ -89,8 +109,12 @@ class PulsarStack:
 
     def where(self) -> list[str]:
         """Words that say where Kafka and the tables are."""
-        words = ["--bootstrap", self.stack.kafka.bootstrap, "--tables", str(self.stack.tables)]
-        return [*words, "--conf", "test", "--conf", "pulsar"]
+        return ["--bootstrap", self.stack.kafka.bootstrap, *self.tables_words()]
+
+    def tables_words(self) -> list[str]:
+        """Words that say where the tables are."""
+        overlays = [word for name in self.rhythm.overlays for word in ("--conf", name)]
+        return ["--tables", str(self.stack.tables), *overlays]
 
     @property
     def bridge_log(self) -> Path:
@@ -138,15 +162,16 @@ class PulsarStack:
 
     def spread(self) -> float:
         """Difference of the busiest and the idlest broker, in points of NETWORK_MBYTES."""
-        rates = dict.fromkeys(self.admin.brokers(PULSAR), 0.0)
-        for broker in rates:
-            for domains in (
-                json.loads(self.admin.topics(PULSAR, broker)).get(NAMESPACE, {}).values()
-            ):
-                for topics in domains.values():
-                    rates[broker] += sum(one["msgThroughputIn"] for one in topics.values())
-        full = NETWORK_MBYTES * 1e6
-        return 100.0 * (max(rates.values()) - min(rates.values())) / full
+        rates = [self._bytes_in(broker) for broker in self.admin.brokers(PULSAR)]
+        return 100.0 * (max(rates) - min(rates)) / (NETWORK_MBYTES * 1e6)
+
+    def _bytes_in(self, broker: str) -> float:
+        try:
+            answer = json.loads(self.admin.topics(PULSAR, broker)).get(NAMESPACE, {})
+        except PulsarError:  # it has just been killed
+            return 0.0
+        topics = [one for domains in answer.values() for one in domains.values()]
+        return sum(float(one["msgThroughputIn"]) for group in topics for one in group.values())
 
     def topics_in(self, bundle: str) -> list[str]:
         """The topics that its owner has loaded."""
@@ -199,14 +224,16 @@ def running_pulsar(
     *,
     settings: Mapping[str, str] | None = None,
     job: str = POCKET,
+    rhythm: Rhythm = QUICK,
 ) -> Iterator[PulsarStack]:
     """Three brokers with traffic, Kafka and the job; no bridge yet. All is gone at the end.
 
-    job: POCKET, the whole one on Spark (SPARK), or none of it, and no Kafka (NO_JOB).
+    settings: the brokers', instead of QUICK_PULSAR. job: POCKET, the whole one on Spark (SPARK), or
+    none of it, and no Kafka (NO_JOB).
     """
     home = ensure_distribution()
     kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=QUICK_JAVA))
-    cluster = Cluster(overlays=("test", "pulsar"), settings=SETTINGS, namespaces={})
+    cluster = Cluster(overlays=rhythm.overlays, settings=rhythm.settings, namespaces={})
     stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
     pocket: PocketJob | None = None
     options = ClusterOptions(load_manager=load_manager, settings=settings or QUICK_PULSAR)
@@ -233,6 +260,7 @@ def running_pulsar(
                 pocket=pocket,
                 admin=PulsarAdmin(AdminAddress(url=pulsar.admin_url)),
                 traffic=traffic,
+                rhythm=rhythm,
             )
             try:
                 traffic.start()

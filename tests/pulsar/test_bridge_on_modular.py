@@ -102,6 +102,31 @@ def test_broker_added_gets_its_part(cluster: PulsarStack) -> None:
     cluster.wait("balance", lambda: cluster.spread() < BALANCED_POINTS)
 
 
+def test_kafka_and_job_away_lose_nothing_and_are_followed_by_no_storm(
+    cluster: PulsarStack,
+) -> None:
+    assert cluster.pocket is not None
+    asked = len(cluster.moves())
+    cluster.pocket.is_away = True
+    cluster.stack.kafka.kill()
+    cluster.gather(cluster.pulsar.broker(2))
+    assert len(cluster.moves()) == asked
+    cluster.stack.kafka.start()
+    cluster.wait("the bridge to be heard again", lambda: delivered(cluster) > 0)
+    assert len(cluster.moves()) == asked
+    cluster.pocket.is_away = False
+    cluster.wait("the mirror", cluster.is_mirrored)
+    cluster.wait("balance", lambda: cluster.spread() < BALANCED_POINTS)
+    cluster.wait("the mirror", cluster.is_mirrored)
+    assert len(cluster.moves()) - asked <= len(cluster.owners())
+
+
+def delivered(cluster: PulsarStack) -> int:
+    """How many messages Kafka has confirmed to the bridge in its last ten rounds."""
+    counts = [int(str(line["delivered"])) for line in cluster.bridge_events("round")[-10:]]
+    return counts[-1] - counts[0]
+
+
 def test_guard_stops_acting_while_pulsar_sheds_and_control_is_given_back(
     cluster: PulsarStack,
 ) -> None:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ class Traffic:
         self._consumers: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._end = threading.Event()
-        self.latencies_ms: list[float] = []
+        self.sends: list[tuple[float, float]] = []
         self._thread = threading.Thread(target=self._produce, daemon=True, name="traffic")
 
     def start(self) -> None:
@@ -96,11 +96,14 @@ class Traffic:
         with self._lock:
             return sum(len(one.acknowledged) for one in self._tallies.values())
 
-    def p99_ms(self, last: int = 0) -> float:
-        """The 99th percentile of the time to an acknowledgement; of the last so many, 0 = all."""
+    def p99_ms(self, is_meant: Callable[[float], bool] = lambda _: True) -> float:
+        """The 99th percentile of the time to an acknowledgement; -1.0 without a send.
+
+        is_meant: of the sends that began at such a second of `time.monotonic`.
+        """
         with self._lock:
-            taken = sorted(self.latencies_ms[-last:])
-        return taken[int(0.99 * (len(taken) - 1))] if taken else 0.0
+            taken = sorted(took_ms for began_s, took_ms in self.sends if is_meant(began_s))
+        return taken[int(0.99 * (len(taken) - 1))] if taken else -1.0
 
     def _tried(self, make: Any, topic: str) -> Any:
         for _ in range(_TRIES - 1):
@@ -148,7 +151,7 @@ class Traffic:
             with self._lock:
                 if result == pulsar.Result.Ok:
                     tally.acknowledged.add(number)
-                    self.latencies_ms.append((time.monotonic() - began_s) * 1_000)
+                    self.sends.append((began_s, (time.monotonic() - began_s) * 1_000))
                 else:
                     tally.errors.append(str(result))
 

@@ -50,8 +50,9 @@ def _observe_ownership(work: Work, command: Command, arguments: ObserveOwnership
             work.apply(answer)
             taken["owners"] += 1
     work.counts["taken_over"] += taken["owners"]
-    result = {**taken, "late": late, "differences": arguments.differences}
-    return Outcome(status=DONE, result=result)
+    is_observed = work.config.cluster.observe_only
+    told = {"late": late, "differences": arguments.differences, "observe_only": is_observed}
+    return Outcome(status=DONE, result={**taken, **told})
 
 
 def _take_brokers(work: Work, active: Sequence[str]) -> int:

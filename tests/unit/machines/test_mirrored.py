@@ -41,3 +41,9 @@ def test_mirror_is_what_was_told_last() -> None:
 def test_bridge_that_tells_nothing_is_an_alarm() -> None:
     assert "start `ballast bridge pulsar`" in "".join(mirror_alarms(mirror()))
     assert "for 181 s" in "".join(mirror_alarms(mirror(told(181_000))))
+
+
+def test_whether_decisions_are_carried_out_is_as_the_job_has_it_now() -> None:
+    assert mirror(told(1_000, observe_only=1)).observe_only
+    assert not mirror(told(1_000, observe_only=0)).observe_only
+    assert not mirror(told(1_000)).observe_only
