@@ -7,6 +7,7 @@ of time without service. Used by `ballast league --page`. Source: ours.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from jobs.operating.machine import computed_where
 from jobs.operating.simulations import RECOMMENDED, STRATEGIES
 from lbcore.sim.report import format_value
 
@@ -46,7 +47,7 @@ _HEAD = """\
 `{command}`
 writes this page (without `--strategy`, with more contestants); run it again and the same comes out,
 on every machine: all is simulated in virtual time ([simulator.md](simulator.md)), so no
-number here depends on who computed it. Every strategy plays every golden scenario with the
+number here depends on who computed it. {where} Every strategy plays every golden scenario with the
 scenario's own settings, its strategy replaced.
 
 *floor*: highest load over the greater of the mean and what the hottest bundle alone makes (what no
@@ -67,7 +68,7 @@ def league_page(rows: Sequence[Row]) -> str:
     """The page, Markdown. rows: one a scenario and strategy, as `ballast league --json` gives."""
     command = f"ballast league conf/scenarios --strategy {','.join(_names(rows))} --page FILE"
     parts = [
-        _HEAD.format(command=command),
+        _HEAD.format(command=command, where=computed_where()),
         *_contestants(rows),
         *_summary(rows),
         *_duel(rows),

@@ -9,6 +9,7 @@ from typing import Any
 
 from lbcore.sim.scenario import words
 from lbcore.sim.scenario.model import Happening
+from lbcore.sim.scenario.together import require_setting
 from lbcore.sim.scenario.words import Line
 from lbcore.wire.commands import KINDS, Refused, parse_arguments
 
@@ -108,6 +109,8 @@ def _command(line: Line, verb: str) -> Mapping[str, Any]:
     kind = "set_config" if verb == "set" else line.take(words.one_of(*KINDS), "a command's kind")
     given: dict[str, Any] = {}
     for word in line.rest():
+        if verb == "set":
+            require_setting(line, word)
         name, equals, value = word.partition("=")
         if not equals:
             raise line.error(f"{word!r} gives nothing a value", "name=value")

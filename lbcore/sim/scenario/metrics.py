@@ -122,14 +122,35 @@ _READERS: Mapping[str, Callable[[str], float]] = {
 
 
 def _single_broker(word: str) -> None:
-    if len(broker_names(word)) != 1 or word == "all":
+    if not word or len(broker_names(word)) != 1 or word == "all":
         raise WordError(word, "one broker such as b1")
+
+
+_KINDS = (
+    "assign", "transfer", "unload", "split", "drain", "failover", "repair", "override", "pin",
+    "skip", "ticks",
+)  # fmt: skip
+"""Kinds of rows of the table decisions."""
+
+
+def _kind(word: str) -> None:
+    one_of(*_KINDS)(word.partition("/")[0])
+
+
+def _alarm(word: str) -> None:
+    """One of the alarms that the job raises: brake, ticks, flapping:BROKER."""
+    name, _, broker = word.partition(":")
+    one_of("brake", "ticks", "flapping")(name)
+    if name == "flapping" or broker:
+        _single_broker(broker)
 
 
 ARGUMENTS: Mapping[str, Callable[[str], object]] = {
     "percent": lambda word: number(word.removesuffix("%")),
     "ratio": number,
     "broker": _single_broker,
+    "kind": _kind,
+    "alarm": _alarm,
     "cause": one_of(*(cause.value for cause in Cause)),
     "status": one_of("done", "accepted", "refused", "failed", "timed_out"),
 }

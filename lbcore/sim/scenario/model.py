@@ -92,6 +92,7 @@ class LoadSpec:
     file: str = ""
     of: str = ""
     cluster: str = ""
+    line: int = 0
 
     @property
     def recording(self) -> str:

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any
 
-from lbcore.config.load import parse_assignments
-from lbcore.config.tree import Config
-from lbcore.config.values import ConfigError
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.sim.scenario import words
@@ -31,6 +28,7 @@ from lbcore.sim.scenario.model import (
     OwnerSpec,
     Scenario,
 )
+from lbcore.sim.scenario.together import require_agreement, require_form, require_setting
 from lbcore.sim.scenario.words import Line, ScenarioError
 
 RULE = "----"
@@ -45,6 +43,7 @@ SPREADS: Mapping[str, str] = {
 }
 """How load lies over topics."""
 ALPHAS = {"1": 1.0, "4/3": 4.0 / 3.0, "2": 2.0, "4": 4.0}
+_ONCE = ("title", "seed", "full", "noise", "client", "callbacks", "commit", "preset", "run")
 _TIMES = ("from", "to", "for", "every", "grow", "wave", "jump")
 _LONGEST_RUN_MS = 366 * 86_400_000
 _MOST_BROKERS = 10_000
@@ -54,9 +53,10 @@ _MOST_SAMPLES = 1_000_000
 
 @dataclass(slots=True)
 class _Draft:
-    """A scenario while its lines are read."""
+    """A scenario while its lines are read. said: keyword → the first line that begins with it."""
 
     values: dict[str, Any] = field(default_factory=dict)
+    said: dict[str, int] = field(default_factory=dict)
     brokers: dict[str, BrokerSpec] = field(default_factory=dict)
     namespaces: dict[str, NamespaceSpec] = field(default_factory=dict)
     owners: list[OwnerSpec] = field(default_factory=list)
@@ -75,9 +75,8 @@ def parse_scenario(content: str) -> Scenario:
         if line.is_at_end():
             continue
         _take_line(draft, line)
-    end = Line(last + 1, "")
-    _require(draft, end)
-    return Scenario(
+    _require(draft, Line(last + 1, ""))
+    scenario = Scenario(
         **draft.values,
         brokers=tuple(draft.brokers.values()),
         namespaces=tuple(sorted(draft.namespaces.values(), key=lambda space: space.name)),
@@ -88,6 +87,8 @@ def parse_scenario(content: str) -> Scenario:
         expectations=tuple(draft.expectations),
         recorded=recorded,
     )
+    require_agreement(scenario)
+    return scenario
 
 
 def with_recorded(content: str, output: str) -> str:
@@ -106,6 +107,10 @@ def _divided(content: str) -> tuple[str, str, str]:
 
 def _take_line(draft: _Draft, line: Line) -> None:
     keyword = line.take(words.one_of(*_KEYWORDS), "a keyword")
+    before = draft.said.setdefault(keyword, line.number)
+    if keyword in _ONCE and before != line.number:
+        what = f"line {before} says {keyword!r} already"
+        raise line.error(what, f"one line `{keyword} ...`", "leave one of them out")
     _KEYWORDS[keyword](draft, line)
     if not line.is_at_end():
         raise line.error(f"{line.peek()!r} is too much", "the end of the line")
@@ -116,22 +121,8 @@ def _require(draft: _Draft, end: Line) -> None:
         raise end.error("the scenario has no brokers", "`brokers N`", "say how many there are")
     if not draft.values.get("run_ms"):
         raise end.error("nothing says how long it runs", "`run 30m`", "say it in a line")
-    _require_brokers(draft)
     for name in sorted({spec.namespace for spec in draft.owners}):
         _require_owners(draft, end, name)
-
-
-def _require_brokers(draft: _Draft) -> None:
-    """What happens, happens to brokers that there are, or that are added."""
-    known, free = set(draft.brokers), (f"b{at}" for at in count(1))
-    for one in draft.happenings:
-        new = one.options["brokers"] if one.verb == "add" else 0
-        known |= set(islice((name for name in free if name not in known), new))
-    for one in draft.happenings:
-        unknown = [name for name in one.brokers if name != "all" and name not in known]
-        if unknown:
-            line = Line(one.line, "")
-            raise line.error(f"there is no {unknown[0]} to {one.verb}", "a broker of this scenario")
 
 
 def _require_owners(draft: _Draft, end: Line, name: str) -> None:
@@ -284,6 +275,7 @@ def _load(draft: _Draft, line: Line) -> None:
         readers |= dict.fromkeys(("file", "of", "cluster"), words.text)
     found: dict[str, Any] = line.options(readers)
     line.require_order(found)
+    require_form(line, spread, found)
     if is_replay and "file" not in found:
         raise line.error("nothing says what to replay", "file=TABLES or file=NAME.csv")
     first, last = found.pop("bundles", (0, space.bundles - 1))
@@ -293,7 +285,15 @@ def _load(draft: _Draft, line: Line) -> None:
     found["alpha"] = ALPHAS[found.get("alpha", "4/3")]
     values = {times.get(key, key): value for key, value in found.items()}
     draft.loads.append(
-        LoadSpec(namespace=space.name, spread=spread, rate=rate, first=first, last=last, **values)
+        LoadSpec(
+            namespace=space.name,
+            spread=spread,
+            rate=rate,
+            first=first,
+            last=last,
+            line=line.number,
+            **values,
+        )
     )
 
 
@@ -346,15 +346,7 @@ def _preset(draft: _Draft, line: Line) -> None:
 
 def _set(draft: _Draft, line: Line) -> None:
     for word in line.rest():
-        if "=" not in word:
-            raise line.error(f"{word!r} sets nothing", "section.name=value")
-        if word == "ownership.fencing=lease":
-            raise line.error("leases are not modelled", "ownership.fencing=token")
-        try:
-            parse_assignments(Config(), [word])
-        except ConfigError as error:
-            detail = "; ".join(one.detail for one in error.problems)
-            raise line.error(f"{word!r} can't be set", detail) from None
+        require_setting(line, word)
         draft.settings.append(word)
 
 

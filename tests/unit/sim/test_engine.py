@@ -148,7 +148,7 @@ def test_stale_reports_hide_what_has_changed(fault: str, believed: float) -> Non
 
 
 def test_expectation_that_does_not_hold_is_not_met_and_says_what_came() -> None:
-    run = run_of("run 20s\nexpect moves >= 1\nexpect load:b9 <= 5")
+    run = run_of("broker b9 absent\nrun 20s\nexpect moves >= 1\nexpect load:b9 <= 5")
     first, second = (judge(run, one) for one in run.scenario.expectations)
     assert (first.is_met, first.value) == (False, 0.0)
     assert (second.is_met, second.value) == (False, None)

@@ -15,7 +15,7 @@ from lbcore.sim.scenario.words import (
 )
 
 HEAD = "brokers 3\nnamespace t/n bundles=10\n"
-END = "run 5m\n"
+END = "run 30m\n"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,15 @@ def test_stat_stands_behind_the_name_or_the_argument(written: str) -> None:
 @pytest.mark.parametrize("name", sorted(METRICS))
 def test_metric_without_what_it_needs_is_refused_and_with_it_taken(name: str) -> None:
     metric = METRICS[name]
-    known = {"": "", "percent": ":80", "ratio": ":1.2", "cause": ":shed", "status": ":done"}
+    known = {
+        "": "",
+        "percent": ":80",
+        "ratio": ":1.2",
+        "cause": ":shed",
+        "status": ":done",
+        "kind": ":skip/HitCount",
+        "alarm": ":flapping:b1",
+    }
     argument = known.get(metric.argument, ":b1")
     value = "1m" if metric.unit == "time" else "1"
     text = f"{HEAD}{END}expect {name}{argument} <= {value}"
@@ -162,6 +170,19 @@ def test_metric_without_what_it_needs_is_refused_and_with_it_taken(name: str) ->
         ("expect balanced:x <= 1m", 3, "a number"),
         ("expect load:b1-b2 <= 5", 3, "one broker"),
         ("expect moves == 0 from 5m to 5m", 3, "is empty"),
+        ("expect moves == 0 from 1h", 3, "before 1h"),
+        ("expect load:b7 <= 5", 3, "there is no b7"),
+        ("expect alarms:braek == 0", 3, "did you mean brake"),
+        ("expect alarms:flapping == 0", 3, "one broker"),
+        ("expect decisions:shed/HitCount == 0", 3, "one of assign"),
+        ("at 30m crash b1", 3, "before 30m"),
+        ("at 5m set shedding.avg_low_hits=many", 3, "can't be set"),
+        ("load t/n even 5% from 40m", 3, "ends at 30m"),
+        ("load t/n even 5% jump=5m", 3, "hotspot"),
+        ("load t/n zipf 5% alpha=2", 3, "pareto"),
+        ("load t/n even 5% every 5m", 3, "without 'for'"),
+        ("load t/n even 5% depth=50%", 3, "without 'wave'"),
+        ("preset pulsar\npreset pulsar", 4, "line 3 says"),
     ],
 )
 def test_error_names_the_line_and_what_was_expected(line: str, number: int, expected: str) -> None:

@@ -13,7 +13,7 @@ def traffic_of(*loads: str, bundles: int = 10, extra: str = "") -> Traffic:
     lines = "\n".join(f"load t/n {load}" for load in loads)
     return Traffic(
         parse_scenario(
-            f"brokers 2\nnamespace t/n bundles={bundles} topics=4 {extra}\n{lines}\nrun 5m\n"
+            f"brokers 2\nnamespace t/n bundles={bundles} topics=4 {extra}\n{lines}\nrun 2h\n"
         )
     )
 
