@@ -47,6 +47,7 @@ class Broker:
     state: AgentState | None = None
     is_paused: bool = False
     is_cut_off: bool = False
+    is_hanging: bool = False
     inbox: list[OwnershipRecord] = field(default_factory=list)
     calls: list[tuple[int, Call]] = field(default_factory=list)
     unsent: list[Message] = field(default_factory=list)
@@ -123,7 +124,7 @@ class World:
         broker.state = None
         broker.calls = []
         broker.unsent = []
-        broker.is_paused = broker.is_cut_off = False
+        broker.is_paused = broker.is_cut_off = broker.is_hanging = False
         broker.inbox = [record_from_row(row) for row in self.newest()]
 
     def kill(self, name: str) -> None:
@@ -314,8 +315,9 @@ class World:
         records = [] if broker.is_cut_off else broker.inbox
         events: list[object] = [RecordRead(record=record) for record in records]
         broker.inbox = broker.inbox[len(records) :]
-        done = [call for at_ms, call in broker.calls if at_ms <= self.now_ms]
-        broker.calls = [(at_ms, call) for at_ms, call in broker.calls if at_ms > self.now_ms]
+        until_ms = 0 if broker.is_hanging else self.now_ms
+        done = [call for at_ms, call in broker.calls if at_ms <= until_ms]
+        broker.calls = [(at_ms, call) for at_ms, call in broker.calls if at_ms > until_ms]
         events += [
             CallDone(
                 callback=call.callback,

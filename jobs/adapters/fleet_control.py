@@ -7,7 +7,7 @@ Decides nothing: each request is carried out by the fleet's own thread.
     GET  /truth                    bundle → [[broker, token], ...] that serve it right now
     POST /kill/BROKER              at once and without a word; answers what a `Crash` is made of
     POST /start/BROKER             a new incarnation; a new name joins (also /restart/BROKER)
-    POST /pause/BROKER, /resume/BROKER, /drain/BROKER
+    POST /pause/BROKER, /hang/BROKER, /resume/BROKER, /drain/BROKER
 
 Source: ours.
 """
@@ -31,10 +31,11 @@ _ACTIONS: Mapping[str, Callable[[Fleet, str, int], object]] = {
     "start": Fleet.start,
     "restart": Fleet.start,
     "pause": Fleet.pause,
+    "hang": Fleet.hang,
     "resume": Fleet.resume,
     "drain": Fleet.drain,
 }
-_SERVING = frozenset({"alive", "draining", "paused"})
+_SERVING = frozenset({"alive", "draining", "hanging", "paused"})
 
 
 class ControlServer:
@@ -117,7 +118,7 @@ class FleetClient:
         return crash_of(self._ask("POST", f"/kill/{quote(broker)}"))
 
     def act(self, action: str, broker: str) -> None:
-        """start, restart, pause, resume or drain a broker."""
+        """start, restart, pause, hang, resume or drain a broker."""
         self._ask("POST", f"/{action}/{quote(broker)}")
 
     def health(self) -> dict[str, Any]:

@@ -38,12 +38,13 @@ class Life(str, Enum):
 
     ALIVE = "alive"
     DRAINING = "draining"
+    HANGING = "hanging"
     PAUSED = "paused"
     KILLED = "killed"
     STOPPED = "stopped"
 
 
-_RUNNING = frozenset({Life.ALIVE, Life.DRAINING})
+_RUNNING = frozenset({Life.ALIVE, Life.DRAINING, Life.HANGING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class Surroundings:
 
 
 class SimulatedBroker:
-    """A broker that may be started, killed, paused, drained. One thread uses it."""
+    """A broker that may be started, killed, paused, hung, drained. One thread uses it."""
 
     def __init__(self, name: str, number: int, surroundings: Surroundings) -> None:
         """name: a host's name, for it stands in the URLs; number: from 1."""
@@ -163,9 +164,14 @@ class SimulatedBroker:
         if self.life in _RUNNING:
             self._become(Life.PAUSED, now_ms)
 
+    def hang(self, now_ms: int) -> None:
+        """Let no callback of its service come back; it lives on, and says so."""
+        if self.life is Life.ALIVE:
+            self._become(Life.HANGING, now_ms)
+
     def resume(self, now_ms: int) -> None:
-        """Let it go on where it was frozen, with all that came meanwhile."""
-        if self.life is not Life.PAUSED:
+        """Let it go on where it was frozen or hung, with all that came meanwhile."""
+        if self.life not in (Life.PAUSED, Life.HANGING):
             return
         is_stopping = self._state is not None and self._state.stopping_at_ms is not None
         self._become(Life.DRAINING if is_stopping else Life.ALIVE, now_ms)
@@ -190,9 +196,9 @@ class SimulatedBroker:
         """What the timetable has for this broker, with the times it was due at."""
         current = [(at_ms, item.call) for at_ms, item in due if item.start == self.start_number]
         calls = [call for _, call in current if call is not None]
-        if self.life is Life.PAUSED:
+        if self.life in (Life.PAUSED, Life.HANGING):
             self._held_calls += calls
-            return
+            calls = []
         is_woken = any(call is None and at_ms == self._wake_at_ms for at_ms, call in current)
         if self.life in _RUNNING and (calls or is_woken):
             self._step([self._end(call, now_ms) for call in calls], now_ms)

@@ -47,8 +47,12 @@ class Fleet:
         """Freeze a broker."""
         self._broker(name).pause(now_ms)
 
+    def hang(self, name: str, now_ms: int) -> None:
+        """Let a broker's callbacks hang."""
+        self._broker(name).hang(now_ms)
+
     def resume(self, name: str, now_ms: int) -> None:
-        """Let a paused broker go on."""
+        """Let a paused or hanging broker go on."""
         self._broker(name).resume(now_ms)
 
     def drain(self, name: str, now_ms: int) -> None:

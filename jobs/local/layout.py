@@ -16,6 +16,7 @@ from jobs.console import CommandError, MisuseError
 
 LOOKUP_PORT = 8080
 CLUSTER = "local"
+_LOOKUP_PORT_FILE = "lookup-port.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +109,16 @@ class Layout:
 
         Raises CommandError when the wanted one is taken.
         """
-        path = self.root / "lookup-port.json"
+        path = self.root / _LOOKUP_PORT_FILE
         if wanted is None:
-            wanted = json.loads(path.read_text()) if path.exists() else _free_lookup_port()
+            wanted = self.lookup_port_now() if path.exists() else _free_lookup_port()
         check_port(wanted, "the lookup service")
         path.write_text(json.dumps(wanted))
         return wanted
+
+    def lookup_port_now(self) -> int:
+        """The lookup service's port, once a run has chosen it."""
+        return int(json.loads((self.root / _LOOKUP_PORT_FILE).read_text()))
 
     def settle_size(self, wanted: Mapping[str, int | None]) -> Size:
         """The size of the first run with this folder, or the wanted one if this is the first.

@@ -21,6 +21,7 @@ _EVEN, _UNEVEN = 1.15, 1.5
 _STATE_STYLES = {
     "active": "green",
     "draining": "yellow",
+    "hanging": "yellow",
     "paused": "yellow",
     "killed": "red",
     "silent": "red",

@@ -13,10 +13,12 @@ import urllib.request
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from jobs.adapters.prometheus import Prometheus
 from jobs.adapters.sql_engine import SqlEngine, plain_rows
 from jobs.console import CommandError, say
 from jobs.local.layout import Layout
 from jobs.local.stack import ROOT
+from jobs.tour.alert_words import alert_lines, state_of
 
 _LINES_SHOWN = 24
 _POLL_S = 1.0
@@ -25,10 +27,14 @@ _HTTP_TIMEOUT_S = 20
 
 
 class Guide:
-    """The tour's way of asking. patience_s: how long it waits for anything to happen."""
+    """The tour's way of asking. patience_s: how long it waits for anything to happen.
+
+    prometheus: who evaluates the alert rules, from when it is there; None = nobody.
+    """
 
     def __init__(self, layout: Layout, is_running: Callable[[], bool], patience_s: float) -> None:
         self.layout = layout
+        self.prometheus: Prometheus | None = None
         self._is_running = is_running
         self._patience_s = patience_s
 
@@ -73,6 +79,29 @@ class Guide:
             say(f"  {line}")
         say("")
         return "\n".join(found)
+
+    def alerts(self) -> None:
+        """Show which alerts fire, and which would if it lasted."""
+        if self.prometheus is None:
+            return
+        say(f"$ curl -s {self.prometheus.url}/api/v1/alerts")
+        for line in alert_lines(self.prometheus.alerts()):
+            say(f"  {line}")
+        say("")
+
+    def hold_alert(self, statement: str, name: str, state: str, *, about: str = "") -> None:
+        """Wait until an alert is in a state, show all, and state that; nothing without Prometheus.
+
+        state: firing, pending, or "" for neither; about: the value of one of its labels.
+        """
+        prometheus = self.prometheus
+        if prometheus is None:
+            say(f"(left out, because no Prometheus is here: {statement})\n")
+            return
+        what = f"{name} to be {state or 'over'}"
+        self.wait(what, lambda: state_of(prometheus.alerts(), name, about) == state)
+        self.alerts()
+        say(f"✓ {statement}\n")
 
     def wait(self, what: str, condition: Callable[[], Any]) -> Any:
         """What the condition gives once it is true; raises CommandError when it never is."""

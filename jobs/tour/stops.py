@@ -14,7 +14,7 @@ from jobs.operating.stack_words import Whereabouts
 from jobs.tour.guide import Guide
 from lbcore.wire.commands import UnloadBundle
 
-HOT, FROZEN = "broker-1", "broker-5"
+HOT, HANGING = "broker-1", "broker-5"
 
 
 def start(guide: Guide, size: Size) -> None:
@@ -36,9 +36,23 @@ def hot_spot(guide: Guide, namespace: str) -> None:
     """Put a whole namespace on one broker, and wait until balancing takes some of it away."""
     guide.title(f"a hot spot: all of {namespace} goes to {HOT}")
     guide.ask("namespace", "unload", namespace, "--destination", HOT, "--timeout", "4m")
+    guide.wait(f"{HOT} to be seen as the hottest", lambda: _hottest(guide) == HOT)
+    guide.hold(f"top has {HOT} first", guide.ask("top", "--once"), f"▶ {HOT} ")
+    guide.hold_alert("an alert waits: it fires when that lasts", "BallastImbalance", "pending")
     gauge = f"SELECT 1 FROM decision_candidates WHERE phase = 'shed' AND subject = '{HOT}'"  # noqa: S608 (a name of the tour's own)
     guide.wait(f"{HOT} to be near a threshold", lambda: guide.rows(f"{gauge} LIMIT 1"))
-    guide.ask("explain", "broker", HOT)
+    told = guide.ask("explain", "broker", HOT)
+    guide.hold("explain says how far from its threshold it is", told, "threshold|at or above")
+    _relieved(guide)
+
+
+def _hottest(guide: Guide) -> str:
+    rows = guide.asked_json("status")["broker_rows"]
+    return str(max(rows, key=lambda row: row["score"] or 0.0)["broker"])
+
+
+def _relieved(guide: Guide) -> None:
+    """Wait until a move away from the hot spot has been carried out and judged; ask about it."""
     shed = (
         "SELECT m.bundle, m.decision_id FROM moves m JOIN decision_effects e"  # noqa: S608 (a name of the tour's own)
         f" ON e.decision_id = m.decision_id WHERE m.cause = 'shed' AND m.from_broker = '{HOT}'"
@@ -50,17 +64,19 @@ def hot_spot(guide: Guide, namespace: str) -> None:
     guide.hold(f"a decision moved {found[0]['bundle']} away from {HOT}", told, f"from {HOT}")
     told = guide.ask("explain", "bundle", found[0]["bundle"])
     guide.hold("its history names balancing or a later cause", told, "why:")
+    guide.ask("status")
     guide.hold("SQL counts the same moves", guide.ask("sql", "why-moved"), r"shed")
     guide.ask("sql", "no-help", shown=6)
     told = guide.metrics("ballast_moves_total", "ballast_imbalance", "ballast_decisions_total")
     guide.hold("and the metrics do, too", told, r"ballast_moves_total\{.*shed")
+    guide.alerts()
 
 
 def crash(guide: Guide) -> None:
     """Crash the broker with the most bundles, and wait until they are open elsewhere."""
     most = (
         "SELECT broker FROM owners WHERE state = 'Owned'"  # noqa: S608 (a name of the tour's own)
-        f" AND broker <> '{FROZEN}' GROUP BY broker ORDER BY COUNT(*) DESC, broker LIMIT 1"
+        f" AND broker <> '{HANGING}' GROUP BY broker ORDER BY COUNT(*) DESC, broker LIMIT 1"
     )
     dead = guide.rows(most)[0]["broker"]
     guide.title(f"a crash: {dead} is gone without a word")
@@ -75,13 +91,17 @@ def crash(guide: Guide) -> None:
         lambda: guide.rows(recovered) and not guide.rows(owned),
     )
     guide.hold(f"status names {dead}", guide.ask("status"), f"silent: {dead}")
+    told = guide.ask("top", "--once")
+    guide.hold("and so does top", told, rf"{dead} +silent")
+    guide.hold_alert(f"an alert fires for {dead}", "BallastBrokerDown", "firing", about=dead)
     told = guide.ask("explain", "bundle", bundles[0])
     guide.hold("the bundle says who died", told, rf"taken for dead[\s\S]*from {dead}")
     told = guide.ask("sql", "crash-recovery")
     guide.hold("SQL says how long its bundles were closed", told, rf"{dead} +owner_dead")
-    told = guide.metrics("ballast_broker_up", "ballast_transitions_total")
+    told = guide.metrics("ballast_broker_up", "ballast_brokers", "ballast_transitions_total")
     guide.hold("metrics count the failover", told, "failover")
     guide.ask("kill-broker", dead, "--start")
+    guide.hold_alert("the alert ends when it is back", "BallastBrokerDown", "", about=dead)
 
 
 def split(guide: Guide) -> None:
@@ -89,6 +109,7 @@ def split(guide: Guide) -> None:
     hottest = guide.asked_json("bundles", "--limit", "1")[0]["bundle"]
     guide.title(f"a split: {hottest} carries the most")
     guide.ask("bundles", "--limit", "5")
+    before = _owned(guide)
     told = guide.ask("bundle", "split", hottest, "--force", "--timeout", "4m")
     guide.hold("the split is done", told, "done|children")
     tenant, _, rest = hottest.rpartition("/")
@@ -106,35 +127,51 @@ def split(guide: Guide) -> None:
     guide.hold(
         "SQL has its last states", guide.ask("sql", f"{cut} ORDER BY version_id"), "Splitting"
     )
+    left = f"bundles {before + 1} Owned"
+    guide.wait("both children to be owned", lambda: _owned(guide) == before + 1)
+    guide.hold("status counts one bundle more", guide.ask("status"), left)
+    told = guide.ask("top", "--once")
+    guide.hold("top has it among the last decisions", told, f"split +{hottest}")
+    told = guide.metrics("pulsar_lb_bundles_split_total", "ballast_commands_total")
+    guide.hold("metrics count it", told, r"bundles_split_total\{.* 1.0")
+    guide.alerts()
+
+
+def _owned(guide: Guide) -> int:
+    return int(guide.asked_json("status")["bundles"].get("Owned", 0))
 
 
 def stuck(guide: Guide, where: Whereabouts) -> None:
-    """Freeze a broker, give it a bundle, and wait until the transition is repaired."""
-    guide.title(f"a stuck transition: {FROZEN} is frozen, and is to open a bundle")
+    """Let a broker's callbacks hang, give it a bundle, and wait until that is repaired."""
+    guide.title(f"a stuck transition: {HANGING} lives, but is never done with opening a bundle")
     free = (
         "SELECT bundle FROM owners WHERE state = 'Owned'"  # noqa: S608 (a name of the tour's own)
-        f" AND broker <> '{FROZEN}' ORDER BY bundle LIMIT 1"
+        f" AND broker <> '{HANGING}' ORDER BY bundle LIMIT 1"
     )
     bundle = guide.rows(free)[0]["bundle"]
-    fleet_client(guide.layout).act("pause", FROZEN)
-    command = new_command(CLUSTER, UnloadBundle(bundle=bundle, destination=FROZEN))
+    fleet_client(guide.layout).act("hang", HANGING)
+    command = new_command(CLUSTER, UnloadBundle(bundle=bundle, destination=HANGING))
     send_commands(where.address(), [command])
-    say(f"(the fleet froze {FROZEN}; sent: unload {bundle} to {FROZEN})\n")
+    say(f"(callbacks of {HANGING} hang from now on; sent: unload {bundle} to {HANGING})\n")
     moving = f"SELECT 1 FROM stays WHERE bundle = '{bundle}' AND state = 'Assigning'"  # noqa: S608 (a name of the tables)
-    guide.wait(f"{FROZEN} to be asked", lambda: guide.rows(f"{moving} AND broker = '{FROZEN}'"))
-    guide.ask("status")
+    guide.wait(f"{HANGING} to be asked", lambda: guide.rows(f"{moving} AND broker = '{HANGING}'"))
     guide.ask("explain", "bundle", bundle)
+    guide.ask("top", "--once")
     repaired = (
         f"SELECT 1 FROM owners WHERE bundle = '{bundle}' AND state = 'Owned'"  # noqa: S608 (a name of the tables)
-        f" AND broker <> '{FROZEN}'"
+        f" AND broker <> '{HANGING}'"
     )
     guide.wait("another broker to have opened it", lambda: guide.rows(repaired))
     told = guide.ask("explain", "bundle", bundle)
-    guide.hold("the bundle says what ended it", told, "taken for dead|stuck and was repaired|back")
+    guide.hold("the bundle says what ended it", told, "stuck and was repaired")
+    guide.hold(f"{HANGING} lives: status says so", guide.ask("status"), rf"{HANGING} +active")
     told = guide.ask("sql", "slow-transitions", shown=8)
-    guide.hold(f"SQL shows who was waited for: {FROZEN}", told, FROZEN)
-    guide.metrics("ballast_oldest_seconds", "ballast_stuck_bundles", "ballast_transitions_total")
-    fleet_client(guide.layout).act("resume", FROZEN)
+    guide.hold(f"SQL shows who was waited for: {HANGING}", told, f"Assigning +{HANGING}")
+    told = guide.metrics("ballast_overrides_total", "ballast_decisions_total")
+    guide.hold("metrics count the repair", told, 'kind="repair"')
+    why = "never_opened"
+    guide.hold_alert(f"an alert fires: {why}", "BallastRepairs", "firing", about=why)
+    fleet_client(guide.layout).act("resume", HANGING)
 
 
 def end(guide: Guide) -> None:

@@ -1,11 +1,13 @@
 """A scripted tour: starts everything, lets things go wrong, and shows what each tool says of it.
 
-A hot spot, a crash, a split, a stuck transition; after each: explain, status, SQL, metrics. What
-the tour states (✓) it has looked up; a statement that does not hold ends it with code 1. It takes
-some minutes, in a folder of its own.
+A hot spot, a crash, a split, a stuck transition; for each: explain, status, top, SQL, metrics and
+alerts. What the tour states (✓) it has looked up; a statement that does not hold ends it with code
+1. It takes some minutes, in a folder of its own. Alerts take a Prometheus: one that is named, one
+on the PATH, or Debian's package, fetched without root; where there is none, that is said.
 """
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jobs.adapters.prometheus import running_prometheus
+from jobs.adapters.prometheus_tools import have_tool
 from jobs.adapters.settings import load_settings
 from jobs.console import CommandError, Exit, MisuseError, say
 from jobs.local.commands import namespaces_of
@@ -29,6 +33,7 @@ _PATIENCE_S = 600.0
 _SIZE = Size(brokers=6, namespaces=2, bundles=60)
 _MARK = "tour.log"
 _END_S = 60
+_RULES = ROOT / "dashboards" / "alerts.yml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"seconds that it waits for anything to happen (default {_PATIENCE_S:.0f})",
     )
+    parser.add_argument(
+        "--prometheus", type=Path, metavar="FILE", help="the program that evaluates alert rules"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,17 +70,50 @@ def run(args: argparse.Namespace) -> int:
         config=load_settings(("demo",)),
         bootstrap="",
     )
+    program = _program(args.prometheus)
     began_s = time.monotonic()
     with _running(layout) as process:
         guide = Guide(layout, lambda: process.poll() is None, args.patience)
         stops.start(guide, _SIZE)
-        stops.hot_spot(guide, namespaces_of(_SIZE)[0].name)
-        stops.crash(guide)
-        stops.split(guide)
-        stops.stuck(guide, where)
-        stops.end(guide)
+        with _watched(guide, program):
+            stops.hot_spot(guide, namespaces_of(_SIZE)[0].name)
+            stops.crash(guide)
+            stops.split(guide)
+            stops.stuck(guide, where)
+            stops.end(guide)
     say(f"The tour is over after {time.monotonic() - began_s:.0f} s: every statement was true.")
     return Exit.DONE
+
+
+def _program(named: Path | None) -> Path | None:
+    """Prometheus; None, and a word, where it can't be had. Raises MisuseError for a wrong name."""
+    if named is not None and not os.access(named, os.X_OK):
+        raise MisuseError(
+            f"{named} is no program",
+            why="there is no such file, or it can't be executed",
+            next_step="name the file `prometheus` itself, or leave --prometheus out",
+        )
+    try:
+        return named.absolute() if named else have_tool("prometheus")
+    except CommandError as error:
+        say(f"What alerts say is left out: {error.what}: {error.why}\n  next: {error.next_step}")
+        return None
+
+
+@contextmanager
+def _watched(guide: Guide, program: Path | None) -> Iterator[None]:
+    """Have Prometheus watch the run, with the rules as they are."""
+    if program is None:
+        yield
+        return
+    layout = guide.layout
+    ports = {"job": int(layout.metrics_port.read_text()), "lookup": layout.lookup_port_now()}
+    with running_prometheus(
+        program, layout.root / "prometheus", _RULES.read_text(), ports
+    ) as prometheus:
+        guide.prometheus = prometheus
+        guide.alerts()
+        yield
 
 
 def _end(number: int, _: object) -> None:

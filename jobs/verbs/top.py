@@ -1,14 +1,16 @@
 """Watch a running cluster in the terminal: brokers, load, imbalance, moves, last decisions.
 
 From the tables, or with --url from a lookup service. Keys: arrows select a broker, s sorts, e
-explains it, Esc goes back, q quits. With --json one overview is written.
+explains it, Esc goes back, q quits. With --once or --json one look is written.
 """
 
 import argparse
 import queue
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -23,6 +25,7 @@ from jobs.operating.top_view import Shown, TopState, after_key, ordered, render
 _EVERY_MS = 2_000
 _KEY_WAIT_S = 0.2
 _LAST_LOOK_S = 30.0
+_WIDTH, _LINES_AROUND = 110, 14
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="between two looks (2s)",
     )
+    parser.add_argument("--once", action="store_true", help="write one look and end")
     parser.epilog = "example: ballast top --url http://127.0.0.1:8080"
     add_stack_arguments(parser, with_kafka=False)
 
@@ -42,14 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Draw until q is pressed; 130 after Ctrl-C, 143 after SIGTERM."""
     source: Source = ServiceSource(args.url) if args.url else TablesSource(whereabouts(args))
-    if args.json:
-        answer(args, dict(source.overview()), "")
+    if args.json or args.once:
+        overview = dict(source.overview())
+        answer(args, overview, _one_look(overview))
         return Exit.DONE
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise MisuseError(
             "`top` needs a terminal",
             why="standard input or output is none",
-            next_step="use `ballast top --json`, or `ballast status`",
+            next_step="use `ballast top --once`, or `ballast status`",
         )
     source.overview()  # what can't be seen at all is said before the screen is cleared
     watcher = _Watcher(source, args.every)
@@ -59,6 +64,16 @@ def run(args: argparse.Namespace) -> int:
     finally:
         watcher.stop()
     return Exit.DONE
+
+
+def _one_look(overview: Mapping[str, Any]) -> str:
+    """The view as text, without colours, and as long as it takes to name every broker."""
+    console = Console(width=_WIDTH, color_system=None)
+    height = 2 * len(overview["status"]["broker_rows"]) + _LINES_AROUND
+    with console.capture() as drawn:
+        console.print(render(TopState(), Shown(overview=overview), height))
+    kept = [line.rstrip() for line in drawn.get().splitlines()]
+    return "\n".join(kept[:-1])  # the last line names keys
 
 
 def _watch(watcher: "_Watcher") -> None:

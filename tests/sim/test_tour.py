@@ -17,6 +17,7 @@ import pytest
 from jobs.cli import main
 from jobs.local.layout import Layout
 from jobs.operating.stack_words import Whereabouts
+from jobs.telemetry.job_names import JOB_METRICS
 from jobs.tour import stops
 from jobs.tour.guide import Guide
 from lbcore.config.tree import Config
@@ -25,7 +26,7 @@ from tests.explained_world import write_tables
 from tests.ruled_world import owners, running
 from tests.world import World
 
-NAMES = {"HOT": "broker-1:8080", "FROZEN": "broker-5:8080"}
+NAMES = {"HOT": "broker-1:8080", "HANGING": "broker-5:8080"}
 _STEPS = 12
 _STEP_MS = 20_000
 
@@ -37,6 +38,7 @@ class VirtualGuide(Guide):
         self.world = world
         self.folder = folder
         self.looks = 0
+        self.prometheus = None
         self.look()
 
     def look(self) -> None:
@@ -54,8 +56,9 @@ class VirtualGuide(Guide):
         raise AssertionError(what)
 
     def metrics(self, *names: str) -> str:
-        assert all(name.startswith("ballast_") for name in names)
-        return "ballast_moves_total{shed} failover"
+        declared = {metric.name for metric in JOB_METRICS}
+        assert set(names) <= declared
+        return 'ballast_moves_total{shed} failover bundles_split_total{} 1.0 kind="repair"'
 
     def _verb(self, *words: str, codes: Collection[int] = (0,)) -> str:
         match words:
@@ -95,7 +98,7 @@ def test_each_statement_of_the_tour_is_true(
 ) -> None:
     class Fleet:
         def act(self, action: str, broker: str) -> None:
-            guide.world.pause(broker, is_paused=action == "pause")
+            guide.world.brokers[broker].is_hanging = action == "hang"
 
     def send(_: object, commands: list[Command]) -> None:
         for command in commands:
@@ -114,4 +117,4 @@ def test_each_statement_of_the_tour_is_true(
         stops.stuck(guide, where)
         stops.end(guide)
     told = capsys.readouterr().out
-    assert told.count("✓") == 15
+    assert told.count("✓") == 23

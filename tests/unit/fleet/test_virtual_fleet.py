@@ -115,6 +115,18 @@ def test_broker_restarted_reads_records_that_name_it_but_not_its_new_incarnation
     assert made.fleet.truth(made.now_ms) == {BUNDLE: [("b1", 2)]}
 
 
+def test_broker_that_hangs_reports_on_and_opens_when_it_goes_on() -> None:
+    made = VirtualFleet()
+    made.fleet.start("b1", START_MS)
+    made.fleet.hang("b1", made.now_ms)
+    made.write(assigning(BUNDLE, "b1", made.incarnation("b1")))
+    made.run(20_000)
+    assert made.fleet.truth(made.now_ms) == {}
+    assert made.times(Topic.BROKER_LOAD, "b1")[-1] > 15_000
+    made.fleet.resume("b1", made.now_ms)
+    assert made.fleet.truth(made.now_ms) == {BUNDLE: [("b1", 1)]}
+
+
 def test_broker_that_loses_a_bundle_while_paused_closes_it_late() -> None:
     """Two serve meanwhile, as the fencing mode `token` allows: /truth tells it."""
     made = VirtualFleet()

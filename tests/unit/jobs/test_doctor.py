@@ -1,6 +1,7 @@
 """`ballast doctor` tells what is wrong, and what to do next; and `ballast bundles`."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,18 @@ def examine(capsys: pytest.CaptureFixture[str], tables: Path, *words: str) -> tu
     code = main(["doctor", "--tables", str(tables), "--json", *(words or ("--no-kafka",))])
     found = json.loads(capsys.readouterr().out)["findings"]
     return code, {one["subject"]: one for one in found}
+
+
+def test_versions_that_doctor_wants_are_those_that_setup_installs() -> None:
+    text = (Path(__file__).resolve().parents[3] / "pyproject.toml").read_text()
+    needed = dict(re.findall(r'^ +"([\w-]+)((?:==|>=)[^";]+)"', text, re.MULTILINE))
+    assert len(doctor._PACKAGES) > 5
+    for name, (first, until) in doctor._PACKAGES.items():
+        if needed[name].startswith("=="):
+            head, _, last = first.rpartition(".")
+            assert (needed[name], until) == (f"=={first}", f"{head}.{int(last) + 1}"), name
+        else:
+            assert needed[name] == f">={first}" + (f",<{until}" if until else ""), name
 
 
 def test_sound_cluster_has_nothing_that_fails(

@@ -129,7 +129,7 @@ def test_without_a_terminal_it_says_what_else_there_is(
 ) -> None:
     with mock.patch.object(TablesSource, "overview", return_value={}):
         assert main(["top", "--tables", str(tables)]) == 2
-    assert "ballast top --json" in capsys.readouterr().err
+    assert "ballast top --once" in capsys.readouterr().err
 
 
 class Terminal:

@@ -1,13 +1,16 @@
 """The tour states what an answer has said, waits within bounds, deletes nothing foreign."""
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from jobs.adapters.prometheus import Prometheus
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout
+from jobs.tour.alert_words import alert_lines, state_of
 from jobs.tour.guide import Guide
-from jobs.tour.verb import _make_room
+from jobs.tour.verb import _make_room, _program
 
 
 def guide(tmp_path: Path, *, is_running: bool = True, patience_s: float = 0.0) -> Guide:
@@ -55,3 +58,62 @@ def test_folder_that_is_not_of_a_tour_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="not the folder of a tour"):
         _make_room(Layout(root=foreign))
     assert (foreign / "letter.txt").exists()
+
+
+ALERTS = [
+    {
+        "labels": {"alertname": name, "severity": "warning", "broker": broker},
+        "annotations": {"summary": f"{broker} is silent.", "runbook_url": "docs/runbook.md#x"},
+        "state": state,
+    }
+    for name, broker, state in (
+        ("BallastImbalance", "b1", "pending"),
+        ("BallastBrokerDown", "b2", "firing"),
+        ("BallastBrokerDown", "b3", "pending"),
+    )
+]
+
+
+def test_state_of_an_alert_is_that_of_the_broker_it_is_about() -> None:
+    assert state_of(ALERTS, "BallastBrokerDown") == "firing"
+    assert state_of(ALERTS, "BallastBrokerDown", "b3") == "pending"
+    assert state_of(ALERTS, "BallastBrokerDown", "b1") == ""
+    assert state_of([], "BallastImbalance") == ""
+
+
+def test_alerts_are_shown_with_their_runbook_section_and_those_that_fire_first() -> None:
+    lines = list(alert_lines(ALERTS))
+    assert lines[0] == "firing   warning   BallastBrokerDown"
+    assert lines[1].strip() == "b2 is silent.  docs/runbook.md#x"
+    assert [line.split()[0] for line in lines[::2]] == ["firing", "pending", "pending"]
+    assert list(alert_lines([])) == ["no alert"]
+
+
+def test_statement_about_an_alert_waits_for_it_and_is_left_out_without_prometheus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = guide(tmp_path)
+    made.hold_alert("b2 is reported", "BallastBrokerDown", "firing", about="b2")
+    said = capsys.readouterr().out
+    assert "✓" not in said
+    assert "left out, because no Prometheus is here: b2 is reported" in said
+    made.prometheus = mock.Mock(spec=Prometheus, url="http://p", **{"alerts.return_value": ALERTS})
+    made.hold_alert("b2 is reported", "BallastBrokerDown", "firing", about="b2")
+    assert "✓ b2 is reported" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="in vain for BallastBrokerDown to be over"):
+        made.hold_alert("it is over", "BallastBrokerDown", "", about="b2")
+
+
+def test_prometheus_is_the_named_one_and_where_none_is_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = tmp_path / "prometheus"
+    with pytest.raises(MisuseError, match="is no program"):
+        _program(named)
+    named.write_text("#!/bin/sh\n")
+    named.chmod(0o755)
+    assert _program(named) == named
+    none = CommandError("prometheus can't be had", why="no apt-get", next_step="install it")
+    with mock.patch("jobs.tour.verb.have_tool", side_effect=none):
+        assert _program(None) is None
+    assert "What alerts say is left out" in capsys.readouterr().out
