@@ -6,7 +6,6 @@ Its three rows and panels, by broker where it has them by pod. What a Ballast cl
 
 from dashboards.panel import Kind, Page, Panel, Row, growth, of, panel
 
-_SAME = "as in a Pulsar cluster."
 _USED = of("pulsar_lb_resource_usage", 'feature="max_ema"')
 _AVERAGE = of("pulsar_lb_resource_usage_stats", 'stat="avg"')
 _ASSIGNED = of("pulsar_lb_assign_broker_breakdown_total", 'result="Success"')
@@ -19,15 +18,26 @@ def _usage(name: str, title: str) -> Panel:
                  (of(f"pulsar_lb_{name}_usage"), "{{broker}}"))  # fmt: skip
 
 
-def _breakdown(metric: str, title: str, result: str) -> Panel:
+_UNLOADS = {
+    "Success": "Overloaded, in hills; Underloaded after brokers joined; Admin by commands.",
+    "Skip": "one a cycle in which nothing had to move; HitCount before a move.",
+    "Failure": "0: a refused move is one that something else came before.",
+}
+_SPLITS = {
+    "Success": "few: the limit that was passed, or Admin.",
+    "Failure": "0: the bundle was changing hands, or gone.",
+}
+
+
+def _breakdown(metric: str, title: str, result: str, normal: str) -> Panel:
     expr = growth(f"pulsar_lb_{metric}_breakdown_total", "reason", f'result="{result}"')
-    return panel(f"{title}: {result}", "short", (_SAME, _OWN),
+    return panel(f"{title}: {result}", "short", (normal, _OWN),
                  (f"{expr} or vector(0)", "{{reason}}"), kind=Kind.STACKED)  # fmt: skip
 
 
-def _channel(metric: str, title: str, by: str, *matchers: str) -> Panel:
+def _channel(metric: str, title: str, by: str, normal: str, *matchers: str) -> Panel:
     name = f"pulsar_sunit_state_chn_{metric}_total"
-    return panel(title, "short", (_SAME, "Ownership and failover says more."),
+    return panel(title, "short", (normal, "Ownership and failover says more."),
                  (f"{growth(name, by, *matchers)} or vector(0)", f"{{{{{by}}}}}"))  # fmt: skip
 
 
@@ -41,15 +51,18 @@ PULSAR = Page(
             _usage("memory", "Memory usage"),
             _usage("directMemory", "Direct memory usage"),
             _usage("cpu", "CPU usage"),
-            panel("Bundles split", "short", (_SAME, _OWN),
+            panel("Bundles split", "short", ("a step for each split since the job began; flat.", _OWN),
                   (f"sum({of('pulsar_lb_bundles_split_total')}) or vector(0)", "total")),
-            panel("Bundles unloaded", "short", (_SAME, _OWN),
+            panel("Bundles unloaded", "short",
+                  ("flat; hot brokers climb while they give. Since the job began.", _OWN),
                   (f"sum by (broker) ({of('pulsar_lb_unload_bundle_total')}) or vector(0)",
                    "{{broker}}")),
-            panel("Brokers unloaded", "short", (_SAME, _OWN),
+            panel("Brokers unloaded", "short",
+                  ("flat; a step for each cycle in which a broker gave. Since the job began.", _OWN),
                   (f"sum by (broker) ({of('pulsar_lb_unload_broker_total')}) or vector(0)",
                    "{{broker}}")),
-            panel("Topics of each broker", "short", (_SAME, _OWN),
+            panel("Topics of each broker", "short",
+                  ("not even: load is evened out, not numbers.", _OWN),
                   (of("ballast_broker_topics"), "{{broker}}")),
         )),
         Row(title="Extension -- Breakdown", panels=(
@@ -59,12 +72,13 @@ PULSAR = Page(
                   (f"100 * {_AVERAGE}", "average")),
             panel("Resource usage, deviation", "none", ("below 0.25.", _OWN),
                   (of("pulsar_lb_resource_usage_stats", 'stat="std"'), "deviation")),
-            panel("Assigned, by broker", "short", (_SAME, _OWN),
+            panel("Assigned, by broker", "short",
+                  ("a step where bundles were created or freed; all brokers take.", _OWN),
                   (f"sum by (broker) ({_ASSIGNED})", "{{broker}}")),
             panel("Not assigned", "short", ("0.", "BallastUnowned."),
                   (f"sum({_UNASSIGNED})", "failure")),
-            *(_breakdown("unload_broker", "Unload", one) for one in ("Success", "Skip", "Failure")),
-            *(_breakdown("bundles_split", "Split", one) for one in ("Success", "Failure")),
+            *(_breakdown("unload_broker", "Unload", *one) for one in _UNLOADS.items()),
+            *(_breakdown("bundles_split", "Split", *one) for one in _SPLITS.items()),
         )),
         Row(title="Extension -- ServiceUnitStateChannel", panels=(
             panel("Owner lookups, by state", "short", ("Owned, nearly all.", _OWN),
@@ -73,13 +87,21 @@ PULSAR = Page(
             panel("Owner lookups without an owner, by state", "short", ("0.", "BallastLookupsFail."),
                   (growth("pulsar_sunit_state_chn_owner_lookup_total", "state", 'result="Failure"'),
                    "{{state}}"), kind=Kind.STACKED),
-            _channel("event_publish_ops", "Events published", "event", 'result="Total"'),
-            _channel("subscribe_ops", "Events read by agents", "event"),
-            _channel("inactive_broker_cleanup_ops", "Inactive brokers cleaned up", "result"),
-            _channel("su_tombstone_cleanup_ops", "Tombstones cleaned up", "broker"),
-            _channel("orphan_su_cleanup_ops", "Orphans cleaned up", "broker"),
-            _channel("cleanup_ops", "Clean-ups that failed", "result"),
-            panel("Bundles owned", "short", (_SAME, _OWN),
+            _channel("event_publish_ops", "Events published", "event",
+                     "Assign and Unload while bundles move; Override in a failover.",
+                     'result="Total"'),
+            _channel("subscribe_ops", "Events read by agents", "event",
+                     "follows the events published."),
+            _channel("inactive_broker_cleanup_ops", "Inactive brokers cleaned up", "result",
+                     "0; after a crash Schedule, then Success for each bundle."),
+            _channel("su_tombstone_cleanup_ops", "Tombstones cleaned up", "broker",
+                     "0; an hour after splits and deletions what they left."),
+            _channel("orphan_su_cleanup_ops", "Orphans cleaned up", "broker",
+                     "0: each is a transition that was stuck, BallastRepairs."),
+            _channel("cleanup_ops", "Clean-ups that failed", "result",
+                     "0: no broker could take a bundle."),
+            panel("Bundles owned", "short",
+                  ("not even; 0 only where a broker drains, or has just come.", _OWN),
                   (of("pulsar_sunit_state_chn_owned_su_total"), "{{broker}}")),
         )),
     ),

@@ -4,7 +4,8 @@ from dashboards.panel import Kind, Page, Row, panel, quantile
 
 _RATE = "$__rate_interval"
 _LAG = (
-    'scalar(max(ballast_table_version{table="ownership_events"})) - ballast_snapshot_table_version'
+    'clamp_min(scalar(max(ballast_table_version{table="ownership_events"}))'
+    " - ballast_snapshot_table_version, 0)"
 )
 
 LOOKUP = Page(

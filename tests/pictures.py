@@ -148,8 +148,13 @@ def _draw_stack(
     axes: Axes, series: Mapping[str, Sequence[tuple[float, float]]], times: Times
 ) -> None:
     moments = sorted({at for points in series.values() for at, _ in points})
-    rows = [[dict(points).get(at, 0.0) for at in moments] for points in series.values()]
-    axes.stackplot([at - times[0] for at in moments], rows, labels=list(series), alpha=0.75)
+    seen = {name: dict(points) for name, points in series.items() if any(v for _, v in points)}
+    if not seen:  # colours are for what can be seen
+        axes.plot([at - times[0] for at in moments], [0.0] * len(moments), lw=1.2)
+    rows = [[points.get(at, 0.0) for at in moments] for points in seen.values()]
+    if rows:
+        axes.stackplot([at - times[0] for at in moments], rows, labels=list(seen), alpha=0.75)
+    axes.set_ylim(bottom=0)
 
 
 def _draw_heat(

@@ -60,6 +60,10 @@ class JobLog:
         """Every verdict with its count, also those that are zero."""
         return {verdict: self.reports[verdict] for verdict in _REPORT_VERDICTS}
 
+    def live_bundles(self) -> int:
+        """Bundles that there are: what is kept of deleted ones does not count."""
+        return sum(count for state, count in self.bundles.items() if state != "Deleted")
+
     def _fold_batch(self, line: Mapping[str, Any]) -> None:
         duration_ms = int(line["duration_ms"])
         if line["batch_id"] != self._batch_id:  # one line a cluster, one duration a batch

@@ -6,7 +6,7 @@ Source: ours.
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from jobs.console import CommandError, MisuseError
 
 LOOKUP_PORT = 8080
 CLUSTER = "local"
-_LOOKUP_PORT_FILE = "lookup-port.json"
+_LOOKUP_PORT_FILE, _SETTINGS_FILE = "lookup-port.json", "settings.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +119,19 @@ class Layout:
     def lookup_port_now(self) -> int:
         """The lookup service's port, once a run has chosen it."""
         return int(json.loads((self.root / _LOOKUP_PORT_FILE).read_text()))
+
+    def keep_settings(self, overlays: Sequence[str], assignments: Sequence[str]) -> None:
+        """Remember what the run is configured with, for the verbs that are asked about it."""
+        named = [str(Path(one).absolute()) if one.endswith(".toml") else one for one in overlays]
+        (self.root / _SETTINGS_FILE).write_text(json.dumps([named, list(assignments)]))
+
+    def settings(self) -> tuple[list[str], list[str]] | None:
+        """Overlays and assignments of the last run; None where none has been."""
+        path = self.root / _SETTINGS_FILE
+        if not path.exists():
+            return None
+        overlays, assignments = json.loads(path.read_text())
+        return overlays, assignments
 
     def settle_size(self, wanted: Mapping[str, int | None]) -> Size:
         """The size of the first run with this folder, or the wanted one if this is the first.

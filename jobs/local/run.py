@@ -71,6 +71,7 @@ class LocalRun:
     def run(self, stop: threading.Event) -> dict[str, Any]:
         """Start, watch, stop; returns the summary. Raises CommandError when the start fails."""
         self._started_ms = now_ms()
+        self._layout.keep_settings(self._options.overlays, self._options.assignments)
         with ExitStack() as cleanup:
             cleanup.callback(self._supervisor.stop_all)
             self._start()
@@ -162,7 +163,7 @@ class LocalRun:
             brokers=broker_rows(self._fleet.brokers, job),
             imbalance=imbalance_of(sample),
             bundles_open=sample.bundles_open if sample else 0,
-            bundles=sum(job.bundles.values()) or self._size.bundles,
+            bundles=job.live_bundles() or self._size.bundles,
             in_flight=job.in_flight,
             batches=job.batches,
             cycle_p50_ms=recent_percentile(job.cycle_durations_ms, 50),

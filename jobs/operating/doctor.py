@@ -36,7 +36,7 @@ _SKEW_WARN_MS, _SKEW_FAIL_MS = 2_000, 10_000
 _TICKS_OLD_MS = 30_000
 _LOG_LENGTH_WARN = 2_000
 _KAFKA_TIMEOUT_MS = 10_000
-_PACKAGES: Mapping[str, tuple[str, str]] = {
+PACKAGES: Mapping[str, tuple[str, str]] = {
     "deltalake": ("1.6.6", "2"),
     "delta-spark": ("4.4.0", "4.4.1"),
     "kafka-python": ("3.0.12", "4"),
@@ -88,10 +88,10 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    wrong = [_package(name, *bounds) for name, bounds in _PACKAGES.items()]
+    wrong = [_package(name, *bounds) for name, bounds in PACKAGES.items()]
     yield from (found for found in wrong if found is not None)
     if not any(wrong):
-        yield ok("packages", ", ".join(f"{name} {version(name)}" for name in _PACKAGES))
+        yield ok("packages", ", ".join(f"{name} {version(name)}" for name in PACKAGES))
 
 
 def _package(name: str, first: str, until: str) -> Finding | None:

@@ -1,7 +1,7 @@
 """Where a verb finds the tables and Kafka: a local run's state folder, or what it is told.
 
-Decides in this order: the options, then the configuration, then the state folder of `make run`.
-Source: ours.
+Decides in this order: the options, then the configuration, then the state folder of `make run`,
+which says what its run is configured with. Source: ours.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.kafka_settings import kafka_address
-from jobs.adapters.settings import load_settings
+from jobs.adapters.settings import load_settings, overlay_names
 from jobs.adapters.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.local.layout import CLUSTER, Layout
@@ -67,9 +67,16 @@ def whereabouts(args: argparse.Namespace) -> Whereabouts:
         layout=layout,
         tables=args.tables or layout.tables,
         cluster=args.cluster,
-        config=load_settings(args.conf),
+        config=_config(args, layout),
         bootstrap=getattr(args, "bootstrap", ""),
     )
+
+
+def _config(args: argparse.Namespace, layout: Layout) -> Config:
+    """What the options or the environment name, else what the local run is configured with."""
+    is_named = args.conf is not None or args.tables is not None or overlay_names()
+    kept = None if is_named else layout.settings()
+    return load_settings(args.conf) if kept is None else load_settings(*kept)
 
 
 def _local_bootstrap(layout: Layout) -> str:

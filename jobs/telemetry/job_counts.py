@@ -43,15 +43,17 @@ _SKIPS = {
     "CoolDown": "CoolDown",
 }
 _SPLIT_REASONS = tuple(reason.value for reason in (*LIMIT_REASONS, SplitReason.UNKNOWN))
+_ADMIN = "Admin"
 _OF_BALANCER = {
     "pulsar_lb_unload_broker_breakdown_total": (
         ("Overloaded", "Success"),
         ("Underloaded", "Success"),
+        (_ADMIN, "Success"),
         ("Unknown", "Failure"),
         *((reason, "Skip") for reason in sorted({*_SKIPS.values(), "Unknown"})),
     ),
     "pulsar_lb_bundles_split_breakdown_total": (
-        *((reason, "Success") for reason in _SPLIT_REASONS),
+        *((reason, "Success") for reason in (*_SPLIT_REASONS, _ADMIN)),
         ("Unknown", "Failure"),
     ),
 }
@@ -65,6 +67,9 @@ _BEGINS = {
     State.RELEASING.value: "Unload",
     State.SPLITTING.value: "Split",
 }
+_OVERRIDE = "Override"
+_PUBLISHED = "pulsar_sunit_state_chn_event_publish_ops_total"
+_ORPHANS = "pulsar_sunit_state_chn_orphan_su_cleanup_ops_total"
 _INACTIVE = {"died": "Schedule", "returned": "Cancel", "held_by_brake": "Skip"}
 _ACKS_REFUSED = "ack_refused:"
 UNKNOWN_KIND = "unknown"
@@ -87,11 +92,19 @@ def begin_counts(store: MetricStore, cluster: str, topics: Sequence[str]) -> Non
         store.add("ballast_decisions_total", cluster, kind, reason, by=0)
     for kind, status in itertools.product((*sorted(HANDLERS), UNKNOWN_KIND), _STATUSES):
         store.add("ballast_commands_total", cluster, kind, status, by=0)
+    for topic, reason in itertools.product(topics, RejectReason):
+        store.add("ballast_rejected_total", cluster, topic, reason.value, by=0)
+    _begin_balancer(store, cluster)
+
+
+def _begin_balancer(store: MetricStore, cluster: str) -> None:
+    """Let begin what in Pulsar the leader counts."""
     for metric, labels in _OF_BALANCER.items():
         for reason, result in labels:
             store.add(metric, cluster, BALANCER, _SUBJECTS[metric], reason, result, by=0)
-    for topic, reason in itertools.product(topics, RejectReason):
-        store.add("ballast_rejected_total", cluster, topic, reason.value, by=0)
+    for begun in (*_BEGINS.values(), _OVERRIDE):
+        store.add(_PUBLISHED, cluster, BALANCER, begun, CHANNEL, "Total", by=0)
+    store.add(_ORPHANS, cluster, BALANCER, CHANNEL, by=0)
 
 
 def begin_broker(store: MetricStore, cluster: str, broker: str) -> None:
@@ -106,8 +119,8 @@ def begin_broker(store: MetricStore, cluster: str, broker: str) -> None:
 def _known_decisions() -> Iterator[tuple[str, str]]:
     """Kind and reason of decisions that are usual."""
     yield from itertools.product(["skip"], SKIPS)
-    yield from itertools.product(sorted(_SHEDS), ["Overloaded", "Underloaded"])
-    yield from itertools.product(["split"], [reason.value for reason in LIMIT_REASONS])
+    yield from itertools.product(sorted(_SHEDS), ["Overloaded", "Underloaded", _ADMIN])
+    yield from itertools.product(["split"], [*(reason.value for reason in LIMIT_REASONS), _ADMIN])
     yield from [("assign", "Unowned"), ("drain", "Draining"), ("transfer", "Pinned")]
     for intent in IntentReason:
         yield ("failover" if intent.value.endswith("dead") else "repair"), intent.value
@@ -160,10 +173,9 @@ def _count_events(store: MetricStore, seen: BatchSeen, moves: Moves) -> None:
         store.add("ballast_transitions_total", cluster, cause, state, by=count)
         if is_forced:
             store.add("ballast_overrides_total", cluster, cause, by=count)
-        begun = "Override" if is_forced else _BEGINS.get(state)
+        begun = _OVERRIDE if is_forced else _BEGINS.get(state)
         if begun:
-            name = "pulsar_sunit_state_chn_event_publish_ops_total"
-            store.add(name, cluster, BALANCER, begun, CHANNEL, "Total", by=count)
+            store.add(_PUBLISHED, cluster, BALANCER, begun, CHANNEL, "Total", by=count)
     for event in events:
         _count_event(store, event, moves)
 
@@ -180,8 +192,7 @@ def _count_event(store: MetricStore, event: Event, moves: Moves) -> None:
         name = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
         store.add(name, cluster, BALANCER, CHANNEL, "Success")
     if event.cause == "repair":
-        name = "pulsar_sunit_state_chn_orphan_su_cleanup_ops_total"
-        store.add(name, cluster, BALANCER, CHANNEL)
+        store.add(_ORPHANS, cluster, BALANCER, CHANNEL)
     for found in moves.take(event):
         if isinstance(found, Latency):
             name = f"brk_lb_{found.part}_latency_ms"

@@ -20,7 +20,7 @@ from jobs.local.layout import Layout
 from jobs.local.stack import ROOT
 from jobs.tour.alert_words import alert_lines, state_of
 
-_LINES_SHOWN = 24
+_LINES_SHOWN = 40
 _POLL_S = 1.0
 _VERB_TIMEOUT_S = 300
 _HTTP_TIMEOUT_S = 20
@@ -66,14 +66,14 @@ class Guide:
         return plain_rows(SqlEngine(self.layout.tables).query(text))
 
     def metrics(self, *names: str) -> str:
-        """Show the job's metrics of these names, those that are not 0."""
+        """Show the job's metrics of these names; of counters those that are not 0."""
         port = self.layout.metrics_port.read_text().strip()
         with urllib.request.urlopen(
             f"http://127.0.0.1:{port}/metrics", timeout=_HTTP_TIMEOUT_S
         ) as reply:
             lines = reply.read().decode().splitlines()
         wanted = tuple(f"{name}{end}" for name in names for end in ("{", " "))
-        found = [x for x in lines if x.startswith(wanted) and float(x.rsplit(" ", 1)[1]) != 0.0]
+        found = [x for x in lines if x.startswith(wanted) and not _is_idle(x)]
         say(f"$ curl -s 127.0.0.1:{port}/metrics | grep {' '.join(names)}")
         for line in found[:_LINES_SHOWN]:
             say(f"  {line}")
@@ -150,3 +150,9 @@ class Guide:
                 next_step=f"read the logs in {self.layout.logs}",
             )
         return ended.stdout
+
+
+def _is_idle(line: str) -> bool:
+    """Whether it is a counter that has counted nothing: there are many of them."""
+    name, _, value = line.rpartition(" ")
+    return name.partition("{")[0].endswith("_total") and float(value) == 0.0

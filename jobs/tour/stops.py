@@ -67,7 +67,7 @@ def _relieved(guide: Guide) -> None:
     guide.ask("status")
     guide.hold("SQL counts the same moves", guide.ask("sql", "why-moved"), r"shed")
     guide.ask("sql", "no-help", shown=6)
-    told = guide.metrics("ballast_moves_total", "ballast_imbalance", "ballast_decisions_total")
+    told = guide.metrics("ballast_moves_total", "ballast_imbalance", "ballast_broker_hits")
     guide.hold("and the metrics do, too", told, r"ballast_moves_total\{.*shed")
     guide.alerts()
 

@@ -14,6 +14,7 @@ from lbcore.explain.explanation import (
     Row,
     count_of,
     duration,
+    has_moved,
     instant,
     number,
     owner_of,
@@ -38,6 +39,7 @@ _STANDSTILLS = frozenset(
     }
 )
 _SHOWN = 3
+_MOVING = frozenset({"assign", "drain", "failover", "repair", "transfer", "unload"})
 
 
 def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
@@ -165,22 +167,39 @@ def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
     span = f"in the last {duration(rows.window_ms)}"
     since_ms = rows.at_ms - rows.window_ms
     moves = [
-        row
+        (row, _bundles_of(row))
         for row in rows.decisions
-        if row["bundle"] and row["kind"] != "skip" and row["at_ms"] >= since_ms
+        if row["kind"] in _MOVING and row["at_ms"] >= since_ms
     ]
     for column, way in (("source", "from it"), ("destination", "to it")):
-        mine = [row for row in moves if row[column] == broker]
-        kinds = Counter((row["kind"], row["reason"]) for row in mine)
-        said = ", ".join(f"{n} by {kind} ({reason})" for (kind, reason), n in kinds.most_common())
-        words = f"decisions moved {count_of(len(mine), 'bundle')} {way} {span}"
+        count, said = _by_kind((row, count) for row, count in moves if row[column] == broker)
+        words = f"decisions moved {count_of(count, 'bundle')} {way} {span}"
         yield words + (f": {said}" if said else "")
+    count, said = _by_kind(
+        (row, count) for row, count in moves if not row["destination"] and row["source"] != broker
+    )
+    if count:
+        yield f"{count_of(count, 'bundle')} more went to whom placement chose: {said}"
     outcomes = Counter(
         row["outcome"] for row in rows.effects if broker in (row["source"], row["destination"])
     )
     if outcomes:
         said = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
         yield f"what became of its moves: {said}"
+
+
+def _bundles_of(decision: Row) -> int:
+    """How many bundles a decision is about: the one it names, or as many as it says."""
+    return 1 if decision["bundle"] else int(json.loads(decision["inputs"]).get("bundles", 0))
+
+
+def _by_kind(moves: Iterable[tuple[Row, int]]) -> tuple[int, str]:
+    """How many bundles, and by what."""
+    kinds: Counter[tuple[str, str]] = Counter()
+    for row, count in moves:
+        kinds[row["kind"], row["reason"]] += count
+    said = ", ".join(f"{n} by {kind} ({reason})" for (kind, reason), n in kinds.most_common())
+    return kinds.total(), said
 
 
 def _considered(rows: ExplainRows, broker: str) -> Iterable[str]:
@@ -223,7 +242,7 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     if moving:
         yield f"{count_of(len(moving), 'bundle')} of it changing hands"
     keep_ms = rows.config.shedding.cool_down_ms
-    cooling = [r for r in owned if r["at_ms"] + keep_ms > rows.at_ms]
+    cooling = [r for r in owned if has_moved(r) and r["at_ms"] + keep_ms > rows.at_ms]
     if cooling:
         yield f"{count_of(len(cooling), 'bundle')} came less than {duration(keep_ms)} ago and stay"
 

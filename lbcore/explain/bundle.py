@@ -17,6 +17,7 @@ from lbcore.explain.explanation import (
     bundles_of,
     count_of,
     duration,
+    has_moved,
     instant,
     number,
     owner_of,
@@ -70,7 +71,11 @@ def _considered(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
     cycles = rows.cycles()
     own = [row for row in rows.candidates if row["subject"] == bundle]
     span = f"{count_of(cycles, 'cycle')} in the last {duration(rows.window_ms)}"
-    if not own:
+    since_ms = rows.at_ms - rows.window_ms
+    chosen = [r for r in rows.decisions if r["bundle"] == bundle and r["at_ms"] >= since_ms]
+    for (kind, reason), count in sorted(Counter((r["kind"], r["reason"]) for r in chosen).items()):
+        yield f"chosen {count_of(count, 'time')} in {span}: {kind} ({reason})"
+    if not own and not chosen:
         yield f"by name in none of {span}: it was not among those that nearly moved or split"
     counts = Counter((row["phase"], row["verdict"]) for row in own)
     for (phase, verdict), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
@@ -105,6 +110,8 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
     bundle, namespace = record["bundle"], record["bundle"].rpartition("/")[0]
     if record["state"] != "Owned":
         yield f"it is changing hands: {record['state']} ({bundles_of(record) or 'nobody'})"
+        if record["state"] in ("Assigning", "Releasing", "Splitting"):
+            yield _awaited(rows, record)
     for pin in rows.pins:
         if pin["bundle"] == bundle and pin["is_set"]:
             until = f"until {instant(pin['until_ms'])}" if pin["until_ms"] else "until unpinned"
@@ -143,9 +150,7 @@ def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:
 def _cool_downs(rows: ExplainRows) -> Iterable[str]:
     """Until when a move of late keeps it where it is."""
     config = rows.config.shedding
-    owned = [row for row in rows.events if row["state"] == "Owned"]
-    moved = [row["at_ms"] for row in owned if row["destination"] != row["source_before"] != ""]
-    moved += [row["at_ms"] for row in owned if row["state_before"] == "Assigning"]
+    moved = [row["at_ms"] for row in rows.events if has_moved(row)]
     shed = [row["at_ms"] for row in rows.events if row["cause"] == "shed"]
     for times, keep_ms, why in (
         (moved, config.cool_down_ms, "it got another owner (shedding.cool_down_ms"),
@@ -162,7 +167,7 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
     if not is_free:
         yield "first of all, what holds it must end"
     if not owner:
-        yield "it needs an owner first: an open broker that its policies admit"
+        yield from _without_owner(rows, bundle)
         return
     yield from standing_words(rows, owner)
     share = _share(rows, bundle, owner)
@@ -171,6 +176,28 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
             f"it is {percent(share)} of its broker's traffic, so moving it would move the hot spot "
             f"with it: {_split_words(rows, bundle)}"
         )
+
+
+def _without_owner(rows: ExplainRows, bundle: str) -> Iterable[str]:
+    record = next(row for row in rows.records if row["bundle"] == bundle)
+    if record["state"] == "Assigning":
+        yield f"{record['destination']} must have opened it first, or who gets it then"
+    else:
+        yield "it needs an owner first: an open broker that its policies admit"
+
+
+def _awaited(rows: ExplainRows, record: Row) -> str:
+    """Who has to act, and what happens when nobody does. Source: `lbcore.ownership.repair`."""
+    config, source = rows.config.ownership, record["source"]
+    if record["state"] == "Assigning":
+        until = instant(record["at_ms"] + config.in_flight_timeout_ms)
+        return f"{record['destination']} is to open it; if it has not by {until}, another one is"
+    what = "close" if record["state"] == "Releasing" else "split"
+    return (
+        f"{source} is to {what} it; it keeps it if it says nothing of that for "
+        f"{duration(config.in_flight_timeout_ms)}, or is not done by "
+        f"{instant(record['at_ms'] + config.unload_timeout_ms)}"
+    )
 
 
 def _split_words(rows: ExplainRows, bundle: str) -> str:

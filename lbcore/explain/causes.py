@@ -105,7 +105,7 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
             "are needed"
         )
     if "bundles" in inputs:
-        yield f"it was about {count_of(int(inputs['bundles']), 'bundle')}"
+        yield f"it concerned {count_of(int(inputs['bundles']), 'bundle')}"
     if decision["kind"] == "skip":
         yield skip_words(decision["reason"])
 

@@ -166,6 +166,11 @@ def bundles_of(record: Row) -> str:
     return " → ".join(name for name in (record["source"], record["destination"]) if name)
 
 
+def has_moved(record: Row) -> bool:
+    """Whether a record says that the bundle came from another owner, as the balancer counts it."""
+    return bool(record["state"] == "Owned" and record["source"])
+
+
 def owner_of(record: Row) -> str:
     """The broker that serves a bundle now, "" = none."""
     if record["state"] == "Owned":

@@ -254,7 +254,8 @@ def _off(status: ClusterStatus) -> str:
 
 
 def _progress(status: ClusterStatus) -> str:
-    parts = [f"{len(status.in_flight)} bundles in flight"] if status.in_flight else []
+    count = len(status.in_flight)
+    parts = [f"{count} bundle{'' if count == 1 else 's'} in flight"] if count else []
     under_way = [drain.broker for drain in status.drains if not drain.is_done]
     parts += [f"draining {', '.join(under_way)}"] if under_way else []
     return ", ".join(parts)

@@ -46,6 +46,8 @@ def test_moved_bundle_is_explained_by_the_decision_that_moved_it(world: World) -
     assert "points apart; it takes 8 hits from 15" in why
     assert "it helped" in why
     assert any(text.startswith("cool-down until") for text in found.blocks)
+    assert found.considered[0].startswith("chosen 1 time in ")
+    assert found.considered[0].endswith("transfer (Overloaded)")
 
 
 def test_pinned_bundle_says_where_and_why(world: World) -> None:
@@ -59,6 +61,55 @@ def test_bundle_that_never_moved_is_free_to_move(world: World) -> None:
     found = of_bundle(world, calm)
     assert found.why[0] == "it had no owner, and placement chose one"
     assert found.blocks == ("nothing: it may be moved",)
+
+
+def test_bundle_that_was_just_placed_for_the_first_time_does_not_cool_down() -> None:
+    world = running(3, 6)
+    assert world.now_ms - min(row["at_ms"] for row in world.newest()) < 60_000
+    bundle, broker = min(owners(world).items())
+    assert of_bundle(world, bundle).blocks == ("nothing: it may be moved",)
+    found = explain_broker(rows_of(world), broker)
+    assert found is not None
+    assert found.blocks == ()
+
+
+def test_broker_counts_what_commands_and_crashes_moved() -> None:
+    world = running(4, 24)
+    world.command("unload_namespace", namespace="t/n", destination="broker-1:8080")
+    world.run(8_000)
+    found = explain_broker(rows_of(world), "broker-1:8080")
+    assert found is not None
+    count = sum(row["state"] == "Releasing" for row in world.events)
+    assert (
+        f"moved {count} bundles to it in the last 1 h: {count} by transfer (Admin)" in found.why[1]
+    )
+    assert found.why[2] == "24 bundles more went to whom placement chose: 24 by assign (Unowned)"
+    assert f"{count} bundles came less than 1 min ago and stay" in found.blocks
+    world.kill("broker-1:8080")
+    world.run(30_000)
+    found = explain_broker(rows_of(world), "broker-1:8080")
+    assert found is not None
+    assert "moved 24 bundles from it in the last 1 h: 24 by failover (owner_dead)" in found.why[0]
+
+
+@pytest.mark.parametrize(
+    ("hanging", "words"),
+    [
+        (1, "broker-1:8080 is to open it; if it has not by "),
+        (0, "broker-0:8080 is to close it; it keeps it if it says nothing of that for 15 s, or is"),
+    ],
+)
+def test_bundle_in_flight_says_who_is_waited_for_and_until_when(hanging: int, words: str) -> None:
+    world = running(2, 4)
+    bundle = next(name for name, broker in owners(world).items() if broker == "broker-0:8080")
+    world.brokers[f"broker-{hanging}:8080"].is_hanging = True
+    world.command("unload_bundle", bundle=bundle, destination="broker-1:8080")
+    world.run(6_000)
+    assert any(text.startswith(words) for text in of_bundle(world, bundle).blocks)
+    world.run(70_000)
+    found = of_bundle(world, bundle)
+    assert found.numbers["state"] == "Owned"
+    assert "broker-0:8080" in found.headline  # of two, the one that does not hang, or the old owner
 
 
 def test_hot_broker_says_what_it_takes_to_be_relieved(world: World) -> None:

@@ -55,8 +55,8 @@ def examine(capsys: pytest.CaptureFixture[str], tables: Path, *words: str) -> tu
 def test_versions_that_doctor_wants_are_those_that_setup_installs() -> None:
     text = (Path(__file__).resolve().parents[3] / "pyproject.toml").read_text()
     needed = dict(re.findall(r'^ +"([\w-]+)((?:==|>=)[^";]+)"', text, re.MULTILINE))
-    assert len(doctor._PACKAGES) > 5
-    for name, (first, until) in doctor._PACKAGES.items():
+    assert len(doctor.PACKAGES) > 5
+    for name, (first, until) in doctor.PACKAGES.items():
         if needed[name].startswith("=="):
             head, _, last = first.rpartition(".")
             assert (needed[name], until) == (f"=={first}", f"{head}.{int(last) + 1}"), name

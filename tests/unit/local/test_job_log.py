@@ -52,6 +52,12 @@ def test_job_log_keeps_the_newest_brokers_and_moves() -> None:
     assert (log.recent_moves[-1].source, log.recent_moves[-1].cause) == ("a", "shed")
 
 
+def test_job_log_does_not_count_what_is_kept_of_deleted_bundles() -> None:
+    log = JobLog()
+    log.fold([_line(1, bundles={"Owned": 61, "Assigning": 1, "Deleted": 1})])
+    assert log.live_bundles() == 62
+
+
 def test_job_log_notices_starts_of_the_job() -> None:
     log = JobLog()
     log.fold([{"event": "start"}, _line(1), {"event": "start"}, {"event": "other"}])

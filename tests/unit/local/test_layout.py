@@ -1,5 +1,6 @@
 """What a local run's folder remembers from one run to the next."""
 
+import argparse
 import socket
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout, Size, check_size
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
 
 
 @pytest.fixture
@@ -76,3 +78,26 @@ def test_lookup_port_taken_is_an_error_that_names_it(layout: Layout) -> None:
         with pytest.raises(CommandError) as caught:
             layout.lookup_port(other.getsockname()[1])
     assert "lookup service" in caught.value.what
+
+
+def test_settings_of_the_last_run_are_those_of_verbs_that_name_none(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BALLAST_CONF", raising=False)
+    parser = argparse.ArgumentParser()
+    add_stack_arguments(parser)
+
+    def hit_period_ms(*words: str) -> int:
+        args = parser.parse_args(["--state-dir", str(layout.root), *words])
+        return whereabouts(args).config.pipeline.hit_period_ms
+
+    layout.root.mkdir()
+    assert layout.settings() is None
+    assert hit_period_ms() == 10_000
+    layout.keep_settings(("demo",), ("shedding.avg_low_hits=3",))
+    assert layout.settings() == (["demo"], ["shedding.avg_low_hits=3"])
+    assert hit_period_ms() == 5_000
+    assert hit_period_ms("--conf", "test") == 2_000
+    assert hit_period_ms("--tables", str(layout.tables)) == 10_000
+    monkeypatch.setenv("BALLAST_CONF", "test")
+    assert hit_period_ms() == 2_000
