@@ -74,7 +74,8 @@ class Bridge:
         self._collector = Collector(admin, names, config, options.rhythm, self._send)
         limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
-        self._policies = PolicyFollower(admin, pulsar_cluster, self._tell_policies)
+        interval_ms = options.rhythm.namespaces_ms
+        self._policies = PolicyFollower(admin, pulsar_cluster, interval_ms, self._tell_policies)
         self._before: Look | None = None
         self._told: tuple[Difference, float] = (Difference(), 0.0)
         self._brokers: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Follows Pulsar's policies: reads them now and then, and tells the balancer what has changed.
 
-Decides when: read every `_READ_S`, told again every `_TOLD_S` should a command have been lost. As
-long as they could not be read once, the bridge has a reason not to act. Source: ours.
+Decides when: told again every `_TOLD_S` should a command have been lost. As long as they could not
+be read once, the bridge has a reason not to act. Source: ours.
 """
 
 import logging
@@ -15,7 +15,6 @@ from lbcore.wire.mirror_commands import ObservePolicies
 
 logger = logging.getLogger(__name__)
 
-_READ_S = 60.0
 _TOLD_S = 600.0
 _AT_ONCE = 8
 
@@ -24,10 +23,15 @@ class PolicyFollower:
     """Called by one thread."""
 
     def __init__(
-        self, admin: PulsarAdmin, cluster: str, tell: Callable[[ObservePolicies], None]
+        self,
+        admin: PulsarAdmin,
+        cluster: str,
+        interval_ms: int,
+        tell: Callable[[ObservePolicies], None],
     ) -> None:
-        """cluster: its name in Pulsar."""
+        """cluster: its name in Pulsar. interval_ms: between two readings."""
         self._admin, self._cluster, self._tell = admin, cluster, tell
+        self._interval_s = interval_ms / 1_000
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="policies")
         self._known: PulsarPolicies | None = None
         self._read_due_s = self._tell_due_s = 0.0
@@ -52,7 +56,7 @@ class PolicyFollower:
         now_s = time.monotonic()
         if now_s < self._read_due_s:
             return
-        self._read_due_s = now_s + _READ_S
+        self._read_due_s = now_s + self._interval_s
         try:
             found = self._read(sorted(namespaces))
         except PulsarError as error:

@@ -51,7 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_number(run_words, "--look-ms", 5_000, "time between two looks at who owns what")
     _add_number(run_words, "--load-ms", 10_000, "time between two looks at a broker's load")
-    _add_number(run_words, "--namespaces-ms", 30_000, "time between two looks at all namespaces")
+    _add_number(
+        run_words,
+        "--namespaces-ms",
+        30_000,
+        "time between two looks at all namespaces and policies",
+    )
     run_words.add_argument(
         "--network-mbytes",
         type=float,

@@ -2,7 +2,9 @@
 
 Decides where it lies (BALLAST_PULSAR, else the user's cache folder) and that its bytes are the
 pinned ones. Fetched by the Ivy that pyspark ships, from Maven Central or the mirror that
-BALLAST_JAR_MIRROR names. Only the demonstration and the tests need it. Source: ours.
+BALLAST_JAR_MIRROR names. Only the demonstration and the tests need it; where the repository can't
+be reached the demonstration ends with an error and the tests are skipped, for that says nothing
+about Ballast, while bytes that are other than the pinned ones fail both. Source: ours.
 """
 
 import fcntl
@@ -25,6 +27,10 @@ VERSION = "4.0.8"
 SHA256 = "35c7d064c9e0928edbf2e708989faba0379662f98aa84ce0d4190c59efb6765e"
 _ARTIFACT = "pulsar-server-distribution"
 _BYTES = 900_000_000
+
+
+class NotFetchedError(CommandError):
+    """The repository did not give it."""
 
 
 def default_folder() -> Path:
@@ -65,9 +71,16 @@ def _fetched(place: Path) -> Path:
     existed = archive.exists()
     archive.unlink(missing_ok=True)
     shutil.rmtree(place / "ivy-cache", ignore_errors=True)
-    raise CommandError(
-        f"Pulsar's server distribution {VERSION} could not be fetched",
-        why="its checksum is another one" if existed else said,
+    what = f"Pulsar's server distribution {VERSION} could not be fetched"
+    if existed:
+        raise CommandError(
+            what,
+            why="its checksum is another one",
+            next_step="look at what BALLAST_JAR_MIRROR names, if it is set, and try again",
+        )
+    raise NotFetchedError(
+        what,
+        why=said,
         next_step="check the network and run the same command again; BALLAST_JAR_MIRROR may name a"
         " mirror of Maven Central",
     )

@@ -277,15 +277,21 @@ def running_pulsar(
 
 def create_namespace(admin_url: str, namespace: str, bundles: int) -> None:
     """Make a namespace in Pulsar, tried for a while: the first requests may come too early."""
-    request = urllib.request.Request(  # noqa: S310 (loopback)
-        f"{admin_url}/admin/v2/namespaces/{namespace}",
-        method="PUT",
-        data=json.dumps({"bundles": {"numBundles": bundles}}).encode(),
-        headers={"Content-Type": "application/json"},
-    )
+    url, body = f"{admin_url}/admin/v2/namespaces/{namespace}", {"bundles": {"numBundles": bundles}}
     for _ in range(_TRIES - 1):
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(request, timeout=30).close()  # noqa: S310 (loopback)
+            tell_pulsar("PUT", url, body)
             return
         time.sleep(2.0)
+    tell_pulsar("PUT", url, body)
+
+
+def tell_pulsar(method: str, url: str, body: object = None) -> None:
+    """One request that the bridge never makes. Raises OSError when it is refused."""
+    request = urllib.request.Request(  # noqa: S310 (loopback)
+        url,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
     urllib.request.urlopen(request, timeout=30).close()  # noqa: S310 (loopback)

@@ -10,7 +10,14 @@ import pytest
 
 from jobs.cli import main
 from tests.pulsar.pulsar_cluster import EXTENSIBLE
-from tests.pulsar.pulsar_stack import NAMESPACE, PulsarStack, running_pulsar
+from tests.pulsar.pulsar_stack import (
+    NAMESPACE,
+    PULSAR,
+    PulsarStack,
+    create_namespace,
+    running_pulsar,
+    tell_pulsar,
+)
 
 pytestmark = pytest.mark.xdist_group("pulsar")
 BALANCED_POINTS = 40.0
@@ -40,6 +47,39 @@ def test_split_into_three_is_a_chain_of_two(cluster: PulsarStack) -> None:
     after = cluster.admin.boundaries(NAMESPACE)
     assert set(before) < set(after)
     cluster.wait("the mirror", cluster.is_mirrored)
+
+
+def test_policies_of_pulsar_stand_instead_of_ours(cluster: PulsarStack) -> None:
+    admin, other = f"{cluster.pulsar.admin_url}/admin/v2", "public/other"
+    clusters = f"{admin}/clusters/{PULSAR}"
+    create_namespace(cluster.pulsar.admin_url, other, 4)
+    failover = {"min_limit": "1", "usage_threshold": "80"}
+    policy = {
+        "namespaces": [other],
+        "primary": ["127.0.0.1"],
+        "secondary": [],
+        "auto_failover_policy": {"policy_type": "min_available", "parameters": failover},
+    }
+    near = cluster.pulsar.broker(1)
+    tell_pulsar("POST", f"{clusters}/namespaceIsolationPolicies/mine", policy)
+    tell_pulsar("POST", f"{clusters}/failureDomains/east", {"brokers": [near]})
+    tell_pulsar("POST", f"{admin}/namespaces/{other}/antiAffinity", "racks")
+    cluster.wait("the policies", lambda: rules(cluster) == {"mine", other})
+    cluster.wait(
+        "the failure domain",
+        lambda: any(
+            row["broker"] == near and row["failure_domain"] == "east"
+            for row in cluster.rows("brokers")
+        ),
+    )
+    tell_pulsar("DELETE", f"{clusters}/namespaceIsolationPolicies/mine")
+    cluster.wait("the policy to be gone", lambda: rules(cluster) == {other})
+
+
+def rules(cluster: PulsarStack) -> set[str]:
+    """Policies that are set in our tables, by name."""
+    newest = {row["name"]: row["is_set"] for row in cluster.rows("policies")}
+    return {str(name) for name, is_set in newest.items() if is_set}
 
 
 def test_traffic_is_complete(cluster: PulsarStack) -> None:

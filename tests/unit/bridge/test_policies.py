@@ -76,14 +76,11 @@ def test_group_is_a_bare_word_or_nothing() -> None:
     assert isinstance(parse_group(b"x" * 5_000), Unreadable)
 
 
-def test_bridge_does_not_act_until_the_policies_are_known_and_tells_each_change_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bridge_does_not_act_until_the_policies_are_known_and_tells_each_change_once() -> None:
     told: list[ObservePolicies] = []
     with fake_pulsar() as fake:
         admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
-        follower = PolicyFollower(admin, CLUSTER, told.append)
-        monkeypatch.setattr("jobs.bridge.policies._READ_S", 0.0)
+        follower = PolicyFollower(admin, CLUSTER, 0, told.append)
         fake.put(ISOLATION, b"<html>", 502)
         follower.follow(["acme/ns"])
         assert "502" in follower.reason_not_to_act
