@@ -1,6 +1,7 @@
 """Brokers that answer as a test tells them: slowly, with garbage, with a refusal, or not at all."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ class FakePulsar:
     hang: set[str] = field(default_factory=set)
     release: threading.Event = field(default_factory=threading.Event)
     requests: list[tuple[str, str]] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
 
     @property
@@ -52,10 +54,12 @@ class FakePulsar:
 
 
 @contextmanager
-def fake_pulsar() -> Iterator[FakePulsar]:
-    """Two running brokers; gone at the end."""
+def fake_pulsar(tls: ssl.SSLContext | None = None) -> Iterator[FakePulsar]:
+    """Two running brokers; gone at the end. tls: they speak https."""
     fake = FakePulsar()
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake)) for _ in range(2)]
+    for server in servers if tls else ():
+        server.socket = tls.wrap_socket(server.socket, server_side=True)  # type: ignore[union-attr]
     fake.ports = [server.server_address[1] for server in servers]
     for server in servers:
         server.daemon_threads = True
@@ -75,6 +79,7 @@ def _handler(fake: FakePulsar) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("Content-Length") or 0)
             self.rfile.read(length)
             fake.requests.append((self.command, self.path))
+            fake.tokens.append(self.headers.get("Authorization") or "")
             path = self.path.partition("?")[0].replace("%3A", ":")
             own = f"{self.server.server_address[1]}{path}"
             if path in fake.hang or own in fake.hang:

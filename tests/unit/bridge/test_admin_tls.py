@@ -1,0 +1,54 @@
+"""The admin interface over TLS: who is believed, and what is shown to brokers that ask."""
+
+import ssl
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
+from jobs.console import MisuseError
+from tests.fake_pulsar import fake_pulsar
+from tests.tokens import Authority
+
+
+def server_context(authority: Authority, folder: Path) -> ssl.SSLContext:
+    """Of brokers that let in who has a certificate of the same authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue(folder, "broker"))
+    context.load_verify_locations(authority.write(folder / "ca.pem"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_certificate_is_shown_and_the_brokers_is_checked(tmp_path: Path) -> None:
+    authority = Authority()
+    cert, key = authority.issue(tmp_path, "bridge")
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    with fake_pulsar(server_context(authority, tmp_path)) as fake:
+        fake.put("/admin/v2/clusters", ["one"])
+        address = AdminAddress(
+            url=fake.url.replace("http:", "https:"),
+            ca_file=tmp_path / "ca.pem",
+            cert_file=cert,
+            key_file=key,
+            token_file=token,
+            timeout_s=5.0,
+        )
+        assert PulsarAdmin(address).clusters() == ("one",)
+        assert fake.tokens == ["Bearer secret"]
+        for wrong in (
+            replace(address, ca_file=Authority("another").write(tmp_path / "other.pem")),
+            replace(address, cert_file=None, key_file=None),
+        ):
+            with pytest.raises(PulsarError):
+                PulsarAdmin(wrong).clusters()
+        assert len(fake.requests) == 1
+
+
+def test_files_that_can_not_be_used_are_misuse_and_named(tmp_path: Path) -> None:
+    address = AdminAddress(url="https://broker:8443", ca_file=tmp_path / "none.pem")
+    with pytest.raises(MisuseError, match="TLS files") as caught:
+        PulsarAdmin(address)
+    assert "--tls-ca" in caught.value.next_step
