@@ -103,6 +103,9 @@ def _add_load_arguments(made: argparse.ArgumentParser) -> None:
         metavar="TENANT/NS:HASH:BUNDLES",
         help="a namespace to be loaded, e.g. public/default:crc32:500; may be repeated",
     )
+    group.add_argument(
+        "--topics-per-bundle", type=int, default=5, metavar="N", help="of those it was made with"
+    )
     group.add_argument("--speed", type=float, default=1.0, help="of load's time, not of protocols")
     group.add_argument("--seed", type=int, default=2, help="of load, noise and delays")
     group.add_argument("--utilisation", type=float, default=0.45, help="mean cpu, 1.0 = full")
@@ -264,6 +267,7 @@ def model_of(args: argparse.Namespace) -> LoadModel:
         brokers=args.brokers,
         seed=args.seed,
         utilisation=args.utilisation,
+        topics_per_bundle=args.topics_per_bundle,
         hotspot_period_ms=args.hotspot_period_ms,
     )
     return LoadModel([parse_namespace(text) for text in args.namespace], profile)

@@ -192,7 +192,8 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     """The strategy's moves. usage: float64[n], expected when all of the plan is carried out."""
     moves, bundles = draft.sheddings, draft.snapshot.bundles.names
     brokers, strategy = draft.snapshot.brokers.names, draft.strategy
-    inputs = [_inputs(draft, origin) for origin in range(len(draft.selections))]
+    shared = _cycle_numbers(draft)
+    inputs = [{**shared, **selection.numbers} for selection in draft.selections]
     columns = (moves.bundle, moves.source, moves.destination, moves.origin)
     is_plain = draft.strategy == TRANSFER and not draft.config.transfer.is_destination_planned
     return [
@@ -230,14 +231,13 @@ def _effect(draft: Draft, usage: Floats, step: tuple[int, int, int]) -> dict[str
     }
 
 
-def _inputs(draft: Draft, origin: int) -> Mapping[str, Any]:
-    """The numbers behind a selection: its own and the cycle's."""
-    shared = {
+def _cycle_numbers(draft: Draft) -> dict[str, Any]:
+    """The cycle's numbers behind every selection; each has its own besides."""
+    return {
         name.removeprefix("shed."): value
         for name, value in draft.numbers.items()
         if name.startswith("shed.")
     }
-    return {**shared, **draft.selections[origin].numbers}
 
 
 def _splits(draft: Draft) -> list[Decision]:

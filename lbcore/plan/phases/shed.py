@@ -6,6 +6,7 @@ balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies behin
 ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,7 +40,7 @@ def shed(draft: Draft) -> Draft:
     subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
     view = _view(draft, subset)
     draft, answer = _answered(draft, view)
-    selections = tuple(_translated(one, subset) for one in answer.selections)
+    selections = _translated(answer.selections, subset)
     moves = _moves(selections)
     kept, verdicts = _able_to_leave(draft, moves)
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
@@ -99,11 +100,16 @@ def _view(draft: Draft, subset: Subset) -> ShedView:
     )
 
 
-def _translated(selection: Selection, subset: Subset) -> Selection:
-    """The selection with the indices of the whole snapshot."""
-    pair = np.array([selection.source, selection.destination], dtype=np.int64)
-    source, destination = subset.back(pair).tolist()
-    return replace(selection, source=source, destination=destination)
+def _translated(selections: Sequence[Selection], subset: Subset) -> tuple[Selection, ...]:
+    """The selections with the indices of the whole snapshot."""
+    if subset.is_whole:
+        return tuple(selections)
+    pairs = np.array([(one.source, one.destination) for one in selections], dtype=np.int64)
+    found = subset.back(pairs.reshape(-1, 2)).tolist()
+    return tuple(
+        replace(one, source=source, destination=destination)
+        for one, (source, destination) in zip(selections, found, strict=True)
+    )
 
 
 def _moves(selections: tuple[Selection, ...]) -> Moves:

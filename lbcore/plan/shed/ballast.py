@@ -9,9 +9,12 @@ source; a round moves at most the budget and one bundle; a cluster within the to
 alone; with unchanging load the moves come to an end.
 """
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from heapq import heapify, heappop, heappush
+from operator import add
 
 import numpy as np
 
@@ -56,9 +59,10 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
         tolerance=tolerance,
         is_full=(np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits),
         hits=(low, high),
-        hot=scores.hot.copy(),
-        cold=scores.cold.copy(),
-        ceiling=np.full(len(scores.cold), np.inf),
+        hot=scores.hot.tolist(),
+        cold=scores.cold.tolist(),
+        ceiling=[math.inf] * len(scores.cold),
+        size=scores.capacity.tolist(),
         left=config.churn_budget * sequential_sum(scores.traffic * scores.capacity),
     )
     if cycle.is_full.any():
@@ -131,8 +135,9 @@ def _why_none(cycle: "_Round") -> str:
 class _Round:
     """One round.
 
-    hot, cold: float64[n], as they will be. ceiling: float64[n], a receiver rises no higher: the
-    lowest of those that have given to it. left: of the budget, in points of capacity 1.
+    hot, cold: of each broker, as they will be. ceiling: a receiver rises no higher: the lowest of
+    those that have given to it. size: capacities. Lists: single numbers are read faster than from
+    arrays. left: of the budget, in points of capacity 1.
     """
 
     view: ShedView
@@ -142,9 +147,10 @@ class _Round:
     tolerance: float
     is_full: Bools
     hits: tuple[Ints, Ints]
-    hot: Floats
-    cold: Floats
-    ceiling: Floats
+    hot: list[float]
+    cold: list[float]
+    ceiling: list[float]
+    size: list[float]
     left: float
     selections: list[Selection] = field(default_factory=list)
     verdicts: dict[int, str] = field(default_factory=dict)
@@ -155,17 +161,16 @@ class _Round:
         """The hits after the round: who acts starts anew, unless the budget ended before it did."""
         if self.left <= 0:
             return self.hits
-        away = np.maximum(self.hot - self.level, self.level - self.cold)
+        away = np.maximum(np.array(self.hot) - self.level, self.level - np.array(self.cold))
         is_done = self.is_full & (away < self.tolerance)
         return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
 
     def run(self) -> None:
         """Each giver in turn, the hottest first, until everyone is at the level or budget ends."""
-        taking = np.flatnonzero(self.cold < self.level)
-        self.takers = [(float(self.cold[at]), at) for at in taking.tolist()]
+        self.takers = [(cold, at) for at, cold in enumerate(self.cold) if cold < self.level]
         heapify(self.takers)
         heat = self.hot.copy()
-        for giver in np.argsort(-heat, kind="stable").tolist():
+        for giver in np.argsort(-np.array(heat), kind="stable").tolist():
             if heat[giver] <= self.level:
                 return
             if self.left <= 0:
@@ -190,7 +195,7 @@ class _Round:
                 self._move(giver, taker, shelf, taken)
                 takers.add(taker)
             if not taken or self._top(taker) - self.cold[taker] > self.tolerance * _NEAR:
-                heappush(self.takers, (float(self.cold[taker]), taker))
+                heappush(self.takers, (self.cold[taker], taker))
             excess = self._points(giver, self.hot[giver] - self.level)
             if not taken:
                 break
@@ -206,24 +211,23 @@ class _Round:
 
     def _top(self, taker: int) -> float:
         """How high a receiver is filled."""
-        return min(self.level, float(self.ceiling[taker]))
+        return min(self.level, self.ceiling[taker])
 
     def _reach(self, giver: int, taker: int, excess: float, takers: set[int]) -> float:
         """How large one bundle may be where none fits: it must leave both nearer to the level.
 
         And never more than half of the difference: no receiver ends above a source of its own.
         """
-        size = self.scores.capacity
-        gap = float(self.hot[giver] - self.cold[taker])
-        half = gap / float(1.0 / size[giver] + 1.0 / size[taker])
+        gap = self.hot[giver] - self.cold[taker]
+        half = gap / (1.0 / self.size[giver] + 1.0 / self.size[taker])
         below = self._points(taker, self.level - self.cold[taker]) if self.is_full[taker] else 0.0
         room = self._points(taker, self.ceiling[taker] - self.cold[taker])
-        lowest = max((float(self.cold[one]) for one in takers), default=0.0)
+        lowest = max((self.cold[one] for one in takers), default=0.0)
         spare = self._points(giver, self.hot[giver] - lowest)
         return min(half, max(2.0 * excess, below), room, spare)
 
     def _move(self, giver: int, taker: int, shelf: "_Shelf", taken: list[int]) -> None:
-        moved, size = sequential_sum(shelf.points[taken]), self.scores.capacity
+        moved = reduce(add, (shelf.loads[at] for at in taken))
         is_taken = np.zeros(len(shelf.rows), dtype=np.bool_)
         is_taken[taken] = True
         actor = giver if self.is_full[giver] else taker
@@ -239,14 +243,14 @@ class _Round:
             )
         )
         self.left -= moved
-        self.hot[giver] -= moved / float(size[giver])
-        self.cold[taker] += moved / float(size[taker])
+        self.hot[giver] -= moved / self.size[giver]
+        self.cold[taker] += moved / self.size[taker]
 
     def _numbers(self, giver: int, taker: int, actor: int) -> dict[str, float]:
         low, high = self.hits
         return {
-            "score": float(self.hot[giver]),
-            "score_of_destination": float(self.cold[taker]),
+            "score": self.hot[giver],
+            "score_of_destination": self.cold[taker],
             "by_rate": float(self.scores.by_rate),
             "hits_low": float(abs(low[actor])),
             "hits_high": float(abs(high[actor])),
@@ -262,19 +266,20 @@ class _Round:
 
     def _points(self, broker: int, own: float) -> float:
         """Points of a broker in points of capacity 1."""
-        return float(own) * float(self.scores.capacity[broker])
+        return own * self.size[broker]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Shelf:
     """The bundles that one broker can give, k of them, most load first.
 
-    points: float64[k], of capacity 1. left: positions of those not taken yet; falling: their loads,
-    negated, ascending.
+    points: float64[k], of capacity 1; loads: the same as a list. left: positions of those not taken
+    yet; falling: their loads, negated, ascending.
     """
 
     rows: Ints
     points: Floats
+    loads: list[float]
     left: list[int]
     falling: list[float]
 
@@ -295,7 +300,11 @@ class _Shelf:
             cycle.too_big.update(rows[is_whole].tolist())
         left = np.flatnonzero(~is_whole)
         return _Shelf(
-            rows=rows, points=points, left=left.tolist(), falling=(-points[left]).tolist()
+            rows=rows,
+            points=points,
+            loads=points.tolist(),
+            left=left.tolist(),
+            falling=(-points[left]).tolist(),
         )
 
     def take(self, goal: float, slack: float, budget: float) -> list[int]:

@@ -13,10 +13,14 @@ from lbcore.plan.snapshot import Bools, BrokerTable, Ints, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subset:
-    """The smaller snapshot, and each of its brokers' index in the larger one, int64[kept]."""
+    """The smaller snapshot, and each of its brokers' index in the larger one, int64[kept].
+
+    is_whole: nobody is left out, so that indices are the same in both.
+    """
 
     snapshot: Snapshot
     original: Ints
+    is_whole: bool = False
 
     def back(self, brokers: Ints) -> Ints:
         """Indices of the larger snapshot; -1 stays -1."""
@@ -29,7 +33,7 @@ def without_brokers(snapshot: Snapshot, is_left_out: Bools) -> Subset:
     """The snapshot without some brokers; their bundles have no owner in it."""
     kept = np.flatnonzero(~is_left_out)
     if len(kept) == len(is_left_out):
-        return Subset(snapshot=snapshot, original=kept)
+        return Subset(snapshot=snapshot, original=kept, is_whole=True)
     number = np.full(len(is_left_out) + 1, -1, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     bundles = snapshot.bundles
