@@ -1,10 +1,10 @@
 """The golden scenarios: each known pathology of balancers, with what must come of it.
 
-What came of them is recorded in their files below ----, to the hash of the trace: a change is looked
-at as a difference, and recorded anew with `ballast simulate FILE --rewrite`. Short ones run always;
-all of them, some of hours, with `make test-long`. WEAK are those whose expectations their own
-strategy does not meet: they must go on failing until somebody mends that. The strategy `ballast`
-meets them.
+What came of them is recorded in their files below ----, to the hash of the trace: a change is
+looked at as a difference, and recorded anew with `ballast simulate FILE --rewrite`. Short ones run
+always; all of them, some of hours, with `make test-long`. WEAK are those whose expectations their
+own strategy does not meet: they must go on failing until somebody mends that. The strategy
+`ballast` meets them.
 """
 
 import os
