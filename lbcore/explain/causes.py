@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
-from lbcore.explain.reasons import skip_words
+from lbcore.explain.reasons import REPAIRS, skip_words
 
 _CAUSES: Mapping[str, str] = {
     "create": "its namespace was created",
@@ -104,10 +104,21 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
             f"{number(inputs['hits'])} reports in a row, {number(inputs.get('hits_needed', 0))} "
             "are needed"
         )
+    yield from _origin(decision, inputs)
     if "bundles" in inputs:
         yield f"it concerned {count_of(int(inputs['bundles']), 'bundle')}"
     if decision["kind"] == "skip":
         yield skip_words(decision["reason"])
+
+
+def _origin(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
+    """What called for it where balancing did not, and what became of a split."""
+    if decision["kind"] in ("failover", "repair"):
+        yield REPAIRS.get(decision["reason"], decision["reason"])
+    if inputs.get("command_id"):
+        yield f"command {inputs['command_id']} asked for it; the table `commands` has whose"
+    if inputs.get("children"):
+        yield f"it became {', '.join(inputs['children'])}"
 
 
 def _expected(decision: Row, inputs: Mapping[str, Any]) -> str:

@@ -59,7 +59,9 @@ def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
         headline=f"{first}, {since_words(decision['at_ms'], rows.at_ms)}.",
         why=tuple(words),
         considered=tuple(_losers(rows, decision)),
-        changes=tuple(f"{g['broker']}: {gauge_words(g)}" for g in inputs.get("nearest", ())),
+        changes=tuple(
+            f"{g['broker']}: {gauge_words(g, when='then')}" for g in inputs.get("nearest", ())
+        ),
         numbers={**inputs, "config_version": decision["config_version"]},
     )
 
@@ -126,14 +128,19 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
 
 def _losers(rows: ExplainRows, decision: Row) -> Iterable[str]:
     """What else was considered: its own rows, and its cycle's about the same broker."""
+    is_of_cycle = decision["kind"] in ("skip", "transfer", "unload") and not json.loads(
+        decision["inputs"]
+    ).get("command_id")
     for row in rows.candidates:
         if row["at_ms"] != decision["at_ms"]:
             continue
         is_own = row["decision_id"] == decision["decision_id"]
-        is_near = not row["decision_id"] and (
-            decision["kind"] == "skip" or decision["source"] in (row["subject"], row["broker"])
+        is_near = is_of_cycle and (
+            decision["kind"] == "skip"
+            or not row["subject"]
+            or decision["source"] in (row["subject"], row["broker"])
         )
-        if is_own or is_near or not row["subject"]:
+        if is_own or (is_near and not row["decision_id"]):
             what = row["subject"] or count_of(row["count"], "other")
             where = f" at {row['broker']}" if row["broker"] else ""
             shown = number(row["number"])

@@ -79,6 +79,20 @@ VERDICTS: Mapping[str, str] = {
 }
 
 
+REPAIRS: Mapping[str, str] = {
+    "owner_dead": "its owner was silent for ownership.broker_timeout_ms",
+    "destination_dead": "who was to open it was silent for ownership.broker_timeout_ms",
+    "source_dead": "who was to close or split it was silent for ownership.broker_timeout_ms",
+    "restarted": "its broker had started again, and had it open no more",
+    "never_opened": "who was to open it did not within ownership.in_flight_timeout_ms",
+    "never_closed": "its owner did not close it in time (ownership.in_flight_timeout_ms, or"
+    " unload_timeout_ms while it says that it is at it), and keeps it",
+    "never_split": "its owner did not split it in time, and keeps it",
+    "cannot_serve": "who was to open or split it said that it can't",
+    "still_closing": "its owner was still closing it",
+}
+
+
 def skip_words(reason: str) -> str:
     """Why a cycle did nothing."""
     return SKIPS.get(reason, reason)
@@ -110,10 +124,14 @@ def gauge_words(gauge: Mapping[str, Any], *, when: str = "now") -> str:
     now, levels = float(gauge["number"]), gauge["levels"]
     partner = f" ({gauge['partner']})" if gauge.get("partner") else ""
     ways = [_way(now, level) for level in levels]
-    if gauge.get("verdict") == "taken":  # its hits count from 0 again
-        return f"{number(now)} {gauge['measure']}{partner} then"
+    measured = f"{number(now)} {gauge['measure']}{partner}"
+    verdict = gauge.get("verdict", "")
+    if verdict == "taken":  # its hits count from 0 again
+        return f"{measured} then"
+    if verdict not in ("", "too_few_hits", "below_threshold"):  # and here, for it had enough
+        return f"{measured} {when}, beyond its threshold for long enough"
     verb = "needs" if when == "now" else "needed"
-    return f"{number(now)} {gauge['measure']}{partner} {when}; {verb} {', or '.join(ways)}"
+    return f"{measured} {when}; {verb} {', or '.join(ways)}"
 
 
 def _way(now: float, level: Mapping[str, Any]) -> str:

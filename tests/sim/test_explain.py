@@ -12,7 +12,8 @@ from lbcore.explain.broker import explain_broker, newest_cycle
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import Explanation, duration, number
-from lbcore.explain.reasons import gauge_words
+from lbcore.explain.reasons import REPAIRS, gauge_words
+from lbcore.ownership.changes import IntentReason
 from tests.explained_world import about, rows_of, write_tables
 from tests.ruled_world import decided, owners, running, skewed
 from tests.world import World
@@ -260,3 +261,38 @@ def test_verb_answers_from_the_tables(
     assert str(move["decision_id"]) not in text
     assert main(["explain", "broker", "nobody", "--tables", str(tables)]) == 1
     assert main(["explain", "broker", "--tables", str(tables)]) == 2
+
+
+def test_decision_says_who_asked_what_it_became_and_what_was_not_done_in_time() -> None:
+    world = running(3, 6)
+    bundle = min(owners(world))
+    world.command("split_bundle", bundle=bundle, force=True)
+    world.run(5_000)
+    split = decided(world, "split")[-1]
+    found = explain_decision(rows_of(world), str(split["decision_id"]))
+    assert found is not None
+    assert found.why[0] == "command command-2 asked for it; the table `commands` has whose"
+    lower, upper = bundle.split("_")
+    halves = [name for name in owners(world) if name.startswith(lower) or name.endswith(upper)]
+    assert found.why[1] == f"it became {', '.join(sorted(set(halves) - {bundle}))}"
+    assert found.considered == ()
+    elsewhere = ("broker-0:8080", "broker-2:8080")
+    moved = next(name for name, broker in sorted(owners(world).items()) if broker in elsewhere)
+    world.brokers["broker-1:8080"].is_hanging = True
+    world.command("unload_bundle", bundle=moved, destination="broker-1:8080")
+    world.run(30_000)
+    repair = decided(world, "repair", "never_opened")[-1]
+    found = explain_decision(rows_of(world), str(repair["decision_id"]))
+    assert found is not None
+    assert "did not within ownership.in_flight_timeout_ms" in found.why[0]
+
+
+def test_skip_of_the_past_says_what_was_needed_then(world: World) -> None:
+    skip = decided(world, "skip", "HitCount")[0]
+    found = explain_decision(rows_of(world), str(skip["decision_id"]))
+    assert found is not None
+    assert "then; needed 7 more hits" in found.changes[0]
+
+
+def test_reason_of_every_repair_has_words() -> None:
+    assert {reason.value for reason in IntentReason} == REPAIRS.keys()
