@@ -47,15 +47,19 @@ class Guide:
 
         codes: with which it may end; raises CommandError for another.
         """
-        say(f"$ ballast {' '.join(repr(word) if ' ' in word else word for word in words)}")
         text = self._verb(*words, codes=codes)
-        lines = text.rstrip().splitlines()
-        for line in lines[:shown]:
-            say(f"  {line}")
-        if len(lines) > shown:
-            say(f"  ... and {len(lines) - shown} lines more")
-        say("")
+        _show(words, text, shown)
         return text
+
+    def hold_soon(self, statement: str, pattern: str, *words: str) -> None:
+        """Ask until the answer has the pattern, show that answer, and state it."""
+
+        def answer() -> str:
+            text = self._verb(*words)
+            return text if re.search(pattern, text) else ""
+
+        _show(words, self.wait(statement, answer), _LINES_SHOWN)
+        say(f"✓ {statement}\n")
 
     def asked_json(self, *words: str) -> Any:
         """What a verb says to programs; not shown."""
@@ -150,6 +154,17 @@ class Guide:
                 next_step=f"read the logs in {self.layout.logs}",
             )
         return ended.stdout
+
+
+def _show(words: Sequence[str], text: str, shown: int) -> None:
+    """A verb as one would write it, and the first lines of its answer."""
+    say(f"$ ballast {' '.join(repr(word) if ' ' in word else word for word in words)}")
+    lines = text.rstrip().splitlines()
+    for line in lines[:shown]:
+        say(f"  {line}")
+    if len(lines) > shown:
+        say(f"  ... and {len(lines) - shown} lines more")
+    say("")
 
 
 def _is_idle(line: str) -> bool:

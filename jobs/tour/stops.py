@@ -28,7 +28,7 @@ def start(guide: Guide, size: Size) -> None:
         return owned == size.bundles and all(one["msg_rate"] for one in status["broker_rows"])
 
     guide.wait(f"{size.bundles} bundles to be owned and their load to be known", served)
-    guide.hold("every bundle has an owner", guide.ask("status"), f"{size.bundles} Owned")
+    guide.hold_soon("every bundle has an owner", f"bundles {size.bundles} Owned", "status")
     guide.hold("doctor finds the tables sound", guide.ask("doctor", codes=(0, 1)), r"ok +tables")
 
 
@@ -36,19 +36,13 @@ def hot_spot(guide: Guide, namespace: str) -> None:
     """Put a whole namespace on one broker, and wait until balancing takes some of it away."""
     guide.title(f"a hot spot: all of {namespace} goes to {HOT}")
     guide.ask("namespace", "unload", namespace, "--destination", HOT, "--timeout", "4m")
-    guide.wait(f"{HOT} to be seen as the hottest", lambda: _hottest(guide) == HOT)
-    guide.hold(f"top has {HOT} first", guide.ask("top", "--once"), f"▶ {HOT} ")
     guide.hold_alert("an alert waits: it fires when that lasts", "BallastImbalance", "pending")
+    guide.hold_soon(f"top has {HOT} first", f"▶ {HOT} ", "top", "--once")
     gauge = f"SELECT 1 FROM decision_candidates WHERE phase = 'shed' AND subject = '{HOT}'"  # noqa: S608 (a name of the tour's own)
     guide.wait(f"{HOT} to be near a threshold", lambda: guide.rows(f"{gauge} LIMIT 1"))
     told = guide.ask("explain", "broker", HOT)
     guide.hold("explain says how far from its threshold it is", told, "threshold|at or above")
     _relieved(guide)
-
-
-def _hottest(guide: Guide) -> str:
-    rows = guide.asked_json("status")["broker_rows"]
-    return str(max(rows, key=lambda row: row["score"] or 0.0)["broker"])
 
 
 def _relieved(guide: Guide) -> None:
@@ -90,9 +84,8 @@ def crash(guide: Guide) -> None:
         f"the {len(bundles)} bundles of {dead} to be open elsewhere",
         lambda: guide.rows(recovered) and not guide.rows(owned),
     )
-    guide.hold(f"status names {dead}", guide.ask("status"), f"silent: {dead}")
-    told = guide.ask("top", "--once")
-    guide.hold("and so does top", told, rf"{dead} +silent")
+    guide.hold_soon(f"status names {dead}", f"silent: {dead}", "status")
+    guide.hold_soon("and so does top", rf"{dead} +silent", "top", "--once")
     guide.hold_alert(f"an alert fires for {dead}", "BallastBrokerDown", "firing", about=dead)
     told = guide.ask("explain", "bundle", bundles[0])
     guide.hold("the bundle says who died", told, rf"taken for dead[\s\S]*from {dead}")
@@ -109,7 +102,7 @@ def split(guide: Guide) -> None:
     hottest = guide.asked_json("bundles", "--limit", "1")[0]["bundle"]
     guide.title(f"a split: {hottest} carries the most")
     guide.ask("bundles", "--limit", "5")
-    before = _owned(guide)
+    before = sum(guide.asked_json("status")["bundles"].values())
     told = guide.ask("bundle", "split", hottest, "--force", "--timeout", "4m")
     guide.hold("the split is done", told, "done|children")
     tenant, _, rest = hottest.rpartition("/")
@@ -127,18 +120,12 @@ def split(guide: Guide) -> None:
     guide.hold(
         "SQL has its last states", guide.ask("sql", f"{cut} ORDER BY version_id"), "Splitting"
     )
-    left = f"bundles {before + 1} Owned"
-    guide.wait("both children to be owned", lambda: _owned(guide) == before + 1)
-    guide.hold("status counts one bundle more", guide.ask("status"), left)
-    told = guide.ask("top", "--once")
-    guide.hold("top has it among the last decisions", told, f"split +{hottest}")
+    guide.hold_soon("status counts one bundle more", f"bundles {before + 1} Owned", "status")
+    words = ("top", "--once")
+    guide.hold_soon("top has it among the last decisions", f"split +{hottest}", *words)
     told = guide.metrics("pulsar_lb_bundles_split_total", "ballast_commands_total")
     guide.hold("metrics count it", told, r"bundles_split_total\{.* 1.0")
     guide.alerts()
-
-
-def _owned(guide: Guide) -> int:
-    return int(guide.asked_json("status")["bundles"].get("Owned", 0))
 
 
 def stuck(guide: Guide, where: Whereabouts) -> None:
@@ -164,7 +151,7 @@ def stuck(guide: Guide, where: Whereabouts) -> None:
     guide.wait("another broker to have opened it", lambda: guide.rows(repaired))
     told = guide.ask("explain", "bundle", bundle)
     guide.hold("the bundle says what ended it", told, "stuck and was repaired")
-    guide.hold(f"{HANGING} lives: status says so", guide.ask("status"), rf"{HANGING} +active")
+    guide.hold_soon(f"{HANGING} lives: status says so", rf"{HANGING} +active", "status")
     told = guide.ask("sql", "slow-transitions", shown=8)
     guide.hold(f"SQL shows who was waited for: {HANGING}", told, f"Assigning +{HANGING}")
     told = guide.metrics("ballast_overrides_total", "ballast_decisions_total")

@@ -36,7 +36,7 @@ def cause_words(rows: ExplainRows, record: Row) -> Iterable[str]:
     if cause == "ack" and decision is not None and decision["kind"] == "split":
         cause = "split"  # a child begins with its parent's broker's acknowledgement
     yield _CAUSES.get(cause, f"cause: {cause}")
-    if record["command_id"]:
+    if record["command_id"] and (decision is None or "command_id" not in decision["inputs"]):
         yield f"command {record['command_id']}; the table `commands` has it"
     if decision is not None:
         yield from decision_words(rows, decision)
