@@ -132,6 +132,24 @@ def test_without_a_terminal_it_says_what_else_there_is(
     assert "ballast top --once" in capsys.readouterr().err
 
 
+def test_one_look_is_plain_text_that_names_every_broker_and_ends(
+    tables: Path, capsys: pytest.CaptureFixture[str], overview: Any
+) -> None:
+    assert main(["top", "--once", "--tables", str(tables)]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert "q quit" not in text
+    assert "last decisions" in text
+    many = json.loads(json.dumps(overview))
+    row = many["status"]["broker_rows"][0]
+    many["status"]["broker_rows"] = [{**row, "broker": f"broker-{n:03}"} for n in range(200)]
+    many["status"]["alarms"] = [f"alarm {n}" for n in range(9)]
+    with mock.patch.object(TablesSource, "overview", return_value=many):
+        assert main(["top", "--once", "--tables", str(tables)]) == 0
+    text = capsys.readouterr().out
+    assert [f"broker-{n:03}" in text for n in (0, 100, 199)] == [True] * 3
+
+
 class Terminal:
     """`ballast top` in a terminal of its own."""
 
