@@ -15,20 +15,16 @@ import pytest
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient
 
-from dashboards.rules import ALERTS
 from jobs.adapters.kafka_clients import Sender, Tail
 from jobs.cli import main as ballast
-from jobs.tour.alert_words import state_of
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.wire_record import parse_record
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Topic
-from tests.integration.prometheus_server import running_prometheus
 from tests.integration.replay import comparable, replayed_rows
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
 from tests.kafka_cluster import make_topics
-from tests.promql import names_in
 
 # twice conf/test.toml's: a crowded machine may stop a process for three seconds
 TIMEOUT_MS = 6_000
@@ -320,33 +316,8 @@ def test_job_handed_over_goes_on_from_the_checkpoint_and_its_clocks(stack: Stack
     found = next(line for line in batches(stack, "next") if line["counts"].get("died"))
     print(json.dumps({"gap_ms": gap_ms, "found_ms": found["logged_at_ms"] - killed_ms}))  # noqa: T201 (a measurement)
     assert dead_brokers(stack, "next") == 1
+    stack.fleet("/start/broker-5", "POST")
     assert_gapless(stack)
-
-
-def test_prometheus_evaluates_every_rule_and_fires_for_the_dead_broker(
-    stack: Stack, tmp_path: Path
-) -> None:
-    ports = {
-        "job": stack.port(stack.metrics_file("next")),
-        "lookup": stack.port(stack.folder / "lookup-port"),
-    }
-    try:
-        with running_prometheus(tmp_path, ports) as prometheus:
-            down = "BallastBrokerDown"
-            stack.wait("its alert", lambda: state_of(prometheus.alerts(), down, "broker-5"))
-            fired = {
-                one["labels"]["broker"] for one in prometheus.now(f'ALERTS{{alertname="{down}"}}')
-            }
-            groups = prometheus.get("rules")["groups"]
-            health = [rule["health"] for group in groups for rule in group["rules"]]
-            needed = {name for alert in ALERTS for name in names_in(alert.expr)}
-            unseen = {name for name in needed if not prometheus.now(name)}
-    finally:
-        stack.fleet("/start/broker-5", "POST")
-    assert fired == {"broker-5"}
-    assert health == ["ok"] * len(ALERTS)
-    # agents of this stack give out no metrics, and no broker is drained
-    assert {name for name in unseen if "_agent_" not in name} <= {"ballast_drain_left"}
 
 
 def test_topics_deleted_are_filled_again_from_the_tables(stack: Stack) -> None:
