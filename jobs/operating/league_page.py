@@ -47,7 +47,7 @@ _HEAD = """\
 `{command}`
 writes this page (without `--strategy`, with more contestants); run it again and the same comes out,
 on every machine: all is simulated in virtual time ([simulator.md](simulator.md)), so no
-number here depends on who computed it. {where} Every strategy plays every golden scenario with the
+number here depends on who computed it. {where} Every strategy plays golden scenarios with the
 scenario's own settings, its strategy replaced.
 
 *floor*: highest load over the greater of the mean and what the hottest bundle alone makes (what no
@@ -120,8 +120,21 @@ def _summary(rows: Sequence[Row]) -> Iterator[str]:
         "*clean*: scenarios in which all demands are met. *balanced*: in which *floor* stays at or "
         "below 1.2 at the end. Means over scenarios of the others.\n"
     )
+    played = {
+        name: {row["scenario"] for row in rows if row["strategy"] == name} for name in _names(rows)
+    }
+    by_all, by_any = set.intersection(*played.values()), set.union(*played.values())
+    if by_all != by_any:
+        yield f"Of those {len(by_all)} of {len(by_any)} scenarios that all of them have played:\n"
+    yield _sum_table([row for row in rows if row["scenario"] in by_all])
+    if by_all != by_any:
+        yield f"\nOf all {len(by_any)}, those who have played them all:\n"
+        yield _sum_table([row for row in rows if played[row["strategy"]] == by_any])
+
+
+def _sum_table(rows: Sequence[Row]) -> str:
     head = ("name", "clean", "unmet", "balanced", "floor p50", "floor p95", "moves", "thrash")
-    yield _table(head, [_sums(name, rows) for name in _names(rows)])
+    return _table(head, [_sums(name, rows) for name in _names(rows)])
 
 
 def _sums(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
