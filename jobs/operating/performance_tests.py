@@ -29,6 +29,9 @@ CONTESTANTS: Mapping[str, str] = {
 }
 """What the page calls it → the strategy's name for the simulator."""
 
+MEASURED = "## On the real pipeline"
+"""The heading of the page's last section, which `tests.bench.bench_performance_tests` writes."""
+
 Measure: TypeAlias = Callable[[Run], "float | None"]
 Row: TypeAlias = Mapping[str, Any]
 
@@ -231,9 +234,15 @@ def row_of(test: PerformanceTest, strategy: str, run: Run) -> dict[str, Any]:
 
 
 def performance_page(rows: Sequence[Row]) -> str:
-    """The page, Markdown."""
+    """The page but for what was measured, Markdown."""
     head = _HEAD.format(where=computed_where())
     return "\n".join([head, *(line for test in TESTS for line in _section(test, rows))]) + "\n"
+
+
+def measured_part(page: str) -> str:
+    """What an earlier page says of the real pipeline, "" = nothing; a new one keeps it."""
+    at = page.find(f"\n{MEASURED}\n")
+    return page[at:] if at >= 0 else ""
 
 
 def table_of(test: PerformanceTest, rows: Sequence[Row]) -> list[list[str]]:

@@ -14,6 +14,7 @@ from jobs.operating.performance_tests import (
     FOLDER,
     TESTS,
     PerformanceTest,
+    measured_part,
     performance_page,
     row_of,
     table_of,
@@ -50,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
         if (test.scenario, strategy) not in known
     ]
     if args.page:
-        write_text(args.page, performance_page(rows))
+        before = args.page.read_text(encoding="utf-8") if args.page.is_file() else ""
+        write_text(args.page, performance_page(rows) + measured_part(before))
     answer(args, rows, "\n".join(line for test in wanted for line in _text(test, rows)))
     return Exit.DONE
 

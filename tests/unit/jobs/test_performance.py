@@ -69,8 +69,12 @@ def test_performance_runs_a_scenario_for_each_contestant(
 ) -> None:
     (tmp_path / "scale-in.scenario").write_text(CRASH, encoding="utf-8")
     page = tmp_path / "page.md"
+    page.write_text("# Old\n\n## On the real pipeline\n\nas measured\n", encoding="utf-8")
     asked = ["performance", "--test", "scale-in", "--folder", str(tmp_path), "--page", str(page)]
     assert main([*asked, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["strategy"] for row in rows] == list(CONTESTANTS.values())
-    assert "From ten brokers" in page.read_text(encoding="utf-8").replace("from", "From")
+    text = page.read_text(encoding="utf-8")
+    assert "from ten brokers to five" in text
+    assert "# Old" not in text
+    assert text.endswith("|\n\n## On the real pipeline\n\nas measured\n")
