@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from jobs.console import CommandError, Exit, MisuseError, answer, note
-from jobs.operating.simulations import Loaded, config_of, load_scenarios, with_seed, write_text
+from jobs.operating.simulations import (
+    RECOMMENDED,
+    STRATEGIES,
+    Loaded,
+    config_of,
+    load_scenarios,
+    with_seed,
+    write_text,
+)
 from lbcore.config.tree import Config
 from lbcore.sim.engine import Run
 from lbcore.sim.film import Film
@@ -28,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strategy",
         default="",
         metavar="A,B",
-        help="run once with each: avg, threshold, overload, uniform, transfer, none; pulsar-avg"
-        " and so on under Pulsar's defaults",
+        help=f"run once with each: {', '.join(STRATEGIES)}; pulsar-avg and so on under Pulsar's "
+        f"defaults; {', '.join(RECOMMENDED)} as documents recommend them",
     )
     parser.add_argument(
         "--set",
