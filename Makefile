@@ -26,7 +26,7 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run tour test test-long check lint format bench chaos lock setup setup-dev clean distclean python test-pulsar demo-pulsar
+.PHONY: help run tour test test-long check lint format bench chaos package lock setup setup-dev clean distclean python test-pulsar demo-pulsar
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ bench: setup-dev ## Measure batches, lookups and the planner on this machine; wr
 
 chaos: setup-dev ## Run 1,000 rounds of random clusters and faults in virtual time
 	@$(bin)/ballast chaos $(ARGS)
+
+package: setup ## Put together what a Spark cluster needs of Ballast, with the script that submits it
+	@$(bin)/python -m jobs.package $(ARGS)
 
 lock: setup-dev ## Choose the newest versions that pyproject.toml allows and write the lock files
 	@$(bin)/python -m pip install --quiet uv

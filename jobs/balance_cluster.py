@@ -98,7 +98,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
     exposition.add_arguments(parser)
     parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
-    parser.add_argument("--master", default="local[2,4]", help="Spark master")
+    parser.add_argument("--master", default="local[2,4]", help="Spark master (spark-submit's wins)")
     parser.add_argument(
         "--standby",
         action="store_true",

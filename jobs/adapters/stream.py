@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,7 +31,8 @@ INPUT_TOPICS = (
 )
 _LOGGING = Path(__file__).parents[2] / "conf" / "logging" / "spark-log4j2.properties"
 # two chained operators and a regular expression overflow the default stack
-DRIVER_OPTIONS = f"-Xss16m -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{_LOGGING}"
+STACK_SIZE = "-Xss16m"
+DRIVER_OPTIONS = f"{STACK_SIZE} -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{_LOGGING}"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_SCHEMA = "cluster string, name string, blob binary"
@@ -39,19 +41,19 @@ STATE_SCHEMA = "cluster string, name string, blob binary"
 def spark_session(
     jars: Sequence[Path], *, master: str, local_dir: Path, settings: Mapping[str, str]
 ) -> SparkSession:
-    """A session for the query. local_dir: where Spark keeps what it can lose; settings win."""
+    """A session for the query. local_dir: where Spark keeps what it can lose; settings win.
+
+    Where spark-submit started this process, its settings win over ours, and master, jars, memory
+    and the workers' Python are its alone.
+    """
     ours = {
-        "spark.master": master,
         "spark.app.name": "ballast balance_cluster",
-        "spark.jars": ",".join(map(str, jars)),
         "spark.local.dir": str(local_dir),
         "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
         # one task an operator, in one Python worker, which so always still holds the state: with
         # two, workers take turns, and reading 100,000 bundles again costs 0.3 s a batch; fixed for
         # the life of a checkpoint, so on a cluster of many cores choose more at the first start
         "spark.sql.shuffle.partitions": "1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": DRIVER_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -68,10 +70,20 @@ def spark_session(
         "spark.sql.streaming.stateStore.encodingFormat": "avro",
         "spark.sql.streaming.metricsEnabled": "false",
     }
-    # Spark's own setting of this name does not reach the workers that declare the state
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        submitted = dict(SparkConf().getAll())
+    else:
+        submitted = {}
+        ours |= {
+            "spark.master": master,
+            "spark.jars": ",".join(map(str, jars)),
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": DRIVER_OPTIONS,
+        }
+        # Spark's own setting of this name does not reach the workers that declare the state
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder
-    for name, value in {**ours, **settings}.items():
+    for name, value in {**ours, **submitted, **settings}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

@@ -1,0 +1,123 @@
+"""Puts together what a Spark cluster needs of Ballast: a folder, and a script that submits the job.
+
+Decides what travels: the locked packages that executors import (pyspark is there already), the
+project, the jars, and the words that spark-submit needs. Runs in the project's own environment,
+after set-up. Source: ours.
+
+    python -m jobs.package [--output dist/spark]
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobs.adapters.jars import jar_paths
+from jobs.adapters.preflight import check_disk
+from jobs.adapters.stream import STACK_SIZE
+from jobs.console import CommandError, Exit, complain, note
+from jobs.prepare import LOCKS, ROOT
+
+DRIVERS_ONLY = ("pyspark", "py4j", "delta-spark", "deltalake")
+_BYTES = 1_000_000_000
+_SUBMIT = """\
+#!/usr/bin/env bash
+# Submit the job to a Spark cluster:
+#   {folder}/submit --master spark://HOST:7077 [more words of spark-submit] -- [words of the job]
+# The driver runs here, in {python}; executors need python3 of its minor
+# version (PYSPARK_PYTHON names another one) and get packages, code and jars from this folder.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+spark=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do spark+=("$1"); shift; done
+[ $# -gt 0 ] && shift
+export SPARK_HOME=${{SPARK_HOME:-{spark_home}}}
+export PYSPARK_DRIVER_PYTHON=${{PYSPARK_DRIVER_PYTHON:-{python}}}
+export PYSPARK_PYTHON=${{PYSPARK_PYTHON:-python3}}
+exec "$SPARK_HOME/bin/spark-submit" \\
+  --jars "$(printf '%s,' "$here"/jars/*.jar | sed 's/,$//')" \\
+  --archives "$here/python.tar.gz#ballast" \\
+  --conf "spark.executorEnv.PYTHONPATH=ballast:$here/python" \\
+  --conf "spark.executor.extraJavaOptions={stack_size}" \\
+  --driver-java-options "{stack_size} -Dlog4j2.configurationFile=file:{logging}" \\
+  "${{spark[@]}}" "{job}" "$@"
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make the folder anew; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="package", description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=ROOT / "dist" / "spark")
+    output = parser.parse_args(argv).output.absolute()
+    try:
+        make_package(output)
+    except CommandError as error:
+        complain(error, as_json=False)
+        return error.exit_code
+    note(f"package: {output}; next: {output}/submit --master spark://HOST:7077 -- --help")
+    return Exit.DONE
+
+
+def make_package(output: Path) -> None:
+    """Fill `output` with python/, python.tar.gz, jars/ and submit.
+
+    Raises CommandError when the disk is too full or a package can't be had.
+    """
+    check_disk(output, _BYTES)
+    shutil.rmtree(output, ignore_errors=True)
+    packages, jars = output / "python", output / "jars"
+    jars.mkdir(parents=True)
+    lock = output / "requirements.lock"
+    lock.write_text(executors_lock((ROOT / LOCKS["run"]).read_text(encoding="ascii")))
+    _pip(packages, "--require-hashes", "--requirement", str(lock))
+    _pip(packages, "--no-build-isolation", str(ROOT))
+    with tarfile.open(output / "python.tar.gz", "w:gz", compresslevel=1) as archive:
+        archive.add(packages, arcname=".")
+    for jar in jar_paths("spark"):
+        shutil.copy(jar, jars)
+    submit = output / "submit"
+    submit.write_text(submit_script(output))
+    submit.chmod(0o755)
+
+
+def executors_lock(text: str) -> str:
+    """The lock without what only the driver imports. text: pip's format, with hashes."""
+    kept, is_kept = [], True
+    for line in text.splitlines():
+        if not line.startswith((" ", "#")):
+            is_kept = line.partition("==")[0] not in DRIVERS_ONLY
+        if is_kept:
+            kept.append(line)
+    return "\n".join(kept) + "\n"
+
+
+def submit_script(folder: Path) -> str:
+    """The script that submits the job with what is in `folder`."""
+    (spark_home,) = Path(sys.prefix).glob("lib/python*/site-packages/pyspark")
+    return _SUBMIT.format(
+        folder=folder,
+        python=sys.executable,
+        spark_home=spark_home,
+        stack_size=STACK_SIZE,
+        logging=ROOT / "conf" / "logging" / "spark-log4j2.properties",
+        job=ROOT / "jobs" / "balance_cluster.py",
+    )
+
+
+def _pip(target: Path, *words: str) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    command += ["--target", str(target), "--disable-pip-version-check", "--no-input", *words]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 (our own words)
+    if found.returncode:
+        raise CommandError(
+            "the packages for the executors could not be installed",
+            why=found.stderr.strip()[-500:] or f"pip ended with code {found.returncode}",
+            next_step="check the network (PIP_INDEX_URL names a mirror) and run it again",
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
