@@ -69,6 +69,11 @@ def _damaged(size: int) -> str:
     )
 
 
+def fields_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, as they are: `asdict` copies, at ten times the price."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
 def join_names(names: Sequence[str]) -> NDArray[np.uint8]:
     """Names without line breaks as one array of bytes, cheap to pack; see `split_names`."""
     text = _SEPARATOR.join(names).encode()

@@ -14,7 +14,7 @@ from lbcore import packing
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machine import Step, UnknownStateSchemaError
-from lbcore.machines.book import broker_from_plain, namespace_from_plain, to_plain
+from lbcore.machines.book import broker_from_plain, namespace_from_plain
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.checking import check_transitions
 from lbcore.machines.commands import take_command, take_queued
@@ -103,8 +103,10 @@ class ClusterBalancer:
         """Chunks by how often they change."""
         plain = {"schema": STATE_SCHEMA, **asdict(state.times)}
         book = {
-            "brokers": {name: to_plain(entry) for name, entry in state.brokers.items()},
-            "namespaces": {name: to_plain(entry) for name, entry in state.namespaces.items()},
+            "brokers": {name: packing.fields_of(entry) for name, entry in state.brokers.items()},
+            "namespaces": {
+                name: packing.fields_of(entry) for name, entry in state.namespaces.items()
+            },
             "commands": list(state.commands.items()),
             "settings": dict(state.settings),
         }
@@ -146,6 +148,10 @@ class ClusterBalancer:
             waiting={w.command.command_id: w for w in waiting},
             watched=watched_from_plain(_plain("watched", chunks)),
         )
+
+
+def _fields(entries: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: packing.fields_of(entry) for name, entry in entries.items()}
 
 
 def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:

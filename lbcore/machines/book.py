@@ -123,20 +123,15 @@ class NamespaceEntry:
     properties: Mapping[str, Any] = field(default_factory=dict)
 
 
-def to_plain(entry: BrokerEntry | NamespaceEntry) -> dict[str, Any]:
-    """The entry as JSON-able values."""
-    return {name: getattr(entry, name) for name in entry.__dataclass_fields__}
-
-
 def broker_from_plain(plain: Mapping[str, Any]) -> BrokerEntry:
-    """The inverse of `to_plain`."""
+    """The inverse of `packing.fields_of`."""
     names = ("percent", "traffic", "starts_ms")
     tuples = {name: tuple(plain[name]) for name in names if name in plain}
     return BrokerEntry(**{**plain, **tuples})
 
 
 def namespace_from_plain(plain: Mapping[str, Any]) -> NamespaceEntry:
-    """The inverse of `to_plain`."""
+    """The inverse of `packing.fields_of`."""
     return NamespaceEntry(**plain)
 
 

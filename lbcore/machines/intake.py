@@ -111,4 +111,4 @@ def _observe(work: Work, reports: Sequence[BundleReport]) -> None:
     stats[:, _COUNTED] = np.minimum(stats[:, _COUNTED], COUNT_MAX)
     sessions = np.minimum(stats[:, _SESSION_COLUMNS].sum(axis=1), COUNT_MAX).astype(np.int64)
     averages = observe_bundles(ledger.averages(), rows, stats)
-    ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions))
+    ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions), rows)

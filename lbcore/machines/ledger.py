@@ -15,23 +15,22 @@ from numpy.typing import NDArray
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.machines.instances import NOBODY, Instance, Instances
+from lbcore.machines.load_chunks import LoadChunks, read, write_changes, write_whole
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
 
-STATE_SCHEMA = 2
-"""Since 2 resent_clock_ms is kept, and no longer when a bundle was reported."""
-_READABLE_SCHEMAS = frozenset({1, STATE_SCHEMA})
+STATE_SCHEMA = 3
+"""Since 2 resent_clock_ms is kept, not when a bundle was reported; since 3 a large load is cut."""
 
 STATES = tuple(State)
 CAUSES = tuple(Cause)
 STATE_CODE = {state: code for code, state in enumerate(STATES)}
 CAUSE_CODE = {cause: code for code, cause in enumerate(CAUSES)}
 
-_NAMES, _OWNERSHIP, _LOAD = "ledger.names", "ledger.ownership", "ledger.load"
+_NAMES, _OWNERSHIP = "ledger.names", "ledger.ownership"
 
 Array = NDArray[Any]
-
 
 _COLUMNS: Mapping[str, tuple[str, Any]] = {
     "state": ("u1", STATE_CODE[State.INIT]),
@@ -106,6 +105,8 @@ class Ledger:
         self.index: dict[str, int] = {}
         self._namespaces: tuple[list[str], NDArray[np.int64]] | None = None
         self._blobs: dict[str, bytes] = {}
+        self._load: LoadChunks | None = None
+        self._observed: list[NDArray[np.int64]] = []
         self._is_shared = False
         for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
             setattr(self, name, np.empty((0, 4) if name in _WIDE else 0, dtype=dtype))
@@ -122,6 +123,7 @@ class Ledger:
         other.origins = dict(self.origins)
         other.names, other.index, other._namespaces = self.names, self.index, self._namespaces
         other._blobs = dict(self._blobs)
+        other._load, other._observed = self._load, list(self._observed)
         other._is_shared = True
         for name in self.ARRAYS:
             setattr(other, name, getattr(self, name))
@@ -170,6 +172,7 @@ class Ledger:
         self.index = {name: row for row, name in enumerate(self.names)}
         self._namespaces = None
         self._blobs = {}
+        self._load, self._observed = None, []
 
     def record(self, name: str) -> OwnershipRecord | None:
         """The bundle's record; None when there is no such bundle or no record yet."""
@@ -256,9 +259,11 @@ class Ledger:
             topics=self.topics,
         )
 
-    def keep_load(self, averages: BundleAverages, sessions: NDArray[np.int64]) -> None:
-        """Take over averages and sessions of the same rows."""
-        self._blobs.pop(_LOAD, None)
+    def keep_load(
+        self, averages: BundleAverages, sessions: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> None:
+        """Take over averages and sessions of the same rows, changed in `rows` alone."""
+        self._observed.append(rows)
         self.sessions = sessions
         self.short, self.short_count = averages.short, averages.short_count
         self.long, self.long_count = averages.long, averages.long_count
@@ -316,15 +321,17 @@ class Ledger:
 
     def pack(self) -> dict[str, bytes]:
         """Chunks that change at different rates: names, ownership, load. O(what has changed)."""
-        makers = {
-            _NAMES: self._pack_names,
-            _OWNERSHIP: self._pack_ownership,
-            _LOAD: self._pack_load,
-        }
-        for name, make in makers.items():
-            if name not in self._blobs:
-                self._blobs[name] = make()
-        return dict(self._blobs)
+        if _NAMES not in self._blobs:
+            self._blobs[_NAMES] = self._pack_names()
+        if _OWNERSHIP not in self._blobs:
+            self._blobs[_OWNERSHIP] = self._pack_ownership()
+        if self._load is None:
+            self._load = write_whole(self._load_columns())
+        elif self._observed:
+            rows = np.concatenate(self._observed)
+            self._load = write_changes(self._load, self._load_columns(), rows)
+        self._observed = []
+        return {**self._blobs, **self._load.blobs}
 
     def _pack_names(self) -> bytes:
         names = {"names": packing.join_names(self.names)}
@@ -340,23 +347,22 @@ class Ledger:
         }
         return packing.pack(plain, self._arrays(_COLUMNS))
 
-    def _pack_load(self) -> bytes:
+    def _load_columns(self) -> dict[str, Array]:
         arrays = self._arrays(_LOAD_COLUMNS)
-        narrow = {name: arrays[name].astype(dtype) for name, dtype in _NARROW.items()}
-        return packing.pack({}, {**arrays, **narrow})
+        return {**arrays, **{name: arrays[name].astype(dtype) for name, dtype in _NARROW.items()}}
 
     def _arrays(self, columns: Iterable[str]) -> dict[str, Array]:
         return {name: getattr(self, name) for name in columns}
 
     @classmethod
     def unpack(cls, chunks: Mapping[str, bytes]) -> "Ledger":
-        """The inverse of `pack`, also for schema 1.
+        """The inverse of `pack`, also for older schemas.
 
-        Columns that the older schema lacks get their defaults, those it had besides are left out.
+        Columns that an older schema lacks get their defaults, those it had besides are left out.
         Raises UnknownStateSchemaError, MalformedBlobError.
         """
         plain, ownership = packing.unpack(chunks[_OWNERSHIP])
-        if plain["schema"] not in _READABLE_SCHEMAS:
+        if not 1 <= plain["schema"] <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", plain["schema"], STATE_SCHEMA)
         ledger = cls(plain["cluster"])
         ledger.children = plain["children"]
@@ -365,7 +371,9 @@ class Ledger:
             ledger.instances.id_of(broker, incarnation)
         count, names = packing.unpack(chunks[_NAMES])
         ledger._name(packing.split_names(names["names"], count["count"]))
-        _, load = packing.unpack(chunks[_LOAD])
+        load, written = read(chunks)
+        if plain["schema"] == STATE_SCHEMA:
+            ledger._load = written
         packed = {**ownership, **load}
         for name, (dtype, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
             missing = np.full(len(ledger), default)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lbcore import packing
 from lbcore.wire.messages import Command
 
 DONE = "done"
@@ -61,9 +62,8 @@ def refuse(reason: str) -> Outcome:
 
 def waiting_to_plain(waiting: Waiting) -> dict[str, Any]:
     """The waiting as JSON-able values."""
-    plain = {name: getattr(waiting, name) for name in Waiting.__dataclass_fields__}
-    command = {name: getattr(waiting.command, name) for name in Command.__dataclass_fields__}
-    return {**plain, "command": command, "moving": dict(waiting.moving)}
+    command = packing.fields_of(waiting.command)
+    return {**packing.fields_of(waiting), "command": command, "moving": dict(waiting.moving)}
 
 
 def waiting_from_plain(plain: Mapping[str, Any]) -> Waiting:

@@ -134,7 +134,7 @@ def _inherit_load(
         long_count=with_rows(ledger.long_count, rows, new.long_count),
         topics=with_rows(ledger.topics, rows, counted),
     )
-    ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions))
+    ledger.keep_load(averages, with_rows(ledger.sessions, rows, sessions), rows)
     ledger.note_moved(rows.tolist(), int(ledger.moved_ms[parents[0]]))
 
 

@@ -4,8 +4,10 @@ Decides nothing; `observed` follows them. Source: ours.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from lbcore import packing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,7 @@ class Watched:
 
 def watched_to_plain(watched: Mapping[str, Watched]) -> dict[str, Any]:
     """What a packed state keeps."""
-    return {bundle: asdict(one) for bundle, one in watched.items()}
+    return {bundle: packing.fields_of(one) for bundle, one in watched.items()}
 
 
 def watched_from_plain(plain: Mapping[str, Any]) -> dict[str, Watched]:

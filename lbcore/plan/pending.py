@@ -11,12 +11,13 @@ is forgotten. Worked: 90 points, 40 decided to leave: unseen −40, adjusted 50.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from lbcore import packing
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -58,7 +59,7 @@ class Move:
 
     def to_row(self) -> dict[str, Any]:
         """The move as a JSON object."""
-        return asdict(self)
+        return packing.fields_of(self)
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Move":

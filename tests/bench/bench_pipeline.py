@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--backlog-seconds", type=float, default=60.0, help="the job is away")
     parser.add_argument("--burst", action="store_true", help="all brokers report at once")
     parser.add_argument("--steps", default=",".join(_STEPS), help=f"of {','.join(_STEPS)}")
+    parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
     parser.add_argument("--profile", action="store_true", help="cProfile in the workers; slower")
     parser.add_argument("--folder", type=Path, help="keep everything here (else it is removed)")
     parser.add_argument("--output", type=Path)
@@ -74,7 +75,7 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures, and what stands behind them."""
     size = replace(SIZES[args.scale], is_burst=args.burst)
-    stack = PipelineStack(folder, size)
+    stack = PipelineStack(folder, size, spark=args.spark)
     wanted = args.steps.split(",")
     figures: dict[str, Any] = {}
     detail: dict[str, Any] = {}

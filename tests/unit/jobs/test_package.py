@@ -39,7 +39,7 @@ def test_words_before_the_dashes_are_sparks_and_those_behind_them_the_jobs(tmp_p
     script = tmp_path / "submit"
     script.write_text(submit_script(tmp_path))
     found = subprocess.run(
-        ["bash", script, "--master", "spark://h:1", "--", "--bootstrap", "k:9092"],
+        ["/bin/bash", script, "--master", "spark://h:1", "--", "--bootstrap", "k:9092"],
         env={"SPARK_HOME": str(home), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,

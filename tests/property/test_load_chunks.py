@@ -1,0 +1,83 @@
+"""Columns in packed chunks: whatever changes when, they are read back as they are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from lbcore.machines.load_chunks import SLICES, read, write_changes, write_whole
+from lbcore.packing import MalformedBlobError
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+def columns(rows: int) -> dict[str, NDArray[Any]]:
+    return {"count": np.arange(rows, dtype="<i4"), "rate": np.full((rows, 4), 0.5)}
+
+
+def changed(before: Columns, rows: NDArray[np.int64], value: int) -> dict[str, NDArray[Any]]:
+    after = {name: column.copy() for name, column in before.items()}
+    after["count"][rows] = value
+    after["rate"][rows] = value / 4
+    return after
+
+
+def assert_equal(found: Columns, wanted: Columns) -> None:
+    assert found.keys() == wanted.keys()
+    for name, column in wanted.items():
+        assert found[name].dtype == column.dtype
+        assert np.array_equal(found[name], column), name
+
+
+@given(
+    size=st.integers(SLICES, 70),
+    batches=st.lists(st.lists(st.integers(0, 69), min_size=1, max_size=40), max_size=30),
+    is_reread=st.booleans(),
+)
+def test_what_is_read_is_what_was_written(
+    size: int, batches: list[list[int]], *, is_reread: bool
+) -> None:
+    now = columns(size)
+    chunks = write_whole(now, rows_to_slice=0)
+    for number, batch in enumerate(batches):
+        rows = np.array([row % size for row in batch])
+        now = changed(now, rows, 100 + number)
+        chunks = write_changes(chunks, now, rows)
+        found, again = read({**chunks.blobs, "ledger.names": b"another chunk"})
+        assert_equal(found, now)
+        assert again == chunks
+        chunks = again if is_reread else chunks
+        assert len(chunks.blobs) <= 2 * SLICES
+
+
+def test_batch_with_few_changes_rewrites_one_slice() -> None:
+    now = columns(80)
+    chunks = write_whole(now, rows_to_slice=0)
+    for number in range(1, 3 * SLICES):
+        after = write_changes(chunks, now, np.array([number]))
+        new = {name for name, blob in after.blobs.items() if chunks.blobs.get(name) is not blob}
+        assert len(new) == 2
+        chunks = after
+
+
+def test_batch_that_changes_most_leaves_nothing_older() -> None:
+    now = columns(80)
+    chunks = write_changes(write_whole(now, rows_to_slice=0), now, np.array([3]))
+    assert len(write_changes(chunks, now, np.arange(60)).blobs) == SLICES
+
+
+def test_few_rows_are_one_chunk() -> None:
+    chunks = write_whole(columns(80))
+    assert len(chunks.blobs) == 1
+    assert len(write_changes(chunks, columns(80), np.array([3])).blobs) == 1
+
+
+def test_chunk_that_was_cut_is_refused() -> None:
+    chunks = write_whole(columns(80))
+    cut = {name: blob[:-9] for name, blob in chunks.blobs.items()}
+    with pytest.raises(MalformedBlobError):
+        read(cut)
