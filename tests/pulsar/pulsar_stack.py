@@ -95,6 +95,7 @@ class PulsarStack:
         """Start the bridge, observing only unless words say --act."""
         command = ["bridge", "pulsar", "--admin-url", self.pulsar.admin_url, *self.where()]
         command += ["--network-mbytes", str(NETWORK_MBYTES), *self.rhythm.bridge, *words]
+        command += ["--metrics-port", "0", "--metrics-port-file", str(self._port_file)]
         spec = ProcessSpec(
             name="bridge",
             command=(sys.executable, "-m", "jobs.cli", *command),
@@ -115,6 +116,16 @@ class PulsarStack:
         """Words that say where the tables are."""
         overlays = [word for name in self.rhythm.overlays for word in ("--conf", name)]
         return ["--tables", str(self.stack.tables), *overlays]
+
+    @property
+    def _port_file(self) -> Path:
+        return self.stack.folder / "bridge.port"
+
+    def bridge_metrics(self) -> str:
+        """What it tells Prometheus."""
+        url = f"http://127.0.0.1:{self._port_file.read_text().strip()}/metrics"
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 (loopback)
+            return str(answer.read().decode())
 
     @property
     def bridge_log(self) -> Path:
