@@ -3,10 +3,11 @@
     python -m tests.pulsar.side_by_side --minutes 5 threshold avg uniform ballast quick
 
 A fresh cluster each time, the same topics at the same rates (nothing is drawn at random); all
-bundles are given to one broker, then the contender has so many minutes. A move is a bundle seen at
-another broker a second later, whoever moved it; balanced is when the spread was last above 40 points, -1 = it still is. Pulsar's settings are its own but for statistics
-every five seconds, a shedding grace of a minute and no least traffic of a move; for avg those that
-its documentation recommends. `ballast` has the overlay `pulsar` as it is, so it decides as often as
+bundles are given to one broker, and once that is measured the contender has so many minutes. A move
+is a bundle seen at another broker a second later, whoever moved it; balanced is when the spread was
+last above 40 points, -1 = it still is. Pulsar's settings are its own but for statistics every five
+seconds, a shedding grace of a minute and no least traffic of a move; for avg those that its
+documentation recommends. `ballast` has the overlay `pulsar` as it is, so it decides as often as
 Pulsar; `quick` is Ballast in the rhythm of the tests.
 """
 
