@@ -52,6 +52,8 @@ def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) 
     answer = acknowledge(record, ack, sender, origin, around)
     if isinstance(answer, Transition):
         work.apply(answer)
+        if ack.outcome is AckOutcome.FAILED and ack.reason:
+            work.failures[ack.bundle] = ack.reason
         if record is not None and ack.outcome is AckOutcome.SPLIT:
             finish_split(work, record)
         work.counts[f"ack:{ack.outcome.value}"] += 1

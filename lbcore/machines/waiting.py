@@ -126,7 +126,8 @@ def _ended(work: Work) -> dict[str, dict[str, str]]:
                     after.bundle, f"{after.bundle} was overtaken by {after.cause.value}"
                 )
             elif after.state in _SETTLED:
-                found.setdefault(after.bundle, _fault(waiting, after))
+                said = work.failures.get(after.bundle, "")
+                found.setdefault(after.bundle, _fault(waiting, after, said))
             else:
                 found.pop(after.bundle, None)
     return {command_id: found for command_id, found in ended.items() if found}
@@ -142,28 +143,30 @@ def _without(waiting: Waiting, ended: Mapping[str, str]) -> Waiting:
     )
 
 
-def _fault(waiting: Waiting, record: OwnershipRecord) -> str:
-    """What is wrong with where a bundle came to rest; "" when it is as asked."""
+def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
+    """What is wrong with where a bundle came to rest; "" when it is as asked.
+
+    said: why its broker could not do it, in its own words, if it gave any.
+    """
     command, bundle = waiting.command, record.bundle
     if command.kind == "split_bundle":
-        return _split_fault(waiting, record)
+        return _split_fault(waiting, record, said)
     wanted = str(command.arguments.get("destination", ""))
     had, owner = waiting.moving[bundle], record.destination
     if record.state is not State.OWNED or owner == wanted or (not wanted and owner != had):
         return ""
     if owner == had:
-        return f"{bundle} stayed with {had}, which did not close it: read its log, then ask again"
+        why = said or "read its log, then ask again"
+        return f"{bundle} stayed with {had}, which did not close it: {why}"
     return f"{bundle} is with {owner} and not with {wanted}: is that broker alive?"
 
 
-def _split_fault(waiting: Waiting, record: OwnershipRecord) -> str:
+def _split_fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
     is_parent = record.bundle not in waiting.result.get("children", ())
     if not is_parent or record.state is State.DELETED:
         return ""
-    return (
-        f"{record.bundle} was not split and is with {record.destination}: read that broker's log, "
-        "then split it again"
-    )
+    why = said or "read that broker's log, then split it again"
+    return f"{record.bundle} was not split and is with {record.destination}: {why}"
 
 
 def _final(work: Work, waiting: Waiting) -> Outcome:

@@ -100,6 +100,7 @@ class Work:
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
     transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
     forgotten: list[OwnershipRecord] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from lbcore.config.tree import Config, changed
@@ -138,6 +139,17 @@ def test_unload_that_is_never_answered_is_left_in_flight_until_something_is_seen
     assert record(world, LEFT)["state"] == "Releasing"
     seen(world, {LEFT: BROKERS[2]})
     assert (record(world, LEFT)["state"], owners(world)[LEFT]) == ("Owned", BROKERS[2])
+
+
+def test_command_that_the_bridge_answers_as_failed_ends_in_its_words() -> None:
+    world = mirrored()
+    world.faults = replace(world.faults, failing=1.0)
+    command = world.command("unload_bundle", bundle=LEFT, destination=BROKERS[1])
+    world.run(10_000)
+    found = outcome(world, command)
+    assert (found["status"], owners(world)[LEFT]) == ("failed", BROKERS[0])
+    assert f"stayed with {BROKERS[0]}, which did not close it: " in found["reason"]
+    assert "out of order" in found["reason"]
 
 
 def test_ownership_that_is_another_authoritys_is_not_commanded() -> None:
