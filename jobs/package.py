@@ -1,6 +1,6 @@
 """Puts together what a Spark cluster needs of Ballast: a folder, and a script that submits the job.
 
-Decides what travels: the locked packages that executors import (pyspark is there already), the
+Decides what travels: the locked packages but for those that Spark brings or that need it, the
 project, the jars, and the words that spark-submit needs. Runs in the project's own environment,
 after set-up. Source: ours.
 
@@ -21,7 +21,7 @@ from jobs.adapters.stream import STACK_SIZE
 from jobs.console import CommandError, Exit, complain, note
 from jobs.prepare import LOCKS, ROOT
 
-DRIVERS_ONLY = ("pyspark", "py4j", "delta-spark", "deltalake")
+SPARKS_OWN = ("pyspark", "py4j", "delta-spark")
 _BYTES = 1_000_000_000
 _SUBMIT = """\
 #!/usr/bin/env bash
@@ -71,7 +71,7 @@ def make_package(output: Path) -> None:
     packages, jars = output / "python", output / "jars"
     jars.mkdir(parents=True)
     lock = output / "requirements.lock"
-    lock.write_text(executors_lock((ROOT / LOCKS["run"]).read_text(encoding="ascii")))
+    lock.write_text(lock_beside_spark((ROOT / LOCKS["run"]).read_text(encoding="ascii")))
     _pip(packages, "--require-hashes", "--requirement", str(lock))
     _pip(packages, "--no-build-isolation", str(ROOT))
     with tarfile.open(output / "python.tar.gz", "w:gz", compresslevel=1) as archive:
@@ -83,12 +83,12 @@ def make_package(output: Path) -> None:
     submit.chmod(0o755)
 
 
-def executors_lock(text: str) -> str:
-    """The lock without what only the driver imports. text: pip's format, with hashes."""
+def lock_beside_spark(text: str) -> str:
+    """The lock without SPARKS_OWN. text: pip's format, with hashes."""
     kept, is_kept = [], True
     for line in text.splitlines():
         if not line.startswith((" ", "#")):
-            is_kept = line.partition("==")[0] not in DRIVERS_ONLY
+            is_kept = line.partition("==")[0] not in SPARKS_OWN
         if is_kept:
             kept.append(line)
     return "\n".join(kept) + "\n"

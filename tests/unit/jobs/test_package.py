@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from jobs.package import DRIVERS_ONLY, executors_lock, submit_script
+from jobs.package import SPARKS_OWN, lock_beside_spark, submit_script
 from jobs.prepare import LOCKS, ROOT
 
 _LOCK = """\
@@ -17,13 +17,15 @@ mmh3==5.3.1 \\
 """
 
 
-def test_executors_get_every_package_but_the_drivers_with_its_hashes() -> None:
-    assert executors_lock(_LOCK) == _LOCK.replace("pyspark==4.2.0 \\\n    --hash=sha256:cc\n", "")
+def test_every_package_but_sparks_own_is_taken_with_its_hashes() -> None:
+    assert lock_beside_spark(_LOCK) == _LOCK.replace(
+        "pyspark==4.2.0 \\\n    --hash=sha256:cc\n", ""
+    )
 
 
 def test_what_is_left_out_is_in_the_lock() -> None:
     text = (ROOT / LOCKS["run"]).read_text()
-    assert all(f"\n{name}==" in f"\n{text}" for name in DRIVERS_ONLY)
+    assert all(f"\n{name}==" in f"\n{text}" for name in SPARKS_OWN)
 
 
 def test_words_before_the_dashes_are_sparks_and_those_behind_them_the_jobs(tmp_path: Path) -> None:
