@@ -186,9 +186,13 @@ def _bundles(window: Window) -> float:
 
 
 def _unsettled(window: Window) -> float:
-    run = window.run
+    return float(len(unsettled_records(window.run)))
+
+
+def unsettled_records(run: Run) -> list[OwnershipRecord]:
+    """The records of bundles that are not open at their owner now."""
     records = run.job.committed.records.values()
-    return float(sum(not _is_settled(run, record) for record in records))
+    return [record for record in records if not _is_settled(run, record)]
 
 
 def _is_settled(run: Run, record: OwnershipRecord) -> bool:

@@ -18,7 +18,8 @@ from lbcore.machines.rebuild import record_from_row
 from lbcore.sim import rounds
 from lbcore.sim.chaos import chaos_text
 from lbcore.sim.engine import Engine
-from lbcore.sim.rounds import Bound, Round, hold_bounds, run_round, sides_of
+from lbcore.sim.rehearsal import run_scenario
+from lbcore.sim.rounds import Bound, Round, hold_bounds, judge_round, run_round, sides_of
 from lbcore.sim.safety import Watch
 from lbcore.sim.scenario.happenings import HAPPENINGS
 from lbcore.sim.scenario.parse import parse_scenario
@@ -103,6 +104,23 @@ def test_two_that_serve_are_a_fault_unless_one_was_forced_out(
     engine.clock.run_until(engine.clock.now_ms + 1_000)
     assert engine.nodes["b2"].served() == {BUNDLE: token + 1}
     assert bool([one for one in watch.faults if "two serve" in one]) == is_fault
+
+
+def faults_of(lines: str) -> tuple[str, ...]:
+    scenario = parse_scenario(CLUSTER.replace("run 10s\n", "") + lines)
+    return judge_round(1, run_scenario(scenario, Config()), ()).faults
+
+
+def test_move_that_the_end_cuts_short_is_no_fault() -> None:
+    moved = f"at 59s command unload_bundle bundle={BUNDLE} destination=b2\n"
+    assert faults_of(f"callbacks 1500ms 1500ms\n{moved}run 1m") == ()
+
+
+def test_what_is_left_behind_is_a_fault() -> None:
+    assert faults_of("at 20s crash all\nrun 1m") == (
+        "at the end 2 bundles are not open at their owner",
+        "at the end 2 topics have no service",
+    )
 
 
 @pytest.mark.parametrize(
