@@ -125,7 +125,11 @@ def _summary(rows: Sequence[Row]) -> Iterator[str]:
     }
     by_all, by_any = set.intersection(*played.values()), set.union(*played.values())
     if by_all != by_any:
-        yield f"Of those {len(by_all)} of {len(by_any)} scenarios that all of them have played:\n"
+        yield (
+            f"Of those {len(by_all)} of {len(by_any)} scenarios that all of them have played (who "
+            "is not in a scenario's table below was not let play it here, for time; the command "
+            "plays all):\n"
+        )
     yield _sum_table([row for row in rows if row["scenario"] in by_all])
     if by_all != by_any:
         yield f"\nOf all {len(by_any)}, those who have played them all:\n"

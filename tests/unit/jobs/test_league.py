@@ -93,7 +93,7 @@ def test_page_names_what_ours_is_worse_in_and_who_is_best() -> None:
 def test_page_sums_apart_what_all_have_played() -> None:
     page = league_page([row("ballast"), row("avg"), row("none"), row("avg", "s2", moves=8.0)])
     both, _, every = page.partition("Of all 2, those who have played them all:")
-    assert "Of those 1 of 2 scenarios that all of them have played:" in both
+    assert "Of those 1 of 2 scenarios that all of them have played (who is not" in both
     assert "| `avg` | 1 of 1 |" in both
     assert "| `none` | 1 of 1 |" in both
     assert "| `avg` | 2 of 2 | 0 | 2 | 1.00 | 1.00 | 4 |" in every
