@@ -140,11 +140,13 @@ def seconds_until_kept(holds: Callable[[], bool], longest_s: float = _LONGEST_S)
 
 
 @contextmanager
-def cluster_of(bundles: int, *settings: str, fleet: Sequence[str] = ()) -> Any:
+def cluster_of(
+    bundles: int, *settings: str, fleet: Sequence[str] = (), report_ms: int = 10_000
+) -> Any:
     """Ten brokers at the protocol's full times, everything served."""
     cluster = Cluster(
         brokers=10,
-        report_interval_ms=10_000,
+        report_interval_ms=report_ms,
         overlays=(),
         namespaces={NAMESPACE: ("crc32", bundles)},
         settings=settings,
@@ -201,19 +203,18 @@ def scaling() -> dict[str, Any]:
 
 
 def split() -> dict[str, Any]:
-    """One bundle of 10,000 topics, 100 allowed in each: 128 bundles, decided every 3 s."""
+    """One bundle of 10,000 topics, of which 100 are allowed: 128; reports, decisions each 3 s."""
     settings = (
         "splitting.max_topics=100",
         "pipeline.decision_interval_ms=3000",
         "pipeline.split_interval_ms=3000",
         "pipeline.shed_interval_ms=3000",
         "pipeline.hit_period_ms=3000",
-        "signals.report_max_interval_ms=3000",
     )
     words = ("--utilisation", "0.4", "--topics-per-bundle", str(_TOPICS))
     space = NamespaceLoad(name=NAMESPACE, hash_function=HashFunction.CRC32, bundles=1)
     profile = LoadProfile(shape=LoadShape.EVEN, brokers=10, topics_per_bundle=_TOPICS)
-    with cluster_of(1, *settings, fleet=words) as stack:
+    with cluster_of(1, *settings, fleet=words, report_ms=3_000) as stack:
         brokers, begun = Brokers(stack), time.monotonic()
         stack.wait("128 bundles", lambda: len(stack.served()) == 128)
         split_s = time.monotonic() - begun

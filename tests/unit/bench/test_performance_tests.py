@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.adapters.settings import load_settings
 from lbcore.model.bundles import even_boundaries
 from tests.bench import bench_performance_tests as bench
 from tests.bench.bench_performance_tests import (
@@ -94,7 +95,10 @@ def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple
     asked: dict[int, tuple[str, ...]] = {}
 
     @contextmanager
-    def cluster_of(bundles: int, *settings: str, fleet: Sequence[str] = ()) -> Iterator[FakeStack]:
+    def cluster_of(
+        bundles: int, *settings: str, fleet: Sequence[str] = (), report_ms: int = 10_000
+    ) -> Iterator[FakeStack]:
+        assert report_ms >= load_settings((), settings).agent.heartbeat_interval_ms
         asked[bundles] = (*settings, *fleet)
         yield FakeStack(tmp_path, 128 if bundles == 1 else bundles)
 
