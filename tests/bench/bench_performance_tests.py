@@ -251,8 +251,12 @@ def section_of(found: Mapping[str, Any]) -> str:
     """The figures as the last section of the page, Markdown."""
     command = "python -m tests.bench.bench_performance_tests --page docs/performance-tests.md"
     lines = [_HEAD.format(command=command, **found["machine"])]
-    for name, values in found["tests"].items():
-        title = f"**{name}**: {' '.join((TESTS[name].__doc__ or '').split())}"
+    for name, test in TESTS.items():
+        values = found["tests"].get(name)
+        title = f"**{name}**: {' '.join((test.__doc__ or '').split())}"
+        if values is None:
+            lines += [f"{title} Not measured on that day; the command does.", ""]
+            continue
         lines += [title, "", "| figure | measured |", "| --- | --- |"]
         lines += [f"| {key} | {'-' if value is None else value} |" for key, value in values.items()]
         lines.append("")
@@ -283,7 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     earlier = [json.loads(path.read_text(encoding="utf-8")) for path in args.rows]
     tests = {name: values for one in earlier for name, values in one["tests"].items()}
     tests |= {name: measured(name) for name in args.test or TESTS if name not in tests}
-    found = {"machine": machine(), "tests": tests}
+    found = {"machine": earlier[0]["machine"] if earlier else machine(), "tests": tests}
     print(json.dumps(found, indent=1))  # noqa: T201 (this is what it is for)
     if args.output:
         args.output.write_text(json.dumps(found, indent=1))

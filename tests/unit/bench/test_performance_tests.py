@@ -52,6 +52,8 @@ def test_section_replaces_the_one_that_was_there_and_nothing_else(tmp_path: Path
     assert text.startswith("# Page\n\nrows\n\n## On the real pipeline\n")
     assert text.count("On the real pipeline") == 1
     assert "| moves | 2 |" in text
+    assert "**split**: One bundle of 10,000 topics" in text
+    assert text.count("Not measured on that day") == 2
     assert "old" not in text
 
 
