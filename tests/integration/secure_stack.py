@@ -148,10 +148,7 @@ def running_secure_stack(folder: Path) -> Iterator[SecureStack]:
     try:
         ensure_topics(stack.address("admin"), wanted_topics(load_settings(["test"])))
         give_rights(stack.address("admin"))
-        stack.start_fleet()
-        stack.start_job()
-        stack.create_namespaces()
-        stack.wait_settled()
+        stack.begin()
         yield stack
     finally:
         stack.stop_all()

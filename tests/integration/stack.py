@@ -281,6 +281,18 @@ class Stack:
         """Wait until every bundle is served by its owner."""
         self.wait("every bundle to be served by its owner", self.is_settled)
 
+    def begin(self, *, without: Sequence[str] = ()) -> None:
+        """Start brokers and job, and wait until every bundle of the namespaces is served.
+
+        without: brokers that are crashed before the job starts.
+        """
+        self.start_fleet()
+        for broker in without:
+            self.fleet(f"/kill/{broker}", "POST")
+        self.start_job()
+        self.create_namespaces()
+        self.wait_settled()
+
     def wait_for_batches(self, count: int, name: str = "job") -> None:
         """Wait for that many batches more."""
         goal = self.batches_done(name) + count
@@ -291,22 +303,14 @@ class Stack:
 def running_stack(
     folder: Path, cluster: Cluster | None = None, *, begin_without: Sequence[str] = ()
 ) -> Iterator[Stack]:
-    """The whole stack, every bundle served; all of it is gone at the end.
-
-    begin_without: brokers that are crashed before the job starts.
-    """
+    """The whole stack, begun; all of it is gone at the end."""
     cluster = cluster or Cluster()
     kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=cluster.java_options))
     stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
     try:
         kafka.start()
         make_topics(kafka, stack.address("operator"))
-        stack.start_fleet()
-        for broker in begin_without:
-            stack.fleet(f"/kill/{broker}", "POST")
-        stack.start_job()
-        stack.create_namespaces()
-        stack.wait_settled()
+        stack.begin(without=begin_without)
         yield stack
     finally:
         stack.stop_all()

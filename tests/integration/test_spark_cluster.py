@@ -98,10 +98,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubmittedStack]:
         try:
             kafka.start()
             make_topics(kafka, stack.address("operator"))
-            stack.start_fleet()
-            stack.start_job()
-            stack.create_namespaces()
-            stack.wait_settled()
+            stack.begin()
             yield stack
         finally:
             stack.stop_all()
