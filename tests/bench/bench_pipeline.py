@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     missed = [name for name, most in TARGETS.items() if figures.get(name, 0) > most]
     if figures.get(DRAINED_PER_S, DRAINED_PER_S_MIN) < DRAINED_PER_S_MIN:
         missed.append(DRAINED_PER_S)
+    if "ended early" in detail:
+        missed.append("a step that ended early")
     result = {"machine": machine(), "scale": args.scale, "figures": figures, "missed": missed}
     print(json.dumps({**result, **detail}, indent=1))  # noqa: T201 (this is what it is for)
     if args.output:
@@ -90,6 +92,8 @@ def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dic
                 measured, more = _MEASURES[name](stack, args, port)
                 figures |= measured
                 detail |= more
+    except RuntimeError as error:  # what was measured before it is worth having
+        detail["ended early"] = str(error)
     finally:
         stack.stop_all()
     return figures, detail
@@ -109,11 +113,14 @@ def _open(stack: PipelineStack) -> int:
     return int(lines[-1]["open"]) if lines else 0
 
 
-def _keep_up(stack: PipelineStack) -> None:
-    """Wait until the newest batch is small, and everything Owned; then for caches and compilers."""
+def _keep_up(stack: PipelineStack, since_s: float = 0.0) -> None:
+    """Wait until the newest batch is small, and everything Owned; then for caches and compilers.
+
+    since_s: older batches, of a job that has ended, don't count.
+    """
 
     def is_steady() -> bool:
-        batches = stack.batches()
+        batches = stack.batches(since_s)
         newest: Mapping[str, Any] = batches[-1] if batches else {"bundles": {}, "counts": {}}
         read = newest["counts"].get("accepted", 0)
         owned = newest["bundles"].get("Owned", 0)
@@ -181,8 +188,9 @@ def measure_restart(
     """Kill -9 of the job, and a start on its checkpoint."""
     del args, port
     stack.kill("job")
+    killed_s = time.time()
     took_s = _first_decision(stack)
-    _keep_up(stack)
+    _keep_up(stack, killed_s)
     return {"driver restart → first decision (s)": took_s}, {}
 
 
@@ -200,7 +208,7 @@ def measure_backlog(
     stack.stop("job")
     time.sleep(args.backlog_seconds)
     started_s = stack.start_job()
-    _keep_up(stack)
+    _keep_up(stack, started_s)
     batches = stack.batches(started_s)
     most = max(batch["counts"].get("accepted", 0) for batch in batches)
     full = [b for b in batches[1:] if b["counts"].get("accepted", 0) > most / 2] or batches[:1]
