@@ -37,6 +37,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do spark+=("$1"); shift; done
 export SPARK_HOME=${{SPARK_HOME:-{spark_home}}}
 export PYSPARK_DRIVER_PYTHON=${{PYSPARK_DRIVER_PYTHON:-{python}}}
 export PYSPARK_PYTHON=${{PYSPARK_PYTHON:-python3}}
+export PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}}
 exec "$SPARK_HOME/bin/spark-submit" \\
   --jars "$(printf '%s,' "$here"/jars/*.jar | sed 's/,$//')" \\
   --archives "$here/python.tar.gz#ballast" \\
@@ -99,6 +100,7 @@ def submit_script(folder: Path) -> str:
     (spark_home,) = Path(sys.prefix).glob("lib/python*/site-packages/pyspark")
     return _SUBMIT.format(
         folder=folder,
+        root=ROOT,
         python=sys.executable,
         spark_home=spark_home,
         stack_size=STACK_SIZE,
