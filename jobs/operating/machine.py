@@ -17,10 +17,10 @@ def computed_where() -> str:
     """A line such as: Computed on 2026-11-21: 2 cores of X, Python 3.11.7, numpy 2.1.0."""
     date = time.strftime("%Y-%m-%d")
     versions = f"Python {platform.python_version()}, numpy {np.__version__}"
-    return f"Computed on {date}: {os.cpu_count()} cores of {_model()}, {versions}."
+    return f"Computed on {date}: {os.cpu_count()} cores of {processor()}, {versions}."
 
 
-def _model() -> str:
+def processor() -> str:
     """The processor's name, where the system tells it."""
     try:
         lines = _CPUINFO.read_text(encoding="utf-8").splitlines()

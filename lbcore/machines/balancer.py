@@ -103,10 +103,8 @@ class ClusterBalancer:
         """Chunks by how often they change."""
         plain = {"schema": STATE_SCHEMA, **asdict(state.times)}
         book = {
-            "brokers": {name: packing.fields_of(entry) for name, entry in state.brokers.items()},
-            "namespaces": {
-                name: packing.fields_of(entry) for name, entry in state.namespaces.items()
-            },
+            "brokers": _fields(state.brokers),
+            "namespaces": _fields(state.namespaces),
             "commands": list(state.commands.items()),
             "settings": dict(state.settings),
         }

@@ -41,9 +41,9 @@ class LoadChunks:
     blobs: Mapping[str, bytes]
 
 
-def write_whole(columns: Columns, *, rows_to_slice: int = ROWS_TO_SLICE) -> LoadChunks:
-    """Every row of the columns, which are equally long. O(rows)."""
-    slices = SLICES if _length(columns) >= rows_to_slice else 1
+def write_whole(columns: Columns, *, slices: int = 0) -> LoadChunks:
+    """Every row of the columns, which are equally long. slices: 0 = as suits them. O(rows)."""
+    slices = slices or (SLICES if _length(columns) >= ROWS_TO_SLICE else 1)
     blobs = {f"{_SLICE}{i}": _slice(columns, i, slices, 0) for i in range(slices)}
     return LoadChunks(round=0, written=(0,) * slices, blobs=blobs)
 
@@ -53,10 +53,10 @@ def write_changes(chunks: LoadChunks, columns: Columns, rows: Rows) -> LoadChunk
 
     columns: as long as those that were written before.
     """
-    slices, length = len(chunks.written), _length(columns)
+    slices = len(chunks.written)
     changed = np.unique(rows)
-    if slices == 1 or 2 * len(changed) > length:
-        return write_whole(columns, rows_to_slice=length + 1 if slices == 1 else 0)
+    if slices == 1 or 2 * len(changed) > _length(columns):
+        return write_whole(columns, slices=slices)
     turn = chunks.round + 1
     renewed = turn % slices
     written = (*chunks.written[:renewed], turn, *chunks.written[renewed + 1 :])

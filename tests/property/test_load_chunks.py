@@ -42,7 +42,7 @@ def test_what_is_read_is_what_was_written(
     size: int, batches: list[list[int]], *, is_reread: bool
 ) -> None:
     now = columns(size)
-    chunks = write_whole(now, rows_to_slice=0)
+    chunks = write_whole(now, slices=SLICES)
     for number, batch in enumerate(batches):
         rows = np.array([row % size for row in batch])
         now = changed(now, rows, 100 + number)
@@ -56,7 +56,7 @@ def test_what_is_read_is_what_was_written(
 
 def test_batch_with_few_changes_rewrites_one_slice() -> None:
     now = columns(80)
-    chunks = write_whole(now, rows_to_slice=0)
+    chunks = write_whole(now, slices=SLICES)
     for number in range(1, 3 * SLICES):
         after = write_changes(chunks, now, np.array([number]))
         new = {name for name, blob in after.blobs.items() if chunks.blobs.get(name) is not blob}
@@ -66,7 +66,7 @@ def test_batch_with_few_changes_rewrites_one_slice() -> None:
 
 def test_batch_that_changes_most_leaves_nothing_older() -> None:
     now = columns(80)
-    chunks = write_changes(write_whole(now, rows_to_slice=0), now, np.array([3]))
+    chunks = write_changes(write_whole(now, slices=SLICES), now, np.array([3]))
     assert len(write_changes(chunks, now, np.arange(60)).blobs) == SLICES
 
 

@@ -1,15 +1,15 @@
 """docker-compose.yml, without an engine: all that it names is there, processes take their words."""
 
-import argparse
 import importlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 import yaml
 
 from jobs.adapters.settings import load_settings
+from tests.tidy.conftest import ParsedError
 from tests.tidy.source_files import ROOT
 
 COMPOSE: Mapping[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -18,21 +18,6 @@ DOCKERFILE = (ROOT / "conf" / "container" / "Dockerfile").read_text()
 OURS = [name for name, service in SERVICES.items() if "build" in service]
 MADE_BY_USER = "./secrets/"
 _SPARK = "org.apache.spark.deploy."
-
-
-class ParsedError(Exception):
-    """The words were understood."""
-
-
-@pytest.fixture
-def only_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
-    parse = argparse.ArgumentParser.parse_args
-
-    def parse_and_stop(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-        parse(parser, words)
-        raise ParsedError
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
 
 
 @pytest.mark.parametrize("name", OURS)

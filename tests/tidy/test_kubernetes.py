@@ -1,6 +1,5 @@
 """docs/kubernetes.md: what it starts takes its words, what it mounts is declared."""
 
-import argparse
 import importlib
 import re
 from collections.abc import Mapping, Sequence
@@ -12,15 +11,12 @@ import yaml
 
 from jobs.adapters import lookup_http
 from jobs.adapters.settings import load_settings
+from tests.tidy.conftest import ParsedError
 from tests.tidy.source_files import ROOT
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
 JOB, LOOKUP = yaml.safe_load_all(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
 CONTAINER: Mapping[str, Any] = LOOKUP["spec"]["template"]["spec"]["containers"][0]
-
-
-class ParsedError(Exception):
-    """The words were understood."""
 
 
 @pytest.mark.parametrize(
@@ -30,18 +26,11 @@ class ParsedError(Exception):
         (CONTAINER["command"][2], CONTAINER["command"][3:]),
     ],
 )
-def test_process_takes_its_words(
-    module: str, words: Sequence[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parse = argparse.ArgumentParser.parse_args
-
-    def parse_and_stop(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-        load_settings(parse(parser, words).config)
-        raise ParsedError
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
-    with pytest.raises(ParsedError):
+@pytest.mark.usefixtures("only_parsing")
+def test_process_takes_its_words(module: str, words: Sequence[str]) -> None:
+    with pytest.raises(ParsedError) as parsed:
         importlib.import_module(module).main(words)
+    assert load_settings(parsed.value.args[0].config)
 
 
 def test_file_that_spark_runs_is_where_the_image_has_the_source() -> None:
