@@ -1,0 +1,21 @@
+"""What tests of documents share: a program's command line is read, and nothing started."""
+
+import argparse
+from collections.abc import Sequence
+
+import pytest
+
+
+class ParsedError(Exception):
+    """The words were understood; its argument is what they came to."""
+
+
+@pytest.fixture
+def only_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every program end with ParsedError once it has read its words."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_stop(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+        raise ParsedError(parse(parser, words))
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
