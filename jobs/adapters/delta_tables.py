@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 
 from jobs.adapters.delta_log import checkpoint_version, has_commit
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Table
@@ -76,14 +77,17 @@ def table_path(root: str | Path, name: str) -> Path:
 def ensure_table(root: str | Path, table: Table) -> DeltaTable:
     """The table under `root`, made first if it is missing, with its constraints.
 
-    May be repeated and interrupted: what an earlier call left undone is done now. Raises
+    May be repeated and interrupted: what an earlier call left undone is done now. A table of an
+    older version gets the nullable columns that it lacks, in which its rows are null. Raises
     TableSchemaError when a table of that name has other columns.
     """
     path = table_path(root, table.name)
     if not DeltaTable.is_deltatable(str(path)):
         _create(path, table)
     handle = DeltaTable(str(path))
-    check_columns(handle, table)
+    missing = check_columns(handle, table)
+    if missing:
+        handle.alter.add_columns(missing)
     _add_missing_constraints(handle, table)
     return handle
 
@@ -152,11 +156,18 @@ def _create(path: Path, table: Table) -> None:
     )
 
 
-def check_columns(handle: DeltaTable, table: Table) -> None:
-    """Raise TableSchemaError unless the table has exactly the declared columns."""
+def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
+    """The declared columns that the table lacks and may be given; none when it has them all.
+
+    Only nullable columns at the end may differ: those that it lacks come from a newer version than
+    the one that made it, those that it has and are not declared were added by a newer one than
+    this, which leaves them null (`with_all_columns`). Raises TableSchemaError for anything else.
+    """
     wanted = Schema.from_arrow(arrow_schema(table))
     found = handle.schema()
-    if found != wanted:
+    common = min(len(found.fields), len(wanted.fields))
+    rest = [*found.fields[common:], *wanted.fields[common:]]
+    if found.fields[:common] != wanted.fields[:common] or not all(one.nullable for one in rest):
         raise TableSchemaError(
             f"the table {table.name} at {handle.table_uri} has other columns than this version of "
             f"the code writes (found {', '.join(_columns(found))}, need "
@@ -165,13 +176,26 @@ def check_columns(handle: DeltaTable, table: Table) -> None:
             _columns(found),
             _columns(wanted),
         )
+    return wanted.fields[common:]
+
+
+def with_all_columns(handle: DeltaTable, rows: pa.Table) -> pa.Table:
+    """The rows, with null in the columns that the table has and they don't."""
+    schema = pa.schema(handle.schema())
+    for field in [one for one in schema if one.name not in rows.schema.names]:
+        rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return rows
 
 
 def _columns(schema: Schema) -> list[str]:
     return [
-        f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
+        f"{field.name} {_type_word(field)}{'' if field.nullable else ' not null'}"
         for field in schema.fields
     ]
+
+
+def _type_word(field: Field) -> str:
+    return str(field.type.type if isinstance(field.type, PrimitiveType) else field.type)
 
 
 def _add_missing_constraints(handle: DeltaTable, table: Table) -> None:

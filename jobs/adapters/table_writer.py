@@ -21,7 +21,12 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError
 
-from jobs.adapters.delta_tables import ensure_tables, last_transaction, refresh
+from jobs.adapters.delta_tables import (
+    ensure_tables,
+    last_transaction,
+    refresh,
+    with_all_columns,
+)
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import State
 
@@ -101,7 +106,7 @@ class TableWriter:
                 app_transactions=[Transaction(app_id, batch_id)],
             )
             try:
-                self._commit(name, table, rows, properties)
+                self._commit(name, table, with_all_columns(table, rows), properties)
             except CommitFailedError:
                 continue
             return table

@@ -159,7 +159,7 @@ def _table(root: Path, table: Table) -> Iterator[Finding]:
         yield warn(name, "is not there", "the job makes it at its next start")
         return
     try:
-        check_columns(DeltaTable(str(path)), table)
+        yield from _optional_columns(DeltaTable(str(path)), table)
     except TableSchemaError as error:
         yield fail(name, _difference(error), "run the version that made it, or with new tables")
     length = newest_version(path) - max(0, checkpoint_version(path))
@@ -169,6 +169,18 @@ def _table(root: Path, table: Table) -> Iterator[Finding]:
             f"{length} commits since the last checkpoint of its log: slow to open",
             "read the job's log: maintenance does not get through",
         )
+
+
+def _optional_columns(handle: DeltaTable, table: Table) -> Iterator[Finding]:
+    """Nullable columns that another version added, or this one would; raises TableSchemaError."""
+    lacking = ", ".join(field.name for field in check_columns(handle, table))
+    if lacking:
+        yield warn(table.name, f"lacks {lacking}", "this version's job adds it at its next start")
+    known = {column.name for column in table.columns}
+    newer = ", ".join(f.name for f in handle.schema().fields if f.name not in known)
+    if newer:
+        words = f"{newer} was added by a newer version; this one leaves it null"
+        yield warn(table.name, words, "use the newer version for the job and for this command")
 
 
 def _difference(error: TableSchemaError) -> str:

@@ -1,5 +1,6 @@
 """The declared tables as real Delta tables."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,15 @@ from jobs.adapters.delta_tables import (
     table_path,
     table_properties,
 )
-from lbcore.model.tables import LOAD_HISTORY, NAMESPACES, OWNERSHIP_EVENTS, TABLES, Table
+from jobs.adapters.table_writer import TableWriter
+from lbcore.model.tables import (
+    LOAD_HISTORY,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    TABLES,
+    Column,
+    Table,
+)
 
 ZERO = {"string": "", "long": 1, "int": 1, "double": 0.0, "boolean": False, "binary": b""}
 
@@ -59,6 +68,61 @@ def test_ensure_table_with_other_columns_on_disk_is_refused(tmp_path: Path) -> N
     ensure_table(tmp_path, other)
     with pytest.raises(TableSchemaError, match="has other columns"):
         ensure_table(tmp_path, OWNERSHIP_EVENTS)
+
+
+NEWER = replace(
+    NAMESPACES,
+    columns=(
+        *NAMESPACES.columns,
+        Column(name="owner", type="string", doc="", is_nullable=True),
+        Column(name="limits", type="list<double>", doc="", is_nullable=True),
+    ),
+)
+
+
+def test_ensure_table_of_an_older_version_adds_nullable_columns_in_which_its_rows_are_null(
+    tmp_path: Path,
+) -> None:
+    write_deltalake(ensure_table(tmp_path, NAMESPACES), _row(NAMESPACES), mode="append")
+    handle = ensure_table(tmp_path, NEWER)
+    write_deltalake(handle, _row(NEWER, owner="me", limits=[1.0]), mode="append")
+    rows = pa.table(open_table(tmp_path, NEWER.name).scan().read_all()).to_pylist()
+    assert sorted((row["owner"], row["limits"]) for row in rows if row["owner"]) == [("me", [1.0])]
+    assert [row for row in rows if row["owner"] is None and row["limits"] is None]
+    version = handle.version()
+    assert ensure_table(tmp_path, NEWER).version() == version
+    assert handle.protocol().min_writer_version <= 3
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param((Column(name="owner", type="string", doc=""),), id="not nullable"),
+        pytest.param((), id="one too few"),
+    ],
+)
+def test_ensure_table_with_a_column_that_old_rows_lack_is_refused(
+    tmp_path: Path, columns: tuple[Column, ...]
+) -> None:
+    older = replace(NAMESPACES, columns=NAMESPACES.columns[:-1])
+    ensure_table(tmp_path, older)
+    with pytest.raises(TableSchemaError, match="has other columns"):
+        ensure_table(tmp_path, replace(NAMESPACES, columns=(*NAMESPACES.columns, *columns)))
+
+
+def test_writer_of_an_older_version_leaves_a_newer_column_null(tmp_path: Path) -> None:
+    handle = ensure_table(tmp_path, NEWER)
+    write_deltalake(handle, _row(NEWER, owner="me", limits=[1.0]), mode="append")
+    writer = TableWriter(tmp_path)
+    writer.claim()
+    writer.use_query("older")
+    known = _row(NAMESPACES)
+    other = known.set_column(1, known.schema.field(1), pa.array(["other"]))
+    writer.write(NAMESPACES.name, pa.concat_tables([known, other]), 1, {})
+    writer.write(OWNERSHIP_EVENTS.name, _row(OWNERSHIP_EVENTS), 1, {})
+    rows = pa.table(open_table(tmp_path, NEWER.name).scan().read_all()).to_pylist()
+    assert [(row["owner"], row["limits"]) for row in rows] == [(None, None)] * 2
+    assert ensure_table(tmp_path, NEWER).version() == writer.version(NAMESPACES.name)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

@@ -4,16 +4,18 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-from deltalake import DeltaTable, Field
+from deltalake import DeltaTable, Field, Schema
 
 from jobs.cli import main
 from jobs.operating import doctor
 from jobs.operating.findings import Verdict, fail, ok, warn, worst
+from lbcore.model.tables import TABLES, Column
 from tests.explained_world import write_tables
 from tests.ruled_world import running, skewed
 from tests.world import World
@@ -108,10 +110,28 @@ def test_table_of_another_version_names_the_column(
     tables: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     DeltaTable(str(tables / "pins")).alter.add_columns([Field("mood", "string")])
+    strange = DeltaTable(str(tables / "topics"))
+    strange = DeltaTable.create(
+        strange.table_uri,
+        Schema([*strange.schema().fields, Field("taste", "string", nullable=False)]),
+        mode="overwrite",
+    )
     code, found = examine(capsys, tables)
     assert code == 1
-    assert "mood" in found["pins"]["what"]
-    assert "is not known here" in found["pins"]["what"]
+    assert "taste string not null is not known here" in found["topics"]["what"]
+    assert found["pins"]["verdict"] == "warn"
+    assert "mood was added by a newer version" in found["pins"]["what"]
+
+
+def test_table_of_an_older_version_names_what_the_job_will_add(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mood = Column(name="mood", type="string", doc="", is_nullable=True)
+    newer = [replace(one, columns=(*one.columns, mood)) for one in TABLES]
+    with mock.patch.object(doctor, "TABLES", newer):
+        code, found = examine(capsys, tables)
+    assert code == 0
+    assert found["pins"] == {**found["pins"], "verdict": "warn", "what": "lacks mood"}
 
 
 def test_kafka_that_is_away_fails_without_hiding_the_rest(
