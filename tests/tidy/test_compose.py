@@ -1,6 +1,7 @@
 """docker-compose.yml, without an engine: all that it names is there, processes take their words."""
 
 import importlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,6 +27,7 @@ def test_process_takes_its_words(name: str) -> None:
     command = [str(word) for word in SERVICES[name]["command"]]
     if command[0] == "spark-class":
         assert command[1].removeprefix(_SPARK) in {"master.Master", "worker.Worker"}
+        assert [word for word in command if re.match("--.+=", word)] == []  # it knows no such form
         return
     module = "jobs.cli" if command[0] == "ballast" else command[2]
     assert command[:2] == ["python", "-m"] or command[0] == "ballast"
@@ -95,3 +97,38 @@ def test_hosts_that_are_scraped_are_services() -> None:
     assert hosts
     assert hosts <= set(SERVICES)
     assert "/var/lib/ballast/state /var/lib/ballast/tables" in DOCKERFILE  # owned by its user
+
+
+def test_grafana_is_provisioned_with_a_source_and_every_dashboard() -> None:
+    here = {source: target for source, target, _ in mounts("grafana")}
+    folder = ROOT / "conf" / "container" / "grafana"
+    assert here["./conf/container/grafana"] == "/etc/grafana/provisioning"
+    (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())[
+        "datasources"
+    ]
+    host, port = source["url"].removeprefix("http://").split(":")
+    assert f"127.0.0.1:{port}:{port}" in SERVICES[host]["ports"]
+    (provider,) = yaml.safe_load((folder / "dashboards" / "ballast.yml").read_text())["providers"]
+    assert provider["options"]["path"] == here["./dashboards"]
+    pages = [json.loads(path.read_text()) for path in (ROOT / "dashboards").glob("*.json")]
+    assert pages
+    assert len({page["uid"] for page in pages}) == len(pages)
+    for page in pages:
+        chosen = {one["name"]: one["query"] for one in page["templating"]["list"]}
+        used = {panel["datasource"]["uid"] for panel in page["panels"] if panel.get("datasource")}
+        assert used == {"${datasource}"}
+        assert chosen["datasource"] == source["type"]
+    assert source["isDefault"]
+
+
+def test_prometheus_reads_the_rules_that_are_mounted_beside_its_file() -> None:
+    files = {target: source for source, target, _ in mounts("prometheus")}
+    folder = "/etc/prometheus"
+    read = yaml.safe_load((ROOT / files[f"{folder}/prometheus.yml"]).read_text())["rule_files"]
+    assert [files[f"{folder}/{name}"] for name in read] == ["./dashboards/alerts.yml"]
+
+
+def mounts(name: str) -> list[tuple[str, str, str]]:
+    """A service's files of this source: path here, path there, how."""
+    found = (volume.split(":") for volume in SERVICES[name]["volumes"])
+    return [(parts[0], parts[1], parts[2]) for parts in found if parts[0].startswith(".")]
