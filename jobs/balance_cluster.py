@@ -41,6 +41,7 @@ from jobs.adapters.recovery import complete_last_batch, rebuilt_states, send_all
 from jobs.adapters.settings import load_settings
 from jobs.adapters.state_folder import hold_folder
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
+from jobs.adapters.table_place import store_errors, table_place
 from jobs.adapters.table_upkeep import TableUpkeep
 from jobs.adapters.table_writer import FencedError, TableWriter
 from jobs.adapters.ticks import Ticker
@@ -58,6 +59,7 @@ _COMMIT_POLL_S = 0.002  # Spark begins the next batch some 20 ms after a commit
 _LAST_BATCH_S = 60
 _OUR_ERRORS = (
     "FencedError: ",
+    "StoreError: ",
     "ForkedError: ",
     "TableBusyError: ",
     "UnknownStateSchemaError: ",
@@ -81,6 +83,7 @@ def main(
             if args.standby:
                 job.warm_up()
                 _logger(args.log)({"event": "standby"})
+            cleanup.enter_context(store_errors(args.tables))
             with hold_folder(args.state_dir, until=stop if args.standby else None) as is_held:
                 return job.run() if is_held else Exit.DONE
     except (CommandError, FencedError) as error:
@@ -92,7 +95,12 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="balance_cluster", description=__doc__)
     parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
     parser.add_argument("--state-dir", type=Path, required=True, help="checkpoint and lock")
-    parser.add_argument("--tables", type=Path, required=True, help="folder of the Delta tables")
+    parser.add_argument(
+        "--tables",
+        type=table_place,
+        required=True,
+        help="folder of the Delta tables, or s3://bucket/prefix",
+    )
     parser.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
     parser.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
     parser.add_argument("--log", type=Path, help="file for a JSON line a batch")

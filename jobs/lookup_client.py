@@ -15,7 +15,6 @@ Source: ours; the answers are those of Pulsar's extensible load manager (4.0.8).
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import time_ns
 from types import TracebackType
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from jobs.adapters.delta_follower import DeltaFollower, View, boot_ms
+from jobs.adapters.table_place import TablePlace
 from jobs.adapters.watch_follower import WatchAddress, WatchFollower
 from lbcore.route.addresses import lookup_data
 from lbcore.route.batch import BatchIndex
@@ -77,7 +77,7 @@ class LookupClient:
     """
 
     def __init__(
-        self, source: str | Path | WatchAddress, cluster: str, *, poll_ms: int = 200
+        self, source: str | TablePlace | WatchAddress, cluster: str, *, poll_ms: int = 200
     ) -> None:
         self._ready = threading.Event()
         self._stop = threading.Event()

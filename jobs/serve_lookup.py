@@ -25,6 +25,7 @@ from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.server_tls import ServerTls
 from jobs.adapters.settings import load_settings
 from jobs.adapters.shared_metrics import SharedMetrics
+from jobs.adapters.table_place import table_place
 from jobs.admin.assemble import Service, start_service
 from jobs.console import CommandError, Exit, MisuseError, complain
 from jobs.lookup_workers import reserve_port, run_workers
@@ -48,7 +49,12 @@ _SHORT = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the service can be told; each number here is a setting of section `lookup`, too."""
-    parser.add_argument("--tables", type=Path, required=True, help="folder of the Delta tables")
+    parser.add_argument(
+        "--tables",
+        type=table_place,
+        required=True,
+        help="folder of the Delta tables, or s3://bucket/prefix",
+    )
     parser.add_argument("--cluster", required=True, help="cluster whose bundles are looked up")
     parser.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
     parser.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")

@@ -8,13 +8,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from jobs.adapters.delta_tables import arrow_schema, ensure_tables
+from jobs.adapters.table_place import TablePlace
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS, Table
@@ -55,7 +55,7 @@ class TablesWriter:
     """One job's writing: a query id and an epoch; batches are numbered from `first_batch`."""
 
     def __init__(
-        self, root: Path, query_id: str = "q1", *, epoch: int = 1, first_batch: int = 0
+        self, root: TablePlace, query_id: str = "q1", *, epoch: int = 1, first_batch: int = 0
     ) -> None:
         self.tables = ensure_tables(root)
         self.query_id = query_id

@@ -18,7 +18,6 @@ import time
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
 from uuid import uuid4
@@ -27,6 +26,7 @@ from jobs.adapters.delta_log import last_writer_commit, newest_version
 from jobs.adapters.delta_tables import table_path
 from jobs.adapters.kafka_clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.outcome_follower import CommandOutcome, OutcomeFollower, Watch
+from jobs.adapters.table_place import TablePlace, table_place
 from jobs.console import MisuseError, UnknownError
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.wire.commands import CommandArguments, Refused, format_arguments, parse_arguments
@@ -99,7 +99,7 @@ def local_principal() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def writer_silent_ms(tables: str | Path) -> int:
+def writer_silent_ms(tables: str | TablePlace) -> int:
     """Milliseconds since the batch of the job's last commit, NEVER when there is none."""
     events = table_path(tables, OWNERSHIP_EVENTS.name)
     commit = last_writer_commit(events, newest_version(events))
@@ -116,13 +116,13 @@ class CommandClient:
     def __init__(
         self,
         address: KafkaAddress,
-        tables: str | Path,
+        tables: str | TablePlace,
         cluster: str,
         *,
         client_id: str = "ballast-commands",
     ) -> None:
         self._address = address
-        self._tables = Path(tables)
+        self._tables = table_place(tables)
         self._client_id = client_id
         self._follower = OutcomeFollower(tables, cluster)
         self._sender: Sender | None = None

@@ -15,7 +15,6 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +41,7 @@ from jobs.adapters.delta_rows import (
 )
 from jobs.adapters.delta_tables import open_table, table_path
 from jobs.adapters.follower_view import Changes, FollowCounts, ReloadReason, View, boot_ms
+from jobs.adapters.table_place import TablePlace, is_store, table_place
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
 from lbcore.route.snapshot import Position, Snapshot, find_regressions
@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 _OVERLAP_MS = 600_000
 _RELOAD_DELAY_MS = 500
+_STORE_GAP_CHECK_MS = 10_000
 _RELOAD_DELAY_MAX_MS = 10_000
 
 
@@ -71,10 +72,10 @@ class DeltaFollower:
     tables: folder of the tables; may be empty or missing yet.
     """
 
-    def __init__(self, tables: str | Path, cluster: str) -> None:
+    def __init__(self, tables: str | TablePlace, cluster: str) -> None:
         self.view: View | None = None
         self.counts = FollowCounts()
-        self._root = Path(tables)
+        self._root = table_place(tables)
         self.cluster = cluster
         self._listeners: list[Callable[[], None]] = []
         self._commit_listeners: list[Callable[[Changes], None]] = []
@@ -84,6 +85,8 @@ class DeltaFollower:
         self._reload_reason: ReloadReason | None = ReloadReason.START
         self._reload_at_ms = 0
         self._reload_delay_ms = _RELOAD_DELAY_MS
+        self._gap_check_ms = _STORE_GAP_CHECK_MS if is_store(self._root) else 0
+        self._gap_due_ms = dict.fromkeys((OWNERSHIP_EVENTS.name, BROKERS.name, NAMESPACES.name), 0)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have `listener` called after each swap to other content, in the polling thread."""
@@ -204,7 +207,7 @@ class DeltaFollower:
             version, writer = commit.version, commit.writer or writer
             self.counts.commits += 1
         if version == tables.versions[OWNERSHIP_EVENTS.name]:
-            return _find_gap(path, version)
+            return self._find_gap(path, version)
         tables.candidate = tables.candidate.with_routes(routes).at(_position(version, writer))
         tables.writer = writer
         tables.versions[OWNERSHIP_EVENTS.name] = version
@@ -213,7 +216,7 @@ class DeltaFollower:
             _log_change(tables.candidate.position, len(routes), boot_ms() - started_ms)
         return None
 
-    def _routes_in(self, path: Path, commit: Commit) -> list[BundleRoute]:
+    def _routes_in(self, path: TablePlace, commit: Commit) -> list[BundleRoute]:
         files = (read_file(path / name, ROUTE_COLUMNS, self.cluster) for name in commit.added)
         return [route for rows in files for route in routes_of(rows)]
 
@@ -222,7 +225,7 @@ class DeltaFollower:
         path = table_path(self._root, name)
         version = tables.versions[name]
         if not has_commit(path, version + 1):
-            return _find_gap(path, version)
+            return self._find_gap(path, version)
         table = open_table(self._root, name)
         if name == BROKERS.name:
             brokers = brokers_of(table, self.cluster)
@@ -232,6 +235,14 @@ class DeltaFollower:
             tables.candidate = tables.candidate.with_namespaces(hashes)
         tables.versions[name] = table.version()
         return None
+
+    def _find_gap(self, path: TablePlace, version: int) -> ReloadReason | None:
+        """As `_find_gap`; in a store, where each look is a request, once in a while only."""
+        now_ms = boot_ms()
+        if now_ms < self._gap_due_ms[path.name]:
+            return None
+        self._gap_due_ms[path.name] = now_ms + self._gap_check_ms
+        return _find_gap(path, version)
 
     # -- publishing
 
@@ -324,7 +335,7 @@ def _position(version: int, writer: WriterCommit | None) -> Position:
     return Position(table_version=version, query_id=writer.query_id, batch_id=writer.batch_id)
 
 
-def _find_gap(table: Path, version: int) -> ReloadReason | None:
+def _find_gap(table: TablePlace, version: int) -> ReloadReason | None:
     """Whether the log went on without us, or isn't the log any more that `version` was in.
 
     Asked when there is no next commit. Commits before a checkpoint may be cleaned away, and then

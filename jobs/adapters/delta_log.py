@@ -1,4 +1,4 @@
-"""Reads a Delta table's log commit by commit, on a local file system, without loading the table.
+"""Reads a Delta table's log commit by commit, without loading the table.
 
 Decides what a commit means to a follower: rows to add, or that the table must be loaded whole.
 Stands under `delta_follower`. Source: the Delta transaction protocol (actions commitInfo, metaData,
@@ -8,9 +8,10 @@ protocol, add, remove); the key "ballast" in commitInfo is ours.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from jobs.adapters.table_place import StoreError, TablePlace, is_store
 
 _WRITER_KEY = "ballast"
 
@@ -48,17 +49,17 @@ class Commit:
     writer: WriterCommit | None
 
 
-def log_path(table: Path) -> Path:
+def log_path(table: TablePlace) -> TablePlace:
     """The folder of a table's log."""
     return table / "_delta_log"
 
 
-def has_commit(table: Path, version: int) -> bool:
+def has_commit(table: TablePlace, version: int) -> bool:
     """Whether the log has a file for this version."""
     return _commit_path(table, version).exists()
 
 
-def read_commit(table: Path, version: int) -> Commit | None:
+def read_commit(table: TablePlace, version: int) -> Commit | None:
     """The commit of this version, None when there is no such file.
 
     Raises CorruptLogError for a file that is no list of JSON actions.
@@ -76,19 +77,21 @@ def read_commit(table: Path, version: int) -> Commit | None:
         ) from error
 
 
-def checkpoint_version(table: Path) -> int:
+def checkpoint_version(table: TablePlace) -> int:
     """The version of the newest checkpoint, -1 without one (or with one that can't be read)."""
     try:
         hint = json.loads((log_path(table) / "_last_checkpoint").read_bytes())
         return int(hint["version"])
+    except StoreError:
+        raise
     except (OSError, ValueError, KeyError, TypeError):
         return -1
 
 
-def newest_version(table: Path) -> int:
+def newest_version(table: TablePlace) -> int:
     """The newest version in the log, -1 without any; walks from the newest checkpoint on."""
     version = max(checkpoint_version(table), 0)
-    if not has_commit(table, version):
+    if is_store(table) or not has_commit(table, version):  # a store lists 1,000 in one request
         listed = [int(path.stem) for path in log_path(table).glob("[0-9]" * 20 + ".json")]
         return max(listed, default=-1)
     while has_commit(table, version + 1):
@@ -96,7 +99,9 @@ def newest_version(table: Path) -> int:
     return version
 
 
-def last_writer_commit(table: Path, version: int, *, steps: int = 1000) -> WriterCommit | None:
+def last_writer_commit(
+    table: TablePlace, version: int, *, steps: int = 1000
+) -> WriterCommit | None:
     """The job's newest commit at or before `version`, looked for in at most `steps` commits.
 
     None when none of them is the job's, or the log does not reach so far back.
@@ -110,7 +115,7 @@ def last_writer_commit(table: Path, version: int, *, steps: int = 1000) -> Write
     return None
 
 
-def _commit_path(table: Path, version: int) -> Path:
+def _commit_path(table: TablePlace, version: int) -> TablePlace:
     return log_path(table) / f"{version:020d}.json"
 
 

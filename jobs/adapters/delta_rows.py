@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from jobs.adapters.table_place import TablePlace
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import check_namespace, parse_range
 from lbcore.ownership.records import State
@@ -50,9 +51,10 @@ def scan(table: DeltaTable, columns: Iterable[str], condition: str) -> pa.Table:
     return _plain(pa.table(table.scan(columns=list(columns), predicate=condition).read_all()))
 
 
-def read_file(path: Path, columns: Iterable[str], cluster: str) -> pa.Table:
+def read_file(path: TablePlace, columns: Iterable[str], cluster: str) -> pa.Table:
     """The rows of one cluster in one data file, appended or merged."""
-    rows = _plain(pq.read_table(path, columns=["cluster", *columns]))
+    source = path if isinstance(path, Path) else pa.BufferReader(path.read_bytes())
+    rows = _plain(pq.read_table(source, columns=["cluster", *columns]))
     return rows.filter(pc.equal(rows["cluster"], cluster))
 
 

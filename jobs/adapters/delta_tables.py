@@ -16,6 +16,15 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from jobs.adapters.delta_log import checkpoint_version, has_commit
+from jobs.adapters.table_place import (
+    TablePlace,
+    delta_options,
+    is_delta,
+    is_store,
+    open_delta,
+    store_errors,
+    table_place,
+)
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Table
 
 _SCALARS: Mapping[str, pa.DataType] = {
@@ -69,12 +78,12 @@ def table_properties(table: Table) -> dict[str, str]:
     return {**_PROPERTIES, **_PROPERTIES_OF.get(table.name, {})}
 
 
-def table_path(root: str | Path, name: str) -> Path:
-    """The folder of the table `name` under `root`."""
-    return Path(root) / name
+def table_path(root: str | TablePlace, name: str) -> TablePlace:
+    """Where the table `name` under `root` is."""
+    return table_place(root) / name
 
 
-def ensure_table(root: str | Path, table: Table) -> DeltaTable:
+def ensure_table(root: str | TablePlace, table: Table) -> DeltaTable:
     """The table under `root`, made first if it is missing, with its constraints.
 
     May be repeated and interrupted: what an earlier call left undone is done now. A table of an
@@ -82,9 +91,9 @@ def ensure_table(root: str | Path, table: Table) -> DeltaTable:
     TableSchemaError when a table of that name has other columns.
     """
     path = table_path(root, table.name)
-    if not DeltaTable.is_deltatable(str(path)):
+    if not is_delta(path):
         _create(path, table)
-    handle = DeltaTable(str(path))
+    handle = open_delta(path)
     missing = check_columns(handle, table)
     if missing:
         handle.alter.add_columns(missing)
@@ -92,17 +101,17 @@ def ensure_table(root: str | Path, table: Table) -> DeltaTable:
     return handle
 
 
-def ensure_tables(root: str | Path) -> dict[str, DeltaTable]:
+def ensure_tables(root: str | TablePlace) -> dict[str, DeltaTable]:
     """Every declared table under `root` by name, made where it is missing."""
     return {table.name: ensure_table(root, table) for table in TABLES}
 
 
-def open_table(root: str | Path, name: str) -> DeltaTable:
+def open_table(root: str | TablePlace, name: str) -> DeltaTable:
     """The newest version of an existing table.
 
-    Raises deltalake.exceptions.TableNotFoundError when it is not there.
+    Raises deltalake.exceptions.TableNotFoundError when it is not there, StoreError.
     """
-    return DeltaTable(str(table_path(root, name)))
+    return open_delta(table_path(root, name))
 
 
 def last_transaction(table: DeltaTable, app_id: str) -> int | None:
@@ -121,15 +130,12 @@ def refresh(table: DeltaTable) -> None:
     next commit is looked for by its name first: there is none, and no checkpoint past this version
     (before which commits may have been cleaned away), means that nothing is new.
     """
-    if _is_local(table.table_uri):
+    if not is_store(table.table_uri):
         path, version = _local_path(table.table_uri), table.version()
         if not has_commit(path, version + 1) and checkpoint_version(path) <= version:
             return
-    table.update_incremental()
-
-
-def _is_local(uri: str) -> bool:
-    return "://" not in uri or uri.startswith("file://")
+    with store_errors(table.table_uri):
+        table.update_incremental()
 
 
 def _local_path(uri: str) -> Path:
@@ -145,15 +151,17 @@ def _arrow_type(logical: str) -> pa.DataType:
     return _SCALARS[logical]
 
 
-def _create(path: Path, table: Table) -> None:
-    DeltaTable.create(
-        str(path),
-        schema=Schema.from_arrow(arrow_schema(table)),
-        mode="ignore",
-        name=table.name,
-        description=table.doc,
-        configuration=table_properties(table),
-    )
+def _create(path: TablePlace, table: Table) -> None:
+    with store_errors(path):
+        DeltaTable.create(
+            str(path),
+            schema=Schema.from_arrow(arrow_schema(table)),
+            mode="ignore",
+            name=table.name,
+            description=table.doc,
+            configuration=table_properties(table),
+            storage_options=delta_options(path),
+        )
 
 
 def check_columns(handle: DeltaTable, table: Table) -> list[Field]:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 from jobs.adapters.delta_log import read_commit
 from jobs.adapters.delta_rows import of_cluster, read_file, scan
 from jobs.adapters.delta_tables import open_table, table_path
+from jobs.adapters.table_place import TablePlace, table_place
 from lbcore.machines.outcome import ACCEPTED
 from lbcore.model.tables import COMMANDS
 
@@ -67,8 +67,8 @@ class OutcomeFollower:
     tables: the folder of the tables, which need not be there yet.
     """
 
-    def __init__(self, tables: str | Path, cluster: str, *, poll_ms: int = 100) -> None:
-        self._root = Path(tables)
+    def __init__(self, tables: str | TablePlace, cluster: str, *, poll_ms: int = 100) -> None:
+        self._root = table_place(tables)
         self._cluster = cluster
         self._poll_s = poll_ms / 1000
         self._lock = threading.Condition()

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.adapters.delta_tables import table_path
+from jobs.adapters.table_place import TablePlace, is_delta, open_delta
 from jobs.console import MisuseError
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.sim.recording import COLUMNS, Recording, RecordingError, make_recording
@@ -33,7 +33,7 @@ _READERS: Mapping[str, Callable[[Path], pa.Table]] = {
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 
 
-def read_recording(path: Path, cluster: str = "") -> Recording:
+def read_recording(path: TablePlace, cluster: str = "") -> Recording:
     """The load that a table or file has recorded. cluster: "" = the only one in it.
 
     Raises MisuseError.
@@ -47,7 +47,7 @@ def read_recording(path: Path, cluster: str = "") -> Recording:
         ) from None
 
 
-def read_history(path: Path, cluster: str = "") -> list[Row]:
+def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
     """Rows as `load_history` has them, of one cluster. Raises MisuseError."""
     try:
         rows = _rows(path)
@@ -61,10 +61,10 @@ def read_history(path: Path, cluster: str = "") -> list[Row]:
     return _of_cluster(path, rows, cluster)
 
 
-def _rows(path: Path) -> list[Row]:
+def _rows(path: TablePlace) -> list[Row]:
     for folder in (path, table_path(path, LOAD_HISTORY.name)):
-        if folder.is_dir() and DeltaTable.is_deltatable(str(folder)):
-            return list(pa.table(DeltaTable(str(folder)).scan(_HISTORY).read_all()).to_pylist())
+        if folder.is_dir() and is_delta(folder):
+            return list(pa.table(open_delta(folder).scan(_HISTORY).read_all()).to_pylist())
     read = _READERS.get(path.suffix)
     if read is None:
         raise ValueError("it is neither a folder with load_history nor a file of these kinds")

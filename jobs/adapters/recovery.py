@@ -14,6 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from jobs.adapters.batch_sink import EVENTS, ORDER, OUTCOMES, Publisher
 from jobs.adapters.delta_tables import arrow_schema
+from jobs.adapters.table_place import open_delta
 from jobs.adapters.table_writer import TableWriter, newest_batch
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
@@ -95,7 +96,7 @@ def _as_of(table: DeltaTable, last: Mapping[str, Any] | None) -> DeltaTable:
     newest = newest_batch(table)
     if newest is None or not _is_ahead(newest.about, last):
         return table
-    return DeltaTable(table.table_uri, version=newest.table_version - 1)
+    return open_delta(table.table_uri, newest.table_version - 1)
 
 
 def _is_ahead(about: Mapping[str, Any], last: Mapping[str, Any] | None) -> bool:

@@ -9,14 +9,14 @@ by their statistics. Source: ours.
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from jobs.adapters.delta_tables import table_path
+from jobs.adapters.table_place import TablePlace, is_delta, open_delta
 from jobs.console import CommandError, MisuseError
 from jobs.sql.views import VIEWS, Engine
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
@@ -31,8 +31,8 @@ class SqlEngine:
     names: of the tables, None = all. Raises CommandError where there are none.
     """
 
-    def __init__(self, root: Path, names: Collection[str] | None = None) -> None:
-        if not DeltaTable.is_deltatable(str(table_path(root, OWNERSHIP_EVENTS.name))):
+    def __init__(self, root: TablePlace, names: Collection[str] | None = None) -> None:
+        if not is_delta(table_path(root, OWNERSHIP_EVENTS.name)):
             raise CommandError(
                 f"there are no tables in {root}",
                 why="balance_cluster has never run with this folder",
@@ -58,11 +58,11 @@ class SqlEngine:
             )
         return self._run(text)
 
-    def _register(self, root: Path, name: str) -> bool:
-        path = str(table_path(root, name))
-        if not DeltaTable.is_deltatable(path):
+    def _register(self, root: TablePlace, name: str) -> bool:
+        path = table_path(root, name)
+        if not is_delta(path):
             return False
-        self._builder.register(name, DeltaTable(path))
+        self._builder.register(name, open_delta(path))
         return True
 
     def _run(self, statement: str) -> pa.Table:

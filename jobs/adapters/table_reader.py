@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta_log import WriterCommit, last_writer_commit, newest_version
+from jobs.adapters.delta_log import WriterCommit, has_commit, last_writer_commit, newest_version
 from jobs.adapters.delta_rows import of_cluster
 from jobs.adapters.delta_tables import table_path
+from jobs.adapters.table_place import StoreError, TablePlace, is_delta, open_delta
 from jobs.console import CommandError
 from lbcore.model.tables import OWNERSHIP_EVENTS
 
@@ -54,10 +54,10 @@ class AsOf:
 class TableReader:
     """The tables under `root`; raises CommandError when there are none."""
 
-    def __init__(self, root: Path, cluster: str) -> None:
+    def __init__(self, root: TablePlace, cluster: str) -> None:
         self.root = root
         self.cluster = cluster
-        if not DeltaTable.is_deltatable(str(self._events)):
+        if not is_delta(self._events):
             raise CommandError(
                 f"there are no tables in {root}",
                 why="balance_cluster has never run with this folder",
@@ -65,7 +65,7 @@ class TableReader:
             )
 
     @property
-    def _events(self) -> Path:
+    def _events(self) -> TablePlace:
         return table_path(self.root, OWNERSHIP_EVENTS.name)
 
     def writer(self) -> WriterCommit | None:
@@ -77,19 +77,19 @@ class TableReader:
     ) -> list[Row]:
         """The cluster's rows that meet an SQL condition; none when there is no such table."""
         with self._readable(name):
-            path = str(table_path(self.root, name))
-            if not DeltaTable.is_deltatable(path):
+            path = table_path(self.root, name)
+            if not is_delta(path):
                 return []
-            return self._scan(DeltaTable(path), columns, condition).to_pylist()
+            return self._scan(open_delta(path), columns, condition).to_pylist()
         raise AssertionError
 
     def rows_at(self, name: str, at_ms: int) -> list[Row]:
         """The cluster's rows as the table was at a time, by the times of its commits."""
         with self._readable(name):
-            path = str(table_path(self.root, name))
-            if not DeltaTable.is_deltatable(path):
+            path = table_path(self.root, name)
+            if not is_delta(path):
                 return []
-            table = DeltaTable(path)
+            table = open_delta(path)
             table.load_as_version(datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc))
             return self._scan(table, None, "").to_pylist()
         raise AssertionError
@@ -108,7 +108,7 @@ class TableReader:
                 next_step="choose one of these, or a time such as 5m",
             )
         with self._readable(OWNERSHIP_EVENTS.name):
-            events = DeltaTable(str(self._events), version=version)
+            events = open_delta(self._events, version)
             rows = self._records(events, condition)
         commit = last_writer_commit(self._events, version)
         at_ms = commit.now_ms if commit else max((row["at_ms"] for row in rows), default=0)
@@ -117,7 +117,7 @@ class TableReader:
     def at_time(self, at_ms: int, condition: str = "") -> AsOf:
         """The records as they were at a time, in ms since 1970."""
         with self._readable(OWNERSHIP_EVENTS.name):
-            events = DeltaTable(str(self._events))
+            events = open_delta(self._events)
             until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
             rows = self._records(events, until)
         return AsOf(version=self._version_at(at_ms), at_ms=at_ms, rows=rows)
@@ -139,7 +139,7 @@ class TableReader:
             commit = last_writer_commit(self._events, version, steps=1)
             if commit is not None and commit.now_ms <= at_ms:
                 return version
-            if not (self._events / "_delta_log" / f"{version:020d}.json").exists():
+            if not has_commit(self._events, version):
                 return -1
             version -= 1
         return version
@@ -161,6 +161,8 @@ class TableReader:
     def _readable(self, name: str) -> Iterator[None]:
         try:
             yield
+        except StoreError:
+            raise
         except _UNREADABLE as error:
             raise CommandError(
                 f"the table {name} in {self.root} can't be read",

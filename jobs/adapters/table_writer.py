@@ -8,7 +8,6 @@ fails when anything came between. Source: ours; Delta's application transactions
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from jobs.adapters.delta_tables import (
     refresh,
     with_all_columns,
 )
+from jobs.adapters.table_place import TablePlace, store_errors
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import State
 
@@ -58,7 +58,7 @@ class TableWriter:
     epoch: the newest that any job has claimed, -1 for none; after `claim` this job's own.
     """
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | TablePlace) -> None:
         self._tables = ensure_tables(root)
         self._query_id = ""
         self.epoch = max(_transaction(table, EPOCH_APP) for table in self._tables.values())
@@ -106,7 +106,8 @@ class TableWriter:
                 app_transactions=[Transaction(app_id, batch_id)],
             )
             try:
-                self._commit(name, table, with_all_columns(table, rows), properties)
+                with store_errors(table.table_uri):
+                    self._commit(name, table, with_all_columns(table, rows), properties)
             except CommitFailedError:
                 continue
             return table

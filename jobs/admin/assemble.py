@@ -8,12 +8,12 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from jobs.adapters.delta_follower import DeltaFollower
 from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.lookup_http import Hooks, LookupApp
 from jobs.adapters.settings import read_secret
+from jobs.adapters.table_place import TablePlace
 from jobs.adapters.watched_file import Watched
 from jobs.admin.access import parse_grants
 from jobs.admin.all_routes import ROUTES
@@ -64,7 +64,9 @@ class Service:
             thread.join(_STOP_TIMEOUT_S)
 
 
-def start_service(config: Config, tables: Path, cluster: str, *, bootstrap: str = "") -> Service:
+def start_service(
+    config: Config, tables: TablePlace, cluster: str, *, bootstrap: str = ""
+) -> Service:
     """Begin to load the tables at once, while the server is still starting.
 
     bootstrap: wins over kafka.bootstrap_servers; without either nothing can be commanded. Raises

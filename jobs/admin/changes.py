@@ -10,13 +10,13 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 from jobs.adapters.delta_follower import Changes
 from jobs.adapters.delta_log import Commit, read_commit
 from jobs.adapters.delta_rows import ROUTE_COLUMNS, read_file, routes_of
 from jobs.adapters.delta_tables import table_path
+from jobs.adapters.table_place import TablePlace
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute
 
@@ -42,7 +42,7 @@ class ChangeFeed:
     rendered: what watchers have made of the last changes, to be used by the next ones.
     """
 
-    def __init__(self, tables: Path, cluster: str, kept_max: int) -> None:
+    def __init__(self, tables: TablePlace, cluster: str, kept_max: int) -> None:
         self.rendered: dict[tuple[Place, Place, str], bytes] = {}
         self._path = table_path(tables, OWNERSHIP_EVENTS.name)
         self._cluster = cluster

@@ -10,11 +10,11 @@ import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 from jobs.adapters.command_client import CommandClient, Ticket
 from jobs.adapters.kafka_clients import Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.outcome_follower import CommandOutcome as Row
+from jobs.adapters.table_place import TablePlace
 from jobs.admin.context import CommandOutcome
 from jobs.admin.counts import AuditCounts
 from jobs.admin.exchange import RETRY, HttpError
@@ -38,7 +38,7 @@ class KafkaPort:
     """
 
     def __init__(
-        self, address: KafkaAddress, tables: Path, cluster: str, *, waiting_max: int
+        self, address: KafkaAddress, tables: TablePlace, cluster: str, *, waiting_max: int
     ) -> None:
         self.counts = AuditCounts()
         self._has_failed, self._ended = threading.Event(), threading.Event()

@@ -9,7 +9,6 @@ import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from jobs.adapters.delta_follower import boot_ms
 from jobs.adapters.delta_log import Commit, has_commit, read_commit
 from jobs.adapters.delta_rows import of_cluster, read_file
 from jobs.adapters.delta_tables import open_table, table_path
+from jobs.adapters.table_place import TablePlace, is_store, table_place
 from lbcore.machines.handlers.settings import settings_after
 from lbcore.model.tables import (
     AUDIT,
@@ -59,11 +59,13 @@ SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
 
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 _HISTORY_MS = 600_000
+_POLL_MS = 200
+_STORE_POLL_MS = 1_000  # a request a table
 _SETTING_KINDS = tuple(kind for kind, cls in KINDS.items() if cls in (SetConfig, ResetConfig))
 
 
 def scan_rows(
-    root: Path, table: str, condition: str, columns: Sequence[str] | None = None
+    root: TablePlace, table: str, condition: str, columns: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """The rows of a table that meet an SQL condition, now; blocks, so call it in a thread.
 
@@ -81,8 +83,8 @@ class TableViews:
     One thread refreshes; any thread reads: each view is swapped whole.
     """
 
-    def __init__(self, root: str | Path, cluster: str) -> None:
-        self.root = Path(root)
+    def __init__(self, root: str | TablePlace, cluster: str) -> None:
+        self.root = table_place(root)
         self.cluster = cluster
         self.last_error = ""
         self.confirmed_ms = 0
@@ -110,8 +112,9 @@ class TableViews:
         """What commands have changed of the configuration: "section.name" -> value."""
         return self._settings
 
-    def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
+    def run(self, stop: threading.Event) -> None:
         """Refresh until `stop` is set; nothing but `stop` ends it."""
+        poll_ms = _STORE_POLL_MS if is_store(self.root) else _POLL_MS
         while not stop.is_set():
             try:
                 self.refresh()
@@ -181,7 +184,7 @@ class TableViews:
             self._rows[table.name] = tuple(found)
         self._versions[table.name] = handle.version()
 
-    def _add(self, table: Table, path: Path, commit: Commit) -> None:
+    def _add(self, table: Table, path: TablePlace, commit: Commit) -> None:
         columns = [column.name for column in table.columns if column.name != "cluster"]
         for name in commit.added:
             found = read_file(path / name, columns, self.cluster).to_pylist()

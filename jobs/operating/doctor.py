@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from deltalake import DeltaTable
 
@@ -21,6 +20,7 @@ from jobs.adapters.jars import jar_paths
 from jobs.adapters.java import find_java
 from jobs.adapters.kafka_clock import newest_record_ms
 from jobs.adapters.preflight import check_python, running_python
+from jobs.adapters.table_place import StorePath, TablePlace, is_delta, modified_s, open_delta
 from jobs.adapters.table_reader import wall_ms
 from jobs.adapters.topics import Status, TopicReport, ensure_topics, wanted_topics
 from jobs.operating.durations import format_duration
@@ -121,6 +121,9 @@ def _jars() -> Iterator[Finding]:
 
 def _disk(where: Whereabouts) -> Iterator[Finding]:
     place = where.tables.absolute()
+    if isinstance(place, StorePath):
+        yield ok("disk", f"none is needed: the tables are in {place}")
+        return
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
@@ -143,7 +146,9 @@ def _tables(where: Whereabouts) -> Iterator[Finding]:
     yield from found
     if not found:
         yield ok("tables", f"all {len(TABLES)} are there, with the columns of this version")
-    if os.access(where.tables, os.W_OK):
+    if isinstance(where.tables, StorePath):
+        yield ok("rights", f"this user may read {where.tables}; the job says if it can't write")
+    elif os.access(where.tables, os.W_OK):
         yield ok("rights", f"this user may write {where.tables}, as the job must")
     else:
         yield warn(
@@ -153,13 +158,13 @@ def _tables(where: Whereabouts) -> Iterator[Finding]:
         )
 
 
-def _table(root: Path, table: Table) -> Iterator[Finding]:
+def _table(root: TablePlace, table: Table) -> Iterator[Finding]:
     name, path = table.name, table_path(root, table.name)
-    if not DeltaTable.is_deltatable(str(path)):
+    if not is_delta(path):
         yield warn(name, "is not there", "the job makes it at its next start")
         return
     try:
-        yield from _optional_columns(DeltaTable(str(path)), table)
+        yield from _optional_columns(open_delta(path), table)
     except TableSchemaError as error:
         yield fail(name, _difference(error), "run the version that made it, or with new tables")
     length = newest_version(path) - max(0, checkpoint_version(path))
@@ -206,7 +211,7 @@ def _job_clock(where: Whereabouts) -> Iterator[Finding]:
     ahead_ms = writer.now_ms - wall_ms()
     if commit is not None:
         file = events / "_delta_log" / f"{newest:020d}.json"
-        ahead_ms = max(ahead_ms, writer.now_ms - int(file.stat().st_mtime * 1_000))
+        ahead_ms = max(ahead_ms, writer.now_ms - int(modified_s(file) * 1_000))
     yield _skew("clock", "the job's clock", ahead_ms)
     if writer.code_version and writer.code_version != code_version():
         yield warn(

@@ -12,6 +12,7 @@ from pathlib import Path
 from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.settings import load_settings, overlay_names
+from jobs.adapters.table_place import TablePlace, table_place
 from jobs.adapters.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.local.layout import CLUSTER, Layout
@@ -25,7 +26,7 @@ class Whereabouts:
     """Where a cluster's tables and Kafka are. bootstrap: "" = as the state folder says."""
 
     layout: Layout
-    tables: Path
+    tables: TablePlace
     cluster: str
     config: Config
     bootstrap: str
@@ -52,7 +53,12 @@ def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = T
         metavar="DIR",
         help=f"folder of a local run (default {STATE_DIR})",
     )
-    group.add_argument("--tables", type=Path, metavar="DIR", help="folder of the Delta tables")
+    group.add_argument(
+        "--tables",
+        type=table_place,
+        metavar="DIR",
+        help="folder of the Delta tables, or s3://bucket/prefix",
+    )
     if with_kafka:
         group.add_argument("--bootstrap", default="", metavar="HOST:PORT", help="Kafka's address")
     group.add_argument(

@@ -5,9 +5,9 @@ Fails when a topic has no owner or its namespace doesn't exist.
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from jobs.adapters.table_place import table_place
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.layout import CLUSTER, Layout
 from jobs.lookup_client import LookupClient, LookupResult
@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="persistent://tenant/ns/topic")
     parser.add_argument(
         "--tables",
-        type=Path,
+        type=table_place,
         default=Layout(root=STATE_DIR).tables,
-        help="folder of the Delta tables (default: those of `make run`)",
+        help="folder of the Delta tables, or s3://bucket/prefix (default: those of `make run`)",
     )
     parser.add_argument("--cluster", default=CLUSTER, help="cluster to look in")
     parser.add_argument("--listener", default="", help="advertised listener whose URLs are wanted")

@@ -6,11 +6,11 @@ queries are in docs/sql.md; --spark writes what makes the same views in Spark.
 
 import argparse
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from jobs.adapters.delta_tables import table_path
 from jobs.adapters.sql_engine import SqlEngine, plain_rows
+from jobs.adapters.table_place import TablePlace
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.text_table import text_table
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def spark_statements(tables: Path) -> Iterable[str]:
+def spark_statements(tables: TablePlace) -> Iterable[str]:
     """What gives a Spark session with Delta the tables by name, and the views."""
     yield "SET spark.sql.session.timeZone = UTC"
     for table in TABLES:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.kafka_clients import KafkaAddress, Sender
@@ -24,6 +23,7 @@ from jobs.adapters.processes import Child, ProcessSpec
 from jobs.adapters.progress import last_lines
 from jobs.adapters.settings import load_settings
 from jobs.adapters.stream import DRIVER_OPTIONS
+from jobs.adapters.table_place import TablePlace, is_delta, open_delta, table_place
 from lbcore.config.tree import Config
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
@@ -71,11 +71,12 @@ class Stack:
     kafka: EmbeddedKafka
     cluster: Cluster = field(default_factory=Cluster)
     children: dict[str, Child] = field(default_factory=dict)
+    store_uri: str = ""
 
     @property
-    def tables(self) -> Path:
-        """Folder of the Delta tables."""
-        return self.folder / "tables"
+    def tables(self) -> TablePlace:
+        """Where the Delta tables are: in the folder, unless they are in a store."""
+        return table_place(self.store_uri or self.folder / "tables")
 
     @property
     def config(self) -> Config:
@@ -232,10 +233,10 @@ class Stack:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a table; none when it isn't there yet."""
-        path = str(self.tables / table)
-        if not DeltaTable.is_deltatable(path):
+        path = self.tables / table
+        if not is_delta(path):
             return []
-        rows: list[dict[str, Any]] = pa.table(DeltaTable(path).scan().read_all()).to_pylist()
+        rows: list[dict[str, Any]] = pa.table(open_delta(path).scan().read_all()).to_pylist()
         return rows
 
     def owners(self) -> dict[str, str]:
@@ -301,12 +302,16 @@ class Stack:
 
 @contextmanager
 def running_stack(
-    folder: Path, cluster: Cluster | None = None, *, begin_without: Sequence[str] = ()
+    folder: Path,
+    cluster: Cluster | None = None,
+    *,
+    begin_without: Sequence[str] = (),
+    store_uri: str = "",
 ) -> Iterator[Stack]:
-    """The whole stack, begun; all of it is gone at the end."""
+    """The whole stack, begun; all of it is gone at the end. store_uri: of the tables."""
     cluster = cluster or Cluster()
     kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=cluster.java_options))
-    stack = Stack(folder=folder, kafka=kafka, cluster=cluster)
+    stack = Stack(folder=folder, kafka=kafka, cluster=cluster, store_uri=store_uri)
     try:
         kafka.start()
         make_topics(kafka, stack.address("operator"))

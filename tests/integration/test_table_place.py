@@ -1,0 +1,170 @@
+"""Tables in a real S3-compatible store: written, followed, raced for, and asked when it is away."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from jobs.adapters.delta_follower import DeltaFollower, ReloadReason
+from jobs.adapters.delta_log import newest_version
+from jobs.adapters.delta_tables import arrow_schema, ensure_table
+from jobs.adapters.preflight import free_ports
+from jobs.adapters.sql_engine import SqlEngine
+from jobs.adapters.table_place import (
+    StoreError,
+    StorePath,
+    delta_options,
+    is_delta,
+    open_delta,
+    table_place,
+)
+from jobs.adapters.table_reader import TableReader
+from jobs.adapters.table_upkeep import TableUpkeep
+from jobs.adapters.table_writer import FencedError, TableWriter
+from jobs.cli import main
+from jobs.console import Exit
+from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS, PINS
+from tests.following import BROKERS, BUNDLES, NAMESPACE, content, move, poll_until, served
+from tests.lookup_tables import CLUSTER, TablesWriter, owned
+from tests.object_store import SECRET, aws_environment, object_store, refusing_store
+
+EVENTS = OWNERSHIP_EVENTS.name
+RACES, WRITERS = 25, 4
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    with object_store() as uri:
+        yield uri
+
+
+@pytest.fixture(scope="module")
+def tables(store: str) -> TablesWriter:
+    made = TablesWriter(table_place(store))
+    made.namespaces({NAMESPACE: "crc32"})
+    made.brokers(*BROKERS)
+    made.batch(owned(NAMESPACE, 4, BROKERS))
+    return made
+
+
+def test_a_follower_reads_on_commit_by_commit(store: str, tables: TablesWriter) -> None:
+    follower = DeltaFollower(store, CLUSTER)
+    follower.poll()
+    assert len(content(follower)) == 4
+    tables.batch([move(BUNDLES[0], 9, "b3")])
+    poll_until(follower, lambda: (BUNDLES[0], 9, "b3") in content(follower))
+    assert (follower.counts.reloads[ReloadReason.START], follower.counts.commits) == (1, 1)
+    assert follower.counts.errors == 0
+    tables.brokers(*BROKERS, "b4")
+    poll_until(follower, lambda: "b4" in served(follower).brokers)
+
+
+def test_verbs_read_a_store(
+    store: str, tables: TablesWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(TableReader(table_place(store), CLUSTER).newest().rows) == len(BUNDLES)
+    assert newest_version(table_place(store) / EVENTS) == tables.tables[EVENTS].version()
+    owners = SqlEngine(table_place(store), (EVENTS,)).query(
+        "select count(*) as n from ownership_events"
+    )
+    assert owners.to_pylist()[0]["n"] >= len(BUNDLES)
+    where = ["--tables", store, "--cluster", CLUSTER]
+    assert main(["ownership", *where]) == 0
+    assert main(["lookup", f"persistent://{NAMESPACE}/t1", *where]) == 0
+    assert "b" in capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_of_those_who_commit_the_same_version_one_wins(store: str) -> None:
+    place = table_place(store) / "raced"
+    write_deltalake(str(place), pa.table({"n": [0]}), storage_options=delta_options(place))
+    for number in range(RACES):
+        handles = [open_delta(place) for _ in range(WRITERS)]
+        assert commit_together(handles).count(True) == 1
+        raced = open_delta(place)
+        assert raced.version() == handles[0].version() == number + 1
+        assert len(pa.table(raced.scan().read_all())) == number + 2
+
+
+def commit_together(handles: list[DeltaTable]) -> list[bool]:
+    """Let each append a row to the version that it knows, all at once; which of them could."""
+    together = threading.Barrier(len(handles))
+
+    def commit(mine: DeltaTable) -> bool:
+        together.wait()
+        try:
+            write_deltalake(
+                mine,
+                pa.table({"n": [1]}),
+                mode="append",
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except CommitFailedError:
+            mine.update_incremental()
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(handles)) as pool:
+        return list(pool.map(commit, handles))
+
+
+@pytest.mark.long
+def test_an_older_job_is_fenced(store: str) -> None:
+    root = f"{store}/fenced"
+    older = TableWriter(root)
+    older.claim()
+    rows = arrow_schema(NAMESPACES).empty_table()
+    assert older.write(NAMESPACES.name, rows, 0, {"batch_id": 0}) is not None
+    newer = TableWriter(root)
+    assert newer.claim() == older.epoch + 1
+    with pytest.raises(FencedError, match="took over"):
+        older.write(NAMESPACES.name, rows, 1, {"batch_id": 1})
+    newer.use_query("q")
+    assert newer.write(NAMESPACES.name, rows, 1, {"batch_id": 1}) is not None
+    assert newer.write(NAMESPACES.name, rows, 1, {"batch_id": 1}) is None
+    done = TableUpkeep(newer, 1, 1).look_after(NAMESPACES.name, 0)
+    assert "given_up" not in done
+
+
+@pytest.mark.usefixtures("tables")
+def test_what_is_said_when_the_store_refuses_or_is_away(
+    store: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(StoreError, match="there is no such bucket"):
+        is_delta(StorePath("s3://no-such-bucket-of-ours/x"))
+    with pytest.raises(StoreError, match="there is no such bucket"):
+        ensure_table("s3://no-such-bucket-of-ours/x", PINS)
+    follower = DeltaFollower(store, CLUSTER)
+    follower.poll()
+    known = content(follower)
+    assert len(known) == len(BUNDLES)
+    with refusing_store() as port:
+        for name, value in aws_environment(port).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(StoreError, match="refused access"):
+            is_delta(table_place(store))
+        with pytest.raises(StoreError, match="refused access"):
+            (table_place(store) / "x").read_bytes()
+        follower.poll()
+        assert (content(follower), follower.counts.errors) == (known, 1)
+    (port,) = free_ports(1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    assert main(["ownership", "--tables", store, "--cluster", CLUSTER]) == 1
+    said = capsys.readouterr().err
+    assert "the store can't be reached" in said
+    assert "AWS_ENDPOINT_URL" in said
+    assert SECRET not in said + follower.counts.last_error
+
+
+def test_other_schemes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ownership", "--tables", "gs://bucket/tables"]) == Exit.MISUSE
+    assert "s3://bucket/prefix" in capsys.readouterr().err
+    assert table_place("file:///a/b") == Path("/a/b")
+    assert table_place("s3a://b/c/") == StorePath("s3://b/c")
