@@ -4,15 +4,19 @@ With BALLAST_TEST_S3=1 the tests use the server that AWS_ENDPOINT_URL names inst
 the other AWS variables.
 """
 
+import http.client
 import http.server
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pyarrow.fs as arrow_fs
@@ -37,12 +41,20 @@ def aws_environment(port: int) -> Mapping[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStore:
+    """An empty prefix in a bucket. process: the server's, None when it is not ours."""
+
+    uri: str
+    process: int | None
+
+
 @contextmanager
-def object_store() -> Iterator[str]:
-    """A bucket; gives s3://bucket/prefix. This process and its children can reach it."""
+def object_store() -> Iterator[ObjectStore]:
+    """A store that this process and its children can reach."""
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("BALLAST_TEST_S3"):
-            yield _prefix()
+            yield ObjectStore(uri=_prefix(), process=None)
             return
         (port,) = free_ports(1)
         for name, value in aws_environment(port).items():
@@ -51,7 +63,7 @@ def object_store() -> Iterator[str]:
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             _wait_for(port, server)
-            yield _prefix()
+            yield ObjectStore(uri=_prefix(), process=server.pid)
         finally:
             server.kill()
             server.wait()
@@ -91,11 +103,47 @@ class _Refuser(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_GET  # noqa: N815 the base class's names
 
 
+class _Gatherer(http.server.BaseHTTPRequestHandler):
+    """Passes everything on to another store, but commits only when two of them have come.
+
+    So both have been begun before either is there, and the condition of the write alone decides.
+    """
+
+    protocol_version = "HTTP/1.1"
+    together = threading.Barrier(2)
+    keeps_condition = True
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.command == "PUT" and "_delta_log/0" in self.path:
+            self.together.wait(_START_TIMEOUT_S)
+        there = http.client.HTTPConnection(urlsplit(sys.argv[3]).netloc)
+        dropped = "" if self.keeps_condition else "if-none-match"
+        kept = {name: self.headers[name] for name in self.headers if name.lower() != dropped}
+        there.request(self.command, self.path, body, kept)
+        answer = there.getresponse()
+        content = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in {"connection", "date", "server", "transfer-encoding"}:
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 the base class's names
+
+
+class _Careless(_Gatherer):
+    """The same, but it forgets the condition, as an old store does."""
+
+    keeps_condition = False
+
+
 @contextmanager
-def refusing_store() -> Iterator[int]:
-    """A server that refuses everybody, in a process of its own: delta-rs holds threads up."""
+def _served(*words: str) -> Iterator[int]:
+    """A server of this module's in a process of its own: delta-rs holds threads up."""
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "tests.object_store", str(port)]
+    command = [sys.executable, "-m", "tests.object_store", str(port), *words]
     server = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         _wait_for(port, server)
@@ -105,5 +153,20 @@ def refusing_store() -> Iterator[int]:
         server.wait()
 
 
+def refusing_store() -> AbstractContextManager[int]:
+    """A server that refuses everybody; its port."""
+    return _served("refuse")
+
+
+def gathering_store(kind: str, endpoint_url: str) -> AbstractContextManager[int]:
+    """A server in front of another one, through which commits go in pairs; its port.
+
+    kind: gather, or careless, which forgets the condition of a write.
+    """
+    return _served(kind, endpoint_url)
+
+
 if __name__ == "__main__":
-    http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), _Refuser).serve_forever()
+    _handlers = {"refuse": _Refuser, "gather": _Gatherer, "careless": _Careless}
+    _address = ("127.0.0.1", int(sys.argv[1]))
+    http.server.ThreadingHTTPServer(_address, _handlers[sys.argv[2]]).serve_forever()
