@@ -114,15 +114,6 @@ def open_table(root: str | TablePlace, name: str) -> DeltaTable:
     return open_delta(table_path(root, name))
 
 
-def last_transaction(table: DeltaTable, app_id: str) -> int | None:
-    """The highest version that `app_id` has committed to the table, None if it never did.
-
-    Brings the handle to the newest version first: a stale one would answer an older transaction.
-    """
-    refresh(table)
-    return table.transaction_version(app_id)
-
-
 def refresh(table: DeltaTable) -> None:
     """Bring a handle to the newest version.
 

@@ -37,6 +37,7 @@ _OPTIONS: Mapping[str, str] = {
     "retry_timeout": "30s",
 }
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|↳")
+_OF_A_STORE = re.compile(r"S3|AWS|[Oo]bject ?[Ss]tore|http|credential")
 _NEXT_STEPS: Mapping[str, tuple[str, str]] = {
     r"NoSuchBucket|bucket does not exist": (
         "there is no such bucket",
@@ -200,6 +201,7 @@ def store_errors(place: str | TablePlace) -> Iterator[None]:
         raise
     except (OSError, DeltaError, pa.ArrowException) as error:
         is_theirs = type(error) in (OSError, DeltaError, PermissionError) and not error.args[1:]
+        is_theirs = is_theirs and bool(_OF_A_STORE.search(str(error)))
         if not is_store(place) or not is_theirs:  # a disk's own errors have a number first
             raise
         raise StoreError(str(place), error) from error

@@ -22,7 +22,6 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta_tables import (
     ensure_tables,
-    last_transaction,
     refresh,
     with_all_columns,
 )
@@ -61,6 +60,7 @@ class TableWriter:
     def __init__(self, root: str | TablePlace) -> None:
         self._tables = ensure_tables(root)
         self._query_id = ""
+        self._read: dict[str, _Transactions] = {}
         self.epoch = max(_transaction(table, EPOCH_APP) for table in self._tables.values())
 
     def use_query(self, query_id: str) -> None:
@@ -98,8 +98,9 @@ class TableWriter:
         app_id = f"{name}:{self._query_id}"
         for _ in range(_ATTEMPTS):
             self.refreshed(name)
-            if _transaction(table, app_id) >= batch_id:
+            if self._transaction(name, app_id) >= batch_id:
                 return None
+            known = self._read[name]
             properties = CommitProperties(
                 custom_metadata={METADATA_KEY: json.dumps(about, sort_keys=True)},
                 max_commit_retries=0,
@@ -110,6 +111,9 @@ class TableWriter:
                     self._commit(name, table, with_all_columns(table, rows), properties)
             except CommitFailedError:
                 continue
+            if table.version() == known.version + 1:  # ours, and nothing else
+                values = {**known.values, app_id: batch_id}
+                self._read[name] = _Transactions(version=table.version(), values=values)
             return table
         message = (
             f"table {name}: {_ATTEMPTS} commits of batch {batch_id} failed in a row, because other "
@@ -119,8 +123,8 @@ class TableWriter:
 
     def has_batch(self, name: str, batch_id: int) -> bool:
         """Whether the table has the batch, of this checkpoint."""
-        newest = last_transaction(self._tables[name], f"{name}:{self._query_id}")
-        return newest is not None and newest >= batch_id
+        refresh(self._tables[name])
+        return self._transaction(name, f"{name}:{self._query_id}") >= batch_id
 
     def version(self, name: str) -> int:
         """The version of a table, as far as this writer has seen it."""
@@ -142,11 +146,21 @@ class TableWriter:
         """
         table = self._tables[name]
         refresh(table)
-        self._check_epoch(name, table)
+        self._check_epoch(name)
         return table
 
-    def _check_epoch(self, name: str, table: DeltaTable) -> None:
-        newest = _transaction(table, EPOCH_APP)
+    def _transaction(self, name: str, app_id: str) -> int:
+        """The newest of an application; delta-rs reads the log back to its checkpoint for it."""
+        table = self._tables[name]
+        known = self._read.get(name)
+        if known is None or known.version != table.version():
+            known = self._read[name] = _Transactions(version=table.version(), values={})
+        if app_id not in known.values:
+            known.values[app_id] = _transaction(table, app_id)
+        return known.values[app_id]
+
+    def _check_epoch(self, name: str) -> None:
+        newest = self._transaction(name, EPOCH_APP)
         if newest != self.epoch:
             message = (
                 f"table {name} belongs to writer epoch {newest} now, this job has {self.epoch}: "
@@ -183,6 +197,14 @@ class TableWriter:
         newer = "s.version_id > t.version_id" if is_record else None
         known = f"NOT ({_FORGOTTEN})" if is_record else None
         merge.when_matched_update_all(newer).when_not_matched_insert_all(known).execute()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Transactions:
+    """What was read of a table's application transactions. version: of the table."""
+
+    version: int
+    values: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from jobs.adapters.delta_tables import (
     arrow_schema,
     ensure_table,
     ensure_tables,
-    last_transaction,
     open_table,
     table_path,
     table_properties,
@@ -141,14 +140,15 @@ def test_table_constraint_violated_is_refused(tmp_path: Path) -> None:
         write_deltalake(handle, ownerless, mode="append")
 
 
-def test_last_transaction_from_a_stale_handle_sees_the_newest(tmp_path: Path) -> None:
-    stale = ensure_table(tmp_path, NAMESPACES)
-    assert last_transaction(stale, "namespaces:q") is None
+def test_a_writer_sees_a_batch_that_another_handle_has_committed(tmp_path: Path) -> None:
+    writer = TableWriter(tmp_path)
+    writer.use_query("q")
+    assert not writer.has_batch(NAMESPACES.name, 0)
     properties = CommitProperties(app_transactions=[Transaction("namespaces:q", 7)])
     fresh = DeltaTable(str(table_path(tmp_path, NAMESPACES.name)))
     write_deltalake(fresh, _row(NAMESPACES), mode="append", commit_properties=properties)
-    assert last_transaction(stale, "namespaces:q") == 7
-    assert last_transaction(stale, "namespaces:other") is None
+    assert writer.has_batch(NAMESPACES.name, 7)
+    assert not writer.has_batch(NAMESPACES.name, 8)
 
 
 def test_open_table_missing_raises(tmp_path: Path) -> None:
