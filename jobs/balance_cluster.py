@@ -26,8 +26,10 @@ from jobs.adapters.checkpoint import (
     Resumption,
     choose_checkpoint,
     code_version,
+    is_restored,
     query_id,
     unfinished_batch,
+    unmark_restored,
     write_manifest,
 )
 from jobs.adapters.jars import jar_paths
@@ -37,7 +39,12 @@ from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.kafka_place import KafkaPlace, find_kafka
 from jobs.adapters.kafka_settings import kafka_address, spark_source_options
 from jobs.adapters.ownership_publisher import OwnershipPublisher
-from jobs.adapters.recovery import complete_last_batch, rebuilt_states, send_all_records
+from jobs.adapters.recovery import (
+    complete_last_batch,
+    lift_versions,
+    rebuilt_states,
+    send_all_records,
+)
 from jobs.adapters.settings import load_settings
 from jobs.adapters.state_folder import hold_folder
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
@@ -227,12 +234,24 @@ def _beginning(
 ) -> Beginning:
     if resumption.is_rebuilt:
         complete_last_batch(writer)
+    address = kafka_address(config, args.bootstrap)
+    if resumption.is_rebuilt and is_restored(args.state_dir):
+        _go_on_from_backup(writer, place, address.topic_name(Topic.COMMANDS))
+        unmark_restored(args.state_dir)
     return Beginning(
-        kafka=spark_source_options(kafka_address(config, args.bootstrap)),
+        kafka=spark_source_options(address),
         checkpoint=resumption.checkpoint,
         starting_offsets=json.dumps(place.ends_after(writer.last_commit())),
         states=list(rebuilt_states(config, writer)) if resumption.is_rebuilt else [],
     )
+
+
+def _go_on_from_backup(writer: TableWriter, place: KafkaPlace, commands: str) -> None:
+    """Give all records new versions; what was commanded since the backup is not done again."""
+    ends = place.ends_beyond(commands, writer.last_commit())
+    read = {"offsets": ends, "topics": dict(place.topics)}
+    count = lift_versions(writer, int(time.time() * 1_000), read)
+    note(f"the tables were restored: {count} records have new versions, older commands are left")
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from jobs.console import CommandError
 _MANIFEST = "job.json"
 _FOLDER = "checkpoints"
 _SET_ASIDE = "set-aside"
+_RESTORED = "restored"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,21 @@ def set_aside(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
         for path in there:
             path.replace(target / path.name)
     return [target / path.name for path in there]
+
+
+def mark_restored(state_dir: Path) -> None:
+    """Note for the next start that the tables were put back from a backup."""
+    (state_dir / _RESTORED).touch()
+
+
+def is_restored(state_dir: Path) -> bool:
+    """Whether the tables were put back since the last start that went well."""
+    return (state_dir / _RESTORED).exists()
+
+
+def unmark_restored(state_dir: Path) -> None:
+    """The tables are as they must be again."""
+    (state_dir / _RESTORED).unlink(missing_ok=True)
 
 
 def query_id(checkpoint: Path) -> str:

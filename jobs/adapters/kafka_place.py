@@ -48,6 +48,11 @@ class KafkaPlace:
             }
         return found
 
+    def ends_beyond(self, skipped: str, last_commit: Mapping[str, Any] | None) -> Ends:
+        """The same, but after all that is in one topic by now."""
+        ends = {str(partition): latest for partition, (_, latest) in self.bounds[skipped].items()}
+        return {**self.ends_after(last_commit), skipped: ends}
+
 
 def _within(end: int, earliest: int, latest: int) -> int:
     return end if earliest <= end <= latest else earliest

@@ -2,7 +2,9 @@
 
 Decides which version of a table belongs to the newest commit of ownership_events, which is where a
 batch becomes true: what was written before it for a batch that never got there does not count, and
-what was to follow it is made up for first. Source: ours.
+what was to follow it is made up for first. Tables that were put back from a backup are lifted first
+(`lift_versions`): agents and stores have seen newer versions than the backup has, and would take
+nothing older. Source: ours.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,8 @@ from jobs.adapters.table_writer import TableWriter, newest_batch
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.rebuild import TableRows, rebuild_state, record_from_row
-from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS
+from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
+from lbcore.ownership.records import Cause
 from lbcore.ownership.wire_record import format_record
 
 _BEFORE_EVENTS = ORDER[: ORDER.index(EVENTS)]
@@ -39,6 +42,42 @@ def complete_last_batch(writer: TableWriter) -> None:
     for name, rows in owed.items():
         if len(rows):
             writer.write(name, rows, last["batch_id"], last)
+
+
+def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
+    """Write every bundle's record once more, at a version that nobody has seen; how many.
+
+    The version is now_ms, the time in ms since 1970: no bundle changes a thousand times a second,
+    so that it is above all that came before, be it after an earlier restore. As one batch of a
+    query of its own; what it owes the current table, `complete_last_batch` writes. read: `offsets`
+    and `topics` that it says it was read up to. Nothing is lifted while the tables know no batch.
+    """
+    last = writer.last_commit()
+    if last is None:
+        return 0
+    said = {name: value for name, value in last.items() if name != OUTCOMES}
+    query = f"restored-{writer.epoch}"
+    about = {**said, "query_id": query, "batch_id": 0, "now_ms": now_ms}
+    about |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
+    stamp = {"at_ms": now_ms, "batch_id": 0}
+    namespaces = [
+        {**row, **stamp, "highest_version": max(row["highest_version"], now_ms)}
+        for row in _rows(writer, NAMESPACES.name)
+    ]
+    current = enumerate(_rows(writer, BUNDLE_OWNERSHIP.name))
+    events = [_lifted({**row, **stamp}, number, writer.epoch) for number, row in current]
+    writer.use_query(query)
+    for table, rows in ((NAMESPACES, namespaces), (OWNERSHIP_EVENTS, events)):
+        writer.write(table.name, pa.Table.from_pylist(rows, arrow_schema(table)), 0, about)
+    complete_last_batch(writer)
+    return len(events)
+
+
+def _lifted(row: Mapping[str, Any], number: int, epoch: int) -> dict[str, Any]:
+    before = {f"{name}_before": row[name] for name in ("state", "source", "destination")}
+    lifted = {"version_id": max(row["version_id"] + 1, row["at_ms"]), "is_forced": True}
+    why = {"cause": Cause.REPAIR.value, "writer_epoch": epoch, "seq_in_batch": number}
+    return {**row, **before, **lifted, **why}
 
 
 def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, str, bytes]]:

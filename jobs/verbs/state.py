@@ -4,13 +4,15 @@ rebuild   sets the checkpoint aside (nothing is deleted); the next start of the 
           state from the tables and reads on after the last committed batch. Ownership, brokers,
           namespaces and what operators have set come back exactly; load averages and hit counts
           begin anew. Use it when the job refuses its checkpoint, or when you doubt it.
+          --restored: the tables were put back from a backup; every record then gets a new
+          version, because brokers have seen newer ones than the backup has
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from jobs.adapters.checkpoint import set_aside
+from jobs.adapters.checkpoint import mark_restored, set_aside
 from jobs.adapters.state_folder import hold_folder
 from jobs.console import Exit, MisuseError, answer, note
 from jobs.local.layout import Layout
@@ -24,12 +26,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir", type=Path, default=_LOCAL, help=f"the job's --state-dir ({_LOCAL})"
     )
+    parser.add_argument(
+        "--restored", action="store_true", help="the tables were put back from a backup"
+    )
     parser.add_argument("--yes", action="store_true", help="don't ask")
     parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be")
 
 
 def run(args: argparse.Namespace) -> int:
     """Set the checkpoint aside; CommandError while a job uses it."""
+    if args.restored and not args.dry_run:
+        args.state_dir.mkdir(parents=True, exist_ok=True)
     if not args.state_dir.is_dir():
         raise MisuseError(
             f"there is no state folder {args.state_dir}",
@@ -39,11 +46,15 @@ def run(args: argparse.Namespace) -> int:
     with hold_folder(args.state_dir):
         moves = set_aside(args.state_dir, dry_run=True)
         if not moves:
+            if args.restored and not args.dry_run:
+                mark_restored(args.state_dir)
             text = "there is no checkpoint: the next start rebuilds the state from the tables"
             answer(args, {"set_aside": []}, text)
             return Exit.DONE
         if not args.dry_run:
             _ask(args)
+            if args.restored:
+                mark_restored(args.state_dir)
             moves = set_aside(args.state_dir)
     where = ", ".join(map(str, moves))
     done = "would be set aside as" if args.dry_run else "was set aside as"

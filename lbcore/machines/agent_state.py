@@ -220,6 +220,7 @@ class Work:
             if child is not None and child.version_id == 0:
                 self._drop(name)
                 self._pending.discard(name)
+                self._blocked.discard(name)
             elif child is not None:
                 self.advance(replace(child, token=NO_TOKEN, is_settled=False))
 

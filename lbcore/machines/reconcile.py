@@ -2,16 +2,18 @@
 
 Decides whose record is sent again: that of a bundle which a broker reports and does not hold, and
 that of one which it owns and does not report. Gives nobody's bundle away: a record is repeated,
-counted, and an alarm raised when that has not helped. Runs after all that changes records in
-`balancer`. Source: ours; Pulsar 4.0.8's monitorOwnerships looks at records alone.
+counted, and an alarm raised when that has not helped. A bundle that has no record at all (the
+tables were restored from before it was made) is forgotten once more, which closes it. Runs after
+all that changes records in `balancer`. Source: ours; Pulsar 4.0.8's monitorOwnerships looks at
+records alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.machines.effects import RESEND, record_row
+from lbcore.machines.effects import RESEND, TOMBSTONE, record_row
 from lbcore.machines.external import is_external
 from lbcore.machines.group_update import BundleReport, GroupUpdate
 from lbcore.machines.instances import NOBODY
@@ -34,10 +36,11 @@ def reconcile(work: Work, updates: Sequence[GroupUpdate]) -> None:
     reports = _newest(work, updates)
     if not reports or work.is_catching_up or is_external(work):
         return
-    foreign, missing = _disagreeing(work, reports)
+    foreign, missing, unknown = _disagreeing(work, reports)
     work.counts["reported_not_owned"] += len(foreign)
     work.counts["owned_not_reported"] += len(missing)
     rows = np.union1d(foreign, missing)
+    _forget_unknown(work, unknown)
     work.counts["disagreement_lasts"] += int(_has_been_resent(work, rows).sum())
     due = rows[_is_due(work, rows)][:_ROWS_MAX].tolist()
     if not due:
@@ -64,8 +67,13 @@ def _newest(work: Work, updates: Sequence[GroupUpdate]) -> list[tuple[int, Bundl
     ]
 
 
-def _disagreeing(work: Work, reports: Sequence[tuple[int, BundleReport]]) -> tuple[Rows, Rows]:
-    """Rows that are reported and not held, and rows that are owned and not reported."""
+def _disagreeing(
+    work: Work, reports: Sequence[tuple[int, BundleReport]]
+) -> tuple[Rows, Rows, dict[str, int]]:
+    """Rows that are reported and not held, rows that are owned and not reported.
+
+    And bundles that are reported and have no record → time of the report, ms.
+    """
     ledger = work.ledger
     holders = ledger.holders()
     standing = ledger.at_ms + work.config.agent.ack_repeat_ms
@@ -73,8 +81,12 @@ def _disagreeing(work: Work, reports: Sequence[tuple[int, BundleReport]]) -> tup
     reported_ms = np.zeros(len(ledger.instances.rows) + 1, dtype=np.int64)
     is_seen = np.zeros(len(ledger), dtype=np.bool_)
     foreign: list[Rows] = [np.empty(0, dtype=np.int64)]
+    unknown: dict[str, int] = {}
     for sender, report in reports:
         found = np.array([ledger.index.get(name, NOBODY) for name in report.names], dtype=np.int64)
+        unknown.update(
+            (report.names[at], report.reported_ms) for at in np.where(found == NOBODY)[0]
+        )
         found = found[found != NOBODY]
         is_own = holders[found] == sender if sender != NOBODY else np.zeros(len(found), np.bool_)
         is_seen[found[is_own]] = True
@@ -84,7 +96,31 @@ def _disagreeing(work: Work, reports: Sequence[tuple[int, BundleReport]]) -> tup
             reported_ms[sender] = report.reported_ms
     owned = ledger.rows_in(State.OWNED)
     is_missing = (standing[owned] < reported_ms[ledger.destination[owned]]) & ~is_seen[owned]
-    return np.unique(np.concatenate(foreign)), owned[is_missing]
+    return np.unique(np.concatenate(foreign)), owned[is_missing], unknown
+
+
+def _forget_unknown(work: Work, unknown: Mapping[str, int]) -> None:
+    """Tombstones for what is open somewhere and is no bundle of ours.
+
+    unknown: name → time of the report. Not where its namespace has just changed: an agent that
+    splits a bundle reports the children before they have records, and for a while after the split
+    was given up.
+    """
+    changed_ms: dict[str, int] = {}
+    children = {child for names in work.ledger.children.values() for child in names}
+    for name in sorted(unknown.keys() - children)[:_ROWS_MAX]:
+        namespace = name.rpartition("/")[0]
+        if namespace not in changed_ms:
+            changed_ms[namespace] = _changed_ms(work, namespace)
+        if changed_ms[namespace] + work.config.agent.ack_repeat_ms < unknown[name]:
+            work.add_row(TOMBSTONE, {"bundle": name})
+            work.counts["reported_unknown"] += 1
+
+
+def _changed_ms(work: Work, namespace: str) -> int:
+    """When a bundle of the namespace changed last; 0 when it has none."""
+    rows = list(work.ledger.live_rows(namespace))
+    return int(work.ledger.at_ms[rows].max()) if rows else 0
 
 
 def _changing(work: Work) -> list[int]:

@@ -262,5 +262,5 @@ class Work:
         if newest or gone:
             rows[BUNDLE_OWNERSHIP.name] = [*(newest[name] for name in sorted(newest)), *gone]
         if gone:
-            rows[TOMBSTONE] = [{"cluster": row["cluster"], "bundle": row["bundle"]} for row in gone]
+            rows[TOMBSTONE] = [*rows.get(TOMBSTONE, ()), *gone]
         return [Effect(kind=name, rows=rows[name]) for name in sorted(rows)]

@@ -18,7 +18,7 @@ from lbcore.wire.envelope import read_schema
 from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.format import encode
 from lbcore.wire.messages import Rejected, RejectReason
-from lbcore.wire.rules import SCHEMA
+from lbcore.wire.rules import OLDEST_SCHEMA
 
 MAX_NAME_CHARS = 4_096
 """Records are written by one job that has checked its names; this only bounds a reader's memory."""
@@ -30,7 +30,7 @@ _CAUSES = {cause.value: cause for cause in Cause}
 def format_record(record: OwnershipRecord) -> tuple[bytes, bytes]:
     """Key and value of the Kafka record; equal records give equal bytes."""
     value = {
-        "schema": SCHEMA,
+        "schema": OLDEST_SCHEMA,
         "cluster": record.cluster,
         "bundle": record.bundle,
         "state": record.state.value,

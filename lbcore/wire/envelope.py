@@ -11,7 +11,7 @@ from typing import Any
 from lbcore.wire import fields
 from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.messages import Envelope, RejectReason
-from lbcore.wire.rules import SCHEMA, Limits, Rules
+from lbcore.wire.rules import OLDEST_SCHEMA, SCHEMA, Limits, Rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +26,9 @@ class Context:
 def read_schema(message: Mapping[str, Any]) -> None:
     """Refuse a message of a schema that is neither SCHEMA nor the one before it."""
     schema = fields.integer(message, "schema")
-    oldest = max(1, SCHEMA - 1)
-    if not oldest <= schema <= SCHEMA:
+    if not OLDEST_SCHEMA <= schema <= SCHEMA:
         detail = (
-            f"schema {shown(schema)} can't be read, only {oldest} to {SCHEMA} can;"
+            f"schema {shown(schema)} can't be read, only {OLDEST_SCHEMA} to {SCHEMA} can;"
             " upgrade the job before its agents"
         )
         raise Refusal(RejectReason.UNKNOWN_SCHEMA, detail)

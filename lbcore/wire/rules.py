@@ -13,6 +13,10 @@ from typing import Any, Protocol
 SCHEMA = 1
 """The schema that `format` writes; `parse` reads this one and, from 2 on, the one before it."""
 
+OLDEST_SCHEMA = max(1, SCHEMA - 1)
+"""The oldest schema that is read. Ownership records are written in it: the job is upgraded before
+the agents, which must understand it until they are."""
+
 MAX_INT64 = 2**63 - 1
 MAX_COUNT = 2**53
 MAX_NUMBER = 1e18

@@ -83,6 +83,11 @@ class Stack:
         """The settings that the job runs with."""
         return load_settings(self.cluster.overlays, self.cluster.settings)
 
+    def beginning(self, module: str) -> Sequence[str]:
+        """What a module's command line begins with."""
+        del module
+        return (sys.executable,)
+
     def words(self, role: str) -> list[str]:
         """What else a process of this role is started with, to be let in by Kafka."""
         del role
@@ -161,7 +166,7 @@ class Stack:
     ) -> None:
         spec = ProcessSpec(
             name=name,
-            command=(sys.executable, "-m", module, *words),
+            command=(*self.beginning(module), "-m", module, *words),
             log_path=self._log(name),
             environment={"PYTHONPATH": str(ROOT), **(environment or {})},
             grace_ms=PATIENCE_S * 1_000,

@@ -11,7 +11,12 @@ from deltalake import DeltaTable
 from jobs.adapters.batch_sink import BatchSink, ForkedError, Identity
 from jobs.adapters.delta_tables import arrow_schema
 from jobs.adapters.ownership_publisher import Keyed
-from jobs.adapters.recovery import complete_last_batch, rebuilt_states, send_all_records
+from jobs.adapters.recovery import (
+    complete_last_batch,
+    lift_versions,
+    rebuilt_states,
+    send_all_records,
+)
 from jobs.adapters.table_writer import FencedError, TableWriter
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
@@ -29,6 +34,7 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.wire_record import parse_record
 
 QUERY = "query-1"
+READ = {"offsets": {"acks": {"0": 9}}, "topics": {"acks": "anew"}}
 BUNDLE_A, BUNDLE_B, BUNDLE_C = (f"t/n/0x{i}0000000_0x{i + 1}0000000" for i in range(3))
 
 
@@ -201,6 +207,32 @@ def test_batch_left_half_written_is_completed_before_a_rebuild(tmp_path: Path) -
         versions = {r["bundle"]: r["version_id"] for r in rows(tmp_path, "bundle_ownership")}
         assert versions == {BUNDLE_A: 3, BUNDLE_B: 1}
         assert [row["command_id"] for row in rows(tmp_path, "commands")] == ["one"]
+
+
+def test_restored_tables_are_lifted_above_all_versions_that_anybody_has_seen(
+    tmp_path: Path,
+) -> None:
+    named = Effect(kind="namespaces", rows=[namespace_row("t/n", 1)])
+    told = batch(record(BUNDLE_A, 1), record(BUNDLE_B, 4))
+    sink_on(tmp_path)(Frame([*told.effects, named]), 0)
+    before = {row["bundle"]: row for row in rows(tmp_path, "bundle_ownership")}
+    for now_ms in (1_700_000_000_000, 1_700_000_001_000):
+        writer = claimed(tmp_path)
+        assert lift_versions(writer, now_ms, READ) == 2
+        last = writer.last_commit()
+        assert last is not None
+        assert {name: last[name] for name in READ} == READ
+        current = {row["bundle"]: row for row in rows(tmp_path, "bundle_ownership")}
+        for bundle, row in current.items():
+            assert row["version_id"] == now_ms
+            same = ("state", "source", "destination", "destination_incarnation", "children")
+            assert [row[name] for name in same] == [before[bundle][name] for name in same]
+        assert [row["highest_version"] for row in rows(tmp_path, "namespaces")] == [now_ms]
+        assert {cluster for cluster, _, _ in rebuilt_states(Config(), writer)} == {"local"}
+    lift_versions(claimed(tmp_path), 5, READ)  # the clock was put back
+    versions = [row["version_id"] for row in rows(tmp_path, "bundle_ownership")]
+    assert versions == [now_ms + 1] * 2
+    assert lift_versions(claimed(tmp_path / "empty"), 9, READ) == 0
 
 
 def test_rows_of_a_batch_whose_events_were_never_committed_are_not_rebuilt_from(

@@ -8,7 +8,7 @@ import numpy as np
 
 from lbcore.config.tree import Config
 from lbcore.machines.agent_reporting import LoadRead
-from lbcore.machines.effects import RESEND, Effect
+from lbcore.machines.effects import RESEND, TOMBSTONE, Effect
 from lbcore.machines.group_update import Arrivals, BundleReport, GroupUpdate
 from lbcore.machines.rebuild import record_from_row
 from lbcore.model.bundles import Bundle
@@ -177,6 +177,20 @@ def test_child_served_before_its_record_is_not_closed_by_the_record_of_an_earlie
         step = world.balancer.step(replace(world.state, ledger=ledger), [report], world.now_ms)
         rows = [row for effect in step.effects if effect.kind == RESEND for row in effect.rows]
         assert ([row["bundle"] for row in rows] == [left]) is is_sent
+
+
+def test_bundle_that_has_no_record_is_forgotten_unless_its_namespace_has_just_changed() -> None:
+    world = lying()
+    parent = a_bundle_of(world, ONE)
+    namespace = parent.rpartition("/")[0]
+    unknown = ["lost/namespace/0x00000000_0xffffffff", f"{namespace}/0x00000000_0x00000001"]
+    assert world.state is not None
+    written_ms = max(int(str(row["at_ms"])) for row in world.newest())
+    for at_ms, forgotten in ((written_ms, unknown[:1]), (world.now_ms, sorted(unknown))):
+        report = bundle_report(world, ONE, unknown, at_ms)
+        step = world.balancer.step(world.state, [report], world.now_ms)
+        rows = [row for effect in step.effects if effect.kind == TOMBSTONE for row in effect.rows]
+        assert [row["bundle"] for row in rows] == forgotten
 
 
 def bundle_report(world: LyingWorld, broker: str, names: list[str], at_ms: int) -> GroupUpdate:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.adapters.checkpoint import is_restored, unmark_restored
 from jobs.adapters.state_folder import hold_folder
 from jobs.cli import main
 
@@ -24,6 +25,18 @@ def test_rebuild_moves_checkpoint_and_manifest_and_says_where(
     assert [Path(path).name for path in moved] == ["job.json", "checkpoints"]
     assert all(Path(path).exists() for path in moved)
     assert not (folder / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_rebuild_of_restored_tables_is_noted_for_the_next_start(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "made-for-it" if not words else state_dir(tmp_path)
+    command = ["state", "rebuild", "--restored", "--state-dir", str(folder), "--yes", *words]
+    assert main(command) == 0
+    assert is_restored(folder) is (not words)
+    unmark_restored(folder)
+    assert not is_restored(folder)
 
 
 def test_rebuild_dry_run_changes_nothing(tmp_path: Path) -> None:
