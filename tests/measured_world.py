@@ -12,11 +12,11 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobs.adapters.batch_sink import BatchSink, Identity
-from jobs.adapters.operators import EFFECT_SCHEMA
 from jobs.telemetry.job_metrics import JobMetrics
 from jobs.telemetry.seen import BatchSeen
 from lbcore.config.tree import Config
-from lbcore.machines.effects import REPORT, Effect, pack_effect
+from lbcore.machines.effects import Effect
+from tests.effects_frame import EffectsFrame
 from tests.world import CLUSTER, World
 
 
@@ -49,22 +49,6 @@ class Kafka:
         assert messages
 
 
-class _Frame:
-    def __init__(self, effects: Iterable[Effect]) -> None:
-        wanted = [one for one in effects if one.rows or one.kind == REPORT]
-        self._table = pa.table(
-            {
-                "cluster": [CLUSTER] * len(wanted),
-                "kind": [one.kind for one in wanted],
-                "blob": [pack_effect(one) for one in wanted],
-            }
-        )
-        assert [name for name in self._table.column_names if name not in EFFECT_SCHEMA] == []
-
-    def toArrow(self) -> pa.Table:  # noqa: N802 Spark's name
-        return self._table
-
-
 class MeasuredWorld(World):
     """`lines` is the job's log, `metrics` what its job gives out, `seen` what it told."""
 
@@ -93,7 +77,7 @@ class MeasuredWorld(World):
         known = list(effects)
         super()._take_effects(known)
         self._batch_id += 1
-        self._sink(_Frame(known), self._batch_id)
+        self._sink(EffectsFrame(known, CLUSTER), self._batch_id)
 
     def lines_of(self, event: str) -> list[dict[str, Any]]:
         """The log's lines of one kind."""

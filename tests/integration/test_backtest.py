@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from jobs.adapters.batch_sink import BatchSink, Identity
@@ -16,10 +15,11 @@ from jobs.console import CommandError
 from jobs.operating.backtesting import Past, read_past
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.machines.effects import REPORT, Effect, pack_effect
+from lbcore.machines.effects import REPORT, Effect
 from lbcore.sim.engine import Engine, Run
 from lbcore.sim.events import plan_happenings
 from lbcore.sim.scenario.parse import parse_scenario
+from tests.effects_frame import EffectsFrame
 
 SCENARIO = """
 brokers 4
@@ -35,22 +35,6 @@ run 9m
 """
 KEPT = ("load_history", "brokers", "ownership_events", REPORT)
 PER_BUNDLE = 4 * 400.0
-
-
-class Frame:
-    """What foreachBatch hands over, as far as the sink uses it."""
-
-    def __init__(self, effects: Sequence[Effect]) -> None:
-        self.effects = [effect for effect in effects if effect.kind in KEPT]
-
-    def toArrow(self) -> pa.Table:  # noqa: N802 Spark's name
-        return pa.table(
-            {
-                "cluster": ["local"] * len(self.effects),
-                "kind": [effect.kind for effect in self.effects],
-                "blob": [pack_effect(effect) for effect in self.effects],
-            }
-        )
 
 
 class Nobody:
@@ -78,7 +62,8 @@ def recorded_run(tables: Path) -> Run:
 
     def write(effects: Sequence[Effect]) -> None:
         if any(effect.kind == "load_history" for effect in effects):
-            sink(Frame(effects), engine.job.batches)
+            kept = [effect for effect in effects if effect.kind in KEPT]
+            sink(EffectsFrame(kept, "local"), engine.job.batches)
 
     engine.when_committed = write
     return engine.run()

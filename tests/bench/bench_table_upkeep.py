@@ -1,0 +1,298 @@
+"""`python -m tests.bench.bench_table_upkeep`: what a day of commits leaves of the tables' speed.
+
+A cluster in virtual time (10 brokers, 1,000 bundles, a load that wanders, a bundle moved a minute
+by hand), whose batches go through the job's own sink into real tables, with its upkeep as often as
+the job gives it a turn. The day is over in minutes, so what goes by age is given its age: each file
+of a log gets the time that its commit would have, and from the second hour on removed files are
+kept for as much shorter as hours pass quicker. Measured hour by hour: the commits of a batch, a
+follower's poll that takes them over, and what a follower's and a job's start read.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from jobs.adapters.batch_sink import EVENTS, BatchSink, Identity
+from jobs.adapters.delta_follower import DeltaFollower
+from jobs.adapters.delta_log import log_path
+from jobs.adapters.delta_tables import table_path, table_properties
+from jobs.adapters.recovery import complete_last_batch, rebuilt_states
+from jobs.adapters.table_upkeep import TableUpkeep
+from jobs.adapters.table_writer import TableWriter
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
+from lbcore.machines.effects import Effect
+from lbcore.model.bundles import even_boundaries
+from lbcore.model.names import format_bundle
+from lbcore.model.tables import BUNDLE_OWNERSHIP, TABLES
+from lbcore.sim.engine import Engine
+from lbcore.sim.events import plan_happenings
+from lbcore.sim.scenario.parse import parse_scenario
+from tests.bench.machine import machine
+from tests.effects_frame import EffectsFrame
+
+CLUSTER, NAMESPACE, BROKERS, BUNDLES = "local", "t/n", 10, 1_000
+HOUR_MS = 3_600_000
+TOLD = (1, 2, 4, 6, 8, 12, 16, 20, 24)
+TRIGGER_MS = 5_000
+_KEPT = "delta.deletedFileRetentionDuration"
+_UNITS_S = {"minutes": 60, "hours": 3_600, "days": 86_400}
+_WAVE_MIN, _WAVE_BUNDLES = 2, 100
+_REPEATS = 5
+STARTS = ("follower_start_ms", "follower_start_cpu_ms", "job_start_ms", "job_start_cpu_ms")
+
+
+def scenario_of(hours: int) -> str:
+    """Even load, a wave that goes on every 2 minutes, and a bundle moved by hand every minute."""
+    lines = [f"brokers {BROKERS}", f"namespace {NAMESPACE} bundles={BUNDLES} topics=2"]
+    lines += [f"set pipeline.trigger_ms={TRIGGER_MS}"]
+    lines += [f"load {NAMESPACE} even 40%"]
+    for number in range(hours * 60 // _WAVE_MIN):
+        first = number * _WAVE_BUNDLES % (BUNDLES - _WAVE_BUNDLES)
+        wave = f"0.8pt each bundles={first}-{first + _WAVE_BUNDLES - 1}"
+        lines += [f"load {NAMESPACE} even {wave} from {number * _WAVE_MIN}m for {_WAVE_MIN}m"]
+    bundles = [format_bundle(NAMESPACE, *ends) for ends in pairwise(even_boundaries(BUNDLES))]
+    for number in range(1, hours * 60):
+        one = f"bundle={bundles[number * 7 % BUNDLES]} destination=b{number % BROKERS + 1}"
+        lines += [f"at {number * 60 + 3}s command unload_bundle {one}"]
+    return "\n".join([*lines, f"run {hours}h"])
+
+
+class Nobody:
+    """A publisher that sends nothing."""
+
+    def publish(self, messages: object) -> None:
+        """Keep quiet."""
+
+
+class TimedWriter(TableWriter):
+    """took: table → seconds of each commit since it was last emptied. commits: in all."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.took: dict[str, list[float]] = defaultdict(list)
+        self.cpu_s = 0.0
+        self.commits: Counter[str] = Counter()
+
+    def write(
+        self, name: str, rows: pa.Table, batch_id: int, about: Mapping[str, Any]
+    ) -> DeltaTable | None:
+        """As the job's."""
+        started, cpu_s = time.perf_counter(), time.process_time()
+        written = super().write(name, rows, batch_id, about)
+        self.took[name].append(time.perf_counter() - started)
+        self.cpu_s += time.process_time() - cpu_s
+        self.commits[name] += 1
+        return written
+
+
+@dataclass
+class Day:
+    """The cluster's tables, one batch after another."""
+
+    root: Path
+    engine: Engine
+    config: Config
+    told: Callable[[Mapping[str, Any]], None]
+    batches: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    polls: list[float] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
+    times: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    hour: int = 0
+
+    def __post_init__(self) -> None:
+        self.writer = TimedWriter(self.root)
+        self.writer.claim()
+        self.sink = BatchSink(
+            writer=self.writer,
+            publisher=Nobody(),
+            identity=Identity(query_id="", code_version="c", config_version="f"),
+            heartbeat_ms=self.config.pipeline.heartbeat_commit_ms,
+            log=lambda _: None,
+        )
+        self.sink.use_query("q")
+        files_max = self.config.pipeline.upkeep_files_max
+        self.upkeep = TableUpkeep(self.writer, interval_ms=1, files_max=files_max)
+        self.follower = DeltaFollower(self.root, CLUSTER)
+        self.begun_ms = self.due_ms = self.engine.clock.now_ms
+        self.turn = 0
+        self.hour_s = time.perf_counter()
+
+    def take(self, effects: Sequence[Effect]) -> None:
+        """A batch: its commits, the follower's look, and a turn of upkeep when it is due."""
+        now_ms = self.engine.clock.now_ms
+        version = self.writer.version(EVENTS)
+        before = {name: len(took) for name, took in self.writer.took.items()}
+        self.writer.cpu_s = 0.0
+        self.sink(EffectsFrame(effects, CLUSTER), self.engine.job.batches)
+        took = [
+            seconds
+            for name, all_of in self.writer.took.items()
+            for seconds in all_of[before.get(name, 0) :]
+        ]
+        if len(self.writer.took[BUNDLE_OWNERSHIP.name]) > before.get(BUNDLE_OWNERSHIP.name, 0):
+            self.batches.append(sum(took))
+            self.cpu.append(self.writer.cpu_s)
+        started = time.perf_counter()
+        self.follower.poll()
+        if self.writer.version(EVENTS) > version:
+            self.polls.append(time.perf_counter() - started)
+        self._note_times(now_ms)
+        if now_ms >= self.due_ms:
+            self.due_ms += self.config.pipeline.upkeep_interval_ms
+            self._look_after(TABLES[self.turn % len(TABLES)].name, now_ms)
+            self.turn += 1
+        if now_ms >= self.begun_ms + (self.hour + 1) * HOUR_MS:
+            self._end_hour()
+
+    def _look_after(self, name: str, now_ms: int) -> None:
+        self._age_log(name, now_ms)
+        self.turns.append(self.upkeep.look_after(name, now_ms)["took_ms"])
+        self._note_times(now_ms)
+
+    def _note_times(self, now_ms: int) -> None:
+        for table in TABLES:
+            version = self.writer.version(table.name)
+            known = self.times[table.name]
+            if not known or known[-1][0] < version:
+                known.append((version, now_ms))
+
+    def _age_log(self, name: str, now_ms: int) -> None:
+        """Give each file of a log the age that it would have."""
+        known, real_s = self.times[name], time.time()
+        for path in log_path(table_path(self.root, name)).iterdir():
+            version = re.match(r"(\d{20})\.", path.name)
+            if version is None:
+                continue
+            at = min(bisect_left(known, (int(version[1]), 0)), len(known) - 1)
+            then_s = real_s - (now_ms - known[at][1]) / 1_000
+            os.utime(path, (then_s, then_s))
+
+    def _end_hour(self) -> None:
+        self.hour += 1
+        if self.hour in TOLD:
+            self.told(self._figures())
+        if self.hour == 1:
+            self._shorten_retention((time.perf_counter() - self.hour_s) / 3_600)
+        self.follower.poll()
+        for seconds in (self.batches, self.cpu, self.polls, self.turns, *self.writer.took.values()):
+            seconds.clear()
+
+    def _shorten_retention(self, factor: float) -> None:
+        """By as much as an hour of here is shorter than one."""
+        for table in TABLES:
+            _, count, unit = table_properties(table)[_KEPT].split()
+            seconds = max(1, round(int(count) * _UNITS_S[unit] * factor))
+            altered = {_KEPT: f"interval {seconds} seconds"}
+            self.writer.refreshed(table.name).alter.set_table_properties(altered)
+
+    def _figures(self) -> dict[str, Any]:
+        """Of the hour that has ended, and of the tables as they lie there."""
+        tables = [self.writer.refreshed(table.name) for table in TABLES]
+        files = [path for path in self.root.rglob("*") if path.is_file()]
+        events = log_path(table_path(self.root, EVENTS))
+        return {
+            "hour": self.hour,
+            "commits": dict(self.writer.commits),
+            "batch_ms": spread(self.batches),
+            "batch_cpu_ms": spread(self.cpu),
+            "tables_ms": {name: spread(took) for name, took in sorted(self.writer.took.items())},
+            "poll_ms": spread(self.polls),
+            **started("follower_start", self._start_follower),
+            **started("job_start", self._start_job),
+            "turn_ms": {"median": statistics.median(self.turns), "max": max(self.turns)},
+            "data_files": sum(len(table.file_uris()) for table in tables),
+            "files": len(files),
+            "events_log_files": len(list(events.iterdir())),
+            "mb": round(sum(path.stat().st_size for path in files) / 1e6, 1),
+        }
+
+    def _start_follower(self) -> None:
+        follower = DeltaFollower(self.root, CLUSTER)
+        follower.poll()
+        assert follower.view is not None
+        assert follower.view.snapshot.bundle_count == BUNDLES
+
+    def _start_job(self) -> None:
+        """What a start without a checkpoint reads, until it has the cluster's state."""
+        writer = TableWriter(self.root)
+        complete_last_batch(writer)
+        assert list(rebuilt_states(self.config, writer))
+
+
+def started(name: str, call: Callable[[], None]) -> dict[str, dict[str, float]]:
+    """Wall and CPU time of a start, repeated."""
+    found: dict[str, dict[str, float]] = {}
+    for kind, clock in (("ms", time.perf_counter), ("cpu_ms", time.process_time)):
+        took = []
+        for _ in range(_REPEATS):
+            before = clock()
+            call()
+            took.append(clock() - before)
+        found[f"{name}_{kind}"] = spread(took)
+    return found
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Median and 95th percentile in ms; 0 of nothing."""
+    if not seconds:
+        return {"median": 0.0, "p95": 0.0}
+    in_order = sorted(seconds)
+    high = in_order[min(len(in_order) - 1, int(0.95 * len(in_order)))]
+    return {"median": round(statistics.median(in_order) * 1e3, 1), "p95": round(high * 1e3, 1)}
+
+
+def line_of(figures: Mapping[str, Any]) -> str:
+    """An hour's figures for people."""
+    shown = [f"hour {figures['hour']:2}", f"{sum(figures['commits'].values()):6,} commits"]
+    for name in ("batch_ms", "batch_cpu_ms", "poll_ms", *STARTS):
+        shown += [f"{name} {figures[name]['median']}/{figures[name]['p95']}"]
+    shown += [f"upkeep {figures['turn_ms']['median']}/{figures['turn_ms']['max']} ms"]
+    shown += [f"{name} {figures[name]}" for name in ("data_files", "events_log_files", "mb")]
+    return ", ".join(shown)
+
+
+def main() -> int:
+    """Write a line for some of the hours, and all as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--hours", type=int, default=24)
+    args = parser.parse_args()
+    hours: list[Mapping[str, Any]] = []
+    found = {"machine": machine(), "brokers": BROKERS, "bundles": BUNDLES, "hours": hours}
+
+    def tell(figures: Mapping[str, Any]) -> None:
+        hours.append(figures)
+        sys.stdout.write(f"{line_of(figures)}\n")
+        sys.stdout.flush()
+        if args.output:
+            args.output.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+    scenario = parse_scenario(scenario_of(args.hours))
+    config = parse_assignments(Config(), scenario.settings)
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Engine(scenario, config)
+        plan_happenings(engine)
+        engine.when_committed = Day(Path(folder), engine, config, tell).take
+        engine.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
