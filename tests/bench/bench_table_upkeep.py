@@ -1,6 +1,6 @@
 """`python -m tests.bench.bench_table_upkeep`: what a day of commits leaves of the tables' speed.
 
-A cluster in virtual time (10 brokers, 1,000 bundles, a load that wanders, a bundle moved a minute
+A cluster in virtual time (10 brokers, 200 bundles, a load that wanders, a bundle moved a minute
 by hand), whose batches go through the job's own sink into real tables, with its upkeep as often as
 the job gives it a turn. The day is over in minutes, so what goes by age is given its age: each file
 of a log gets the time that its commit would have, and from the second hour on removed files are
@@ -46,13 +46,13 @@ from lbcore.sim.scenario.parse import parse_scenario
 from tests.bench.machine import machine
 from tests.effects_frame import EffectsFrame
 
-CLUSTER, NAMESPACE, BROKERS, BUNDLES = "local", "t/n", 10, 1_000
+CLUSTER, NAMESPACE, BROKERS, BUNDLES = "local", "t/n", 10, 200
 HOUR_MS = 3_600_000
 TOLD = (1, 2, 4, 6, 8, 12, 16, 20, 24)
 TRIGGER_MS = 5_000
 _KEPT = "delta.deletedFileRetentionDuration"
 _UNITS_S = {"minutes": 60, "hours": 3_600, "days": 86_400}
-_WAVE_MIN, _WAVE_BUNDLES = 2, 100
+_WAVE_MIN, _WAVE_BUNDLES = 2, 20
 _REPEATS = 5
 STARTS = ("follower_start_ms", "follower_start_cpu_ms", "job_start_ms", "job_start_cpu_ms")
 
@@ -64,7 +64,7 @@ def scenario_of(hours: int) -> str:
     lines += [f"load {NAMESPACE} even 40%"]
     for number in range(hours * 60 // _WAVE_MIN):
         first = number * _WAVE_BUNDLES % (BUNDLES - _WAVE_BUNDLES)
-        wave = f"0.8pt each bundles={first}-{first + _WAVE_BUNDLES - 1}"
+        wave = f"3pt each bundles={first}-{first + _WAVE_BUNDLES - 1}"
         lines += [f"load {NAMESPACE} even {wave} from {number * _WAVE_MIN}m for {_WAVE_MIN}m"]
     bundles = [format_bundle(NAMESPACE, *ends) for ends in pairwise(even_boundaries(BUNDLES))]
     for number in range(1, hours * 60):

@@ -193,6 +193,36 @@ def namespace_row(name: str, version: int) -> dict[str, Any]:
     }
 
 
+def test_writer_asks_the_log_what_it_has_only_after_a_commit_of_another(tmp_path: Path) -> None:
+    """Its own newest commit says whose the table is, and which batch it has."""
+    name = NAMESPACES.name
+    writer, other = TableWriter(tmp_path), TableWriter(tmp_path)
+    writer.claim()
+    writer.use_query(QUERY)
+    rows = arrow_schema(NAMESPACES).empty_table()
+    asked: list[str] = []
+    handle = writer.table(name)
+    ask = handle.transaction_version
+    handle.transaction_version = lambda app_id: asked.append(app_id) or ask(app_id)  # type: ignore[method-assign]
+    assert writer.write(name, rows, 1, {}) is not None
+    assert asked == ["writer_epoch", f"{name}:{QUERY}"]
+    asked.clear()
+    assert writer.write(name, rows, 1, {}) is None
+    assert writer.write(name, rows, 2, {}) is not None
+    assert writer.has_batch(name, 2)
+    assert not writer.has_batch(name, 3)
+    assert asked == []
+    writer.refreshed(name).alter.set_table_properties({"delta.checkpointInterval": "90"})
+    assert writer.write(name, rows, 2, {}) is None
+    assert writer.write(name, rows, 3, {}) is not None
+    assert asked
+    other.claim()
+    with pytest.raises(FencedError):
+        writer.write(name, rows, 4, {})
+    with pytest.raises(FencedError):
+        writer.refreshed(name)
+
+
 def test_batch_left_half_written_is_completed_before_a_rebuild(tmp_path: Path) -> None:
     sink_on(tmp_path)(batch(record(BUNDLE_A, 1), record(BUNDLE_B, 1)), 0)
     sink = sink_on(tmp_path)
