@@ -91,6 +91,8 @@ def test_verbs_read_a_store(
 def test_of_two_who_commit_the_same_version_one_wins(
     store: str, monkeypatch: pytest.MonkeyPatch, kind: str, winners: int
 ) -> None:
+    if kind == "careless" and os.environ.get("BALLAST_TEST_S3"):
+        pytest.skip("a store that checks signatures misses the header: it is signed")
     place = table_place(store) / f"raced-{winners}"
     write_deltalake(str(place), pa.table({"n": [0]}), storage_options=delta_options(place))
     with gathering_store(kind, os.environ["AWS_ENDPOINT_URL"]) as port:
