@@ -48,7 +48,16 @@ def of_cluster(cluster: str) -> str:
 
 def scan(table: DeltaTable, columns: Iterable[str], condition: str) -> pa.Table:
     """The rows of a table that meet the condition; files are skipped by their statistics."""
-    return _plain(pa.table(table.scan(columns=list(columns), predicate=condition).read_all()))
+    return _plain(read_scanned(table, list(columns), condition))
+
+
+def read_scanned(table: DeltaTable, columns: list[str] | None, condition: str) -> pa.Table:
+    """The same as delta-rs gives them, columns None = all; other threads run meanwhile.
+
+    Its own read_all holds them all up until the store has answered.
+    """
+    found = table.scan(columns=columns, predicate=condition)
+    return pa.RecordBatchReader.from_stream(found).read_all()
 
 
 def read_file(path: TablePlace, columns: Iterable[str], cluster: str) -> pa.Table:

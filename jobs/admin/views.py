@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from jobs.adapters.delta_follower import boot_ms
 from jobs.adapters.delta_log import Commit, has_commit, read_commit
-from jobs.adapters.delta_rows import of_cluster, read_file
+from jobs.adapters.delta_rows import of_cluster, read_file, read_scanned
 from jobs.adapters.delta_tables import open_table, table_path
 from jobs.adapters.table_place import TablePlace, is_store, table_place
 from lbcore.machines.handlers.settings import settings_after
@@ -71,10 +71,8 @@ def scan_rows(
 
     Raises OSError, DeltaError, pa.ArrowException for a table that can't be read.
     """
-    scanned = open_table(root, table).scan(
-        columns=None if columns is None else list(columns), predicate=condition
-    )
-    return list(pa.table(scanned.read_all()).to_pylist())
+    wanted = None if columns is None else list(columns)
+    return list(read_scanned(open_table(root, table), wanted, condition).to_pylist())
 
 
 class TableViews:
@@ -174,7 +172,7 @@ class TableViews:
             condition += f" AND kind IN ({kinds})"
         elif table.name == LOAD_HISTORY.name:
             condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"
-        found = pa.table(handle.scan(predicate=condition).read_all()).to_pylist()
+        found = read_scanned(handle, None, condition).to_pylist()
         if table.name == COMMANDS.name:
             self._setting_rows = ()
             self._take_settings(found)
@@ -222,6 +220,5 @@ class TableViews:
 
 
 def _newest_minute(handle: Any, condition: str) -> int:
-    scanned = handle.scan(columns=["minute_ms"], predicate=condition)
-    minutes = pa.table(scanned.read_all())["minute_ms"]
+    minutes = read_scanned(handle, ["minute_ms"], condition)["minute_ms"]
     return max(minutes.to_pylist(), default=0)
