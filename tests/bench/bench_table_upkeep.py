@@ -68,7 +68,9 @@ def scenario_of(hours: int) -> str:
         lines += [f"load {NAMESPACE} even {wave} from {number * _WAVE_MIN}m for {_WAVE_MIN}m"]
     bundles = [format_bundle(NAMESPACE, *ends) for ends in pairwise(even_boundaries(BUNDLES))]
     for number in range(1, hours * 60):
-        one = f"bundle={bundles[number * 7 % BUNDLES]} destination=b{number % BROKERS + 1}"
+        # anew each time round the bundles, or all would soon be where they are asked to be
+        to = (number + number // BUNDLES) % BROKERS + 1
+        one = f"bundle={bundles[number * 7 % BUNDLES]} destination=b{to}"
         lines += [f"at {number * 60 + 3}s command unload_bundle {one}"]
     return "\n".join([*lines, f"run {hours}h"])
 
