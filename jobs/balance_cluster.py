@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -151,6 +152,8 @@ class _Job:
         writer = TableWriter(self.args.tables)
         present = _manifest(self.config, place, writer.epoch + 1)
         resumption = choose_checkpoint(self.args.state_dir, present, writer.epoch)
+        # Spark takes seconds to start: beside the rest, but not before what may refuse the start
+        session = self.cleanup.enter_context(ThreadPoolExecutor(1)).submit(self.warm_up)
         write_manifest(self.args.state_dir, present, resumption)
         writer.claim()
         write_manifest(self.args.state_dir, replace(present, epoch=writer.epoch), resumption)
@@ -189,7 +192,7 @@ class _Job:
             pipeline = self.config.pipeline
             upkeep = TableUpkeep(writer, pipeline.upkeep_interval_ms, pipeline.upkeep_files_max)
             each = _EachBatch(sink, resumption, upkeep)
-            query = start_query(self.warm_up(), self.config, beginning, each)
+            query = start_query(session.result(), self.config, beginning, each)
             told = _Told(log=log, metrics=metrics)
             return _wait(query, self.stop, watch, each, told)
 

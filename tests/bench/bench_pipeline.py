@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.bench.machine import machine
 from tests.bench.pipeline_figures import cpu_shares, cycles, parts, percentiles, visible
+from tests.bench.pipeline_growth import GrowthWatch, by_minute, curves, grown
 from tests.bench.pipeline_plot import bars
 from tests.bench.pipeline_stack import SIZES, FollowerWatch, PipelineStack
 
@@ -30,10 +31,12 @@ TARGETS = {
     "driver restart → first decision (s)": 30,
     "cold rebuild → first decision (s)": 60,
 }
-DRAINED_PER_S = "bundle reports drained/s"
+DRAINED_PER_S = "bundle reports drained/s, of a job that stood still"
 DRAINED_PER_S_MIN = 100_000
 _WARM_UP_S = 15.0
-_STEPS = ("steady", "crash", "restart", "backlog", "rebuild")
+_GROWTH_S = 300.0
+"""A steady load at least as long is looked at for what grows."""
+_STEPS = ("steady", "crash", "backlog", "restart", "cold-backlog", "rebuild")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", choices=SIZES, default="small")
     parser.add_argument("--seconds", type=float, default=60.0, help="of steady load")
-    parser.add_argument("--backlog-seconds", type=float, default=60.0, help="the job is away")
+    parser.add_argument(
+        "--backlog-seconds", type=float, default=60.0, help="the job is away, each time"
+    )
     parser.add_argument("--burst", action="store_true", help="all brokers report at once")
     parser.add_argument("--steps", default=",".join(_STEPS), help=f"of {','.join(_STEPS)}")
     parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
@@ -61,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.output:
         args.output.write_text(json.dumps({**result, **detail}, indent=1) + "\n")
         bars(args.output.with_suffix(".svg"), detail.get("parts", {}))
+        if "growth" in detail:
+            curves(args.output.with_suffix(".growth.svg"), detail["growth"])
     return int(bool(missed))
 
 
@@ -138,11 +145,14 @@ def measure_steady(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Everybody reports and the lookup service follows."""
     watch = FollowerWatch(port)
-    watch.start()
+    growth = GrowthWatch(lambda: stack.children["job"].pid, stack.folder / "job", stack.tables)
+    for thread in (watch, growth):
+        thread.start()
     began_s, before = time.time(), stack.cpu_s()
     time.sleep(args.seconds)
     took_s, after = time.time() - began_s, stack.cpu_s()
     watch.end()
+    samples = growth.end()
     batches = stack.batches(began_s)
     decided = cycles(batches)
     kind = "all reports at once" if stack.size.is_burst else "reports spread"
@@ -157,6 +167,9 @@ def measure_steady(
         "memory_mib": stack.memory_mib(),
         "batches": len(batches),
     }
+    if args.seconds >= _GROWTH_S:
+        rows = by_minute(samples, batches)
+        detail |= {"growth": rows, "grown, early and late": grown(rows)}
     return figures, detail
 
 
@@ -188,39 +201,58 @@ def measure_restart(
     """Kill -9 of the job, and a start on its checkpoint."""
     del args, port
     stack.kill("job")
+    last = stack.batches()[-1:]
     killed_s = time.time()
-    took_s = _first_decision(stack)
+    took_s = _first_decision(stack, last)
     _keep_up(stack, killed_s)
     return {"driver restart → first decision (s)": took_s}, {}
 
 
-def _first_decision(stack: PipelineStack) -> float:
+def _first_decision(stack: PipelineStack, last: Sequence[Mapping[str, Any]] = ()) -> float:
+    """From the start until a batch with a cycle is durable, in s. last: the batch before it."""
     started_s = stack.start_job()
-    stack.wait("a batch with a cycle", lambda: cycles(stack.batches(started_s - 1)))
+    stack.wait("a batch with a cycle", lambda: cycles([*last, *stack.batches(started_s)]))
     return round(time.time() - started_s, 1)
 
 
 def measure_backlog(
     stack: PipelineStack, args: argparse.Namespace, port: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The job is away for a while; how fast it reads what has come meanwhile."""
+    """The job stands still for a while (SIGSTOP); how fast it reads what has come meanwhile."""
+    del port
+    stack.pause("job")
+    time.sleep(args.backlog_seconds)
+    stack.resume("job")
+    drained_per_s, detail = _drained(stack, time.time())
+    return {DRAINED_PER_S: drained_per_s}, {"backlog": detail}
+
+
+def measure_cold_backlog(
+    stack: PipelineStack, args: argparse.Namespace, port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same of a job that was stopped and starts: its compilers are at work meanwhile."""
     del port
     stack.stop("job")
     time.sleep(args.backlog_seconds)
-    started_s = stack.start_job()
-    _keep_up(stack, started_s)
-    batches = stack.batches(started_s)
+    drained_per_s, detail = _drained(stack, stack.start_job())
+    name = "bundle reports drained/s, right after a start"
+    return {name: drained_per_s}, {"backlog after a start": detail}
+
+
+def _drained(stack: PipelineStack, since_s: float) -> tuple[int, dict[str, Any]]:
+    """Bundle reports a second, over the batches that are more than half as full as the fullest."""
+    _keep_up(stack, since_s)
+    batches = [b for b in stack.batches(since_s) if b["now_ms"] >= since_s * 1e3]
     most = max(batch["counts"].get("accepted", 0) for batch in batches)
-    full = [b for b in batches[1:] if b["counts"].get("accepted", 0) > most / 2] or batches[:1]
+    full = [b for b in batches if b["counts"].get("accepted", 0) > most / 2]
     # of everything a broker sends in an interval, one message carries all its bundles
     messages = sum(batch["counts"].get("accepted", 0) for batch in full)
     a_broker = stack.size.interval_s / 3.0 + 2
     reports = messages / a_broker * stack.size.bundles / stack.size.brokers
     took_ms = sum(batch["logged_at_ms"] - batch["now_ms"] for batch in full)
-    return (
-        {DRAINED_PER_S: round(reports / took_ms * 1e3)},
-        {"backlog": {"batches": len(full), "messages": messages, "took_ms": took_ms}},
-    )
+    caught_up_s = round(full[-1]["logged_at_ms"] / 1e3 - since_s, 1)
+    detail = {"batches": len(full), "messages": messages, "took_ms": took_ms}
+    return round(reports / took_ms * 1e3), {**detail, "caught_up_s": caught_up_s}
 
 
 def measure_rebuild(
@@ -238,6 +270,7 @@ _MEASURES: Mapping[str, Measure] = {
     "crash": measure_crash,
     "restart": measure_restart,
     "backlog": measure_backlog,
+    "cold-backlog": measure_cold_backlog,
     "rebuild": measure_rebuild,
 }
 

@@ -5,8 +5,10 @@ Starts and ends them, reads what they log, and adds up their CPU. Source: ours.
 
 import http.client
 import json
+import os
 import re
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -66,6 +68,7 @@ class PipelineStack:
         self.steps = self.folder / "steps"
         self.profiles = self.folder / "profiles"
         self.orders = self.folder / "orders"
+        self.tables = self.folder / "tables"
         for folder in (self.steps, self.profiles):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -78,7 +81,7 @@ class PipelineStack:
     def start_job(self, name: str = "job", *, is_profiled: bool = False) -> float:
         """Start the streaming job; its start on the wall clock, in s. name: of its state folder."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
-        words += ["--tables", str(self.folder / "tables"), "--log", str(self.folder / "job.jsonl")]
+        words += ["--tables", str(self.tables), "--log", str(self.folder / "job.jsonl")]
         words += [word for setting in self.settings for word in ("--set", setting)]
         words += [word for setting in self.spark for word in ("--spark", setting)]
         environment = {STEP_LOG: str(self.steps)}
@@ -100,7 +103,7 @@ class PipelineStack:
     def start_lookup(self) -> int:
         """Start the lookup service; its port."""
         port_file = self.folder / "lookup-port"
-        words = ["--tables", str(self.folder / "tables"), "--cluster", "local", "--port", "0"]
+        words = ["--tables", str(self.tables), "--cluster", "local", "--port", "0"]
         words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]
         self._start("lookup", "jobs.serve_lookup", words)
         self.wait("the lookup service's port", port_file.exists)
@@ -126,6 +129,14 @@ class PipelineStack:
     def stop(self, name: str) -> None:
         """Stop a process in order."""
         self.children.pop(name).stop()
+
+    def pause(self, name: str) -> None:
+        """Have a process and all that it started stand still (SIGSTOP)."""
+        os.killpg(self.children[name].pid, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Have it go on."""
+        os.killpg(self.children[name].pid, signal.SIGCONT)
 
     def stop_all(self) -> None:
         """End everything, Kafka last."""
