@@ -1,7 +1,7 @@
 """The sink of the streaming job: a batch's effects become commits, then records, then a log line.
 
 Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
-brokers), the events, with which the batch becomes true, the current records, the rest; then Kafka,
+brokers), the events, with which the batch becomes true, all other tables side by side; then Kafka,
 so that brokers act on what is durable. Repeating a batch writes nothing twice; effects that differ
 from what a table already has of the same batch stop the job. Source: ours.
 """
@@ -9,6 +9,7 @@ from what a table already has of the same batch stop the job. Source: ours.
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -69,6 +70,7 @@ ORDER = (
     LOAD_HISTORY.name,
 )
 EVENTS = OWNERSHIP_EVENTS.name
+_IN_TURN = ORDER[: ORDER.index(EVENTS) + 1]
 OUTCOMES = "outcomes"
 """In the metadata of a commit of events: the batch's rows of `commands`, which follow it."""
 
@@ -200,21 +202,28 @@ class BatchSink:
         is_any = any(len(table) for table in tables.values())
         outcomes = tables[COMMANDS.name].to_pylist()
         said = {EVENTS: {**about, OUTCOMES: outcomes} if outcomes else about}
-        versions: dict[str, int] = {}
-        tables_ms: dict[str, int] = {}
-        for name, table in tables.items():
-            is_marked = name == EVENTS and (is_due or is_any)
-            if len(table) == 0 and not is_marked:
-                continue
+        wanted = {
+            name: table
+            for name, table in tables.items()
+            if len(table) or (name == EVENTS and (is_due or is_any))
+        }
+
+        def write(name: str) -> tuple[str, int, int]:
             started = time.monotonic()
-            self.writer.write(name, table, batch_id, said.get(name, about))
-            versions[name] = self.writer.version(name)
-            tables_ms[name] = _ms(time.monotonic() - started)
-            if name == EVENTS:
-                self._committed_ms = now_ms
-                self.passed("events_committed")
+            self.writer.write(name, wanted[name], batch_id, said.get(name, about))
+            return name, self.writer.version(name), _ms(time.monotonic() - started)
+
+        written = [write(name) for name in _IN_TURN if name in wanted]
+        if EVENTS in wanted:
+            self._committed_ms = now_ms
+            self.passed("events_committed")
+        rest = [name for name in wanted if name not in _IN_TURN]
+        with ThreadPoolExecutor(max(1, len(rest))) as pool:
+            written += pool.map(write, rest)
         self.passed("tables_committed")
-        return versions, tables_ms
+        return {name: version for name, version, _ in written}, {
+            name: ms for name, _, ms in written
+        }
 
     def _table(self, name: str, blobs: Sequence[tuple[str, bytes]], batch_id: int) -> pa.Table:
         schema = arrow_schema(table_of(name))
