@@ -8,7 +8,7 @@ the two operators; its one effect a batch is a GroupUpdate. Source: ours; the sm
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +24,7 @@ from lbcore.machines.group_update import (
     RejectedMessage,
 )
 from lbcore.machines.tracks import (
-    BrokerTrack,
+    OpenTrack,
     PendingParts,
     RawMessage,
     ScorerState,
@@ -51,28 +51,43 @@ from lbcore.wire.messages import (
 )
 
 Parse: TypeAlias = Callable[[RawMessage], Message | Rejected]
-Smooth: TypeAlias = Callable[[Smoothed | None, BrokerLoad, int], Smoothed]
+Smooth: TypeAlias = Callable[
+    [Sequence[Smoothed | None], Sequence[BrokerLoad], Sequence[int]], list[Smoothed]
+]
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What one batch adds up to, while it is worked on."""
+    """What one batch adds up to, while it is worked on.
 
-    tracks: dict[str, BrokerTrack]
+    before: tracks as the batch found them; tracks: those it has touched. loads: the track with the
+    newest load of each broker.
+    """
+
+    before: ScorerState
+    tracks: dict[str, OpenTrack] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
-    loads: dict[str, BrokerReport] = field(default_factory=dict)
+    loads: dict[str, OpenTrack] = field(default_factory=dict)
     bundles: dict[str, BundleReport] = field(default_factory=dict)
     placed: list[Placed] = field(default_factory=list)
     rejected: list[RejectedMessage] = field(default_factory=list)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def track(self, broker: str) -> OpenTrack | None:
+        """The broker's track, opened on first touch; None when it has none."""
+        found = self.tracks.get(broker)
+        if found is None and broker in self.before:
+            found = self.tracks[broker] = OpenTrack.of(self.before[broker])
+        return found
 
 
 class BrokerScorer:
     """The Machine of one (cluster, broker group).
 
     parse: bytes to a message or Rejected; percent: resource percentages of a load, float64[5];
-    smooth: the next smoothed load from the last one, a report, and Kafka's time of it.
+    smooth: the next smoothed load of each of some brokers from its last one, a report, and Kafka's
+    time of it.
     """
 
     def __init__(
@@ -93,10 +108,12 @@ class BrokerScorer:
     ) -> Step[ScorerState, GroupUpdate]:
         """Take in one micro-batch. O(messages); the order of `events` doesn't matter."""
         del now_ms  # reports are judged by Kafka's time and order alone
-        batch = _Batch(tracks=dict(state or {}))
+        batch = _Batch(before=state or {})
         for event in sorted(events, key=_order):
             self._take(batch, event)
-        return Step(state=batch.tracks, effects=[self._update(batch)])
+        loads = self._smooth_loads(batch)
+        closed = {name: track.close() for name, track in batch.tracks.items()}
+        return Step(state={**batch.before, **closed}, effects=[self._update(batch, loads)])
 
     def pack(self, state: ScorerState) -> Mapping[str, bytes]:
         """One chunk; see `packing`."""
@@ -128,7 +145,7 @@ class BrokerScorer:
         message: Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks,
     ) -> None:
         at, broker = event.position, message.envelope.broker
-        track = batch.tracks.get(broker)
+        track = batch.track(broker)
         if isinstance(message, Heartbeat | BrokerLoad):
             track = follow_start(track, message.envelope, at.timestamp_ms)
             start = Start.LATE if track is None else Start.PRESENT
@@ -147,36 +164,52 @@ class BrokerScorer:
         batch.counts[verdict] += 1
         if verdict != "accepted":
             return
-        batch.tracks[broker] = _advance(track, message)
+        _advance(track, message)
         if isinstance(message, BrokerLoad):
-            self._take_load(batch, event, message)
+            track.loads.append((message, at.timestamp_ms))
+            batch.loads[broker] = track
         elif isinstance(message, TopicLoad | Acks):
             batch.placed.append(Placed(position=at, message=message))
 
-    def _keep_start(self, batch: _Batch, broker: str, track: BrokerTrack) -> None:
+    def _keep_start(self, batch: _Batch, broker: str, track: OpenTrack) -> None:
         """Keep the track; parts of a start that is over wait in vain for the others."""
         before = batch.tracks.get(broker)
-        if before is not None and before.incarnation != track.incarnation and before.pending:
+        if before is not None and before is not track and before.pending:
             self._reject_incomplete(batch, before.pending)
         batch.tracks[broker] = track
 
-    def _take_load(self, batch: _Batch, event: RawMessage, load: BrokerLoad) -> None:
-        broker = load.envelope.broker
-        track = batch.tracks[broker]
-        smoothed = self._smooth(track.smoothed, load, event.position.timestamp_ms)
-        batch.tracks[broker] = replace(track, smoothed=smoothed)
-        batch.loads[broker] = BrokerReport(
+    def _smooth_loads(self, batch: _Batch) -> list[BrokerReport]:
+        """Advance each track by its loads: all first ones at once, then all second ones.
+
+        The newest load of each broker, by name. What a replaced start sent is not smoothed in.
+        """
+        reports = {}
+        waiting = [batch.loads[name] for name in sorted(batch.loads)]
+        turn = 0
+        while waiting:
+            loads = [track.loads[turn] for track in waiting]
+            lasts = [track.smoothed for track in waiting]
+            smoothed = self._smooth(lasts, [load for load, _ in loads], [at for _, at in loads])
+            for track, (load, at_ms), one in zip(waiting, loads, smoothed, strict=True):
+                track.smoothed = one
+                reports[load.envelope.broker] = (load, at_ms, one)
+            turn += 1
+            waiting = [track for track in waiting if len(track.loads) > turn]
+        return [self._report(*reports[name]) for name in sorted(reports)]
+
+    def _report(self, load: BrokerLoad, at_ms: int, smoothed: Smoothed) -> BrokerReport:
+        return BrokerReport(
             load=load,
             percent=self._percent(load),
             weighted_max_ema=smoothed.weighted_max_ema,
             throughput_ema=smoothed.throughput_ema,
-            reported_ms=event.position.timestamp_ms,
+            reported_ms=at_ms,
         )
 
     def _take_part(
-        self, batch: _Batch, track: BrokerTrack, event: RawMessage, message: BundleLoad
+        self, batch: _Batch, track: OpenTrack, event: RawMessage, message: BundleLoad
     ) -> None:
-        seq, broker = message.envelope.seq, message.envelope.broker
+        seq = message.envelope.seq
         done = track.seqs.get(Topic.BUNDLE_LOAD.value, -1)
         pending = track.pending
         open_seq = pending.seq if pending else done
@@ -192,14 +225,13 @@ class BrokerScorer:
             pending = None
         parts = {**(pending.parts if pending else {}), message.part: event}
         if len(parts) < message.parts:
-            batch.tracks[broker] = replace(track, pending=PendingParts(seq=seq, parts=parts))
+            track.pending = PendingParts(seq=seq, parts=parts)
             return
         loads = [
             message if part == message.part else self._parse(parts[part]) for part in sorted(parts)
         ]
-        batch.tracks[broker] = replace(
-            track, pending=None, seqs={**track.seqs, Topic.BUNDLE_LOAD.value: seq}
-        )
+        track.pending = None
+        track.seqs[Topic.BUNDLE_LOAD.value] = seq
         reported_ms = max(event.position.timestamp_ms for event in parts.values())
         self._complete(batch, [load for load in loads if isinstance(load, BundleLoad)], reported_ms)
 
@@ -232,7 +264,7 @@ class BrokerScorer:
             )
             self._reject(batch, event, rejected)
 
-    def _update(self, batch: _Batch) -> GroupUpdate:
+    def _update(self, batch: _Batch, loads: Sequence[BrokerReport]) -> GroupUpdate:
         seen = {name for *_, name in batch.arrivals if name}
         seen.update(batch.loads, batch.bundles)
         seen.update(
@@ -254,7 +286,7 @@ class BrokerScorer:
                 timestamp_ms=columns[2],
                 broker=columns[3],
             ),
-            loads=tuple(batch.loads[name] for name in sorted(batch.loads)),
+            loads=tuple(loads),
             bundles=tuple(batch.bundles[name] for name in sorted(batch.bundles)),
             placed=tuple(batch.placed),
             rejected=tuple(batch.rejected),
@@ -282,14 +314,13 @@ def _topic_of(message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> str:
     return Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
 
 
-def _judge_seq(track: BrokerTrack, message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> str:
+def _judge_seq(track: OpenTrack, message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> str:
     last = track.seqs.get(_topic_of(message), -1)
     if message.envelope.seq > last:
         return "accepted"
     return "duplicate" if message.envelope.seq == last else "late"
 
 
-def _advance(track: BrokerTrack, message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> BrokerTrack:
-    if isinstance(message, TopicLoad):
-        return track  # ordered by the balancer, per bundle: no state a bundle here
-    return replace(track, seqs={**track.seqs, _topic_of(message): message.envelope.seq})
+def _advance(track: OpenTrack, message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> None:
+    if not isinstance(message, TopicLoad):  # ordered by the balancer, per bundle: no state here
+        track.seqs[_topic_of(message)] = message.envelope.seq

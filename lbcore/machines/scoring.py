@@ -3,7 +3,7 @@
 Decides nothing. Source: Pulsar 4.0.8 BrokerLoadData.update, through `signals.broker_score`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from lbcore.config.tree import Config
 from lbcore.machines.scorer import BrokerScorer, Parse
 from lbcore.machines.tracks import RawMessage, Smoothed
+from lbcore.signals.arrays import with_rows
 from lbcore.signals.broker_score import BrokerReports, BrokerScores, cleared_scores, observe_reports
 from lbcore.signals.usage import resource_percent
 from lbcore.wire.messages import BrokerLoad, Message, Rejected, Topic
@@ -37,19 +38,23 @@ def make_scorer_of(config: Config, *, cluster: str, group: int, parse_raw: Parse
     """As `make_scorer`, for messages that are parsed otherwise than from the wire's JSON."""
     signals = config.for_cluster(cluster).signals
 
-    def smooth(last: Smoothed | None, load: BrokerLoad, at_ms: int) -> Smoothed:
+    def smooth(
+        lasts: Sequence[Smoothed | None], loads: Sequence[BrokerLoad], at_ms: Sequence[int]
+    ) -> list[Smoothed]:
         reports = BrokerReports(
-            rows=np.zeros(1, dtype=np.int64),
-            percent=_percent(load)[np.newaxis],
-            traffic=load.traffic[np.newaxis],
-            at_ms=np.array([at_ms], dtype=np.int64),
+            rows=np.arange(len(loads), dtype=np.int64),
+            percent=resource_percent(
+                np.stack([load.usage for load in loads]), np.stack([load.limit for load in loads])
+            ),
+            traffic=np.stack([load.traffic for load in loads]),
+            at_ms=np.array(at_ms, dtype=np.int64),
         )
-        scores = observe_reports(_scores(last), reports, signals)
-        return Smoothed(
-            weighted_max_ema=float(scores.weighted_max_ema[0]),
-            throughput_ema=float(scores.throughput_ema[0]),
-            updated_ms=at_ms,
-        )
+        scores = observe_reports(_scores(lasts), reports, signals)
+        emas = zip(scores.weighted_max_ema.tolist(), scores.throughput_ema.tolist(), strict=True)
+        return [
+            Smoothed(weighted_max_ema=usage, throughput_ema=throughput, updated_ms=at)
+            for (usage, throughput), at in zip(emas, at_ms, strict=True)
+        ]
 
     return BrokerScorer(group=group, parse=parse_raw, percent=_percent, smooth=smooth)
 
@@ -58,13 +63,17 @@ def _percent(load: BrokerLoad) -> "np.ndarray[Any, np.dtype[np.float64]]":
     return resource_percent(load.usage, load.limit)
 
 
-def _scores(last: Smoothed | None) -> BrokerScores:
-    blank = cleared_scores(1)
-    if last is None:
+def _scores(lasts: Sequence[Smoothed | None]) -> BrokerScores:
+    blank = cleared_scores(len(lasts))
+    known = [(row, last) for row, last in enumerate(lasts) if last is not None]
+    if not known:
         return blank
+    rows = np.array([row for row, _ in known], dtype=np.int64)
+    emas = np.array([(last.weighted_max_ema, last.throughput_ema) for _, last in known])
+    updated_ms = np.array([last.updated_ms for _, last in known], dtype=np.int64)
     return BrokerScores(
         max_usage=blank.max_usage,
-        weighted_max_ema=np.array([last.weighted_max_ema]),
-        throughput_ema=np.array([last.throughput_ema]),
-        updated_at_ms=np.array([last.updated_ms], dtype=np.int64),
+        weighted_max_ema=with_rows(blank.weighted_max_ema, rows, emas[:, 0]),
+        throughput_ema=with_rows(blank.throughput_ema, rows, emas[:, 1]),
+        updated_at_ms=with_rows(blank.updated_at_ms, rows, updated_ms),
     )

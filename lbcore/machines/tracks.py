@@ -7,7 +7,7 @@ one after it does not: then that one was only a late echo. Used by `scorer`. Sou
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.wire.messages import Envelope, Position
+from lbcore.wire.messages import BrokerLoad, Envelope, Position
 
 STATE_SCHEMA = 1
 REINSTATED_AFTER_MS = 10_000
@@ -74,21 +74,64 @@ class BrokerTrack:
 ScorerState: TypeAlias = Mapping[str, BrokerTrack]
 
 
-def follow_start(track: BrokerTrack | None, envelope: Envelope, at_ms: int) -> BrokerTrack | None:
-    """The broker's track after a message of broker-load; None when that message is late."""
+@dataclass(slots=True, kw_only=True)
+class OpenTrack:
+    """A BrokerTrack that changes in place while a batch is worked on: a copy a message is dear.
+
+    loads: reports of this start in this batch, with Kafka's time of each; not smoothed in yet.
+    """
+
+    incarnation: str
+    heard_ms: int = 0
+    superseded: tuple[str, ...] = ()
+    seqs: dict[str, int] = field(default_factory=dict)
+    smoothed: Smoothed | None = None
+    pending: PendingParts | None = None
+    loads: list[tuple[BrokerLoad, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, track: BrokerTrack) -> "OpenTrack":
+        """The track, opened; it stays as it is."""
+        return cls(
+            incarnation=track.incarnation,
+            heard_ms=track.heard_ms,
+            superseded=track.superseded,
+            seqs=dict(track.seqs),
+            smoothed=track.smoothed,
+            pending=track.pending,
+        )
+
+    def close(self) -> BrokerTrack:
+        """What is remembered of it. `loads` must have been smoothed in."""
+        return BrokerTrack(
+            incarnation=self.incarnation,
+            heard_ms=self.heard_ms,
+            superseded=self.superseded,
+            seqs=self.seqs,
+            smoothed=self.smoothed,
+            pending=self.pending,
+        )
+
+
+def follow_start(track: OpenTrack | None, envelope: Envelope, at_ms: int) -> OpenTrack | None:
+    """The broker's track after a message of broker-load; None when that message is late.
+
+    The same one, moved on, while the start goes on; a new one where another start counts now.
+    """
     if track is None:
-        return BrokerTrack(incarnation=envelope.incarnation, heard_ms=at_ms)
+        return OpenTrack(incarnation=envelope.incarnation, heard_ms=at_ms)
     if envelope.incarnation == track.incarnation:
-        return replace(track, heard_ms=at_ms)
+        track.heard_ms = at_ms
+        return track
     is_superseded = envelope.incarnation in track.superseded
     if is_superseded and at_ms - track.heard_ms <= REINSTATED_AFTER_MS:
         return None
     others = [one for one in track.superseded if one != envelope.incarnation]
     superseded = (*others, track.incarnation)[-_SUPERSEDED_KEPT:]
-    return BrokerTrack(incarnation=envelope.incarnation, heard_ms=at_ms, superseded=superseded)
+    return OpenTrack(incarnation=envelope.incarnation, heard_ms=at_ms, superseded=superseded)
 
 
-def start_of(track: BrokerTrack | None, envelope: Envelope) -> Start:
+def start_of(track: OpenTrack | None, envelope: Envelope) -> Start:
     """What a message of any other topic is to the broker's track."""
     if track is None:
         return Start.EARLY
