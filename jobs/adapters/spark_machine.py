@@ -6,16 +6,23 @@ not read it again; the digests prove that it is the same. The one clock is the b
 Source: ours.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+from pyspark import cloudpickle
 from pyspark.sql.streaming import StatefulProcessor
 
 from lbcore.machine import Machine
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Key = tuple[Any, ...]
 Chunks = Mapping[str, bytes]
@@ -59,7 +66,14 @@ class MachineProcessor(StatefulProcessor):
     """The operator's handler: one state of named chunks a key."""
 
     def __init__(self, operator: Operator) -> None:
-        self._operator = operator
+        # unpacked by the first step: at a query's start Spark starts a process for each operator
+        # that only declares its state, and loading all that a Machine needs takes it a second
+        self._packed = cloudpickle.dumps(operator)
+
+    @cached_property
+    def _operator(self) -> Operator:
+        operator: Operator = pickle.loads(self._packed)  # noqa: S301 (the driver's own words)
+        return operator
 
     def init(self, handle: Any) -> None:
         """Declare the state: its chunks, and the digest of each."""

@@ -6,6 +6,8 @@ BALLAST_STEP_PROFILE (a folder) cProfile looks on, and its sums are written now 
 benches only.
 """
 
+from __future__ import annotations
+
 import cProfile
 import importlib
 import json
@@ -14,14 +16,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pandas as pd
-
-from jobs import balance_cluster
-from jobs.adapters import stream
 from jobs.adapters.spark_machine import Key, MachineProcessor
-from lbcore.machines import balancer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 STEP_LOG = "BALLAST_STEP_LOG"
@@ -102,6 +102,7 @@ def _profile(operator: str) -> cProfile.Profile | None:
 
 
 def _time_phases() -> None:
+    balancer = importlib.import_module("lbcore.machines.balancer")
     if not hasattr(balancer, "is_timed"):
         balancer.is_timed = True  # type: ignore[attr-defined]
         for name in _PHASES:
@@ -118,8 +119,10 @@ def _write_line(operator: str, key: Any, now_ms: int) -> None:
 
 def main() -> int:
     """The job, timed."""
-    stream.MachineProcessor = TimedProcessor  # type: ignore[misc]
-    return balance_cluster.main()
+    # loaded here, so that a process that only declares the state loads no more than in production
+    stream = importlib.import_module("jobs.adapters.stream")
+    stream.MachineProcessor = TimedProcessor  # type: ignore[attr-defined]
+    return int(importlib.import_module("jobs.balance_cluster").main())
 
 
 if __name__ == "__main__":
