@@ -120,7 +120,7 @@ class BatchSink:
     def __call__(self, frame: Any, batch_id: int) -> None:
         """Make one batch durable."""
         started = time.monotonic()
-        effects = _read(frame.toArrow())
+        effects = read_effects(frame.toArrow())
         computed = time.monotonic()
         self.passed("effects_computed")
         reports = [row for _, blob in effects.pop(REPORT, []) for row in unpack_report(blob)]
@@ -128,7 +128,7 @@ class BatchSink:
             return
         self._advance(reports)
         now_ms = max(report["now_ms"] for report in reports)
-        about = self._about(batch_id, now_ms, _digest(effects))
+        about = self._about(batch_id, now_ms, effects_digest(effects))
         self._check_repeated(batch_id, about)
         tables = {name: self._table(name, effects.get(name, []), batch_id) for name in ORDER}
         versions, tables_ms = self._write(tables, batch_id, about, now_ms)
@@ -231,7 +231,7 @@ class BatchSink:
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
-def _read(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:
+def read_effects(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:
     """Effect kind → (cluster, blob), by cluster."""
     found: dict[str, list[tuple[str, bytes]]] = {}
     rows = zip(*(table[name].to_pylist() for name in ("kind", "cluster", "blob")), strict=True)
@@ -240,7 +240,8 @@ def _read(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:
     return found
 
 
-def _digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
+def effects_digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
+    """SHA-256 of a batch's effects, by which two outcomes of the same batch are compared."""
     digest = hashlib.sha256()
     for kind in sorted(effects):
         for cluster, blob in effects[kind]:

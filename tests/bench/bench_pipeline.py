@@ -12,15 +12,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from jobs.adapters.settings import load_settings
 from tests.bench.machine import machine
 from tests.bench.pipeline_figures import cpu_shares, cycles, parts, percentiles, visible
 from tests.bench.pipeline_growth import GrowthWatch, by_minute, curves, grown
 from tests.bench.pipeline_plot import bars
 from tests.bench.pipeline_stack import SIZES, FollowerWatch, PipelineStack
+from tests.bench.replay import Replayed, replay
 
 TARGETS = {
     "decision cycle p95, reports spread (ms)": 1_000,
@@ -34,6 +36,7 @@ TARGETS = {
 DRAINED_PER_S = "bundle reports drained/s, of a job that stood still"
 DRAINED_PER_S_MIN = 100_000
 _WARM_UP_S = 15.0
+_KEEP_BATCHES = "spark.sql.streaming.minBatchesToRetain=100000"
 _GROWTH_S = 300.0
 """A steady load at least as long is looked at for what grows."""
 _STEPS = ("steady", "crash", "backlog", "restart", "cold-backlog", "rebuild")
@@ -50,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--burst", action="store_true", help="all brokers report at once")
     parser.add_argument("--steps", default=",".join(_STEPS), help=f"of {','.join(_STEPS)}")
     parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
+    parser.add_argument(
+        "--replay", action="store_true", help="work every batch out once more, and compare"
+    )
     parser.add_argument("--profile", action="store_true", help="cProfile in the workers; slower")
     parser.add_argument("--folder", type=Path, help="keep everything here (else it is removed)")
     parser.add_argument("--output", type=Path)
@@ -59,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     missed = [name for name, most in TARGETS.items() if figures.get(name, 0) > most]
     if figures.get(DRAINED_PER_S, DRAINED_PER_S_MIN) < DRAINED_PER_S_MIN:
         missed.append(DRAINED_PER_S)
+    if detail.get("replayed", {}).get("different"):
+        missed.append("a batch replayed came to other effects")
     if "ended early" in detail:
         missed.append("a step that ended early")
     result = {"machine": machine(), "scale": args.scale, "figures": figures, "missed": missed}
@@ -84,7 +92,8 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures, and what stands behind them."""
     size = replace(SIZES[args.scale], is_burst=args.burst)
-    stack = PipelineStack(folder, size, spark=args.spark)
+    kept = [_KEEP_BATCHES] if args.replay else []
+    stack = PipelineStack(folder, size, spark=[*kept, *args.spark])
     wanted = args.steps.split(",")
     figures: dict[str, Any] = {}
     detail: dict[str, Any] = {}
@@ -99,11 +108,20 @@ def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dic
                 measured, more = _MEASURES[name](stack, args, port)
                 figures |= measured
                 detail |= more
+        if args.replay:
+            stack.stop("job")
+            detail["replayed"] = asdict(_replay(stack))
     except RuntimeError as error:  # what was measured before it is worth having
         detail["ended early"] = str(error)
     finally:
         stack.stop_all()
     return figures, detail
+
+
+def _replay(stack: PipelineStack) -> Replayed:
+    (checkpoint,) = (stack.folder / "job" / "checkpoints").iterdir()
+    settings = load_settings([], stack.settings)
+    return replay(stack.kafka.bootstrap, checkpoint, stack.tables, settings)
 
 
 def _settle(stack: PipelineStack) -> float:
