@@ -81,7 +81,7 @@ def test_upgrade_by_handing_over_is_noticed_by_nobody(stack: VersionedStack) -> 
     with nobody_notices(stack) as seen:
         stack.stand_by("next", "upgraded")
         assert stack.stop("first") == 0
-        assert stack.rebuilt_because("upgraded") == ""
+        assert stack.is_handed_over("first", "upgraded")
     assert stack.code() == digest_of(stack.versions["next"]) != before
     tell("upgrade", gap_ms=gap_ms(stack, "first", "upgraded"), **seen.figures())
 
@@ -144,7 +144,7 @@ def test_rollback_by_handing_over_is_noticed_by_nobody(stack: VersionedStack) ->
     with nobody_notices(stack) as seen:
         stack.stand_by("this", "older")
         assert stack.stop("mended") == 0
-        assert stack.rebuilt_because("older") == ""
+        assert stack.is_handed_over("mended", "older")
     tell("rollback", gap_ms=gap_ms(stack, "mended", "older"), **seen.figures())
 
 
