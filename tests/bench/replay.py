@@ -109,11 +109,10 @@ def replay(bootstrap: str, checkpoint: Path, tables: Path, config: Config) -> Re
 
 def _batches(checkpoint: Path) -> Iterator[tuple[int, int, Ends]]:
     """Number, timestamp in ms and ends of each batch that was finished."""
-    done = {path.name for path in (checkpoint / "commits").iterdir()}
-    paths = [path for path in (checkpoint / "offsets").iterdir() if path.name in done]
-    for path in sorted(paths, key=lambda path: int(path.name)):
-        _, about, ends = path.read_text().splitlines()
-        yield int(path.name), int(json.loads(about)["batchTimestampMs"]), json.loads(ends)
+    done = (path.name for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    for number in sorted(map(int, done)):
+        _, about, ends = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+        yield number, int(json.loads(about)["batchTimestampMs"]), json.loads(ends)
 
 
 def _messages(consumer: KafkaConsumer, start: Ends, ends: Ends) -> Iterator[RawMessage]:

@@ -330,6 +330,7 @@ def test_parse_reads_the_schema_before_its_own(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(envelope, "SCHEMA", 2)
     assert parse(Topic.BROKER_LOAD, key, value, RULES) == GOOD["heartbeat"]
     monkeypatch.setattr(envelope, "SCHEMA", 3)
+    monkeypatch.setattr(envelope, "OLDEST_SCHEMA", 2)
     rejected = parse(Topic.BROKER_LOAD, key, value, RULES)
     assert isinstance(rejected, Rejected)
     assert rejected.reason is RejectReason.UNKNOWN_SCHEMA
