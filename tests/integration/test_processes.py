@@ -45,10 +45,11 @@ def _eventually(condition: Callable[[], bool]) -> bool:
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except ProcessLookupError:  # also when it ends while its state is read
         return False
-    state = Path(f"/proc/{pid}/stat")
-    return not state.exists() or ") Z " not in state.read_text()
+    except FileNotFoundError:  # it ended just now, or this system has no such files
+        return not Path("/proc/self/stat").exists()
 
 
 def _logged(spec: ProcessSpec, word: str) -> bool:
