@@ -74,6 +74,9 @@ def spark_session(
         # a field may be added to the state later
         "spark.sql.streaming.stateStore.encodingFormat": "avro",
         "spark.sql.streaming.metricsEnabled": "false",
+        # Spark 4.2.0 never closes the socket by which an operator reads its state, one a task
+        # (SPARK-58932, closed in 4.2.1); by TCP that took all ports of a machine in 4.5 hours
+        "spark.python.unix.domain.socket.enabled": "true",
     }
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         submitted = dict(SparkConf().getAll())

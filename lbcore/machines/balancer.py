@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lbcore import packing
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
@@ -112,7 +115,7 @@ class ClusterBalancer:
             "clock": packing.pack(plain, {}),
             "book": packing.pack(book, {}),
             "liveness": packing.pack(state.liveness.to_plain(), {}),
-            "plan": packing.pack(state.plan.to_row(), {}),
+            "plan": _packed_plan(state),
             "rules": packing.pack(state.rules.to_plain(), {}),
             "catalogue": state.catalogue.blob,
             "waiting": packing.pack(
@@ -134,7 +137,7 @@ class ClusterBalancer:
         return BalancerState(
             ledger=Ledger.unpack(chunks),
             liveness=Liveness.from_plain(packing.unpack(chunks["liveness"])[0]),
-            plan=PlanState.from_row(packing.unpack(chunks["plan"])[0]),
+            plan=_unpacked_plan(chunks["plan"]),
             brokers={name: broker_from_plain(p) for name, p in book["brokers"].items()},
             namespaces={name: namespace_from_plain(p) for name, p in book["namespaces"].items()},
             commands=dict(book["commands"]),
@@ -146,6 +149,30 @@ class ClusterBalancer:
             waiting={w.command.command_id: w for w in waiting},
             watched=watched_from_plain(_plain("watched", chunks)),
         )
+
+
+def _packed_plan(state: BalancerState) -> bytes:
+    """The plan's chunk, made again only of another plan: it names every bundle moved lately."""
+    plan, chunk = state.packed.get("plan", (None, b""))
+    if plan is not state.plan:
+        row = state.plan.to_row()
+        unloaded = row.pop("unloaded_ms")
+        arrays: dict[str, NDArray[Any]] = {
+            "unloaded": packing.join_names(list(unloaded)),
+            "unloaded_ms": np.fromiter(unloaded.values(), dtype=np.int64, count=len(unloaded)),
+        }
+        chunk = packing.pack(row, arrays)
+        state.packed["plan"] = (state.plan, chunk)
+    return chunk
+
+
+def _unpacked_plan(chunk: bytes) -> PlanState:
+    row, arrays = packing.unpack(chunk)
+    if "unloaded" in arrays:
+        times = arrays["unloaded_ms"].tolist()
+        names = packing.split_names(arrays["unloaded"], len(times))
+        row["unloaded_ms"] = dict(zip(names, times, strict=True))
+    return PlanState.from_row(row)
 
 
 def _fields(entries: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -56,7 +56,8 @@ class BalancerState:
 
     commands: id → status, the latest. settings: those that commands have changed, by
     "section.name". waiting: id → command that was accepted and has not ended. watched: bundle →
-    its last move by balancing, until its effect is seen.
+    its last move by balancing, until its effect is seen. packed: chunk → the part that it was made
+    of, and the chunk; no part of the state, but what `pack` need not make again.
     """
 
     ledger: Ledger
@@ -72,6 +73,7 @@ class BalancerState:
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
     watched: Mapping[str, Watched] = field(default_factory=dict)
+    packed: dict[str, tuple[object, bytes]] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -97,6 +99,7 @@ class Work:
     waiting: dict[str, Waiting]
     topics: TopicBook
     watched: dict[str, Watched]
+    packed: dict[str, tuple[object, bytes]]
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
     transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
@@ -130,6 +133,7 @@ class Work:
             waiting=dict(state.waiting),
             topics=state.topics,
             watched=dict(state.watched),
+            packed=state.packed,
         )
         if state.settings:
             work.use_settings(state.settings)
@@ -180,6 +184,7 @@ class Work:
             waiting=self.waiting,
             topics=self.topics,
             watched=self.watched,
+            packed=self.packed,
         )
 
     def note(self, **times: int) -> None:
