@@ -126,7 +126,8 @@ def install_packages(place: Place, purpose: str) -> bool:
     note(f"set-up: packages of {LOCKS[purpose]} (the largest, pyspark, is 460 MB)")
     check_disk(place.venv, _PACKAGES_BYTES)
     for lock in locks:  # what builds the packages comes first, from its own lock
-        _pip(place, "--require-hashes", "--requirement", str(lock))
+        # locks are whole, so pip chooses nothing, nor does it object to an override of pyproject
+        _pip(place, "--no-deps", "--require-hashes", "--requirement", str(lock))
     _write_stamp(place.stamp("packages"), digest)
     return True
 
