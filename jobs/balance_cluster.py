@@ -47,6 +47,7 @@ from jobs.adapters.recovery import (
     send_all_records,
 )
 from jobs.adapters.settings import load_settings
+from jobs.adapters.spark_machine import LAYOUT
 from jobs.adapters.state_folder import hold_folder
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
 from jobs.adapters.table_place import store_errors, table_place
@@ -211,6 +212,7 @@ def _manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
         config_version=digest(config),
         scorer_groups=config.pipeline.scorer_groups,
         state_schema=STATE_SCHEMA,
+        layout=LAYOUT,
         clusters=tuple(config.pipeline.clusters),
         kafka_cluster=place.cluster_id,
         topics=place.topics,

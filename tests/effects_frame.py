@@ -12,7 +12,7 @@ class EffectsFrame:
     """The effects of one cluster's batch; those without rows are left out, as the operator does."""
 
     def __init__(self, effects: Iterable[Effect], cluster: str) -> None:
-        wanted = [one for one in effects if one.rows or one.kind == REPORT]
+        self.effects = wanted = [one for one in effects if one.rows or one.kind == REPORT]
         self._table = pa.table(
             {
                 "cluster": [cluster] * len(wanted),

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from lbcore.model.bundles import Bundle
+from tests.json_lines import json_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +45,7 @@ class Notes:
 
     def read(self) -> list[Noted]:
         """All whole lines."""
-        lines = self._path.read_text().splitlines(keepends=True) if self._path.exists() else []
-        return [Noted(**json.loads(line)) for line in lines if line.endswith("\n")]
+        return [Noted(**line) for line in json_lines(self._path)]
 
 
 class Hold:

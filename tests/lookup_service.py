@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.json_lines import json_lines
 from tests.lookup_tables import CLUSTER
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,7 +91,7 @@ class LookupService:
 
     def log_lines(self) -> list[dict[str, Any]]:
         """What the service has logged so far."""
-        return [json.loads(line) for line in self.log_path.read_text().splitlines()]
+        return json_lines(self.log_path)
 
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20.0) -> int:
         """Send the signal; the exit code."""

@@ -131,7 +131,7 @@ class BatchSink:
         about = self._about(batch_id, now_ms, effects_digest(effects))
         self._check_repeated(batch_id, about)
         tables = {name: self._table(name, effects.get(name, []), batch_id) for name in ORDER}
-        versions, tables_ms = self._write(tables, batch_id, about, now_ms)
+        commits = self._write(tables, batch_id, about, now_ms)
         committed = time.monotonic()
         messages = _messages(effects, self.writer.epoch)
         if messages:
@@ -144,10 +144,17 @@ class BatchSink:
             "kafka_ms": _ms(sent - committed),
         }
         seen = BatchSeen(
-            batch_id=batch_id, reports=reports, tables=tables, versions=versions, parts_ms=parts
+            batch_id=batch_id,
+            reports=reports,
+            tables=tables,
+            versions={name: version for name, (version, _) in commits.items()},
+            parts_ms=parts,
         )
-        rows = {name: len(tables[name]) for name in versions}
-        written = {"records": len(messages), "rows": rows, "tables_ms": tables_ms}
+        written = {
+            "records": len(messages),
+            "rows": {name: len(tables[name]) for name in commits},
+            "tables_ms": {name: took_ms for name, (_, took_ms) in commits.items()},
+        }
         for line in lines_of(seen, written):
             self.log(line)
         self.watch(seen)
@@ -196,7 +203,7 @@ class BatchSink:
 
     def _write(
         self, tables: Mapping[str, pa.Table], batch_id: int, about: Mapping[str, Any], now_ms: int
-    ) -> tuple[dict[str, int], dict[str, int]]:
+    ) -> dict[str, tuple[int, int]]:
         """Commit what there is; of each table that was due its version, and what it took in ms."""
         is_due = now_ms - self._committed_ms >= self.heartbeat_ms
         is_any = any(len(table) for table in tables.values())
@@ -208,22 +215,20 @@ class BatchSink:
             if len(table) or (name == EVENTS and (is_due or is_any))
         }
 
-        def write(name: str) -> tuple[str, int, int]:
+        def write(name: str) -> tuple[int, int]:
             started = time.monotonic()
             self.writer.write(name, wanted[name], batch_id, said.get(name, about))
-            return name, self.writer.version(name), _ms(time.monotonic() - started)
+            return self.writer.version(name), _ms(time.monotonic() - started)
 
-        written = [write(name) for name in _IN_TURN if name in wanted]
+        written = {name: write(name) for name in _IN_TURN if name in wanted}
         if EVENTS in wanted:
             self._committed_ms = now_ms
             self.passed("events_committed")
         rest = [name for name in wanted if name not in _IN_TURN]
         with ThreadPoolExecutor(max(1, len(rest))) as pool:
-            written += pool.map(write, rest)
+            written |= dict(zip(rest, pool.map(write, rest), strict=True))
         self.passed("tables_committed")
-        return {name: version for name, version, _ in written}, {
-            name: ms for name, _, ms in written
-        }
+        return written
 
     def _table(self, name: str, blobs: Sequence[tuple[str, bytes]], batch_id: int) -> pa.Table:
         schema = arrow_schema(table_of(name))

@@ -27,14 +27,16 @@ _RESTORED = "restored"
 class Manifest:
     """Under what a checkpoint was made and last used.
 
-    state_schema: of the balancer's state. topics: name → Kafka's id. epoch: the writer's, of the
-    job that used it last. What an older manifest doesn't say is empty, and fits everything.
+    state_schema: of the balancer's state; layout: of Spark's state store. topics: name → Kafka's
+    id. epoch: the writer's, of the job that used it last. What an older manifest doesn't say is
+    empty, and fits everything but the layout.
     """
 
     code_version: str
     config_version: str
     scorer_groups: int
     state_schema: int = 0
+    layout: int = 0
     clusters: tuple[str, ...] = ()
     kafka_cluster: str = ""
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -206,6 +208,8 @@ def _out_of_date(last: Manifest, present: Manifest, unfinished: int | None) -> s
     anew = sorted(name for name, known in last.topics.items() if present.topics[name] != known)
     if anew:
         return f"topics were made anew: {', '.join(anew)}"
+    if last.layout != present.layout:
+        return "this version lays the state out otherwise"
     if last.scorer_groups != present.scorer_groups:
         return "the number of scorer groups was changed"
     versions = (last.code_version, last.config_version)

@@ -46,12 +46,12 @@ def of_cluster(cluster: str) -> str:
     return f"cluster = '{quoted}'"
 
 
-def scan(table: DeltaTable, columns: Iterable[str], condition: str) -> pa.Table:
-    """The rows of a table that meet the condition; files are skipped by their statistics."""
+def scan(table: DeltaTable, columns: Iterable[str], condition: str | None = None) -> pa.Table:
+    """The rows of a table that meet the condition, if any; statistics let files be skipped."""
     return _plain(read_scanned(table, list(columns), condition))
 
 
-def read_scanned(table: DeltaTable, columns: list[str] | None, condition: str) -> pa.Table:
+def read_scanned(table: DeltaTable, columns: list[str] | None, condition: str | None) -> pa.Table:
     """The same as delta-rs gives them, columns None = all; other threads run meanwhile.
 
     Its own read_all holds them all up until the store has answered.

@@ -9,7 +9,6 @@ protocol's reader version 1 and writer version 3.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
@@ -20,7 +19,6 @@ from jobs.adapters.table_place import (
     TablePlace,
     delta_options,
     is_delta,
-    is_store,
     open_delta,
     store_errors,
     table_place,
@@ -43,7 +41,7 @@ _PROPERTIES: Mapping[str, str] = {
 }
 # Each commit lists its table's log, 20 µs a file: with two days of a commit a second it would take
 # seconds. Time travel by version reaches back half an hour; as-of answers come from rows.
-# The current table is rewritten by nearly every batch: what a MERGE replaced is kept for an hour,
+# Nearly every batch rewrites the current table: a file that was replaced is kept for an hour,
 # far longer than any reader needs.
 _PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
     OWNERSHIP_EVENTS.name: {"delta.appendOnly": "true"},
@@ -121,16 +119,12 @@ def refresh(table: DeltaTable) -> None:
     next commit is looked for by its name first: there is none, and no checkpoint past this version
     (before which commits may have been cleaned away), means that nothing is new.
     """
-    if not is_store(table.table_uri):
-        path, version = _local_path(table.table_uri), table.version()
-        if not has_commit(path, version + 1) and checkpoint_version(path) <= version:
-            return
+    path, version = table_place(table.table_uri), table.version()
+    is_local = isinstance(path, Path)
+    if is_local and not has_commit(path, version + 1) and checkpoint_version(path) <= version:
+        return
     with store_errors(table.table_uri):
         table.update_incremental()
-
-
-def _local_path(uri: str) -> Path:
-    return Path(unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri)
 
 
 def _arrow_type(logical: str) -> pa.DataType:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pandas as pd
 
-from jobs.adapters.spark_machine import Key, Operator
+from jobs.adapters.spark_machine import NOW_MS, Key, Operator
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import REPORT, Effect, pack_effect
@@ -20,7 +20,7 @@ from lbcore.machines.tracks import RawMessage
 from lbcore.wire.messages import Position
 
 INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
-UPDATE_SCHEMA = "cluster string, group_id int, blob binary"
+UPDATE_SCHEMA = f"cluster string, group_id int, {NOW_MS} long, blob binary"
 EFFECT_SCHEMA = "cluster string, kind string, blob binary"
 
 
@@ -72,17 +72,19 @@ def raw_messages(frame: pd.DataFrame) -> list[RawMessage]:
     ]
 
 
-def _encode_updates(key: Key, effects: Sequence[GroupUpdate]) -> pd.DataFrame:
+def _encode_updates(key: Key, effects: Sequence[GroupUpdate], now_ms: int) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "cluster": [key[0]] * len(effects),
             "group_id": [int(key[1])] * len(effects),
+            NOW_MS: [now_ms] * len(effects),
             "blob": [pack_update(update) for update in effects],
         }
     )
 
 
-def _encode_effects(key: Key, effects: Sequence[Effect]) -> pd.DataFrame:
+def _encode_effects(key: Key, effects: Sequence[Effect], now_ms: int) -> pd.DataFrame:
+    del now_ms  # the sink reads it in the report
     wanted = [effect for effect in effects if effect.rows or effect.kind == REPORT]
     columns: dict[str, list[Any]] = {
         "cluster": [key[0]] * len(wanted),

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.adapters.operators import balancer_operator, scorer_operator
-from jobs.adapters.spark_machine import MachineProcessor, Operator
+from jobs.adapters.spark_machine import NOW_MS, MachineProcessor, Operator
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
 
@@ -134,7 +134,7 @@ def start_query(
 
 def _apply(grouped: Any, operator: Operator, initial: Any = None) -> DataFrame:
     frame: DataFrame = grouped.transformWithStateInPandas(
-        MachineProcessor(operator), operator.schema, "update", "processingTime", initial
+        MachineProcessor(operator), operator.schema, "update", "none", initial
     )
     return frame
 
@@ -163,6 +163,7 @@ def _keyed(session: SparkSession, config: Config, beginning: Beginning) -> Any:
         F.unix_millis("timestamp").alias("timestamp_ms"),
         "key",
         "value",
+        F.unix_millis(F.current_timestamp()).alias(NOW_MS),  # in a stream, the batch's own
     )
     # a task for each of some 30 partitions costs more than what they hold
     return rows.coalesce(config.pipeline.scorer_groups).groupBy("cluster", "group_id")

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as arrow_fs
@@ -106,6 +106,11 @@ class StorePath:
         with store_errors(self), _file_system().open_input_stream(self._key) as stream:
             return bytes(stream.read())
 
+    def write_bytes(self, data: bytes) -> None:
+        """Write the object whole, over what was there."""
+        with store_errors(self), _file_system().open_output_stream(self._key) as stream:
+            stream.write(data)
+
     def exists(self) -> bool:
         """Whether there is such an object, in one request; a prefix is none."""
         try:
@@ -155,7 +160,7 @@ def table_place(where: str | Path | StorePath) -> TablePlace:
     if found is None:
         return Path(where)
     if found.scheme == "file":
-        return Path(found.path)
+        return Path(unquote(found.path))
     if found.scheme not in _SCHEMES or not found.netloc:
         raise ArgumentTypeError(
             f"tables can be in a folder or under s3://bucket/prefix, not in {where}"

@@ -20,6 +20,7 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError
 
+from jobs.adapters.current_rows import CurrentRows, commit_current, read_current, with_changes
 from jobs.adapters.delta_tables import (
     ensure_tables,
     refresh,
@@ -27,7 +28,6 @@ from jobs.adapters.delta_tables import (
 )
 from jobs.adapters.table_place import TablePlace, store_errors
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
-from lbcore.ownership.records import State
 
 EPOCH_APP = "writer_epoch"
 METADATA_KEY = "ballast"
@@ -35,7 +35,6 @@ NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_l
 """Old commits go in `table_upkeep` only: a job that starts may still need those before its end."""
 
 _ATTEMPTS = 5
-_FORGOTTEN = f"s.state = '{State.INIT.value}'"
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     table.name: ("cluster", *table.key) for table in TABLES if table.key
@@ -61,6 +60,7 @@ class TableWriter:
         self._tables = ensure_tables(root)
         self._query_id = ""
         self._read: dict[str, _Transactions] = {}
+        self._current: CurrentRows | None = None
         self.epoch = max(_transaction(table, EPOCH_APP) for table in self._tables.values())
 
     def use_query(self, query_id: str) -> None:
@@ -182,8 +182,10 @@ class TableWriter:
                 post_commithook_properties=NO_CLEANING,
             )
             return
+        if name == BUNDLE_OWNERSHIP.name:
+            self._rewrite(table, rows, properties)
+            return
         same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
-        is_record = name == BUNDLE_OWNERSHIP.name
         merge = table.merge(
             rows,
             same,
@@ -192,11 +194,16 @@ class TableWriter:
             commit_properties=properties,
             post_commithook_properties=NO_CLEANING,
         )
-        if is_record:
-            merge = merge.when_matched_delete(_FORGOTTEN)
-        newer = "s.version_id > t.version_id" if is_record else None
-        known = f"NOT ({_FORGOTTEN})" if is_record else None
-        merge.when_matched_update_all(newer).when_not_matched_insert_all(known).execute()
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def _rewrite(self, table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+        if self._current is None or self._current.version != table.version():
+            self._current = read_current(table, rows.schema)
+        based_on = table.version()
+        changed = with_changes(self._current.rows, rows)
+        commit_current(table, changed, properties, NO_CLEANING)
+        if table.version() == based_on + 1:
+            self._current = CurrentRows(version=table.version(), rows=changed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

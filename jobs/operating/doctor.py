@@ -43,7 +43,7 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
     "pandas": ("2.2", "3"),
     "protobuf": ("6.33", "7"),
     "pyarrow": ("19", ""),
-    "pyspark": ("4.2.0", "4.2.1"),
+    "pyspark": ("4.2.0", "4.3"),
 }
 """Package → the first version that works, and the first that does not any more ("" = none)."""
 

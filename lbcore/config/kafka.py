@@ -51,12 +51,12 @@ class TopicsConfig:
     """How the topics of the wire are made and what `ballast topics ensure` holds them against."""
 
     report_partitions: int = setting(
-        4,
+        2,
         unit="partitions",
         minimum=1,
         maximum=1_000,
-        doc="Partitions of broker-load, bundle-load, topic-load and acks; about as many as cores"
-        " that read them. The driver ticks on each of broker-load.",
+        doc="Partitions of broker-load, bundle-load, topic-load and acks; as many as cores that"
+        " read them, as each is a task in every batch. The driver ticks on each of broker-load.",
     )
     ownership_partitions: int = setting(
         4,

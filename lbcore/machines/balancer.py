@@ -10,14 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lbcore import packing
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machine import Step, UnknownStateSchemaError
-from lbcore.machines.book import broker_from_plain, namespace_from_plain
+from lbcore.machines.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.checking import check_transitions
 from lbcore.machines.commands import take_command, take_queued
@@ -31,6 +28,7 @@ from lbcore.machines.ledger import Ledger
 from lbcore.machines.observed import observe_moves
 from lbcore.machines.outcome import waiting_from_plain, waiting_to_plain
 from lbcore.machines.pins import end_pins, follow_pins
+from lbcore.machines.plan_chunks import pack_plan, unpack_plan
 from lbcore.machines.reconcile import reconcile
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.replies import take_acks, take_audit
@@ -47,8 +45,10 @@ from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
-STATE_SCHEMA = 2
-"""1: before there were rules. Read and upgraded: a field added later is as empty as it was then."""
+STATE_SCHEMA = 3
+"""1: before there were rules; 2: before brokers had chunks of their own. Read and upgraded: a field
+added later is as empty as it was then.
+"""
 
 Kind = TypeVar("Kind")
 
@@ -105,17 +105,12 @@ class ClusterBalancer:
     def pack(self, state: BalancerState) -> Mapping[str, bytes]:
         """Chunks by how often they change."""
         plain = {"schema": STATE_SCHEMA, **asdict(state.times)}
-        book = {
-            "brokers": _fields(state.brokers),
-            "namespaces": _fields(state.namespaces),
-            "commands": list(state.commands.items()),
-            "settings": dict(state.settings),
-        }
         return {
             "clock": packing.pack(plain, {}),
-            "book": packing.pack(book, {}),
+            **pack_book(state.namespaces, state.commands, state.settings, state.packed),
+            **pack_brokers(state.brokers, state.packed),
             "liveness": packing.pack(state.liveness.to_plain(), {}),
-            "plan": _packed_plan(state),
+            **pack_plan(state.plan, state.packed),
             "rules": packing.pack(state.rules.to_plain(), {}),
             "catalogue": state.catalogue.blob,
             "waiting": packing.pack(
@@ -132,16 +127,17 @@ class ClusterBalancer:
         schema = plain.pop("schema")
         if not 1 <= schema <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
-        book, rules = _plain("book", chunks), _plain("rules", chunks)
+        namespaces, commands, settings = unpack_book(chunks)
+        rules = _plain("rules", chunks)
         waiting = map(waiting_from_plain, _plain("waiting", chunks).get("commands", ()))
         return BalancerState(
             ledger=Ledger.unpack(chunks),
             liveness=Liveness.from_plain(packing.unpack(chunks["liveness"])[0]),
-            plan=_unpacked_plan(chunks["plan"]),
-            brokers={name: broker_from_plain(p) for name, p in book["brokers"].items()},
-            namespaces={name: namespace_from_plain(p) for name, p in book["namespaces"].items()},
-            commands=dict(book["commands"]),
-            settings=book["settings"],
+            plan=unpack_plan(chunks),
+            brokers=unpack_brokers(chunks),
+            namespaces=namespaces,
+            commands=commands,
+            settings=settings,
             rules=Rules.from_plain(rules) if rules else Rules(),
             catalogue=Catalogue.unpack(chunks.get("catalogue")),
             times=Times(**plain),
@@ -149,34 +145,6 @@ class ClusterBalancer:
             waiting={w.command.command_id: w for w in waiting},
             watched=watched_from_plain(_plain("watched", chunks)),
         )
-
-
-def _packed_plan(state: BalancerState) -> bytes:
-    """The plan's chunk, made again only of another plan: it names every bundle moved lately."""
-    plan, chunk = state.packed.get("plan", (None, b""))
-    if plan is not state.plan:
-        row = state.plan.to_row()
-        unloaded = row.pop("unloaded_ms")
-        arrays: dict[str, NDArray[Any]] = {
-            "unloaded": packing.join_names(list(unloaded)),
-            "unloaded_ms": np.fromiter(unloaded.values(), dtype=np.int64, count=len(unloaded)),
-        }
-        chunk = packing.pack(row, arrays)
-        state.packed["plan"] = (state.plan, chunk)
-    return chunk
-
-
-def _unpacked_plan(chunk: bytes) -> PlanState:
-    row, arrays = packing.unpack(chunk)
-    if "unloaded" in arrays:
-        times = arrays["unloaded_ms"].tolist()
-        names = packing.split_names(arrays["unloaded"], len(times))
-        row["unloaded_ms"] = dict(zip(names, times, strict=True))
-    return PlanState.from_row(row)
-
-
-def _fields(entries: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {name: packing.fields_of(entry) for name, entry in entries.items()}
 
 
 def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:

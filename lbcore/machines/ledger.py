@@ -15,20 +15,24 @@ from numpy.typing import NDArray
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.machines.instances import NOBODY, Instance, Instances
-from lbcore.machines.load_chunks import LoadChunks, read, write_changes, write_whole
+from lbcore.machines.row_chunks import RowChunks, read, write_changes, write_whole
+from lbcore.model.names import index_namespaces
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
 
-STATE_SCHEMA = 3
-"""Since 2 resent_clock_ms is kept, not when a bundle was reported; since 3 a large load is cut."""
+STATE_SCHEMA = 4
+"""Since 2 with resent_clock_ms; since 3 load is cut into slices, since 4 ownership is too."""
 
 STATES = tuple(State)
 CAUSES = tuple(Cause)
 STATE_CODE = {state: code for code, state in enumerate(STATES)}
 CAUSE_CODE = {cause: code for code, cause in enumerate(CAUSES)}
 
-_NAMES, _OWNERSHIP = "ledger.names", "ledger.ownership"
+_NAMES, _OWNERSHIP, _LOAD = "ledger.names", "ledger.ownership", "ledger.load"
+_OWNERSHIP_SLICES = 32
+_LOAD_SLICES = 8
+"""Of ownership a batch changes a few rows, of load a tenth: it keeps as many chunks of changes."""
 
 Array = NDArray[Any]
 
@@ -105,7 +109,9 @@ class Ledger:
         self.index: dict[str, int] = {}
         self._namespaces: tuple[list[str], NDArray[np.int64]] | None = None
         self._blobs: dict[str, bytes] = {}
-        self._load: LoadChunks | None = None
+        self._owned: RowChunks | None = None
+        self._changed: set[int] = set()
+        self._load: RowChunks | None = None
         self._observed: list[NDArray[np.int64]] = []
         self._is_shared = False
         for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
@@ -123,15 +129,17 @@ class Ledger:
         other.origins = dict(self.origins)
         other.names, other.index, other._namespaces = self.names, self.index, self._namespaces
         other._blobs = dict(self._blobs)
+        other._owned, other._changed = self._owned, set(self._changed)
         other._load, other._observed = self._load, list(self._observed)
         other._is_shared = True
         for name in self.ARRAYS:
             setattr(other, name, getattr(self, name))
         return other
 
-    def _open_ownership(self) -> None:
-        """Make the ownership columns this ledger's own, to be written to."""
+    def _open_ownership(self, rows: Iterable[int]) -> None:
+        """Make the ownership columns this ledger's own, to be written to in these rows."""
         self._blobs.pop(_OWNERSHIP, None)
+        self._changed.update(rows)
         if self._is_shared:
             self._is_shared = False
             for name in _COLUMNS:
@@ -172,6 +180,7 @@ class Ledger:
         self.index = {name: row for row, name in enumerate(self.names)}
         self._namespaces = None
         self._blobs = {}
+        self._owned, self._changed = None, set()
         self._load, self._observed = None, []
 
     def record(self, name: str) -> OwnershipRecord | None:
@@ -203,8 +212,8 @@ class Ledger:
 
     def put(self, record: OwnershipRecord, clock_ms: int) -> None:
         """Make this the bundle's record. The bundle must have been added."""
-        self._open_ownership()
         row = self.index[record.bundle]
+        self._open_ownership([row])
         self.state[row] = STATE_CODE[record.state]
         self.cause[row] = CAUSE_CODE[record.cause]
         self.version[row] = record.version_id
@@ -223,12 +232,12 @@ class Ledger:
 
     def note_closing(self, bundle: str, clock_ms: int) -> None:
         """The bundle's source says that it is still closing or splitting it."""
-        self._open_ownership()
+        self._open_ownership([self.index[bundle]])
         self.closing_clock_ms[self.index[bundle]] = clock_ms
 
     def note_resent(self, rows: Sequence[int], clock_ms: int) -> None:
         """These rows' records are sent again."""
-        self._open_ownership()
+        self._open_ownership(rows)
         self.resent_clock_ms[rows] = clock_ms
 
     def prune_instances(self, present: Sequence[tuple[str, str]]) -> None:
@@ -246,7 +255,7 @@ class Ledger:
         for old, instance in enumerate(before.rows):
             if instance in kept:
                 ids[old] = self.instances.id_of(instance.broker, instance.incarnation)
-        self._open_ownership()
+        self._open_ownership(range(len(self)))
         self.source, self.destination = ids[self.source], ids[self.destination]
 
     def averages(self) -> BundleAverages:
@@ -271,13 +280,13 @@ class Ledger:
 
     def note_moved(self, rows: Sequence[int], moved_ms: int) -> None:
         """These rows' bundles count as moved at that time."""
-        self._open_ownership()
+        self._open_ownership(rows)
         self.moved_ms[rows] = moved_ms
 
     def namespaces(self) -> tuple[list[str], NDArray[np.int64]]:
         """The namespaces, sorted, and each row's index into them."""
         if self._namespaces is None:
-            self._namespaces = namespaces_of(self.names)
+            self._namespaces = index_namespaces(self.names)
         return self._namespaces
 
     def rows_in(self, *states: State) -> NDArray[np.int64]:
@@ -322,22 +331,24 @@ class Ledger:
     def pack(self) -> dict[str, bytes]:
         """Chunks that change at different rates: names, ownership, load. O(what has changed)."""
         if _NAMES not in self._blobs:
-            self._blobs[_NAMES] = self._pack_names()
+            names = {"names": packing.join_names(self.names)}
+            self._blobs[_NAMES] = packing.pack({"count": len(self.names)}, names)
         if _OWNERSHIP not in self._blobs:
-            self._blobs[_OWNERSHIP] = self._pack_ownership()
-        if self._load is None:
-            self._load = write_whole(self._load_columns())
+            self._blobs[_OWNERSHIP] = self._pack_extras()
+        owned, load = self._owned, self._load
+        if owned is None:
+            owned = write_whole(_OWNERSHIP, self._arrays(_COLUMNS), slices=_OWNERSHIP_SLICES)
+        elif self._changed:
+            owned = write_changes(owned, self._arrays(_COLUMNS), np.array(sorted(self._changed)))
+        if load is None:
+            load = write_whole(_LOAD, self._load_columns(), slices=_LOAD_SLICES)
         elif self._observed:
-            rows = np.concatenate(self._observed)
-            self._load = write_changes(self._load, self._load_columns(), rows)
-        self._observed = []
-        return {**self._blobs, **self._load.blobs}
+            load = write_changes(load, self._load_columns(), np.concatenate(self._observed))
+        self._owned, self._changed = owned, set()
+        self._load, self._observed = load, []
+        return {**self._blobs, **owned.blobs, **load.blobs}
 
-    def _pack_names(self) -> bytes:
-        names = {"names": packing.join_names(self.names)}
-        return packing.pack({"count": len(self.names)}, names)
-
-    def _pack_ownership(self) -> bytes:
+    def _pack_extras(self) -> bytes:
         plain = {
             "schema": STATE_SCHEMA,
             "cluster": self.cluster,
@@ -345,7 +356,7 @@ class Ledger:
             "origins": self.origins,
             "instances": [[i.broker, i.incarnation] for i in self.instances.rows],
         }
-        return packing.pack(plain, self._arrays(_COLUMNS))
+        return packing.pack(plain, {})
 
     def _load_columns(self) -> dict[str, Array]:
         arrays = self._arrays(_LOAD_COLUMNS)
@@ -361,7 +372,7 @@ class Ledger:
         Columns that an older schema lacks get their defaults, those it had besides are left out.
         Raises UnknownStateSchemaError, MalformedBlobError.
         """
-        plain, ownership = packing.unpack(chunks[_OWNERSHIP])
+        plain, _ = packing.unpack(chunks[_OWNERSHIP])
         if not 1 <= plain["schema"] <= STATE_SCHEMA:
             raise UnknownStateSchemaError.of("ClusterBalancer", plain["schema"], STATE_SCHEMA)
         ledger = cls(plain["cluster"])
@@ -371,9 +382,10 @@ class Ledger:
             ledger.instances.id_of(broker, incarnation)
         count, names = packing.unpack(chunks[_NAMES])
         ledger._name(packing.split_names(names["names"], count["count"]))
-        load, written = read(chunks)
+        ownership, owned_chunks = read(_OWNERSHIP, chunks)
+        load, load_chunks = read(_LOAD, chunks)
         if plain["schema"] == STATE_SCHEMA:
-            ledger._load = written
+            ledger._owned, ledger._load = owned_chunks, load_chunks
         packed = {**ownership, **load}
         for name, (dtype, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
             missing = np.full(len(ledger), default)
@@ -386,15 +398,3 @@ def _keep(extras: dict[str, Any], name: str, value: Any) -> None:
         extras[name] = value
     else:
         extras.pop(name, None)
-
-
-def namespaces_of(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """The namespaces of sorted bundle names, sorted, and each bundle's index into them. O(m)."""
-    found: list[str] = []
-    index = np.empty(len(names), dtype=np.int64)
-    for row, name in enumerate(names):
-        namespace = name.rpartition("/")[0]
-        if not found or found[-1] != namespace:
-            found.append(namespace)
-        index[row] = len(found) - 1
-    return found, index

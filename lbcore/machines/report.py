@@ -63,11 +63,15 @@ def broker_row(name: str, entry: BrokerEntry, state: str) -> dict[str, Any]:
 def write_history(work: Work) -> None:
     """A row of `load_history` a broker and interval, of the newest load and averages.
 
-    None of a silent broker: its load is not known.
+    None of a silent broker: its load is not known. A batch with a cycle leaves them to the next
+    one, so that the decisions need not wait for them, unless they are late by a whole cycle.
     """
     interval_ms = work.config.pipeline.load_history_interval_ms
     start_ms = work.now_ms - work.now_ms % interval_ms
     if start_ms <= work.times.history_ms:
+        return
+    has_cycle = work.times.cycle_ms == work.now_ms
+    if has_cycle and work.now_ms < start_ms + work.config.pipeline.decision_interval_ms:
         return
     work.note(history_ms=start_ms)
     by_broker = _rows_by_broker(work)

@@ -16,6 +16,7 @@ from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import Waiting
+from lbcore.machines.plan_chunks import Memo
 from lbcore.machines.rules import PIN, Key, Rules, differing, pin_row, policy_row
 from lbcore.machines.topic_book import TopicBook
 from lbcore.machines.watched import Watched
@@ -56,8 +57,8 @@ class BalancerState:
 
     commands: id → status, the latest. settings: those that commands have changed, by
     "section.name". waiting: id → command that was accepted and has not ended. watched: bundle →
-    its last move by balancing, until its effect is seen. packed: chunk → the part that it was made
-    of, and the chunk; no part of the state, but what `pack` need not make again.
+    its last move by balancing, until its effect is seen. packed: no part of the state, but chunks
+    that `pack` need not make again.
     """
 
     ledger: Ledger
@@ -73,7 +74,7 @@ class BalancerState:
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
     watched: Mapping[str, Watched] = field(default_factory=dict)
-    packed: dict[str, tuple[object, bytes]] = field(default_factory=dict, repr=False, compare=False)
+    packed: Memo = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ class Work:
     waiting: dict[str, Waiting]
     topics: TopicBook
     watched: dict[str, Watched]
-    packed: dict[str, tuple[object, bytes]]
+    packed: Memo
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
     transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)

@@ -6,8 +6,12 @@ Source: Pulsar 4.0.8, TopicName, NamespaceName, NamedEntity, NamespaceBundle.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
 
 FULL_LOWER = 0
 FULL_UPPER = 0xFFFFFFFF
@@ -206,3 +210,15 @@ def parse_bundle(name: str) -> tuple[str, int, int]:
     namespace, text = split_bundle_name(name)
     lower, upper = parse_range(text)
     return check_namespace(namespace), lower, upper
+
+
+def index_namespaces(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """The namespaces of sorted bundle names, sorted, and each bundle's index into them. O(m)."""
+    found: list[str] = []
+    index = np.empty(len(names), dtype=np.int64)
+    for row, name in enumerate(names):
+        namespace = name.rpartition("/")[0]
+        if not found or found[-1] != namespace:
+            found.append(namespace)
+        index[row] = len(found) - 1
+    return found, index

@@ -1,7 +1,8 @@
 """Figures of a bench of the pipeline, from the lines that the job and its operators log.
 
 A cycle's time is from the batch's timestamp, when Spark has settled what it reads, to the last
-commit of its tables. Source: ours.
+commit of its tables; and from when all that was read from Kafka and the first scorer begins.
+Source: ours.
 """
 
 import statistics
@@ -28,6 +29,17 @@ def cycles(batches: Sequence[Line]) -> list[int]:
     """What each batch with a decision cycle took until it was durable, in ms."""
     pairs = pairwise(batches)
     return [durable_ms(b) - b["now_ms"] for a, b in pairs if b["cycle"] != a["cycle"]]
+
+
+def cycles_read(batches: Sequence[Line], steps: Sequence[Line]) -> list[int]:
+    """What each batch with a decision cycle took since its records were read, in ms."""
+    read_ms: dict[int, int] = {}
+    for step in steps:
+        if step["operator"] == "scorer":
+            began_ms = step["began_ms"]
+            read_ms[step["now_ms"]] = min(began_ms, read_ms.get(step["now_ms"], began_ms))
+    pairs = [(a, b) for a, b in pairwise(batches) if b["now_ms"] in read_ms]
+    return [durable_ms(b) - read_ms[b["now_ms"]] for a, b in pairs if b["cycle"] != a["cycle"]]
 
 
 def percentiles(name: str, values: Sequence[float]) -> dict[str, float]:

@@ -4,7 +4,6 @@ Starts and ends them, reads what they log, and adds up their CPU. Source: ours.
 """
 
 import http.client
-import json
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from jobs.adapters.processes import Child, ProcessSpec
 from jobs.adapters.settings import load_settings
 from jobs.adapters.topics import ensure_topics, wanted_topics
 from tests.bench.timed_job import STEP_LOG, STEP_PROFILE
+from tests.json_lines import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600.0
@@ -150,9 +150,7 @@ class PipelineStack:
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """What `job` or `load` has logged so far."""
-        path = self.folder / f"{name}.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        return json_lines(self.folder / f"{name}.jsonl")
 
     def batches(self, since_s: float = 0.0) -> list[dict[str, Any]]:
         """The job's batches, whose lines were written after that time."""
@@ -164,11 +162,7 @@ class PipelineStack:
 
     def step_lines(self, since_s: float) -> list[dict[str, Any]]:
         """The steps of both operators, of batches since that time."""
-        lines = [
-            json.loads(line)
-            for path in sorted(self.steps.glob("*.jsonl"))
-            for line in path.read_text().splitlines()
-        ]
+        lines = [line for path in sorted(self.steps.glob("*.jsonl")) for line in json_lines(path)]
         return [line for line in lines if line["now_ms"] >= since_s * 1e3]
 
     def cpu_s(self) -> dict[str, float]:

@@ -60,15 +60,15 @@ class TimedProcessor(MachineProcessor):
         self,
         key: Any,
         rows: Iterator[pd.DataFrame],
-        timerValues: Any,  # noqa: N803 Spark's name
+        timerValues: Any,  # noqa: ARG002, N803 Spark's name
     ) -> Iterator[pd.DataFrame]:
         """One step, its parts written down."""
         _time_phases()
         _parts.clear()
-        now_ms = int(timerValues.getCurrentProcessingTimeInMs())
-        decoded = timed("decode", lambda: [e for f in rows for e in self._operator.decode(f)])()
-        result = timed("step and state", lambda: self._step(tuple(key), decoded, now_ms))()
-        _write_line(self._operator.name, key, now_ms)
+        began_ms = int(time.time() * 1e3)
+        events, now_ms = timed("decode", self._decode)(rows)
+        result = timed("step and state", lambda: self._step(tuple(key), events, now_ms))()
+        _write_line(self._operator.name, key, now_ms, began_ms)
         yield result
 
     def _step(self, key: Key, events: list[Any], now_ms: int) -> pd.DataFrame:
@@ -109,9 +109,10 @@ def _time_phases() -> None:
             setattr(balancer, name, timed(f"phase: {name}", getattr(balancer, name)))
 
 
-def _write_line(operator: str, key: Any, now_ms: int) -> None:
+def _write_line(operator: str, key: Any, now_ms: int, began_ms: int) -> None:
     parts = {name: [round(ms, 2) for ms in pair] for name, pair in _parts.items()}
-    line = {"operator": operator, "key": list(map(str, key)), "now_ms": now_ms, "parts": parts}
+    batch = {"now_ms": now_ms, "began_ms": began_ms}
+    line = {"operator": operator, "key": list(map(str, key)), **batch, "parts": parts}
     folder = Path(os.environ[STEP_LOG])
     with (folder / f"{os.getpid()}.jsonl").open("a") as log:
         log.write(json.dumps(line) + "\n")

@@ -27,6 +27,7 @@ from jobs.adapters.table_place import TablePlace, is_delta, open_delta, table_pl
 from lbcore.config.tree import Config
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
+from tests.json_lines import json_lines
 from tests.kafka_cluster import QUICK_JAVA, make_topics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -264,9 +265,7 @@ class Stack:
 
     def batch_lines(self, name: str = "job") -> list[dict[str, Any]]:
         """A job's canonical lines so far."""
-        path = self.folder / f"{name}.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        return json_lines(self.folder / f"{name}.jsonl")
 
     def batches_done(self, name: str = "job") -> int:
         """How many batches a job has logged."""

@@ -5,7 +5,6 @@ is printed; what is held is that it takes few batches, however long a crowded ma
 """
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
+from tests.integration.meanwhile import repeated
 from tests.integration.replay import comparable, replayed_rows, version_gaps
 from tests.integration.stack import Cluster, Stack, running_stack
 
@@ -40,19 +40,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def watched(stack: Stack) -> Iterator[set[str]]:
     """Looks all the while which bundles are open at two brokers at once."""
     doubled: set[str] = set()
-    done = threading.Event()
 
     def look() -> None:
-        while not done.wait(_LOOK_S):
-            doubled.update(bundle for bundle, by in stack.served().items() if len(by) > 1)
+        doubled.update(bundle for bundle, by in stack.served().items() if len(by) > 1)
 
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    try:
+    with repeated(look, _LOOK_S):
         yield doubled
-    finally:
-        done.set()
-        watcher.join()
 
 
 def crash(stack: Stack, brokers: tuple[str, ...]) -> int:

@@ -7,7 +7,6 @@ the store hangs for a while. Lookups are asked all the while.
 import os
 import random
 import signal
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.integration.meanwhile import repeated
 from tests.integration.stack import Cluster, Stack, running_stack
 from tests.object_store import ObjectStore, object_store
 
@@ -46,21 +46,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory, store: ObjectStore) -> Itera
 def asking(stack: Stack) -> Iterator[None]:
     """Asks for topics all the while; each is answered, or nobody owns its bundle yet."""
     statuses: dict[int, int] = defaultdict(int)
-    done = threading.Event()
 
     def ask() -> None:
-        while not done.is_set():
-            for topic in TOPICS:
-                statuses[stack.lookup(topic)[0]] += 1
-            done.wait(0.1)
+        for topic in TOPICS:
+            statuses[stack.lookup(topic)[0]] += 1
 
-    asker = threading.Thread(target=ask)
-    asker.start()
-    try:
+    with repeated(ask, 0.1):
         yield
-    finally:
-        done.set()
-        asker.join()
     assert statuses[200] > len(TOPICS)
     assert statuses.keys() <= {200, 503}, statuses
 

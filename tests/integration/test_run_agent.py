@@ -144,6 +144,7 @@ def test_agent_of_the_documented_service_opens_serves_reports_and_splits(
     running: Running,
 ) -> None:
     talk, topics = running.talk, (topic_in(0), topic_in(1))
+    running.incarnation()  # who speaks has started the service
     assert running.ask(topics[0], "too early")[0] == 503
     running.own(WHOLE)
     assert running.store.claims() == {(0, 1 << 32): 1}

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from tests.json_lines import json_lines
+
 ROOT = Path(__file__).resolve().parents[2]
 _START_S = 400.0
 _STOP_S = 40.0
@@ -35,8 +37,7 @@ class _Run:
             )
 
     def lines(self) -> list[Mapping[str, Any]]:
-        whole = self.out.read_text().rpartition("\n")[0]
-        return [json.loads(line) for line in whole.splitlines()]
+        return json_lines(self.out)
 
     def wait_for(self, what: str, condition: Callable[[Mapping[str, Any]], bool]) -> None:
         deadline_s = time.monotonic() + _START_S

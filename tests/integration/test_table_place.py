@@ -180,5 +180,5 @@ def test_what_is_said_when_the_store_refuses_or_is_away(
 def test_other_schemes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ownership", "--tables", "gs://bucket/tables"]) == Exit.MISUSE
     assert "s3://bucket/prefix" in capsys.readouterr().err
-    assert table_place("file:///a/b") == Path("/a/b")
+    assert table_place("file:///a/b%20c") == Path("/a/b c")
     assert table_place("s3a://b/c/") == StorePath("s3://b/c")

@@ -6,9 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
+from jobs.adapters import table_writer
 from jobs.adapters.batch_sink import BatchSink, ForkedError, Identity
+from jobs.adapters.current_rows import CurrentRows
 from jobs.adapters.delta_tables import arrow_schema
 from jobs.adapters.ownership_publisher import Keyed
 from jobs.adapters.recovery import (
@@ -26,32 +28,16 @@ from lbcore.machines.effects import (
     TOMBSTONE,
     Effect,
     event_row,
-    pack_effect,
     record_row,
 )
-from lbcore.model.tables import NAMESPACES
+from lbcore.model.tables import BUNDLE_OWNERSHIP, NAMESPACES
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.wire_record import parse_record
+from tests.effects_frame import EffectsFrame
 
 QUERY = "query-1"
 READ = {"offsets": {"acks": {"0": 9}}, "topics": {"acks": "anew"}}
 BUNDLE_A, BUNDLE_B, BUNDLE_C = (f"t/n/0x{i}0000000_0x{i + 1}0000000" for i in range(3))
-
-
-class Frame:
-    """What foreachBatch hands over, as far as the sink uses it."""
-
-    def __init__(self, effects: Sequence[Effect]) -> None:
-        self.effects = effects
-
-    def toArrow(self) -> pa.Table:  # noqa: N802 Spark's name
-        return pa.table(
-            {
-                "cluster": ["local"] * len(self.effects),
-                "kind": [effect.kind for effect in self.effects],
-                "blob": [pack_effect(effect) for effect in self.effects],
-            }
-        )
 
 
 class Sent:
@@ -70,7 +56,7 @@ def record(bundle: str, version: int) -> OwnershipRecord:
     )
 
 
-def batch(*records: OwnershipRecord, now_ms: int = 1_000) -> Frame:
+def batch(*records: OwnershipRecord, now_ms: int = 1_000) -> EffectsFrame:
     ends = {"acks": {"0": 7}}
     report = {"cluster": "local", "now_ms": now_ms, "ends": ends, "is_debugging": False}
     effects = [Effect(kind=REPORT, rows=[report])]
@@ -79,7 +65,7 @@ def batch(*records: OwnershipRecord, now_ms: int = 1_000) -> Frame:
         effects.append(Effect(kind="ownership_events", rows=rows))
         rows = [record_row(r, i) for i, r in enumerate(records)]
         effects.append(Effect(kind="bundle_ownership", rows=rows))
-    return Frame(effects)
+    return EffectsFrame(effects, "local")
 
 
 def sink_on(root: Path, sent: Sent | None = None) -> BatchSink:
@@ -133,7 +119,7 @@ def test_tombstones_go_before_records_and_those_sent_again_after_without_a_row(
     )
     again = Effect(kind=RESEND, rows=[record_row(record(BUNDLE_B, 7), 0)])
     effects = batch(record(BUNDLE_A, 9)).effects
-    sink_on(tmp_path, sent)(Frame([*effects, again, gone]), 0)
+    sink_on(tmp_path, sent)(EffectsFrame([*effects, again, gone], "local"), 0)
     told = [(key, parse_record(key, value)) for key, value in sent.messages]
     assert [key for key, _ in told] == [
         f"local/{name}".encode() for name in (BUNDLE_A, BUNDLE_C, BUNDLE_A, BUNDLE_B)
@@ -148,7 +134,7 @@ def test_quiet_batch_that_sends_something_again_commits_nothing(tmp_path: Path) 
     sink(batch(now_ms=20_000), 0)
     begun = DeltaTable(str(tmp_path / "ownership_events")).version()
     again = Effect(kind=RESEND, rows=[record_row(record(BUNDLE_B, 7), 0)])
-    sink(Frame([*batch(now_ms=20_100).effects, again]), 1)
+    sink(EffectsFrame([*batch(now_ms=20_100).effects, again], "local"), 1)
     assert DeltaTable(str(tmp_path / "ownership_events")).version() == begun
     assert len(sent.messages) == 1
 
@@ -230,7 +216,7 @@ def test_batch_left_half_written_is_completed_before_a_rebuild(tmp_path: Path) -
     outcome = Effect(kind="commands", rows=[command_row("one")])
     told = batch(record(BUNDLE_A, 2), record(BUNDLE_A, 3), now_ms=5)  # when records are made
     with pytest.raises(CrashError):
-        sink(Frame([*told.effects, outcome]), 1)
+        sink(EffectsFrame([*told.effects, outcome], "local"), 1)
     assert {row["version_id"] for row in rows(tmp_path, "bundle_ownership")} == {1}
     for _ in range(2):
         complete_last_batch(claimed(tmp_path))
@@ -244,7 +230,7 @@ def test_restored_tables_are_lifted_above_all_versions_that_anybody_has_seen(
 ) -> None:
     named = Effect(kind="namespaces", rows=[namespace_row("t/n", 1)])
     told = batch(record(BUNDLE_A, 1), record(BUNDLE_B, 4))
-    sink_on(tmp_path)(Frame([*told.effects, named]), 0)
+    sink_on(tmp_path)(EffectsFrame([*told.effects, named], "local"), 0)
     before = {row["bundle"]: row for row in rows(tmp_path, "bundle_ownership")}
     for now_ms in (1_700_000_000_000, 1_700_000_001_000):
         writer = claimed(tmp_path)
@@ -269,7 +255,7 @@ def test_rows_of_a_batch_whose_events_were_never_committed_are_not_rebuilt_from(
     tmp_path: Path,
 ) -> None:
     named = Effect(kind="namespaces", rows=[namespace_row("t/n", 1)])
-    sink_on(tmp_path)(Frame([*batch(record(BUNDLE_A, 1)).effects, named]), 0)
+    sink_on(tmp_path)(EffectsFrame([*batch(record(BUNDLE_A, 1)).effects, named], "local"), 0)
     writer = claimed(tmp_path)
     writer.use_query(QUERY)
     table = pa.Table.from_pylist(
@@ -301,6 +287,60 @@ def test_newest_record_of_a_bundle_wins_in_the_current_table(tmp_path: Path) -> 
     sink(batch(record("t/n/a", 3)), 0)
     sink(batch(record("t/n/a", 2)), 1)
     assert [row["version_id"] for row in rows(tmp_path, "bundle_ownership")] == [3]
+
+
+def test_rows_of_the_current_table_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, reads = table_writer.read_current, list[int]()
+
+    def counted(table: DeltaTable, schema: pa.Schema) -> CurrentRows:
+        reads.append(table.version())
+        return read(table, schema)
+
+    monkeypatch.setattr(table_writer, "read_current", counted)
+    sink = sink_on(tmp_path)
+    for number in range(3):
+        sink(batch(record("t/n/a", number + 1)), number)
+    assert len(reads) == 1
+    assert [row["version_id"] for row in rows(tmp_path, "bundle_ownership")] == [3]
+
+
+def append_another(table: Path, bundle: str) -> None:
+    """The table's one row once more, for another bundle."""
+    (row,) = DeltaTable(table).to_pyarrow_table().to_pylist()
+    another = pa.Table.from_pylist([{**row, "bundle": bundle}], arrow_schema(BUNDLE_OWNERSHIP))
+    write_deltalake(table, another, mode="append")
+
+
+def test_rows_that_another_commit_brought_stay_in_the_current_table(tmp_path: Path) -> None:
+    """Upkeep joins files between two batches, and a restore may change rows."""
+    name, sink = "bundle_ownership", sink_on(tmp_path)
+    sink(batch(record("t/n/a", 3)), 0)
+    append_another(tmp_path / name, "t/n/b")
+    sink(batch(record("t/n/c", 1)), 1)
+    found = sorted(row["bundle"] for row in rows(tmp_path, name))
+    assert found == ["t/n/a", "t/n/b", "t/n/c"]
+
+
+def test_commit_between_the_look_and_the_rewrite_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, sink = "bundle_ownership", sink_on(tmp_path)
+    sink(batch(record("t/n/a", 3)), 0)
+    rewrite, crossed = table_writer.commit_current, list[bool]()
+
+    def crossing(*arguments: Any) -> None:
+        if not crossed:
+            crossed.append(True)
+            append_another(tmp_path / name, "t/n/b")
+        rewrite(*arguments)
+
+    monkeypatch.setattr(table_writer, "commit_current", crossing)
+    sink(batch(record("t/n/c", 1)), 1)
+    assert crossed
+    found = sorted(row["bundle"] for row in rows(tmp_path, name))
+    assert found == ["t/n/a", "t/n/b", "t/n/c"]
 
 
 def test_quiet_batches_commit_only_when_a_heartbeat_is_due(tmp_path: Path) -> None:

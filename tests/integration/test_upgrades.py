@@ -234,7 +234,8 @@ def _live_on(stack: VersionedStack, tag: str) -> None:
         stack.command(command_id, kind, arguments)
     for command_id in asked:
         stack.wait(f"{command_id} to end", lambda one=command_id: stack.outcome(one) == "done")
-    stack.fleet("/restart/broker-4", "POST")
+    restarted = "broker-3" if taker == "broker-4" else "broker-4"  # not who has what was moved
+    stack.fleet(f"/restart/{restarted}", "POST")
     count = len(owners) + 5
     stack.wait("everything to be served", lambda: _is_settled(stack, count))
     assert stack.owners()[moved] == taker

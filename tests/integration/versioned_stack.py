@@ -1,7 +1,6 @@
 """A stack whose jobs are of different versions, and what its clients see meanwhile."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 
 from jobs.adapters.delta_log import last_writer_commit, newest_version
 from lbcore.model.tables import OWNERSHIP_EVENTS
+from tests.integration.meanwhile import repeated
 from tests.integration.other_versions import in_folder
 from tests.integration.stack import ROOT, Stack
 
@@ -109,24 +109,16 @@ class Seen:
 @contextmanager
 def nobody_notices(stack: VersionedStack) -> Iterator[Seen]:
     """All the while lookups are answered, and every bundle stays open at its owner alone."""
-    seen, done, owners, died = Seen(), threading.Event(), stack.owners(), stack.died()
+    seen, owners, died = Seen(), stack.owners(), stack.died()
     assert len(owners) == stack.cluster.bundles
 
-    def watch() -> None:
-        for number in range(1_000_000):
-            seen.look(stack, TOPICS[number % len(TOPICS)])
-            served = stack.served()
-            seen.wrong |= {name for name, owner in owners.items() if served.get(name) != [owner]}
-            if done.wait(_LOOK_S):
-                return
+    def look() -> None:
+        seen.look(stack, TOPICS[seen.lookups % len(TOPICS)])
+        served = stack.served()
+        seen.wrong |= {name for name, owner in owners.items() if served.get(name) != [owner]}
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
+    with repeated(look, _LOOK_S):
         yield seen
-    finally:
-        done.set()
-        watcher.join()
     assert seen.lookups > 0
     assert seen.refused == []
     assert seen.wrong == set()

@@ -19,6 +19,7 @@ from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.processes import Child, ProcessSpec
 from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
 from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
+from tests.json_lines import json_lines
 from tests.kafka_cluster import QUICK_JAVA, make_topics
 from tests.pulsar.distribution import ensure_distribution
 from tests.pulsar.pocket_job import PocketJob
@@ -142,9 +143,7 @@ class PulsarStack:
 
     def bridge_events(self, event: str) -> list[Mapping[str, object]]:
         """The lines of the bridge's log with this event."""
-        lines = self.bridge_log.read_text().splitlines() if self.bridge_log.exists() else []
-        found = [json.loads(line) for line in lines if line.startswith("{")]
-        return [line for line in found if line["event"] == event]
+        return [line for line in json_lines(self.bridge_log) if line["event"] == event]
 
     def owners(self) -> dict[str, str]:
         """Bundle → broker, as Pulsar's brokers say."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.load_generator import Rhythm
-from tests.bench.pipeline_figures import cycles, parts, percentiles, visible
+from tests.bench.pipeline_figures import cycles, cycles_read, parts, percentiles, visible
 from tests.bench.pipeline_plot import bars
 
 
@@ -22,6 +22,16 @@ def test_cycle_is_measured_from_the_timestamp_to_the_last_commit_without_kafka()
     """Only batches in which a new cycle began count."""
     lines = [batch(1, 1_000, 4), batch(2, 2_000, 4), batch(3, 3_000, 5, kafka_ms=900)]
     assert cycles(lines) == [120]
+
+
+def test_cycle_since_it_was_read_is_measured_from_the_first_scorer() -> None:
+    """A batch of which no step is known is left out."""
+    lines = [batch(1, 1_000, 4), batch(2, 2_000, 5), batch(3, 3_000, 6)]
+    steps = [
+        {"operator": name, "now_ms": 2_000, "began_ms": began_ms}
+        for name, began_ms in (("scorer", 2_050), ("scorer", 2_030), ("balancer", 2_010))
+    ]
+    assert cycles_read(lines, steps) == [90]
 
 
 def test_percentiles_are_nearest_rank_and_none_of_nothing() -> None:

@@ -52,6 +52,13 @@ def test_checkpoint_of_a_first_start_is_new(tmp_path: Path) -> None:
     assert (chosen.checkpoint.name, chosen.is_rebuilt) == ("epoch-0", True)
 
 
+def test_checkpoint_that_another_version_laid_out_is_not_gone_on_from(tmp_path: Path) -> None:
+    """Spark refuses other variables or timers than a checkpoint was made with."""
+    _first_run(tmp_path)
+    chosen = choose_checkpoint(tmp_path, replace(_NEXT, layout=_PRESENT.layout + 1), 0)
+    assert (chosen.checkpoint.name, "lays the state out" in chosen.reason) == ("epoch-1", True)
+
+
 def test_checkpoint_with_finished_batches_goes_on(tmp_path: Path) -> None:
     first = _first_run(tmp_path, ended=2)
     chosen = choose_checkpoint(tmp_path, _NEXT, 0)

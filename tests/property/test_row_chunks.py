@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lbcore.machines.load_chunks import SLICES, read, write_changes, write_whole
+from lbcore.machines.row_chunks import RowChunks, read, write_changes, write_whole
 from lbcore.packing import MalformedBlobError
 
 Columns = Mapping[str, NDArray[Any]]
+
+SLICES = 12
+
+
+def sliced(now: Columns) -> RowChunks:
+    return write_whole("rows", now, slices=SLICES, rows_to_slice=SLICES)
 
 
 def columns(rows: int) -> dict[str, NDArray[Any]]:
@@ -42,12 +48,12 @@ def test_what_is_read_is_what_was_written(
     size: int, batches: list[list[int]], *, is_reread: bool
 ) -> None:
     now = columns(size)
-    chunks = write_whole(now, slices=SLICES)
+    chunks = sliced(now)
     for number, batch in enumerate(batches):
         rows = np.array([row % size for row in batch])
         now = changed(now, rows, 100 + number)
         chunks = write_changes(chunks, now, rows)
-        found, again = read({**chunks.blobs, "ledger.names": b"another chunk"})
+        found, again = read("rows", {**chunks.blobs, "row": b"", "rows": b"", "other.slice.1": b""})
         assert_equal(found, now)
         assert again == chunks
         chunks = again if is_reread else chunks
@@ -56,7 +62,7 @@ def test_what_is_read_is_what_was_written(
 
 def test_batch_with_few_changes_rewrites_one_slice() -> None:
     now = columns(80)
-    chunks = write_whole(now, slices=SLICES)
+    chunks = sliced(now)
     for number in range(1, 3 * SLICES):
         after = write_changes(chunks, now, np.array([number]))
         new = {name for name, blob in after.blobs.items() if chunks.blobs.get(name) is not blob}
@@ -66,18 +72,25 @@ def test_batch_with_few_changes_rewrites_one_slice() -> None:
 
 def test_batch_that_changes_most_leaves_nothing_older() -> None:
     now = columns(80)
-    chunks = write_changes(write_whole(now, slices=SLICES), now, np.array([3]))
+    chunks = write_changes(sliced(now), now, np.array([3]))
     assert len(write_changes(chunks, now, np.arange(60)).blobs) == SLICES
 
 
 def test_few_rows_are_one_chunk() -> None:
-    chunks = write_whole(columns(80))
+    chunks = write_whole("rows", columns(80), slices=SLICES)
     assert len(chunks.blobs) == 1
     assert len(write_changes(chunks, columns(80), np.array([3])).blobs) == 1
 
 
+def test_state_from_before_there_were_slices_is_one_chunk() -> None:
+    (blob,) = write_whole("rows", columns(80), slices=SLICES).blobs.values()
+    found, chunks = read("rows", {"rows": blob})
+    assert_equal(found, columns(80))
+    assert chunks.written == (0,)
+
+
 def test_chunk_that_was_cut_is_refused() -> None:
-    chunks = write_whole(columns(80))
+    chunks = write_whole("rows", columns(80), slices=SLICES)
     cut = {name: blob[:-9] for name, blob in chunks.blobs.items()}
     with pytest.raises(MalformedBlobError):
-        read(cut)
+        read("rows", cut)

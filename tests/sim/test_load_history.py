@@ -1,0 +1,52 @@
+"""When the rows of load history are written: each minute, and not beside decisions."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from lbcore.config.tree import Config
+from lbcore.machines.effects import Effect
+from tests.world import World
+
+MINUTES = 5
+
+
+class Watched(World):
+    """A world that keeps each batch's cycle number and rows of load history."""
+
+    def __init__(self, config: Config) -> None:
+        self.batches: list[tuple[int, int]] = []
+        super().__init__(config, 3)
+
+    def _take_effects(self, effects: Iterable[Effect]) -> None:
+        effects = list(effects)
+        cycle = next(effect.rows[0]["cycle"] for effect in effects if effect.kind == "report")
+        rows = sum(len(effect.rows) for effect in effects if effect.kind == "load_history")
+        self.batches.append((cycle, rows))
+        super()._take_effects(effects)
+
+
+def after_minutes(trigger_ms: int) -> Watched:
+    pipeline = Config().pipeline
+    world = Watched(replace(Config(), pipeline=replace(pipeline, trigger_ms=trigger_ms)))
+    world.run(MINUTES * pipeline.load_history_interval_ms)
+    return world
+
+
+@pytest.mark.parametrize("trigger_ms", [1_000, Config().pipeline.decision_interval_ms])
+def test_history_has_one_row_a_broker_and_minute(trigger_ms: int) -> None:
+    rows = after_minutes(trigger_ms).other_rows["load_history"]
+    by_minute = Counter(row["minute_ms"] for row in rows)
+    assert MINUTES <= len(by_minute) <= MINUTES + 1
+    assert set(by_minute.values()) <= {3}
+    assert len({(row["minute_ms"], row["broker"]) for row in rows}) == len(rows)
+
+
+def test_history_is_not_written_in_a_batch_with_a_cycle() -> None:
+    batches = after_minutes(1_000).batches[1:]  # the first finds the minute half gone
+    cycles = [cycle for cycle, _ in batches]
+    begun = [after != before for before, after in zip([1, *cycles], cycles, strict=False)]
+    assert sum(begun) > MINUTES
+    assert not any(rows for (_, rows), is_begun in zip(batches, begun, strict=True) if is_begun)
