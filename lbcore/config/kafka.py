@@ -56,7 +56,7 @@ class TopicsConfig:
         minimum=1,
         maximum=1_000,
         doc="Partitions of broker-load, bundle-load, topic-load and acks; as many as cores that"
-        " read them, as each is a task in every batch. The driver ticks on each of broker-load.",
+        " read them, as each is a reader in every batch. The driver ticks on each of broker-load.",
     )
     ownership_partitions: int = setting(
         4,

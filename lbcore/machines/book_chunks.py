@@ -18,7 +18,7 @@ from lbcore.machines.book import (
     broker_from_plain,
     namespace_from_plain,
 )
-from lbcore.machines.plan_chunks import Memo
+from lbcore.machines.memo import Memo, remembered
 
 _BOOK, _BROKERS, _LOADS = "book", "brokers", "brokers.loads"
 _LOAD_FIELDS: Mapping[str, tuple[str, tuple[int, ...]]] = {
@@ -93,8 +93,5 @@ def unpack_book(
 
 def _packed(name: str, parts: object, plain: Callable[[], Mapping[str, Any]], memo: Memo) -> bytes:
     """The chunk of equal parts as it is in the memo, or made and kept there."""
-    known, chunks = memo.get(name, (None, {}))
-    if known != parts:
-        chunks = {name: packing.pack(plain(), {})}
-        memo[name] = (parts, chunks)
-    return chunks[name]
+    chunk: bytes = remembered(memo, name, parts, lambda: packing.pack(plain(), {}))
+    return chunk

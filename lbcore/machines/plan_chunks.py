@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
+from lbcore.machines.memo import Memo, remembered
 from lbcore.plan.decision import PlanState
-
-Memo = dict[str, tuple[Any, Mapping[str, bytes]]]
-"""Part of a state → what its chunks were made of, and the chunks."""
 
 _PLAN = "plan"
 _MINUTE = "moved/"
@@ -24,14 +22,13 @@ _MINUTE_MS = 60_000
 
 
 def pack_plan(plan: PlanState, memo: Memo) -> Mapping[str, bytes]:
-    """Its chunks by name; those of the very plan in the memo are not made again. O(moved)."""
-    known, chunks = memo.get(_PLAN, (None, {}))
-    if plan is not known:
-        chunks = {
-            _PLAN: packing.pack(replace(plan, unloaded_ms={}).to_row(), {}),
-            **_pack_moved(plan.unloaded_ms, memo),
-        }
-        memo[_PLAN] = (plan, chunks)
+    """Its chunks by name; those of the same plan as in the memo are not made again. O(moved)."""
+
+    def made() -> Mapping[str, bytes]:
+        rest = packing.pack(replace(plan, unloaded_ms={}).to_row(), {})
+        return {_PLAN: rest, **_pack_moved(plan.unloaded_ms, memo)}
+
+    chunks: Mapping[str, bytes] = remembered(memo, _PLAN, plan, made)
     return chunks
 
 

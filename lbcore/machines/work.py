@@ -15,8 +15,8 @@ from lbcore.machines.book import BrokerEntry, NamespaceEntry
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.machines.ledger import Ledger
+from lbcore.machines.memo import Memo
 from lbcore.machines.outcome import Waiting
-from lbcore.machines.plan_chunks import Memo
 from lbcore.machines.rules import PIN, Key, Rules, differing, pin_row, policy_row
 from lbcore.machines.topic_book import TopicBook
 from lbcore.machines.watched import Watched

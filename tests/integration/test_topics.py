@@ -93,7 +93,7 @@ def test_ensure_reports_each_difference_and_changes_nothing_unasked(
             (item.key, item.wanted, item.found) for item in found[address.topic_name(Topic.ACKS)]
         }
         assert acks == {
-            ("partitions", "5", str(config.topics.report_partitions)),
+            ("partitions", "5", "2"),
             ("retention.ms", "7200000", "21600000"),
             ("segment.ms", "1200000", "3600000"),
         }
