@@ -115,6 +115,7 @@ class Bridge:
 
     def _round(self) -> None:
         began_s = time.monotonic()
+        busy = self._actuator.busy()
         try:
             look = self._collector.look()
         except PulsarError as error:
@@ -126,15 +127,15 @@ class Bridge:
         self._policies.follow(tuple(look.namespaces))
         self._collector.domains = self._policies.domains
         self._guard(look)
-        difference = self._compare(look)
+        difference = self._compare(look, busy)
         self._tell(difference)
         self._before = look
         self._log(look, difference)
 
-    def _compare(self, look: Look) -> Difference:
-        """At the start of work on a bundle its record may be newer than the look: it is busy."""
-        records = dict(self._feed.records)
-        return compare(records, self._before, look, self._brokers, self._actuator.busy())
+    def _compare(self, look: Look, busy_before: frozenset[str]) -> Difference:
+        """Work that began or ended in the meantime makes the look older than what is recorded."""
+        records, busy = dict(self._feed.records), busy_before | self._actuator.busy()
+        return compare(records, self._before, look, self._brokers, busy)
 
     def _tell(self, difference: Difference) -> None:
         """Send what differs, once in a while when it stays so; and that we look, every minute."""

@@ -42,6 +42,7 @@ from lbcore.wire.pulsar import parse_pulsar_report
 logger = logging.getLogger(__name__)
 
 _JITTER = 0.2
+_REFUSALS = 3
 _SERVER_ERROR = 500
 
 Send = Callable[[Message], None]
@@ -64,6 +65,7 @@ class _Broker:
     told: Told = field(default_factory=Told)
     incarnation: str = ""
     is_extensible: bool = False
+    refusals: int = 0
     load_due_s: float = 0.0
     owning: "Future[frozenset[str]] | None" = None
     loading: "Future[None] | None" = None
@@ -222,10 +224,16 @@ class Collector:
     def _measured(self, name: str, broker: _Broker) -> tuple[Measured, TopicTable | None]:
         if not broker.is_extensible:
             try:
-                return self._modular(name)
+                found = self._modular(name)
             except PulsarError as error:
-                if error.status < _SERVER_ERROR:
+                broker.refusals += 1
+                # it has told what its modular manager knows: one error makes it no other broker
+                is_known = broker.incarnation and broker.refusals < _REFUSALS
+                if error.status < _SERVER_ERROR or is_known:
                     raise
+            else:
+                broker.refusals = 0
+                return found
         measured = self._extensible(name)
         broker.is_extensible = True
         return measured

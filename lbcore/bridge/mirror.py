@@ -80,7 +80,8 @@ def compare(
 ) -> Difference:
     """What differs, and was the same at the look before. O(bundles).
 
-    records: the newest of every bundle. busy: bundles that the actuator is at work on.
+    records: the newest of every bundle. busy: bundles that the actuator is at work on, or was when
+    the look `now` began.
     """
     brokers = tuple(sorted(now.owned))
     if before is None or not brokers:

@@ -122,9 +122,7 @@ def _ended(work: Work) -> dict[str, dict[str, str]]:
             if after.bundle not in waiting.moving:
                 continue
             if after.command_id != command_id:
-                found.setdefault(
-                    after.bundle, f"{after.bundle} was overtaken by {after.cause.value}"
-                )
+                found.setdefault(after.bundle, _overtaken(after))
             elif after.state in _SETTLED:
                 said = work.failures.get(after.bundle, "")
                 found.setdefault(after.bundle, _fault(waiting, after, said))
@@ -159,6 +157,14 @@ def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
         why = said or "read its log, then ask again"
         return f"{bundle} stayed with {had}, which did not close it: {why}"
     return f"{bundle} is with {owner} and not with {wanted}: is that broker alive?"
+
+
+def _overtaken(record: OwnershipRecord) -> str:
+    now = f"{record.state.value} at {record.destination}" if record.destination else "with nobody"
+    return (
+        f"{record.bundle} was overtaken by {record.cause.value} and is {now}: send the command"
+        " again if it is still wanted"
+    )
 
 
 def _split_fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:

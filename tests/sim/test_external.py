@@ -141,6 +141,17 @@ def test_unload_that_is_never_answered_is_left_in_flight_until_something_is_seen
     assert (record(world, LEFT)["state"], owners(world)[LEFT]) == ("Owned", BROKERS[2])
 
 
+def test_command_that_the_authority_overtakes_says_where_the_bundle_is_now() -> None:
+    world = mirrored()
+    world.kill(BROKERS[0])
+    command = world.command("unload_bundle", bundle=LEFT, destination=BROKERS[1])
+    world.run(2_000)
+    seen(world, {LEFT: BROKERS[2]})
+    found = outcome(world, command)
+    assert found["status"] == "failed"
+    assert f"overtaken by external and is Owned at {BROKERS[2]}: send" in found["reason"]
+
+
 def test_command_that_the_bridge_answers_as_failed_ends_in_its_words() -> None:
     world = mirrored()
     world.faults = replace(world.faults, failing=1.0)

@@ -183,6 +183,25 @@ def test_load_of_an_extensible_broker_is_its_metrics_and_topics(fake: FakePulsar
     assert all(not name.startswith("pulsar/") for name in names)
 
 
+def test_one_error_does_not_make_a_modular_broker_an_extensible_one(fake: FakePulsar) -> None:
+    fake.own({0: [LEFT]})
+    fake.put(REPORT_PATH, json.loads((REPORTS / "busy-broker-1.json").read_text()))
+    fake.put("/metrics/", (ANSWERS / "metrics-broker-1.txt").read_bytes())
+    fake.put("/admin/v2/broker-stats/topics", (ANSWERS / "topics-with-traffic.json").read_bytes())
+    collector = collector_of(fake, [], look_ms=200)
+    while not all(collector.incarnations().values()) or not collector.incarnations():
+        collector.look()
+    known = dict(collector.incarnations())
+    fake.put(REPORT_PATH, {"reason": "java.lang.UnsupportedOperationException"}, 500)
+    since = len(fake.requests)
+    while not collector.is_extensible():
+        collector.look()
+    asked = sum(REPORT_PATH in path for _, path in fake.requests[since:])
+    collector.close()
+    assert asked > 1  # three, but for one that was on its way
+    assert collector.incarnations() != known
+
+
 def test_load_that_is_garbage_is_not_sent(fake: FakePulsar) -> None:
     fake.put(REPORT_PATH, b"<html>")
     sent: list[Message] = []
