@@ -31,8 +31,11 @@ CLUSTER = "local"
 INCARNATION = "one"
 HEARTBEAT_S = 3.0
 _STEP_S = 0.05
+_MAKING_S = 3.0
 _WANDER_S = 600.0
 _ANSWERS = {"Assigning": "opened", "Releasing": "closed", "Splitting": "split"}
+
+Encoded = tuple[Topic, str, bytes]
 
 
 class Load:
@@ -101,12 +104,12 @@ class Fleet:
         """Say that it lives."""
         if broker.is_up:
             broker.reported_s = now_s
-            self._send(Topic.BROKER_LOAD, broker, {})
+            self.send([_encoded(Topic.BROKER_LOAD, broker, {})])
 
-    def report(self, broker: Broker, now_s: float) -> None:
-        """Its own load, then all its bundles."""
+    def reports(self, broker: Broker, now_s: float) -> list[Encoded]:
+        """Its own load, then all its bundles; none of one that is down."""
         if not broker.is_up:
-            return
+            return []
         broker.reported_s = now_s
         names = sorted(broker.bundles)
         stats = self._load.stats(names, now_s)
@@ -119,13 +122,14 @@ class Fleet:
             "webServiceUrl": f"http://{broker.name}.example:8080",
             "pulsarServiceUrl": f"pulsar://{broker.name}.example:6650",
         }
-        self._send(Topic.BROKER_LOAD, broker, fields)
+        own = _encoded(Topic.BROKER_LOAD, broker, fields)
         columns: dict[str, Any] = {
             name: stats[i] if name in TRAFFIC else stats[i].astype(np.int64)
             for i, name in enumerate(BUNDLE_COLUMNS)
         }
         bundles = {"name": names, **columns}
-        self._send(Topic.BUNDLE_LOAD, broker, {"part": 0, "parts": 1, "bundles": bundles})
+        part = {"part": 0, "parts": 1, "bundles": bundles}
+        return [own, _encoded(Topic.BUNDLE_LOAD, broker, part)]
 
     def take(self, records: Sequence[Received], now_s: float) -> None:
         """Open, close and split what the records say, and acknowledge it."""
@@ -134,7 +138,8 @@ class Fleet:
             if record.value is not None:
                 self._take_one(orjson.loads(record.value), answers)
         for name in sorted(answers):
-            self._send(Topic.ACKS, self._by_name[name], {"acks": answers[name]})
+            acks = {"acks": answers[name]}
+            self.send([_encoded(Topic.ACKS, self._by_name[name], acks)])
         if self._lost and not self._lost & self._orphans():
             took_s = round(now_s - self._lost_s, 2)
             self.recoveries.append({"bundles": len(self._lost), "served_again_s": took_s})
@@ -172,29 +177,56 @@ class Fleet:
             self._lost |= broker.bundles
         self._lost_s = now_s
 
-    def _send(self, topic: Topic, broker: Broker, fields: Mapping[str, Any]) -> None:
-        value = orjson.dumps(
-            {**broker.envelope(topic), **fields}, option=orjson.OPT_SERIALIZE_NUMPY
-        )
-        self._sender.send(topic, f"{CLUSTER}/{broker.name}", value)
-        self.sent[topic.value] += 1
-        self.sent["bytes"] += len(value)
+    def send(self, messages: Sequence[Encoded]) -> None:
+        """In this order."""
+        for topic, key, value in messages:
+            self._sender.send(topic, key, value)
+            self.sent[topic.value] += 1
+            self.sent["bytes"] += len(value)
+
+
+def _encoded(topic: Topic, broker: Broker, fields: Mapping[str, Any]) -> Encoded:
+    value = orjson.dumps({**broker.envelope(topic), **fields}, option=orjson.OPT_SERIALIZE_NUMPY)
+    return topic, f"{CLUSTER}/{broker.name}", value
 
 
 class Rhythm:
-    """Whose turn it is: everybody in an interval, evenly or all at once."""
+    """Whose turn it is, everybody's once in an interval."""
 
-    def __init__(self, count: int, interval_s: float, *, is_burst: bool) -> None:
-        self._count, self._interval_s, self._is_burst = count, interval_s, is_burst
+    def __init__(self, count: int, interval_s: float) -> None:
+        self._count, self._interval_s = count, interval_s
         self._done = 0
 
     def due(self, since_s: float) -> list[int]:
         """The numbers that became due since the last call; a stall skips no more than one turn."""
-        turns = since_s / self._interval_s
-        goal = int(turns) * self._count if self._is_burst else int(turns * self._count)
+        goal = int(since_s / self._interval_s * self._count)
         start = max(self._done, goal - self._count)
         self._done = goal
         return [number % self._count for number in range(start, goal)]
+
+
+class Bursts:
+    """Everybody's reports at once, every interval: made early, so that they leave together."""
+
+    def __init__(self, fleet: Fleet, interval_s: float) -> None:
+        self._fleet, self._interval_s = fleet, interval_s
+        self._made: list[Encoded] = []
+        self.next_s = interval_s
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether reports are made and not sent: what is sent meanwhile makes them late."""
+        return bool(self._made)
+
+    def turn(self, now_s: float) -> None:
+        """Make them, or send them, when it is time."""
+        if not self._made and now_s >= self.next_s - _MAKING_S:
+            brokers = self._fleet.brokers
+            self._made = [one for broker in brokers for one in self._fleet.reports(broker, now_s)]
+        elif self._made and now_s >= self.next_s:
+            self._fleet.send(self._made)
+            self._made = []
+            self.next_s += self._interval_s
 
 
 def create_namespaces(sender: Sender, load: Load) -> None:
@@ -220,18 +252,21 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
     fleet = Fleet(sender, load, args.brokers)
     if args.create:
         create_namespaces(sender, load)
-    heartbeats = Rhythm(args.brokers, HEARTBEAT_S, is_burst=False)
-    reports = Rhythm(args.brokers, args.interval, is_burst=args.burst)
+    heartbeats = Rhythm(args.brokers, HEARTBEAT_S)
+    reports = Rhythm(args.brokers, args.interval)
+    bursts = Bursts(fleet, args.interval)
     started_s, logged_s = time.monotonic(), 0.0
     with args.log.open("a") as log:
         while not stop.is_set():
             now_s = time.monotonic() - started_s
-            for number in heartbeats.due(now_s):
+            for number in () if bursts.is_waiting else heartbeats.due(now_s):
                 fleet.heartbeat(fleet.brokers[number], now_s)
-            for number in reports.due(now_s):
-                fleet.report(fleet.brokers[number], now_s)
+            if args.burst:
+                bursts.turn(now_s)
+            for number in () if args.burst else reports.due(now_s):
+                fleet.send(fleet.reports(fleet.brokers[number], now_s))
             fleet.take(tail.poll(timeout_ms=int(_STEP_S * 1e3)), now_s)
-            _carry_out(args.orders, fleet, now_s)
+            _carry_out(args.orders, fleet, bursts, now_s)
             if now_s - logged_s >= 1.0:
                 logged_s = now_s
                 log.write(json.dumps(_line(fleet, sender)) + "\n")
@@ -240,11 +275,15 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
     tail.close()
 
 
-def _carry_out(orders: Path | None, fleet: Fleet, now_s: float) -> None:
-    if orders is not None and orders.exists():
-        count = int(orders.read_text())
-        orders.unlink()
-        fleet.crash(count, now_s)
+def _carry_out(orders: Path | None, fleet: Fleet, bursts: Bursts, now_s: float) -> None:
+    if orders is None or not orders.exists():
+        return
+    order = json.loads(orders.read_text())
+    orders.unlink()
+    if "crash" in order:
+        fleet.crash(order["crash"], now_s)
+    if "burst_at_s" in order:
+        bursts.next_s = now_s + order["burst_at_s"] - time.time()
 
 
 def _line(fleet: Fleet, sender: Sender) -> dict[str, Any]:
@@ -268,7 +307,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--interval", type=float, default=10.0, help="seconds between reports")
     parser.add_argument("--burst", action="store_true", help="all brokers report at once")
     parser.add_argument("--create", action="store_true", help="ask for the namespaces first")
-    parser.add_argument("--orders", type=Path, help="a number in this file: so many brokers crash")
+    parser.add_argument("--orders", type=Path, help="JSON that appears: crash, burst_at_s")
     parser.add_argument("--log", type=Path, required=True, help="file for a JSON line a second")
     args = parser.parse_args(argv)
     stop = threading.Event()

@@ -31,14 +31,21 @@ def cycles(batches: Sequence[Line]) -> list[int]:
     return [durable_ms(b) - b["now_ms"] for a, b in pairs if b["cycle"] != a["cycle"]]
 
 
-def cycles_read(batches: Sequence[Line], steps: Sequence[Line]) -> list[int]:
-    """What each batch with a decision cycle took since its records were read, in ms."""
+def cycles_read(batches: Sequence[Line], steps: Sequence[Line], at_least: int = 0) -> list[int]:
+    """What each batch with a decision cycle took since its records were read, in ms.
+
+    at_least: batches that took fewer messages are left out.
+    """
     read_ms: dict[int, int] = {}
     for step in steps:
         if step["operator"] == "scorer":
             began_ms = step["began_ms"]
             read_ms[step["now_ms"]] = min(began_ms, read_ms.get(step["now_ms"], began_ms))
-    pairs = [(a, b) for a, b in pairwise(batches) if b["now_ms"] in read_ms]
+    pairs = [
+        (a, b)
+        for a, b in pairwise(batches)
+        if b["now_ms"] in read_ms and b["counts"].get("accepted", 0) >= at_least
+    ]
     return [durable_ms(b) - read_ms[b["now_ms"]] for a, b in pairs if b["cycle"] != a["cycle"]]
 
 

@@ -4,6 +4,7 @@ Starts and ends them, reads what they log, and adds up their CPU. Source: ours.
 """
 
 import http.client
+import json
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600.0
 _POLL_S = 0.05
 _GRACE_MS = 90_000
+_BEFORE_CYCLE_S = 0.6
 _BATCH_SEEN = re.compile(rb"^ballast_snapshot_batch_id (\S+)", re.MULTILINE)
 
 
@@ -68,6 +70,7 @@ class PipelineStack:
         self.steps = self.folder / "steps"
         self.profiles = self.folder / "profiles"
         self.orders = self.folder / "orders"
+        self.job_log = self.folder / "job.jsonl"
         self.tables = self.folder / "tables"
         for folder in (self.steps, self.profiles):
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +84,7 @@ class PipelineStack:
     def start_job(self, name: str = "job", *, is_profiled: bool = False) -> float:
         """Start the streaming job; its start on the wall clock, in s. name: of its state folder."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
-        words += ["--tables", str(self.tables), "--log", str(self.folder / "job.jsonl")]
+        words += ["--tables", str(self.tables), "--log", str(self.job_log)]
         words += [word for setting in self.settings for word in ("--set", setting)]
         words += [word for setting in self.spark for word in ("--spark", setting)]
         environment = {STEP_LOG: str(self.steps)}
@@ -99,6 +102,12 @@ class PipelineStack:
         words += ["--bundles", str(size.bundles), "--interval", str(size.interval_s)]
         words += ["--orders", str(self.orders), *(["--burst"] if size.is_burst else []), *more]
         self._start("load", "tests.bench.load_generator", words)
+
+    def order(self, **what: float) -> None:
+        """Have the load do something: crash=count, burst_at_s=time; it does so within 0.1 s."""
+        made = self.orders.with_suffix(".made")
+        made.write_text(json.dumps(what))
+        made.rename(self.orders)
 
     def start_lookup(self) -> int:
         """Start the lookup service; its port."""
@@ -253,3 +262,35 @@ class FollowerWatch(threading.Thread):
         finally:
             connection.close()
         return None if found is None else int(float(found[1]))
+
+
+class BurstTimer(threading.Thread):
+    """Orders each burst of reports so that the batch with the next decision cycle reads it.
+
+    A cycle comes with the first batch that is an interval younger than the last; batches begin each
+    second if they take no longer, so that what is sent a little before is in one with the cycle.
+    """
+
+    def __init__(self, stack: PipelineStack) -> None:
+        super().__init__(daemon=True)
+        self._stack, self._ended = stack, threading.Event()
+
+    def run(self) -> None:
+        """Until `end`."""
+        cycle, rest = None, ""
+        with self._stack.job_log.open() as log:
+            log.seek(0, os.SEEK_END)
+            while not self._ended.wait(_POLL_S):
+                *whole, rest = (rest + log.read()).split("\n")
+                for batch in map(json.loads, whole):
+                    if batch.get("event") != "batch" or batch["cycle"] == cycle:
+                        continue
+                    if cycle is not None:
+                        cycle_s = batch["now_ms"] / 1e3 + self._stack.size.interval_s
+                        self._stack.order(burst_at_s=cycle_s - _BEFORE_CYCLE_S)
+                    cycle = batch["cycle"]
+
+    def end(self) -> None:
+        """Order no more."""
+        self._ended.set()
+        self.join(timeout=5)

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.bench.load_generator import Rhythm
+from lbcore.wire.messages import Topic
+from tests.bench.load_generator import Bursts, Fleet, Load, Rhythm
 from tests.bench.pipeline_figures import cycles, cycles_read, parts, percentiles, visible
 from tests.bench.pipeline_plot import bars
 
@@ -14,7 +15,7 @@ def batch(number: int, now_ms: int, cycle: int, **parts_ms: int) -> dict[str, An
     logged = now_ms + sum(took.values())
     return {
         "batch_id": number, "now_ms": now_ms, "cycle": cycle, "parts": took, "logged_at_ms": logged,
-        "tables_ms": {"decisions": 7},
+        "tables_ms": {"decisions": 7}, "counts": {"accepted": 10 * number},
     }  # fmt: skip
 
 
@@ -32,6 +33,8 @@ def test_cycle_since_it_was_read_is_measured_from_the_first_scorer() -> None:
         for name, began_ms in (("scorer", 2_050), ("scorer", 2_030), ("balancer", 2_010))
     ]
     assert cycles_read(lines, steps) == [90]
+    assert cycles_read(lines, steps, at_least=20) == [90]
+    assert cycles_read(lines, steps, at_least=21) == []
 
 
 def test_percentiles_are_nearest_rank_and_none_of_nothing() -> None:
@@ -66,9 +69,29 @@ def test_bars_draw_every_part_that_takes_time(tmp_path: Path) -> None:
 
 
 def test_rhythm_gives_everybody_one_turn_an_interval() -> None:
-    """Spread: a tenth in a tenth of the time; in a burst all of them, when the interval is over."""
-    spread, burst = (Rhythm(100, 10.0, is_burst=is_burst) for is_burst in (False, True))
+    """A tenth in a tenth of the time; of a long stall one turn is made up for."""
+    spread = Rhythm(100, 10.0)
     assert spread.due(1.0) == list(range(10))
-    assert len(spread.due(35.0)) == 100
-    assert burst.due(9.9) == []
-    assert burst.due(10.0) == list(range(100))
+    assert spread.due(10.0) == list(range(10, 100))
+    assert sorted(spread.due(100.0)) == list(range(100))
+
+
+def test_burst_is_made_before_its_time_and_sent_at_once() -> None:
+    """An order moves it; a broker's own load goes first, then its bundles'."""
+    sent: list[tuple[Topic, str]] = []
+
+    class Sender:
+        def send(self, topic: Topic, key: str, value: bytes) -> None:
+            del value
+            sent.append((topic, key))
+
+    bursts = Bursts(Fleet(Sender(), Load(1, 2), 2), 10.0)  # type: ignore[arg-type]
+    seen = []
+    for now_s in (6.0, 8.0, 9.9, 10.0, 10.1, 19.0):
+        bursts.turn(now_s)
+        seen.append((bursts.is_waiting, len(sent)))
+    assert seen == [(False, 0), (True, 0), (True, 0), (False, 4), (False, 4), (True, 4)]
+    assert [topic for topic, _ in sent] == [Topic.BROKER_LOAD, Topic.BUNDLE_LOAD] * 2
+    bursts.next_s = 25.0
+    bursts.turn(20.0)
+    assert len(sent) == 4
