@@ -6,9 +6,10 @@ reports are in. Source: ours.
 
 The waiting clock measures how long brokers have been kept waiting for, or have kept us waiting:
 the time that Kafka's clock and the batches' times agree on, and at most a third of the in-flight
-timeout a batch. An answer to a record can't come before the second batch after it, however long
-batches take and however much time the log of an absence shows: a slow job must not take bundles
-back from brokers whose answers it has yet to read.
+timeout a batch, a thirtieth of a full one, behind which answers may stand unread. An answer to a
+record can't come before the second batch after it, however long batches take and however much time
+the log of an absence shows: a slow job must not take bundles back from brokers whose answers it has
+yet to read.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,6 +25,8 @@ from lbcore.machines.work import Work
 from lbcore.ownership.liveness import Liveness, Rows
 
 BATCHES_PER_WAIT = 3
+FULL_BATCHES_PER_WAIT = 30
+_FULL = 0.9
 
 
 def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
@@ -33,13 +36,20 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
     log_ms = work.liveness.elapsed_ms - before.elapsed_ms
     batch_ms = work.now_ms - work.times.stepped_ms
-    most_ms = work.config.ownership.in_flight_timeout_ms // BATCHES_PER_WAIT
+    batches = FULL_BATCHES_PER_WAIT if _is_full(work, updates) else BATCHES_PER_WAIT
+    most_ms = work.config.ownership.in_flight_timeout_ms // batches
     waited_ms = max(0, min(log_ms, batch_ms, most_ms))
     _watch_ticks(work, before)
     ticks = rows.timestamp_ms[rows.broker == TICK]
     tick_ms = max([work.times.tick_ms, *ticks.tolist()])
     work.is_catching_up = _is_catching_up(work, tick_ms)
     work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
+
+
+def _is_full(work: Work, updates: Sequence[GroupUpdate]) -> bool:
+    """Whether the batch has about as many messages as one may have, so that others wait."""
+    read = sum(sum(update.counts.values()) for update in updates)
+    return read >= _FULL * work.config.pipeline.max_offsets_per_trigger
 
 
 def judge_brokers(work: Work) -> None:

@@ -1,12 +1,15 @@
-"""A job that is slower than its own timeouts gives brokers time to answer all the same."""
+"""A job that is slower than its own timeouts, or behind, gives brokers time to answer."""
 
 from dataclasses import replace
 
 from lbcore.config.tree import Config
+from lbcore.machines.tracks import RawMessage
 from lbcore.ownership.records import OwnershipRecord
+from lbcore.wire.messages import Topic
 from tests.world import World
 
 BATCH_MS = 6_000
+BEHIND = 8
 
 
 class SlowJob(World):
@@ -39,3 +42,34 @@ def test_bundles_are_opened_once_by_a_job_slower_than_the_in_flight_timeout() ->
     world.run(20 * BATCH_MS)
     events = [(row["bundle"], row["state"]) for row in world.events]
     assert sorted(state for _, state in events) == sorted(["Free", "Assigning", "Owned"] * 8)
+
+
+class JobBehind(World):
+    """Batches that are full; each answer stands in the log behind what fills some of them."""
+
+    def __init__(self, config: Config, brokers: int) -> None:
+        super().__init__(config, brokers)
+        self._ends: list[dict[tuple[str, int], int]] = []
+
+    def _read_log(self) -> dict[int, list[RawMessage]]:
+        acks = {place: log for place, log in self.log.items() if place[0] == Topic.ACKS.value}
+        self._ends.append({place: len(log) for place, log in acks.items()})
+        ends = self._ends[-BEHIND] if len(self._ends) >= BEHIND else {}
+        unread = {place: log[ends.get(place, 0) :] for place, log in acks.items()}
+        for place, log in acks.items():
+            del log[ends.get(place, 0) :]
+        read = super()._read_log()
+        for place, log in unread.items():
+            self.log[place] += log
+        return read
+
+
+def test_bundles_are_opened_once_by_a_job_whose_full_batches_leave_the_answers_unread() -> None:
+    config = Config()
+    pipeline = replace(config.pipeline, trigger_ms=BATCH_MS, max_offsets_per_trigger=100)
+    world = JobBehind(replace(config, pipeline=pipeline), 50)
+    world.command("create_namespace", namespace="t/n", bundles=8)
+    world.run(20 * BATCH_MS)
+    states = sorted(str(row["state"]) for row in world.events)
+    assert states.count("Owned") == 8
+    assert not [row for row in world.decisions if row["kind"] == "repair"]
