@@ -1,4 +1,4 @@
-"""Rehearses docs/upgrade.md on the real stack: upgrade, rollback, backup, restore. One story.
+"""Rehearses docs/operate.md on the real stack: upgrade, rollback, backup, restore. One story.
 
     python -m pytest -m long -s tests/integration/test_upgrades.py
 
