@@ -24,6 +24,8 @@ from tests.bench.pipeline_figures import (
     cycles_read,
     parts,
     percentiles,
+    reassigned,
+    since_read,
     visible,
 )
 from tests.bench.pipeline_growth import GrowthWatch, by_minute, curves, grown
@@ -31,12 +33,14 @@ from tests.bench.pipeline_plot import bars
 from tests.bench.pipeline_stack import SIZES, BurstTimer, FollowerWatch, PipelineStack
 from tests.bench.replay import compare_digests
 
+REASSIGNED_MS = "bundles of dead brokers reassigned in one batch, since it was read (ms)"
 TARGETS = {
     "decision cycle p95, reports spread, since they were read (ms)": 1_000,
     "decision cycle p95, in a batch with all reports, since they were read (ms)": 2_000,
     "decision → lookup visible p99 (ms)": 5_000,
     "report → score visible p95 (ms)": 5_000,
     "crash of one broker → all served elsewhere (s)": 30,
+    REASSIGNED_MS: 2_000,
     "driver restart → first decision (s)": 30,
     "cold rebuild → first decision (s)": 60,
 }
@@ -46,7 +50,9 @@ _WARM_UP_S = 15.0
 _KEEP_BATCHES = "spark.sql.streaming.minBatchesToRetain=100000"
 _GROWTH_S = 300.0
 """A steady load at least as long is looked at for what grows."""
-_REPLAY = "replay"
+_SILENCE_S = 15.0
+"""More than `ownership.broker_timeout_ms`."""
+_REPLAY, _AT_ONCE = "replay", "crash-at-once"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--backlog-seconds", type=float, default=60.0, help="the job is away, each time"
     )
     parser.add_argument("--burst", action="store_true", help="all brokers report at once")
-    usual = ",".join(name for name in _MEASURES if name != _REPLAY)
+    usual = ",".join(name for name in _MEASURES if name not in (_REPLAY, _AT_ONCE))
     parser.add_argument("--steps", default=usual, help=f"of {','.join(_MEASURES)}")
     parser.add_argument("--set", action="append", default=[], help="the job's setting, key=value")
     parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
@@ -223,6 +229,28 @@ def measure_crash(
     return figures, {}
 
 
+def measure_crash_at_once(
+    stack: PipelineStack, args: argparse.Namespace, port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A tenth of the brokers falls silent while the job stands still: one batch finds all dead."""
+    del args, port
+    known, began_s = _recovered(stack), time.time()
+    stack.order(crash=stack.size.brokers // 10)
+    time.sleep(1.0)
+    stack.pause("job")
+    time.sleep(_SILENCE_S)
+    stack.resume("job")
+    stack.wait("the bundles to be served again", lambda: _recovered(stack) > known)
+    batches, steps = stack.batches(began_s), stack.step_lines(began_s)
+    most = max(batches, key=reassigned)
+    figures = {
+        "bundles of dead brokers reassigned in one batch": reassigned(most),
+        REASSIGNED_MS: since_read(most, steps),
+    }
+    _keep_up(stack)
+    return figures, {}
+
+
 def _recovered(stack: PipelineStack) -> int:
     lines = stack.lines("load")
     return len(lines[-1]["recoveries"]) if lines else 0
@@ -314,6 +342,7 @@ def measure_rebuild(
 _MEASURES: Mapping[str, Measure] = {
     "steady": measure_steady,
     "crash": measure_crash,
+    _AT_ONCE: measure_crash_at_once,
     "backlog": measure_backlog,
     "restart": measure_restart,
     "cold-backlog": measure_cold_backlog,

@@ -36,17 +36,33 @@ def cycles_read(batches: Sequence[Line], steps: Sequence[Line], at_least: int = 
 
     at_least: batches that took fewer messages are left out.
     """
-    read_ms: dict[int, int] = {}
-    for step in steps:
-        if step["operator"] == "scorer":
-            began_ms = step["began_ms"]
-            read_ms[step["now_ms"]] = min(began_ms, read_ms.get(step["now_ms"], began_ms))
+    read_ms = _read_ms(steps)
     pairs = [
         (a, b)
         for a, b in pairwise(batches)
         if b["now_ms"] in read_ms and b["counts"].get("accepted", 0) >= at_least
     ]
     return [durable_ms(b) - read_ms[b["now_ms"]] for a, b in pairs if b["cycle"] != a["cycle"]]
+
+
+def since_read(batch: Line, steps: Sequence[Line]) -> int:
+    """What a batch took since its records were read, in ms."""
+    return durable_ms(batch) - _read_ms(steps)[batch["now_ms"]]
+
+
+def reassigned(batch: Line) -> int:
+    """The bundles that a batch gave new owners because theirs were dead."""
+    return sum(batch["counts"].get(f"repair:{who}_dead", 0) for who in ("owner", "destination"))
+
+
+def _read_ms(steps: Sequence[Line]) -> dict[int, int]:
+    """A batch's timestamp → when its first scorer began, in ms."""
+    read_ms: dict[int, int] = {}
+    for step in steps:
+        if step["operator"] == "scorer":
+            began_ms = step["began_ms"]
+            read_ms[step["now_ms"]] = min(began_ms, read_ms.get(step["now_ms"], began_ms))
+    return read_ms
 
 
 def percentiles(name: str, values: Sequence[float]) -> dict[str, float]:

@@ -5,7 +5,15 @@ from typing import Any
 
 from lbcore.wire.messages import Topic
 from tests.bench.load_generator import Bursts, Fleet, Load, Rhythm
-from tests.bench.pipeline_figures import cycles, cycles_read, parts, percentiles, visible
+from tests.bench.pipeline_figures import (
+    cycles,
+    cycles_read,
+    parts,
+    percentiles,
+    reassigned,
+    since_read,
+    visible,
+)
 from tests.bench.pipeline_plot import bars
 
 
@@ -33,8 +41,16 @@ def test_cycle_since_it_was_read_is_measured_from_the_first_scorer() -> None:
         for name, began_ms in (("scorer", 2_050), ("scorer", 2_030), ("balancer", 2_010))
     ]
     assert cycles_read(lines, steps) == [90]
+    assert since_read(lines[1], steps) == 90
     assert cycles_read(lines, steps, at_least=20) == [90]
     assert cycles_read(lines, steps, at_least=21) == []
+
+
+def test_bundles_of_the_dead_are_those_given_new_owners() -> None:
+    """Others that are repaired in the same batch don't count."""
+    counts = {"repair:owner_dead": 7, "repair:destination_dead": 2, "repair:never_opened": 5}
+    assert reassigned({"counts": counts}) == 9
+    assert reassigned({"counts": {}}) == 0
 
 
 def test_percentiles_are_nearest_rank_and_none_of_nothing() -> None:
