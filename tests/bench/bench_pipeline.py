@@ -50,8 +50,6 @@ _WARM_UP_S = 15.0
 _KEEP_BATCHES = "spark.sql.streaming.minBatchesToRetain=100000"
 _GROWTH_S = 300.0
 """A steady load at least as long is looked at for what grows."""
-_SILENCE_S = 15.0
-"""More than `ownership.broker_timeout_ms`."""
 _REPLAY, _AT_ONCE = "replay", "crash-at-once"
 
 
@@ -232,14 +230,10 @@ def measure_crash(
 def measure_crash_at_once(
     stack: PipelineStack, args: argparse.Namespace, port: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A tenth of the brokers falls silent while the job stands still: one batch finds all dead."""
+    """A tenth of the brokers, all heard at the same moment last: one batch finds all dead."""
     del args, port
     known, began_s = _recovered(stack), time.time()
-    stack.order(crash=stack.size.brokers // 10)
-    time.sleep(1.0)
-    stack.pause("job")
-    time.sleep(_SILENCE_S)
-    stack.resume("job")
+    stack.order(crash=stack.size.brokers // 10, is_heard_last=True)
     stack.wait("the bundles to be served again", lambda: _recovered(stack) > known)
     batches, steps = stack.batches(began_s), stack.step_lines(began_s)
     most = max(batches, key=reassigned)

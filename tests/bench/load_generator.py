@@ -169,10 +169,12 @@ class Fleet:
             answer = {"bundle": bundle, "versionId": version, "outcome": _ANSWERS[state]}
             answers[broker.name].append(answer)
 
-    def crash(self, count: int, now_s: float) -> None:
-        """The brokers with the most bundles fall silent."""
+    def crash(self, count: int, now_s: float, *, is_heard_last: bool) -> None:
+        """The brokers with the most bundles fall silent; is_heard_last: after a last heartbeat."""
         alive = [broker for broker in self.brokers if broker.is_up]
         for broker in sorted(alive, key=lambda broker: -len(broker.bundles))[:count]:
+            if is_heard_last:
+                self.heartbeat(broker, now_s)
             broker.is_up = False
             self._lost |= broker.bundles
         self._lost_s = now_s
@@ -281,7 +283,7 @@ def _carry_out(orders: Path | None, fleet: Fleet, bursts: Bursts, now_s: float) 
     order = json.loads(orders.read_text())
     orders.unlink()
     if "crash" in order:
-        fleet.crash(order["crash"], now_s)
+        fleet.crash(order["crash"], now_s, is_heard_last=order.get("is_heard_last", False))
     if "burst_at_s" in order:
         bursts.next_s = now_s + order["burst_at_s"] - time.time()
 
