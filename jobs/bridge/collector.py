@@ -226,10 +226,11 @@ class Collector:
             try:
                 found = self._modular(name)
             except PulsarError as error:
+                if error.status < _SERVER_ERROR:
+                    raise
                 broker.refusals += 1
                 # it has told what its modular manager knows: one error makes it no other broker
-                is_known = broker.incarnation and broker.refusals < _REFUSALS
-                if error.status < _SERVER_ERROR or is_known:
+                if broker.incarnation and broker.refusals < _REFUSALS:
                     raise
             else:
                 broker.refusals = 0

@@ -5,7 +5,7 @@ that are cheap to pack, and their names and addresses another chunk, packed when
 changes. Source: ours.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -49,10 +49,11 @@ def pack_brokers(brokers: Brokers, memo: Memo) -> Mapping[str, bytes]:
     }
     fixed = dict(zip(names, map(_fixed_of, entries), strict=True))
 
-    def plain() -> dict[str, Any]:
-        return {name: dict(zip(_FIXED, values, strict=True)) for name, values in fixed.items()}
+    def made() -> bytes:
+        plain = {name: dict(zip(_FIXED, values, strict=True)) for name, values in fixed.items()}
+        return packing.pack(plain, {})
 
-    return {_BROKERS: _packed(_BROKERS, fixed, plain, memo), _LOADS: packing.pack({}, loads)}
+    return {_BROKERS: remembered(memo, _BROKERS, fixed, made), _LOADS: packing.pack({}, loads)}
 
 
 def pack_book(
@@ -61,11 +62,12 @@ def pack_book(
     """Their chunk by its name. O(namespaces + commands)."""
     latest = list(commands.items())  # their order is part of the state
 
-    def plain() -> dict[str, Any]:
+    def made() -> bytes:
         entries = {name: packing.fields_of(entry) for name, entry in namespaces.items()}
-        return {"namespaces": entries, "commands": latest, "settings": dict(settings)}
+        plain = {"namespaces": entries, "commands": latest, "settings": dict(settings)}
+        return packing.pack(plain, {})
 
-    return {_BOOK: _packed(_BOOK, (namespaces, latest, settings), plain, memo)}
+    return {_BOOK: remembered(memo, _BOOK, (namespaces, latest, settings), made)}
 
 
 def unpack_brokers(chunks: Mapping[str, bytes]) -> dict[str, BrokerEntry]:
@@ -89,9 +91,3 @@ def unpack_book(
     plain, _ = packing.unpack(chunks[_BOOK])
     namespaces = {name: namespace_from_plain(p) for name, p in plain["namespaces"].items()}
     return namespaces, dict(plain["commands"]), plain["settings"]
-
-
-def _packed(name: str, parts: object, plain: Callable[[], Mapping[str, Any]], memo: Memo) -> bytes:
-    """The chunk of equal parts as it is in the memo, or made and kept there."""
-    chunk: bytes = remembered(memo, name, parts, lambda: packing.pack(plain(), {}))
-    return chunk

@@ -28,8 +28,7 @@ def pack_plan(plan: PlanState, memo: Memo) -> Mapping[str, bytes]:
         rest = packing.pack(replace(plan, unloaded_ms={}).to_row(), {})
         return {_PLAN: rest, **_pack_moved(plan.unloaded_ms, memo)}
 
-    chunks: Mapping[str, bytes] = remembered(memo, _PLAN, plan, made)
-    return chunks
+    return remembered(memo, _PLAN, plan, made)
 
 
 def unpack_plan(chunks: Mapping[str, bytes]) -> PlanState:

@@ -165,14 +165,14 @@ def measure_steady(
     """Everybody reports and the lookup service follows."""
     watch = FollowerWatch(port)
     growth = GrowthWatch(lambda: stack.children["job"].pid, stack.folder / "job", stack.tables)
-    timer = BurstTimer(stack)
-    for thread in (watch, growth, *([timer] if stack.size.is_burst else [])):
+    timers = [BurstTimer(stack)] if stack.size.is_burst else []
+    for thread in (watch, growth, *timers):
         thread.start()
     began_s, before = time.time(), stack.cpu_s()
     time.sleep(args.seconds)
     took_s, after = time.time() - began_s, stack.cpu_s()
     watch.end()
-    if stack.size.is_burst:
+    for timer in timers:
         timer.end()
     samples = growth.end()
     batches, steps = stack.batches(began_s), stack.step_lines(began_s)
@@ -217,10 +217,7 @@ def measure_crash(
     del args, port
     figures = {}
     for name, count in (("one broker", 1), ("a tenth of the brokers", stack.size.brokers // 10)):
-        known = _recovered(stack)
-        stack.order(crash=count)
-        stack.wait("the bundles to be served again", lambda known=known: _recovered(stack) > known)
-        found = stack.lines("load")[-1]["recoveries"][-1]
+        found = _crash(stack, count)
         figures[f"crash of {name} → all served elsewhere (s)"] = found["served_again_s"]
         figures[f"crash of {name}: bundles"] = found["bundles"]
         _keep_up(stack)
@@ -232,9 +229,8 @@ def measure_crash_at_once(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A tenth of the brokers, all heard at the same moment last: one batch finds all dead."""
     del args, port
-    known, began_s = _recovered(stack), time.time()
-    stack.order(crash=stack.size.brokers // 10, is_heard_last=True)
-    stack.wait("the bundles to be served again", lambda: _recovered(stack) > known)
+    began_s = time.time()
+    _crash(stack, stack.size.brokers // 10, is_heard_last=True)
     batches, steps = stack.batches(began_s), stack.step_lines(began_s)
     most = max(batches, key=reassigned)
     figures = {
@@ -245,9 +241,18 @@ def measure_crash_at_once(
     return figures, {}
 
 
-def _recovered(stack: PipelineStack) -> int:
+def _crash(stack: PipelineStack, count: int, *, is_heard_last: bool = False) -> Mapping[str, Any]:
+    """So many brokers fall silent; what the load says of it when all they had is served again."""
+    known = len(_recoveries(stack))
+    stack.order(crash=count, is_heard_last=is_heard_last)
+    stack.wait("the bundles to be served again", lambda: len(_recoveries(stack)) > known)
+    return _recoveries(stack)[-1]
+
+
+def _recoveries(stack: PipelineStack) -> Sequence[Mapping[str, Any]]:
     lines = stack.lines("load")
-    return len(lines[-1]["recoveries"]) if lines else 0
+    found: Sequence[Mapping[str, Any]] = lines[-1]["recoveries"] if lines else ()
+    return found
 
 
 def measure_restart(

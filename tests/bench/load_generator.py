@@ -212,7 +212,7 @@ class Bursts:
 
     def __init__(self, fleet: Fleet, interval_s: float) -> None:
         self._fleet, self._interval_s = fleet, interval_s
-        self._made: list[Encoded] = []
+        self._made: list[tuple[Broker, list[Encoded]]] = []
         self.next_s = interval_s
 
     @property
@@ -223,10 +223,12 @@ class Bursts:
     def turn(self, now_s: float) -> None:
         """Make them, or send them, when it is time."""
         if not self._made and now_s >= self.next_s - _MAKING_S:
-            brokers = self._fleet.brokers
-            self._made = [one for broker in brokers for one in self._fleet.reports(broker, now_s)]
+            fleet = self._fleet
+            self._made = [(broker, fleet.reports(broker, now_s)) for broker in fleet.brokers]
         elif self._made and now_s >= self.next_s:
-            self._fleet.send(self._made)
+            for broker, messages in self._made:
+                if broker.is_up:  # still
+                    self._fleet.send(messages)
             self._made = []
             self.next_s += self._interval_s
 
@@ -261,12 +263,14 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
     with args.log.open("a") as log:
         while not stop.is_set():
             now_s = time.monotonic() - started_s
-            for number in () if bursts.is_waiting else heartbeats.due(now_s):
-                fleet.heartbeat(fleet.brokers[number], now_s)
+            if not bursts.is_waiting:
+                for number in heartbeats.due(now_s):
+                    fleet.heartbeat(fleet.brokers[number], now_s)
             if args.burst:
                 bursts.turn(now_s)
-            for number in () if args.burst else reports.due(now_s):
-                fleet.send(fleet.reports(fleet.brokers[number], now_s))
+            else:
+                for number in reports.due(now_s):
+                    fleet.send(fleet.reports(fleet.brokers[number], now_s))
             fleet.take(tail.poll(timeout_ms=int(_STEP_S * 1e3)), now_s)
             _carry_out(args.orders, fleet, bursts, now_s)
             if now_s - logged_s >= 1.0:

@@ -137,9 +137,7 @@ def test_observed_cluster_is_planned_and_explained_and_a_command_fails(reader: R
         assert reader.run(line).strip()
     bundle = min(reader.cluster.owners())
     asked = ["bundle", "unload", bundle, *reader.cluster.where(), "--timeout", "100s"]
-    ended = subprocess.run(
-        [*PROGRAMS["ballast"], *asked], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ended = reader.ended(shlex.join(["ballast", *asked]))
     assert ended.returncode != 0
     assert "observes" in ended.stdout + ended.stderr
     assert reader.cluster.moves() == []

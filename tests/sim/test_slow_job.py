@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from lbcore.config.tree import Config
-from lbcore.machines.tracks import RawMessage
 from lbcore.ownership.records import OwnershipRecord
-from lbcore.wire.messages import Topic
-from tests.world import World
+from lbcore.wire.messages import Acks, Message
+from tests.world import Broker, World
 
 BATCH_MS = 6_000
 BEHIND = 8
@@ -47,21 +46,11 @@ def test_bundles_are_opened_once_by_a_job_slower_than_the_in_flight_timeout() ->
 class JobBehind(World):
     """Batches that are full; each answer stands in the log behind what fills some of them."""
 
-    def __init__(self, config: Config, brokers: int) -> None:
-        super().__init__(config, brokers)
-        self._ends: list[dict[tuple[str, int], int]] = []
-
-    def _read_log(self) -> dict[int, list[RawMessage]]:
-        acks = {place: log for place, log in self.log.items() if place[0] == Topic.ACKS.value}
-        self._ends.append({place: len(log) for place, log in acks.items()})
-        ends = self._ends[-BEHIND] if len(self._ends) >= BEHIND else {}
-        unread = {place: log[ends.get(place, 0) :] for place, log in acks.items()}
-        for place, log in acks.items():
-            del log[ends.get(place, 0) :]
-        read = super()._read_log()
-        for place, log in unread.items():
-            self.log[place] += log
-        return read
+    def _send(self, broker: Broker, message: Message) -> None:
+        if isinstance(message, Acks):
+            self.delayed.append((self.now_ms + BEHIND * BATCH_MS, message))
+        else:
+            super()._send(broker, message)
 
 
 def test_bundles_are_opened_once_by_a_job_whose_full_batches_leave_the_answers_unread() -> None:

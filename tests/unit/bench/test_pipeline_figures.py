@@ -93,7 +93,7 @@ def test_rhythm_gives_everybody_one_turn_an_interval() -> None:
 
 
 def test_burst_is_made_before_its_time_and_sent_at_once() -> None:
-    """An order moves it; a broker's own load goes first, then its bundles'."""
+    """An order moves it; a broker's own load goes first; who has died meanwhile is silent."""
     sent: list[tuple[Topic, str]] = []
 
     class Sender:
@@ -101,7 +101,8 @@ def test_burst_is_made_before_its_time_and_sent_at_once() -> None:
             del value
             sent.append((topic, key))
 
-    bursts = Bursts(Fleet(Sender(), Load(1, 2), 2), 10.0)  # type: ignore[arg-type]
+    fleet = Fleet(Sender(), Load(1, 2), 2)  # type: ignore[arg-type]
+    bursts = Bursts(fleet, 10.0)
     seen = []
     for now_s in (6.0, 8.0, 9.9, 10.0, 10.1, 19.0):
         bursts.turn(now_s)
@@ -111,3 +112,6 @@ def test_burst_is_made_before_its_time_and_sent_at_once() -> None:
     bursts.next_s = 25.0
     bursts.turn(20.0)
     assert len(sent) == 4
+    fleet.brokers[0].is_up = False
+    bursts.turn(25.0)
+    assert [key for _, key in sent[4:]] == ["local/broker-00001"] * 2
