@@ -17,7 +17,7 @@ import numpy as np
 
 from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
 from lbcore.model.monitoring import is_monitoring_namespace
-from lbcore.model.names import InvalidNameError, check_namespace, parse_bundle
+from lbcore.model.names import InvalidNameError, check_namespace, parse_bundle, tenant_of
 from lbcore.wire import fields
 from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.messages import BUNDLE_COLUMNS, RESOURCES, TRAFFIC, Floats, RejectReason
@@ -81,8 +81,7 @@ Settings: TypeAlias = Mapping[str, str]
 
 def is_mirrored(namespace: str) -> bool:
     """Whether the bridge looks after a namespace."""
-    tenant = namespace.partition("/")[0]
-    return tenant not in _OWN_TENANTS and not is_monitoring_namespace(namespace)
+    return tenant_of(namespace) not in _OWN_TENANTS and not is_monitoring_namespace(namespace)
 
 
 def parse_names(raw: bytes) -> tuple[str, ...] | Unreadable:

@@ -1,12 +1,11 @@
 """The ledger: every bundle's ownership record and load averages as arrays, in name order.
 
-Decides nothing; `balancer` works on it. Names order by namespace and lower boundary, because a
-range's text has a fixed width. Rows move when bundles are added, so nothing outside keeps a row
-from one batch to the next. Source: ours.
+Decides nothing; `balancer` works on it. Name order is by namespace, then by lower boundary. Rows
+move when bundles are added, so nothing outside keeps a row from one batch to the next. Source:
+ours.
 """
 
-import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.machines.instances import NOBODY, Instance, Instances
+from lbcore.machines.name_order import merged, places_of, rows_in_order, stretch_of
 from lbcore.machines.row_chunks import RowChunks, read, write_changes, write_whole
-from lbcore.model.names import index_namespaces
+from lbcore.model.names import bundle_order, index_namespaces
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
@@ -149,31 +149,27 @@ class Ledger:
         return len(self.names)
 
     def add(self, names: Iterable[str]) -> None:
-        """Add bundles without a record (Init, version 0). O(m log m)."""
-        fresh = sorted({name for name in names if name not in self.index})
+        """Add bundles without a record (Init, version 0). O(m), so add many at once."""
+        fresh = sorted({name for name in names if name not in self.index}, key=bundle_order)
         if not fresh:
             return
-        merged = [*self.names, *fresh]
-        order = sorted(range(len(merged)), key=merged.__getitem__)
-        for name, (dtype, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
-            old = getattr(self, name)
-            new = np.empty((len(fresh), *old.shape[1:]), dtype=dtype)
-            new[:] = _DEFAULTS.get(name, default)
-            setattr(self, name, np.concatenate([old, new])[order])
+        places = places_of(self.names, fresh)
+        for name, (_, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+            new = _DEFAULTS.get(name, default)
+            setattr(self, name, np.insert(getattr(self, name), places, new, axis=0))
         self._is_shared = False
-        self._name(merged[i] for i in order)
+        self._name(merged(self.names, fresh, places))
 
     def remove(self, names: Iterable[str]) -> None:
         """Forget bundles whole. O(m)."""
-        gone = set(names)
-        kept = [row for row, name in enumerate(self.names) if name not in gone]
+        gone = sorted({self.index[name] for name in names if name in self.index})
+        for row in gone:
+            self.children.pop(self.names[row], None)
+            self.origins.pop(self.names[row], None)
         for name in self.ARRAYS:
-            setattr(self, name, getattr(self, name)[kept])
-        for name in gone:
-            self.children.pop(name, None)
-            self.origins.pop(name, None)
+            setattr(self, name, np.delete(getattr(self, name), gone, axis=0))
         self._is_shared = False
-        self._name(self.names[row] for row in kept)
+        self._name(np.delete(np.array(self.names, dtype=object), gone))
 
     def _name(self, names: Iterable[str]) -> None:
         self.names = list(names)
@@ -284,7 +280,7 @@ class Ledger:
         self.moved_ms[rows] = moved_ms
 
     def namespaces(self) -> tuple[list[str], NDArray[np.int64]]:
-        """The namespaces, sorted, and each row's index into them."""
+        """The namespaces in the order of the rows, each once, and each row's index into them."""
         if self._namespaces is None:
             self._namespaces = index_namespaces(self.names)
         return self._namespaces
@@ -293,14 +289,13 @@ class Ledger:
         """Rows whose record is in one of these states, in name order."""
         return np.flatnonzero(self._is_in(*states))
 
-    def live_rows(self, namespace: str) -> Iterator[int]:
-        """Rows of the namespace's bundles that are not deleted, in name order. O(log + rows)."""
-        deleted, prefix = STATE_CODE[State.DELETED], f"{namespace}/"
-        for row in range(bisect.bisect_left(self.names, prefix), len(self.names)):
-            if not self.names[row].startswith(prefix):
-                return
-            if self.version[row] > 0 and self.state[row] != deleted:
-                yield row
+    def live_rows(self, namespace: str) -> list[int]:
+        """Rows of the namespace's bundles that are not deleted, in name order. O(log m + rows)."""
+        deleted, rows = STATE_CODE[State.DELETED], stretch_of(self.names, namespace)
+        stretch = slice(rows.start, rows.stop)
+        is_live = (self.version[stretch] > 0) & (self.state[stretch] != deleted)
+        live: list[int] = (np.flatnonzero(is_live) + rows.start).tolist()
+        return live
 
     def holders(self) -> NDArray[np.int64]:
         """Per row, the instance that has the bundle open or shall open it; NOBODY if free."""
@@ -381,15 +376,16 @@ class Ledger:
         for broker, incarnation in plain["instances"]:
             ledger.instances.id_of(broker, incarnation)
         count, names = packing.unpack(chunks[_NAMES])
-        ledger._name(packing.split_names(names["names"], count["count"]))
+        order = rows_in_order(known := packing.split_names(names["names"], count["count"]))
+        ledger._name(known[row] for row in order.tolist())
         ownership, owned_chunks = read(_OWNERSHIP, chunks)
         load, load_chunks = read(_LOAD, chunks)
-        if plain["schema"] == STATE_SCHEMA:
+        if plain["schema"] == STATE_SCHEMA and known == ledger.names:
             ledger._owned, ledger._load = owned_chunks, load_chunks
         packed = {**ownership, **load}
         for name, (dtype, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
             missing = np.full(len(ledger), default)
-            setattr(ledger, name, packed.get(name, missing).astype(dtype))
+            setattr(ledger, name, packed.get(name, missing)[order].astype(dtype))
         return ledger
 
 

@@ -119,7 +119,7 @@ def _forget_unknown(work: Work, unknown: Mapping[str, int]) -> None:
 
 def _changed_ms(work: Work, namespace: str) -> int:
     """When a bundle of the namespace changed last; 0 when it has none."""
-    rows = list(work.ledger.live_rows(namespace))
+    rows = work.ledger.live_rows(namespace)
     return int(work.ledger.at_ms[rows].max()) if rows else 0
 
 

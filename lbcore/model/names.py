@@ -212,8 +212,27 @@ def parse_bundle(name: str) -> tuple[str, int, int]:
     return check_namespace(namespace), lower, upper
 
 
+def tenant_of(namespace: str) -> str:
+    """The tenant of a namespace, v1 or v2."""
+    return namespace.partition("/")[0]
+
+
+def bundle_order(name: str) -> str:
+    """What names of bundles are sorted by: namespace after namespace, each by lower boundary.
+
+    The names themselves won't do, because a namespace may be called as another's bundle is, or as
+    the begin of one: by their text, bundles of "a/b/0x4" stand between those of "a/b". A range's
+    text has a fixed width, and no name has the character that sets it apart here.
+    """
+    namespace, _, text = name.rpartition("/")
+    return f"{namespace}/\0{text}"
+
+
 def index_namespaces(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """The namespaces of sorted bundle names, sorted, and each bundle's index into them. O(m)."""
+    """The namespaces of bundle names, each once, and each bundle's index into them. O(m).
+
+    names: in the order of `bundle_order`; the namespaces are in it too.
+    """
     found: list[str] = []
     index = np.empty(len(names), dtype=np.int64)
     for row, name in enumerate(names):

@@ -12,7 +12,7 @@ from urllib.parse import unquote_plus
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import Request
 from lbcore.model.hashing import HashFunction
-from lbcore.model.names import TopicName
+from lbcore.model.names import TopicName, tenant_of
 from lbcore.model.tables import BROKERS, TENANTS, TOPICS
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.route.bundles import BundleRoute, unborn
@@ -71,7 +71,7 @@ def namespace_names(context: AdminContext, tenant: str = "") -> list[str]:
     return sorted(
         name
         for name, routes in snapshot.namespaces.items()
-        if routes.hash_function and (not tenant or name.startswith(f"{tenant}/"))
+        if routes.hash_function and tenant in ("", tenant_of(name))
     )
 
 
@@ -108,7 +108,7 @@ def _reported(namespace: str, context: AdminContext) -> list[str]:
 
 def tenants(context: AdminContext) -> dict[str, tuple[list[str], list[str]]]:
     """Tenant → admin roles, allowed clusters: those that were created, or have a namespace."""
-    found = {name.partition("/")[0]: ([], [context.cluster]) for name in namespace_names(context)}
+    found = {tenant_of(name): ([], [context.cluster]) for name in namespace_names(context)}
     return {
         **found,
         **{

@@ -19,7 +19,7 @@ from jobs.admin.pulsar.known import (
     tenants,
     topics_of,
 )
-from lbcore.model.names import Domain
+from lbcore.model.names import Domain, tenant_of
 from lbcore.route.pulsar_clusters import check_replication
 from lbcore.route.pulsar_errors import (
     CONFLICT,
@@ -157,7 +157,6 @@ async def list_group(request: Request, context: AdminContext) -> Reply:
         sorted(
             name
             for name, group in anti_affinity(context).items()
-            if group.lower() == request.params["group"].lower()
-            and (not tenant or name.startswith(f"{tenant}/"))
+            if group.lower() == request.params["group"].lower() and tenant in ("", tenant_of(name))
         )
     )

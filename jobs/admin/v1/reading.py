@@ -14,6 +14,7 @@ from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import RETRY, HttpError, Request
 from jobs.console import CommandError
+from lbcore.model import names
 
 Value = TypeVar("Value")
 
@@ -78,4 +79,4 @@ def require(request: Request, context: AdminContext, role: Role, tenant: str = "
 
 def tenant_of(name: str) -> str:
     """The tenant in a namespace's or a bundle's name, "*" for none."""
-    return name.partition("/")[0] or "*"
+    return names.tenant_of(name) or "*"

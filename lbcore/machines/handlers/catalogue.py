@@ -11,7 +11,7 @@ from typing import Any
 from lbcore.machines.catalogue import MAX_TOPICS, Tenant, tenant_row, topic_row
 from lbcore.machines.outcome import DONE, Outcome, refuse
 from lbcore.machines.work import Work
-from lbcore.model.names import namespace_of_topic, partition_of, strip_partition
+from lbcore.model.names import namespace_of_topic, partition_of, strip_partition, tenant_of
 from lbcore.model.tables import TENANTS, TOPICS
 from lbcore.wire import catalogue_commands as asked
 from lbcore.wire.messages import Command
@@ -19,11 +19,10 @@ from lbcore.wire.messages import Command
 
 def namespaces_of(work: Work, tenant: str) -> list[str]:
     """The existing namespaces of a tenant, sorted."""
-    prefix = f"{tenant}/"
     return sorted(
         name
         for name, entry in work.namespaces.items()
-        if name.startswith(prefix) and not entry.is_deleted
+        if tenant_of(name) == tenant and not entry.is_deleted
     )
 
 
