@@ -7,41 +7,32 @@ The current table and the events are two tables, so a load takes `bundle_ownersh
 every event that it may lack: those of a later writer's epoch, those of a later batch of the same
 epoch, and those of the ten minutes before its newest row. Too many do no harm, because the highest
 version of a bundle wins. Batch ids alone would not do: a job that lost its checkpoint counts from 0
-again. After that the log of `ownership_events` is read on, version by version.
-Source: ours.
+again. After that the logs are read on (`table_tail`), version by version. Source: ours.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta_log import (
-    Commit,
-    WriterCommit,
-    checkpoint_version,
-    has_commit,
-    last_writer_commit,
-    log_path,
-    read_commit,
-)
+from jobs.adapters.delta_log import WriterCommit, last_writer_commit, log_path
 from jobs.adapters.delta_rows import (
     ORDER_COLUMNS,
     ROUTE_COLUMNS,
     brokers_of,
     hashes_of,
     of_cluster,
-    read_file,
     routes_of,
     scan,
 )
 from jobs.adapters.delta_tables import open_table, table_path
 from jobs.adapters.follower_view import Changes, FollowCounts, ReloadReason, View, boot_ms
-from jobs.adapters.table_place import TablePlace, is_store, table_place
+from jobs.adapters.table_place import TablePlace, table_place
+from jobs.adapters.table_tail import LostError, TableTail
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
 from lbcore.route.snapshot import Position, Snapshot, find_regressions
@@ -51,7 +42,6 @@ logger = logging.getLogger(__name__)
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 _OVERLAP_MS = 600_000
 _RELOAD_DELAY_MS = 500
-_STORE_GAP_CHECK_MS = 10_000
 _RELOAD_DELAY_MAX_MS = 10_000
 
 
@@ -62,7 +52,7 @@ class _Tables:
     table_id: str
     candidate: Snapshot
     writer: WriterCommit | None
-    versions: dict[str, int]
+    tails: Mapping[str, TableTail]
     is_checked: bool = False
 
 
@@ -85,8 +75,6 @@ class DeltaFollower:
         self._reload_reason: ReloadReason | None = ReloadReason.START
         self._reload_at_ms = 0
         self._reload_delay_ms = _RELOAD_DELAY_MS
-        self._gap_check_ms = _STORE_GAP_CHECK_MS if is_store(self._root) else 0
-        self._gap_due_ms = dict.fromkeys((OWNERSHIP_EVENTS.name, BROKERS.name, NAMESPACES.name), 0)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have `listener` called after each swap to other content, in the polling thread."""
@@ -128,11 +116,12 @@ class DeltaFollower:
             if self._tables is None:
                 return False
         before = self._tables.candidate
-        reason = self._tail_events(self._tables)
-        for name in (BROKERS.name, NAMESPACES.name):
-            reason = reason or self._tail_small(self._tables, name)
-        if reason is not None:
-            return self._load(reason)
+        try:
+            self._tail_events(self._tables)
+            for name in (BROKERS.name, NAMESPACES.name):
+                self._tail_small(self._tables, name)
+        except LostError as lost:
+            return self._load(lost.reason)
         return self._tables.candidate is not before
 
     # -- loading whole
@@ -160,12 +149,16 @@ class DeltaFollower:
             table_id=str(events.metadata().id),
             candidate=candidate.at(_position(events.version(), writer)),
             writer=writer,
-            versions={
-                OWNERSHIP_EVENTS.name: events.version(),
-                BROKERS.name: brokers.version(),
-                NAMESPACES.name: namespaces.version(),
+            tails={
+                name: TableTail(table_path(self._root, name), loaded)
+                for name, loaded in (
+                    (OWNERSHIP_EVENTS.name, events),
+                    (BROKERS.name, brokers),
+                    (NAMESPACES.name, namespaces),
+                )
             },
         )
+        self._untold.clear()  # a whole load is told as such
         self.counts.reloads[reason] += 1
         self._reload_reason = None
         _log_load(reason, self._tables.candidate, len(newer), boot_ms() - started_ms)
@@ -192,40 +185,34 @@ class DeltaFollower:
 
     # -- following the logs
 
-    def _tail_events(self, tables: _Tables) -> ReloadReason | None:
-        path = table_path(self._root, OWNERSHIP_EVENTS.name)
-        version = tables.versions[OWNERSHIP_EVENTS.name]
+    def _tail_events(self, tables: _Tables) -> None:
+        """Take over new events; raises LostError when they can't just be added."""
+        tail = tables.tails[OWNERSHIP_EVENTS.name]
+        started_ms = boot_ms()
+        commits = tail.new_commits()
+        if any(commit.needs_reload for commit in commits):
+            raise LostError(ReloadReason.REWRITTEN)
+        if not commits:
+            return
         routes: list[BundleRoute] = []
-        writer, started_ms = tables.writer, boot_ms()
-        while (commit := read_commit(path, version + 1)) is not None:
-            if commit.needs_reload:
-                return ReloadReason.REWRITTEN
-            found = self._routes_in(path, commit)
+        for commit in commits:
+            parts = tail.read_added(commit, ROUTE_COLUMNS, self.cluster)
+            found = [route for rows in parts for route in routes_of(rows)]
             routes += found
             if found and self._commit_listeners:
                 self._untold.append((commit.version, found))
-            version, writer = commit.version, commit.writer or writer
-            self.counts.commits += 1
-        if version == tables.versions[OWNERSHIP_EVENTS.name]:
-            return self._find_gap(path, version)
-        tables.candidate = tables.candidate.with_routes(routes).at(_position(version, writer))
-        tables.writer = writer
-        tables.versions[OWNERSHIP_EVENTS.name] = version
+            tables.writer = commit.writer or tables.writer
+        position = _position(tail.version, tables.writer)
+        tables.candidate = tables.candidate.with_routes(routes).at(position)
+        self.counts.commits += len(commits)
         self.counts.rows += len(routes)
         if routes:
             _log_change(tables.candidate.position, len(routes), boot_ms() - started_ms)
-        return None
 
-    def _routes_in(self, path: TablePlace, commit: Commit) -> list[BundleRoute]:
-        files = (read_file(path / name, ROUTE_COLUMNS, self.cluster) for name in commit.added)
-        return [route for rows in files for route in routes_of(rows)]
-
-    def _tail_small(self, tables: _Tables, name: str) -> ReloadReason | None:
+    def _tail_small(self, tables: _Tables, name: str) -> None:
         """Brokers and namespaces are few: any new version of theirs is read whole."""
-        path = table_path(self._root, name)
-        version = tables.versions[name]
-        if not has_commit(path, version + 1):
-            return self._find_gap(path, version)
+        if not tables.tails[name].new_commits():
+            return
         table = open_table(self._root, name)
         if name == BROKERS.name:
             brokers = brokers_of(table, self.cluster)
@@ -233,16 +220,7 @@ class DeltaFollower:
         else:
             hashes = hashes_of(table, self.cluster)
             tables.candidate = tables.candidate.with_namespaces(hashes)
-        tables.versions[name] = table.version()
-        return None
-
-    def _find_gap(self, path: TablePlace, version: int) -> ReloadReason | None:
-        """As `_find_gap`; in a store, where each look is a request, once in a while only."""
-        now_ms = boot_ms()
-        if now_ms < self._gap_due_ms[path.name]:
-            return None
-        self._gap_due_ms[path.name] = now_ms + self._gap_check_ms
-        return _find_gap(path, version)
+        tables.tails = {**tables.tails, name: TableTail(table_path(self._root, name), table)}
 
     # -- publishing
 
@@ -256,6 +234,7 @@ class DeltaFollower:
             self._refuse(unsound, tables)
             return
         is_whole = not tables.is_checked
+        is_other = self.view is not None and tables.table_id != self._published_table_id
         tables.is_checked = True
         self._published_table_id = tables.table_id
         self._reload_reason = None
@@ -265,9 +244,10 @@ class DeltaFollower:
         for listener in self._listeners:
             listener()
         changes = Changes(
-            version=tables.versions[OWNERSHIP_EVENTS.name],
+            version=tables.tails[OWNERSHIP_EVENTS.name].version,
             commits=() if is_whole else tuple(self._untold),
             is_whole=is_whole,
+            is_other_table=is_other,
         )
         self._untold.clear()
         for tell in self._commit_listeners:
@@ -333,20 +313,6 @@ def _position(version: int, writer: WriterCommit | None) -> Position:
     if writer is None:
         return Position(table_version=version)
     return Position(table_version=version, query_id=writer.query_id, batch_id=writer.batch_id)
-
-
-def _find_gap(table: TablePlace, version: int) -> ReloadReason | None:
-    """Whether the log went on without us, or isn't the log any more that `version` was in.
-
-    Asked when there is no next commit. Commits before a checkpoint may be cleaned away, and then
-    the version that was read last may be the checkpoint's own.
-    """
-    checkpoint = checkpoint_version(table)
-    is_ahead = checkpoint > version
-    is_gone = checkpoint != version and not has_commit(table, version)
-    if (is_ahead or is_gone) and not has_commit(table, version + 1):
-        return ReloadReason.LOG_FILE_MISSING
-    return None
 
 
 def _log_change(position: Position, rows: int, duration_ms: int) -> None:

@@ -5,9 +5,10 @@ Stands under `delta_follower`. Source: the Delta transaction protocol (actions c
 protocol, add, remove); the key "ballast" in commitInfo is ours.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -40,13 +41,15 @@ class Commit:
 
     added: files with new rows, relative to the table's folder; those that a compaction wrote anew
     are left out. needs_reload: rows were taken away, or the table's schema, properties or protocol
-    changed: adding rows is not enough. writer: None in commits that are not the job's.
+    changed: adding rows is not enough. writer: None in commits that are not the job's. digest: of
+    the log's file, by which the same commit is known again.
     """
 
     version: int
     added: tuple[str, ...]
     needs_reload: bool
     writer: WriterCommit | None
+    digest: bytes = b""
 
 
 def log_path(table: TablePlace) -> TablePlace:
@@ -56,7 +59,7 @@ def log_path(table: TablePlace) -> TablePlace:
 
 def has_commit(table: TablePlace, version: int) -> bool:
     """Whether the log has a file for this version."""
-    return _commit_path(table, version).exists()
+    return commit_path(table, version).exists()
 
 
 def read_commit(table: TablePlace, version: int) -> Commit | None:
@@ -65,12 +68,12 @@ def read_commit(table: TablePlace, version: int) -> Commit | None:
     Raises CorruptLogError for a file that is no list of JSON actions.
     """
     try:
-        text = _commit_path(table, version).read_bytes()
+        text = commit_path(table, version).read_bytes()
     except FileNotFoundError:
         return None
     try:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
-        return _commit_of(version, actions)
+        return replace(_commit_of(version, actions), digest=hashlib.sha256(text).digest())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptLogError(
             f"commit {version} of {table} is no list of Delta actions: {error!r}"
@@ -80,12 +83,19 @@ def read_commit(table: TablePlace, version: int) -> Commit | None:
 def checkpoint_version(table: TablePlace) -> int:
     """The version of the newest checkpoint, -1 without one (or with one that can't be read)."""
     try:
-        hint = json.loads((log_path(table) / "_last_checkpoint").read_bytes())
-        return int(hint["version"])
+        return int(json.loads(checkpoint_hint(table))["version"])
     except StoreError:
         raise
     except (OSError, ValueError, KeyError, TypeError):
         return -1
+
+
+def checkpoint_hint(table: TablePlace) -> bytes:
+    """What the log says of its newest checkpoint, as it is written; b"" when it says nothing."""
+    try:
+        return (log_path(table) / "_last_checkpoint").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def newest_version(table: TablePlace) -> int:
@@ -115,7 +125,8 @@ def last_writer_commit(
     return None
 
 
-def _commit_path(table: TablePlace, version: int) -> TablePlace:
+def commit_path(table: TablePlace, version: int) -> TablePlace:
+    """The log's file of a version."""
     return log_path(table) / f"{version:020d}.json"
 
 

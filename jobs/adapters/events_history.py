@@ -1,12 +1,14 @@
-"""Follows ownership_events by reading Delta's log files, for the judge of lookups.
+"""Follows ownership_events for the judge of lookups: each transition, and when it became readable.
 
-Decides nothing; it is a second reader on purpose, which shares no code with the lookup service
-that is judged. Only tables on a local disk: when a commit became readable is taken from its log
-file. Source: ours, after the Delta protocol (commitInfo, add, remove).
+Decides nothing; it is a second reader on purpose: what rows mean it has from nobody, only where the
+log leads on is `table_tail`'s, as for every reader. Only tables on a local disk: when a commit
+became readable is taken from its log file. What was committed while the log could not be followed
+became readable at some moment since the last look. Source: ours, after the Delta protocol
+(commitInfo, add, remove).
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import time_ns
 from typing import Any
@@ -16,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from jobs.adapters.delta_log import commit_path
+from jobs.adapters.table_tail import LostError, TableTail
 from lbcore.ownership.records import State
 from lbcore.sim.judge import LONG_AGO, Transition
 
@@ -28,11 +32,15 @@ class EventsHistory:
     def __init__(self, table_path: Path) -> None:
         """Reads what is there, all at once; its commits count as long ago."""
         self._path = table_path
-        table = DeltaTable(str(table_path))
-        self.table_version = table.version()
-        self._rest = _transitions(
-            table.to_pyarrow_table(columns=list(_COLUMNS)), version=LONG_AGO, from_ms=0, to_ms=0
-        )
+        self._known: dict[str, int] = {}
+        self._table_id = ""
+        self._looked_at_ms = 0
+        self._rest = self._load(version=LONG_AGO)
+
+    @property
+    def table_version(self) -> int:
+        """The version of the table up to which all is told."""
+        return self._tail.version
 
     def poll(self) -> tuple[list[Transition], int]:
         """The new transitions, and a wall time up to which nothing more can turn up.
@@ -40,17 +48,36 @@ class EventsHistory:
         Costs one look at the file system when nothing is new.
         """
         found, self._rest = self._rest, []
-        while True:
-            looked_at_ms = time_ns() // 1_000_000
-            log = self._path / "_delta_log" / f"{self.table_version + 1:020d}.json"
-            try:
-                text, written_ns = log.read_text(), log.stat().st_mtime_ns
-            except FileNotFoundError:
-                return found, looked_at_ms
-            self.table_version += 1
-            found += self._commit(text, written_ns // 1_000_000)
+        looked_at_ms = time_ns() // 1_000_000
+        try:
+            for commit in self._tail.new_commits():
+                found += self._commit(commit.version)
+        except (LostError, FileNotFoundError):
+            found += self._load(version=None)
+        for one in found:
+            self._known[one.bundle] = max(one.version_id, self._known.get(one.bundle, 0))
+        self._looked_at_ms = looked_at_ms
+        return found, looked_at_ms
 
-    def _commit(self, text: str, written_ms: int) -> list[Transition]:
+    def _load(self, version: int | None) -> list[Transition]:
+        """What is not known of the whole table. version: as which it counts, None = the newest."""
+        table = DeltaTable(str(self._path))
+        self._tail = TableTail(self._path, table)
+        table_id = str(table.metadata().id)
+        known = self._known if table_id == self._table_id else {}
+        self._table_id = table_id
+        is_first = version is not None
+        rows = _transitions(
+            table.to_pyarrow_table(columns=list(_COLUMNS)),
+            version=table.version() if version is None else version,
+            from_ms=0 if is_first else self._looked_at_ms,
+            to_ms=0 if is_first else time_ns() // 1_000_000,
+        )
+        return [row for row in rows if row.version_id > known.get(row.bundle, 0)]
+
+    def _commit(self, version: int) -> Sequence[Transition]:
+        log = commit_path(self._path, version)
+        text, written_ms = log.read_bytes(), log.stat().st_mtime_ns // 1_000_000
         actions = [json.loads(line) for line in text.splitlines() if line]
         said_ms = _commit_time(actions)
         files = [
@@ -64,7 +91,7 @@ class EventsHistory:
         # readable a moment after its time stamp: the judge's allowance covers that moment.
         return _transitions(
             pa.concat_tables(files),
-            version=self.table_version,
+            version=version,
             from_ms=min(said_ms, written_ms) if said_ms else written_ms,
             to_ms=written_ms,
         )

@@ -22,6 +22,7 @@ class ReloadReason(str, Enum):
 
     START = "start"
     LOG_FILE_MISSING = "log_file_missing"
+    REPLACED = "replaced"
     REWRITTEN = "rewritten"
     UNREADABLE = "unreadable"
     UNSOUND = "unsound"
@@ -62,11 +63,14 @@ class Changes:
 
     commits: version of ownership_events → its records in their order; version: the last that was
     read. is_whole: everything was loaded anew, and what happened in between is not in commits.
+    is_other_table: and versions before are those of another table, which this one took the place
+    of.
     """
 
     version: int
     commits: Sequence[tuple[int, Sequence[BundleRoute]]] = ()
     is_whole: bool = False
+    is_other_table: bool = False
 
 
 def boot_ms() -> int:

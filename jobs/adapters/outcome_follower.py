@@ -1,8 +1,9 @@
 """Follows the table `commands` for those who wait for what became of theirs.
 
 Decides which row of a command counts: a final one before `accepted`, else the newest. One thread
-reads for any number of waiters, without Spark; it rests while nobody waits. Used by
-`command_client`. Source: ours.
+reads for any number of waiters, without Spark; it rests while nobody waits. Where the log does not
+lead on (`table_tail`), the table is asked for all that is waited for. Used by `command_client`.
+Source: ours.
 """
 
 import json
@@ -14,11 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
-from jobs.adapters.delta_log import read_commit
-from jobs.adapters.delta_rows import of_cluster, read_file, scan
+from jobs.adapters.delta_rows import of_cluster, scan
 from jobs.adapters.delta_tables import open_table, table_path
 from jobs.adapters.table_place import TablePlace, table_place
+from jobs.adapters.table_tail import LostError, TableTail
 from lbcore.machines.outcome import ACCEPTED
 from lbcore.model.tables import COMMANDS
 
@@ -74,7 +76,7 @@ class OutcomeFollower:
         self._lock = threading.Condition()
         self._watches: dict[str, list[Watch]] = {}
         self._new: set[str] = set()
-        self._version: int | None = None
+        self._tail: TableTail | None = None
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self.last_error = ""
@@ -122,7 +124,7 @@ class OutcomeFollower:
                 self._poll()
             except Exception as error:  # noqa: BLE001 the outermost loop: look again, tell later
                 self.last_error = f"{type(error).__name__}: {error}"
-                self._version, pause_s = None, _AGAIN_S
+                self._tail, pause_s = None, _AGAIN_S
             else:
                 self.last_error = ""
             with self._lock:
@@ -132,7 +134,7 @@ class OutcomeFollower:
         """False when the follower was closed."""
         with self._lock:
             if not self._watches:
-                self._version = None  # what passes meanwhile is found by the next scan
+                self._tail = None  # what passes meanwhile is found by the next scan
                 self._lock.wait_for(lambda: self._is_closed or bool(self._watches))
             return not self._is_closed
 
@@ -140,33 +142,31 @@ class OutcomeFollower:
         with self._lock:
             wanted = set(self._watches)
             new, self._new = self._new & wanted, set()
-        version = self._version
-        if version is None:
-            new = wanted
-        if new:
-            version = self._scan(new, version)
-        while version is not None:
-            self._version = version
-            version = self._read_next(version, wanted)
+        if new and self._tail is not None:
+            self._scan(new)
+        try:
+            if self._tail is not None:
+                self._read_on(self._tail, wanted)
+        except LostError:
+            self._tail = None
+        if self._tail is None:
+            table = self._scan(wanted)
+            self._tail = TableTail(table_path(self._root, COMMANDS.name), table)
 
-    def _scan(self, wanted: Iterable[str], version: int | None) -> int:
-        """Tell of what the table has of some commands; the version from which to read on."""
+    def _scan(self, wanted: Iterable[str]) -> DeltaTable:
+        """Tell of what the table has of some commands; the table as it was read."""
         table = open_table(self._root, COMMANDS.name)
         names = ", ".join("'" + one.replace("'", "''") + "'" for one in sorted(wanted))
         condition = f"{of_cluster(self._cluster)} AND command_id IN ({names})"
         self._tell(scan(table, _COLUMNS, condition))
-        return table.version() if version is None else version
+        return table
 
-    def _read_next(self, version: int, wanted: Iterable[str]) -> int | None:
-        """Tell of one commit's rows; its version, None when there is none yet."""
-        path = table_path(self._root, COMMANDS.name)
-        commit = read_commit(path, version + 1)
-        if commit is None:
-            return None
-        for name in commit.added:
-            rows = read_file(path / name, _COLUMNS, self._cluster)
-            self._tell(rows.filter(pc.is_in(rows["command_id"], pa.array(sorted(wanted)))))
-        return version + 1
+    def _read_on(self, tail: TableTail, wanted: Iterable[str]) -> None:
+        """Tell of the rows of the commits that are new; raises LostError."""
+        ids = pa.array(sorted(wanted))
+        for commit in tail.new_commits():
+            for rows in tail.read_added(commit, _COLUMNS, self._cluster):
+                self._tell(rows.filter(pc.is_in(rows["command_id"], ids)))
 
     def _tell(self, rows: pa.Table) -> None:
         outcomes = sorted(map(_outcome, rows.to_pylist()), key=lambda one: (one.at_ms, one.status))

@@ -12,14 +12,18 @@ from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
 from jobs.adapters.batch_sink import EVENTS, ORDER, OUTCOMES, Publisher
+from jobs.adapters.delta_rows import of_cluster, scan
 from jobs.adapters.delta_tables import arrow_schema
 from jobs.adapters.table_place import open_delta
 from jobs.adapters.table_writer import TableWriter, newest_batch
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.commands import REMEMBERED_COMMANDS
+from lbcore.machines.outcome import ACCEPTED
 from lbcore.machines.rebuild import TableRows, rebuild_state, record_from_row
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.ownership.records import Cause
@@ -126,8 +130,25 @@ def _rows(writer: TableWriter, name: str) -> list[dict[str, Any]]:
     table.update_incremental()
     if name in _BEFORE_EVENTS:
         table = _as_of(table, writer.last_commit())
-    rows: list[dict[str, Any]] = pa.table(table.scan().read_all()).to_pylist()
+    wanted = needed_commands(table) if name == COMMANDS.name else None
+    rows: list[dict[str, Any]] = pa.table(table.scan(predicate=wanted).read_all()).to_pylist()
     return rows
+
+
+def needed_commands(table: DeltaTable) -> str:
+    """The condition for the commands that a rebuild needs, of all that there ever were.
+
+    Those that have not ended, and of each cluster as many as a balancer remembers. O(rows), of
+    which two columns are read.
+    """
+    found = scan(table, ("cluster", "at_ms"))
+    conditions = [f"status = '{ACCEPTED}'"]
+    for cluster in sorted(pc.unique(found["cluster"]).to_pylist()):
+        times = found.filter(pc.equal(found["cluster"], cluster))["at_ms"].combine_chunks()
+        kept = pc.select_k_unstable(times, REMEMBERED_COMMANDS, [("at_ms", "descending")])
+        oldest_ms = pc.min(times.take(kept)).as_py()
+        conditions.append(f"({of_cluster(cluster)} AND at_ms >= {oldest_ms})")
+    return " OR ".join(conditions)
 
 
 def _as_of(table: DeltaTable, last: Mapping[str, Any] | None) -> DeltaTable:

@@ -2,8 +2,10 @@
 
 Decides when to load everything and when the snapshot is swapped; what the records mean is
 `lbcore.route`'s. A stream tells each change of ownership; how old that is, and whether namespaces
-or brokers have changed, its `alive` says every second. Stands beside `delta_follower` with the same
-surface, for the Python client. Source: ours; the stream is server-sent events.
+or brokers have changed, its `alive` says every second. What has waited to be read while this
+process was suspended says nothing of now: then the stream is left and asked for again. Stands
+beside `delta_follower` with the same surface, for the Python client. Source: ours; the stream is
+server-sent events.
 """
 
 import http.client
@@ -35,6 +37,7 @@ _PAGE = 2_000
 _OK = 200
 _END_OF_PART = "end"
 _AGAIN_S = 1.0
+_AWAY_MS = 3 * _ALIVE_MS
 
 
 class WatchError(ValueError):
@@ -100,10 +103,14 @@ class WatchFollower:
         headers = {"Last-Event-ID": self._place} if self._place else {}
         with closing(self._connect()) as connection:
             response = self._ask(connection, f"/v1/watch?alive_ms={_ALIVE_MS}", headers)
+            heard_ms = boot_ms()
             for event in _events(response):
                 if stop.is_set():
                     return
+                if boot_ms() - heard_ms > _AWAY_MS:
+                    raise WatchError("nothing was heard for too long to know how old it is")
                 self._take(event)
+                heard_ms = boot_ms()
         raise WatchError("the service has ended the stream")
 
     # -- events

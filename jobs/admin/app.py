@@ -13,7 +13,6 @@ from time import time
 from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
-from jobs.adapters.delta_follower import boot_ms
 from jobs.adapters.lookup_replies import ages
 from jobs.admin.access import ANY, Caller, anonymous
 from jobs.admin.context import AdminContext
@@ -137,7 +136,7 @@ class AdminApp:
         """Raises HttpError 503 when the tables are older than the request allows."""
         if "max_age_ms" not in request.query:
             return
-        age_ms = self._context.view.age_ms(boot_ms())
+        age_ms = self._context.age_ms
         if age_ms > request.whole("max_age_ms", 0):
             raise HttpError(503, f"The answer would be {age_ms} ms old: too old", RETRY)
 

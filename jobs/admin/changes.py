@@ -14,9 +14,10 @@ from typing import TypeAlias
 
 from jobs.adapters.delta_follower import Changes
 from jobs.adapters.delta_log import Commit, read_commit
-from jobs.adapters.delta_rows import ROUTE_COLUMNS, read_file, routes_of
+from jobs.adapters.delta_rows import ROUTE_COLUMNS, routes_of
 from jobs.adapters.delta_tables import table_path
 from jobs.adapters.table_place import TablePlace
+from jobs.adapters.table_tail import LostError, read_added
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute
 
@@ -39,17 +40,20 @@ class ChangeFeed:
     """Remembers the last changes; the follower adds, any number of watchers read.
 
     kept_max: changes in memory. Watchers wait in the event loop, the follower's thread adds.
-    rendered: what watchers have made of the last changes, to be used by the next ones.
+    rendered: what watchers have made of the last changes, to be used by the next ones. history:
+    counts the tables that took each other's place; a place of an earlier one is none in this.
     """
 
     def __init__(self, tables: TablePlace, cluster: str, kept_max: int) -> None:
         self.rendered: dict[tuple[Place, Place, str], bytes] = {}
+        self.history = 0
         self._path = table_path(tables, OWNERSHIP_EVENTS.name)
         self._cluster = cluster
         self._kept_max = kept_max
         self._lock = threading.Lock()
         self._kept: list[Change] = []
         self._known_from: Place = (0, 0)
+        self._log_from: Place = (0, 0)
         self._end: Place = (-1, END)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
@@ -65,6 +69,10 @@ class ChangeFeed:
             if changes.is_whole:
                 self._kept = []
                 self._known_from = (changes.version, END)
+                self.rendered.clear()
+            if changes.is_other_table:
+                self._log_from = self._known_from
+                self.history += 1
             for version, routes in changes.commits:
                 self._kept += changes_of(version, routes)
             surplus = len(self._kept) - self._kept_max
@@ -100,23 +108,26 @@ class ChangeFeed:
         """What comes after a place in the table's log, and how far that is; blocks.
 
         At least `limit` changes, or all up to the end. None when the log does not reach back, or
-        was rewritten in between.
+        was rewritten in between, or is another table's than the one the place was in.
         """
+        if place < self._log_from:
+            return None
         found: list[Change] = []
         version, end = place
         while len(found) < limit and version <= self._end[0]:
             commit = read_commit(self._path, version)
             if commit is None or commit.needs_reload:
                 return None
-            found += [change for change in self._changes_in(commit) if change.place > place]
+            try:
+                found += [change for change in self._changes_in(commit) if change.place > place]
+            except LostError:
+                return None
             end, version = END, version + 1
         return found, max(place, (version - 1, end))
 
     def _changes_in(self, commit: Commit) -> Iterator[Change]:
-        files = (
-            read_file(self._path / name, ROUTE_COLUMNS, self._cluster) for name in commit.added
-        )
-        return changes_of(commit.version, (route for rows in files for route in routes_of(rows)))
+        parts = read_added(self._path, commit, ROUTE_COLUMNS, self._cluster)
+        return changes_of(commit.version, (route for rows in parts for route in routes_of(rows)))
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -82,6 +82,15 @@ class AdminContext:
         return view
 
     @property
+    def age_ms(self) -> int:
+        """Milliseconds since all that is served was last known to be the newest there is.
+
+        Raises HttpError 503 before the first load.
+        """
+        now_ms = boot_ms()
+        return max(self.view.age_ms(now_ms), now_ms - self.views.confirmed_ms)
+
+    @property
     def snapshot(self) -> Snapshot:
         """Namespaces, bundles and brokers of one moment; raises HttpError 503."""
         return self.view.snapshot

@@ -1,29 +1,31 @@
 """The small tables as rows in memory, kept current in the background, without a JVM.
 
-Decides when a table is read again: when its log has a new version. Feeds the handlers, which see
-each table at one moment; the big tables are read when they are asked for (`scan_rows`). Source:
-ours.
+Decides when a table is read again: when its log has a new version, or does not lead on to it
+(`table_tail`). Feeds the handlers, which see each table at one moment; the big tables are read when
+they are asked for (`scan_rows`). What is kept is of the size of the cluster, however long the
+service runs. Source: ours.
 """
 
 import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from jobs.adapters.delta_follower import boot_ms
-from jobs.adapters.delta_log import Commit, has_commit, read_commit
-from jobs.adapters.delta_rows import of_cluster, read_file, read_scanned
+from jobs.adapters.delta_rows import of_cluster, read_scanned
 from jobs.adapters.delta_tables import open_table, table_path
 from jobs.adapters.table_place import TablePlace, is_store, table_place
-from lbcore.machines.handlers.settings import settings_after
+from jobs.adapters.table_tail import LostError, TableTail
 from lbcore.model.tables import (
     AUDIT,
     BUNDLE_OWNERSHIP,
     COMMANDS,
+    CONFIG_VERSIONS,
     DECISION_CANDIDATES,
     DECISION_EFFECTS,
     DECISIONS,
@@ -33,7 +35,6 @@ from lbcore.model.tables import (
     TABLES,
     Table,
 )
-from lbcore.wire.commands import KINDS, ResetConfig, SetConfig, parse_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,6 @@ _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 _HISTORY_MS = 600_000
 _POLL_MS = 200
 _STORE_POLL_MS = 1_000  # a request a table
-_SETTING_KINDS = tuple(kind for kind, cls in KINDS.items() if cls in (SetConfig, ResetConfig))
 
 
 def scan_rows(
@@ -88,9 +88,8 @@ class TableViews:
         self.confirmed_ms = 0
         self._rows: dict[str, Rows] = {}
         self._load: Mapping[str, Row] = {}
-        self._setting_rows: Rows = ()
         self._settings: Mapping[str, Any] = {}
-        self._versions: dict[str, int] = {}
+        self._tails: dict[str, TableTail] = {}
 
     def rows(self, table: str) -> Rows:
         """The rows of a small table; none while it isn't there."""
@@ -98,11 +97,12 @@ class TableViews:
 
     def version(self, table: str) -> int:
         """The version that `rows` are of, or newer ones; -1 while the table isn't there."""
-        return self._versions.get(table, -1)
+        tail = self._tails.get(table)
+        return -1 if tail is None else tail.version
 
     @property
     def newest_load(self) -> Mapping[str, Row]:
-        """Each broker's newest row of load_history, of the last ten minutes at the start."""
+        """Each broker's newest row of load_history, of the ten minutes before the newest one."""
         return self._load
 
     @property
@@ -126,7 +126,7 @@ class TableViews:
         `confirmed_ms` is when (boot clock) the last time began that all of them could be read.
         """
         started_ms = boot_ms()
-        tables = (*SMALL_TABLES, LOAD_HISTORY, COMMANDS)
+        tables = (*SMALL_TABLES, LOAD_HISTORY)
         refreshed = [self._try_refresh(table) for table in tables]  # each, also after a failure
         if all(refreshed):
             self.confirmed_ms = started_ms
@@ -136,60 +136,48 @@ class TableViews:
         try:
             self._refresh(table)
         except _UNREADABLE as error:
-            self._versions.pop(table.name, None)
+            self._tails.pop(table.name, None)
             self._note(error)
             return False
         return True
 
     def _refresh(self, table: Table) -> None:
-        path = table_path(self.root, table.name)
-        version = self._versions.get(table.name)
-        if version is None:
-            if (path / "_delta_log").is_dir():
-                self._load_whole(table)
-            return
-        while has_commit(path, version + 1):
-            commit = read_commit(path, version + 1)
-            if (
-                commit is None
-                or commit.needs_reload
-                or table.name
-                not in (
-                    LOAD_HISTORY.name,
-                    COMMANDS.name,
-                )
-            ):
-                self._load_whole(table)
+        tail = self._tails.get(table.name)
+        if tail is not None:
+            with suppress(LostError):
+                self._read_on(table, tail)
                 return
-            self._add(table, path, commit)
-            version = self._versions[table.name] = commit.version
+        if tail is not None or (table_path(self.root, table.name) / "_delta_log").is_dir():
+            self._load_whole(table)
+
+    def _read_on(self, table: Table, tail: TableTail) -> None:
+        """Take over the new commits; raises LostError where the log does not lead on."""
+        commits = tail.new_commits()
+        if not commits:
+            return
+        if table.name != LOAD_HISTORY.name or any(commit.needs_reload for commit in commits):
+            self._load_whole(table)
+            return
+        columns = [column.name for column in table.columns if column.name != "cluster"]
+        for commit in commits:
+            for rows in tail.read_added(commit, columns, self.cluster):
+                self._take_load(self._load, rows.to_pylist())
 
     def _load_whole(self, table: Table) -> None:
         handle = open_table(self.root, table.name)
         condition = of_cluster(self.cluster)
-        if table.name == COMMANDS.name:
-            kinds = ", ".join(f"'{kind}'" for kind in _SETTING_KINDS)
-            condition += f" AND kind IN ({kinds})"
-        elif table.name == LOAD_HISTORY.name:
+        if table.name == LOAD_HISTORY.name:
             condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"
         found = read_scanned(handle, None, condition).to_pylist()
-        if table.name == COMMANDS.name:
-            self._setting_rows = ()
-            self._take_settings(found)
-        elif table.name == LOAD_HISTORY.name:
+        tail = TableTail(table_path(self.root, table.name), handle)
+        if table.name == LOAD_HISTORY.name:
             self._take_load({}, found)
         else:
             self._rows[table.name] = tuple(found)
-        self._versions[table.name] = handle.version()
-
-    def _add(self, table: Table, path: TablePlace, commit: Commit) -> None:
-        columns = [column.name for column in table.columns if column.name != "cluster"]
-        for name in commit.added:
-            found = read_file(path / name, columns, self.cluster).to_pylist()
-            if table.name == COMMANDS.name:
-                self._take_settings([row for row in found if row["kind"] in _SETTING_KINDS])
-            else:
-                self._take_load(self._load, found)
+        if table.name == CONFIG_VERSIONS.name:
+            newest = max(found, key=lambda row: row["number"], default={"settings": "{}"})
+            self._settings = json.loads(newest["settings"])
+        self._tails[table.name] = tail
 
     def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
         newest = dict(known)
@@ -197,20 +185,8 @@ class TableViews:
             before = newest.get(row["broker"])
             if before is None or row["minute_ms"] >= before["minute_ms"]:
                 newest[row["broker"]] = row
-        self._load = newest
-
-    def _take_settings(self, found: Sequence[Row]) -> None:
-        """Fold what commands have set, in the order in which they were done, as the balancer's."""
-        if not found:
-            return
-        rows = (*self._setting_rows, *(row for row in found if row["status"] == "done"))
-        self._setting_rows = tuple(sorted(rows, key=lambda r: (r["at_ms"], r["command_id"])))
-        settings: Mapping[str, Any] = {}
-        for row in self._setting_rows:
-            arguments = parse_arguments(row["kind"], json.loads(row["arguments"]))
-            if isinstance(arguments, SetConfig | ResetConfig):
-                settings = settings_after(settings, arguments)
-        self._settings = settings
+        kept_ms = max((row["minute_ms"] for row in newest.values()), default=0) - _HISTORY_MS
+        self._load = {name: row for name, row in newest.items() if row["minute_ms"] >= kept_ms}
 
     def _note(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}".splitlines()[0]

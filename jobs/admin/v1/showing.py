@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from time import time_ns
 from typing import Any
 
-from jobs.adapters.delta_follower import boot_ms
 from jobs.adapters.table_reader import TableReader, wall_ms
 from jobs.admin.about import About, Example, Query, whole
 from jobs.admin.access import Role
@@ -44,7 +43,7 @@ def about_service(context: AdminContext) -> dict[str, Any]:
     view = context.view
     return {
         "table_version": view.snapshot.position.table_version,
-        "age_ms": view.age_ms(boot_ms()),
+        "age_ms": context.age_ms,
         "writer_silent_ms": view.writer_silent_ms(time_ns() // 1_000_000),
         "can_command": context.commands is not None,
     }

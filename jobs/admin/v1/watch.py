@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Sequence
 from time import monotonic, time_ns
 from typing import Any
 
-from jobs.adapters.delta_follower import boot_ms
 from jobs.admin.about import WHOLE, About, Example, Query
 from jobs.admin.access import Role
 from jobs.admin.changes import Change, ChangeFeed, Place, format_place, parse_place
@@ -73,12 +72,12 @@ class Watcher:
             kind = "start" if place is None else "reset"
             place = self._feed.end
             yield _event(kind, place, self._ages(place))
-        said_s = monotonic()
+        said_s, history = monotonic(), self._feed.history
         while True:
             end, part = self._feed.end, b""
-            found = await self._next(place)
+            found = await self._next(place) if self._feed.history == history else None
             if found is None:
-                place = self._feed.end
+                place, history = self._feed.end, self._feed.history
                 part = _event("reset", place, self._ages(place))
             elif found[0]:
                 part = self._render(place, *found)
@@ -125,7 +124,7 @@ class Watcher:
         view, views = self._context.view, self._context.views
         return {
             "table_version": place[0],
-            "age_ms": view.age_ms(boot_ms()),
+            "age_ms": self._context.age_ms,
             "writer_silent_ms": view.writer_silent_ms(time_ns() // 1_000_000),
             "namespaces_version": views.version("namespaces"),
             "brokers_version": views.version("brokers"),
