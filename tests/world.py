@@ -75,7 +75,8 @@ class World:
 
     driver_ahead_ms, log_ahead_ms: how wrong the clocks of the job's driver and of Kafka are.
     rates: bundle → msg/s in, and as much out; 100 where it has none. topics: full name → the same;
-    a bundle with such topics has their rates, and its owner reports them.
+    a bundle with such topics has their rates, and its owner reports them. partitions: of each topic
+    but commands; more may be added while it runs.
     """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
@@ -103,6 +104,7 @@ class World:
         self.is_job_away = False
         self.are_ticks_away = False
         self.next_batch_ms = self.now_ms
+        self.partitions = PARTITIONS
         self.rates: dict[str, float] = {}
         self.topics: dict[str, float] = {}
         self.brokers = {f"broker-{i}:8080": Broker(f"broker-{i}:8080") for i in range(brokers)}
@@ -197,7 +199,7 @@ class World:
     def step_job(self) -> None:
         """One micro-batch of the job, with its driver's ticks before it."""
         if not self.are_ticks_away:
-            for partition in range(PARTITIONS):
+            for partition in range(self.partitions):
                 self._append(Tick(cluster=CLUSTER, number=0), partition)
         updates = []
         for group, messages in sorted(self._read_log().items()):
@@ -299,7 +301,7 @@ class World:
     def _append(self, message: Message, partition: int | None = None) -> None:
         topic, key, value = format_message(message)
         if partition is None:
-            partition = 0 if topic is Topic.COMMANDS else zlib.crc32(key) % PARTITIONS
+            partition = 0 if topic is Topic.COMMANDS else zlib.crc32(key) % self.partitions
         place = (topic.value, partition)
         position = Position(
             topic=topic.value,

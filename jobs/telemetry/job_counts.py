@@ -17,6 +17,7 @@ from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 from lbcore.explain.reasons import SKIPS
 from lbcore.machines.commands import HANDLERS
+from lbcore.machines.topics import TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.model.tables import (
     AUDIT,
     COMMANDS,
@@ -147,8 +148,13 @@ def count_rows(store: MetricStore, seen: BatchSeen, moves: Moves) -> None:
 
 
 def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -> None:
-    for result in ("accepted", "late", "duplicate", "rejected"):
+    for result in ("accepted", "late", "duplicate", "rejected", "early"):
         store.add("ballast_reports_total", cluster, result, by=counts.get(result, 0))
+    for result in TAKEN_OR_NOT:
+        by = counts.get(f"{TOPICS_COUNTED}{result}", 0)
+        store.add("ballast_topic_reports_total", cluster, result, by=by)
+    for reason in ("unknown_bundle", "foreign_bundle"):
+        store.add("ballast_bundle_loads_left_out_total", cluster, reason, by=counts.get(reason, 0))
     for key, result in _INACTIVE.items():
         name = "pulsar_sunit_state_chn_inactive_broker_cleanup_ops_total"
         store.add(name, cluster, BALANCER, CHANNEL, result, by=counts.get(key, 0))

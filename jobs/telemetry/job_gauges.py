@@ -43,6 +43,8 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     store.set("ballast_transfer_hits", gauges["transfer_hits"], cluster)
     store.set("ballast_split_hits", gauges["split_hits"], cluster)
     store.set("ballast_unsplittable_bundles", gauges["unsplittable"], cluster)
+    store.set("ballast_bundles_with_topics", gauges["topics"]["bundles"], cluster)
+    store.set("ballast_topics_known", gauges["topics"]["topics"], cluster)
     needed = {(level,): float(hits) for level, hits in gauges["hits_needed"].items()}
     store.replace("ballast_hits_needed", needed, cluster)
     on = {alarm.partition(":")[0] for alarm in report["alarms"]}

@@ -13,6 +13,7 @@ from jobs.telemetry.declared import (
     histogram,
 )
 from lbcore.machines.gauges import HIGH, LOW
+from lbcore.machines.topics import TAKEN_OR_NOT
 from lbcore.ownership.records import Cause, State
 
 LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSplit"
@@ -159,7 +160,16 @@ _RHYTHM: tuple[Metric, ...] = (
 _INPUT: tuple[Metric, ...] = (
     counter(
         "ballast_reports_total", "Reports by what they came to.", "cluster", "result",
-        result=("accepted", "late", "duplicate", "rejected"),
+        result=("accepted", "late", "duplicate", "rejected", "early"),
+    ),
+    counter(
+        "ballast_topic_reports_total", "Reports on a bundle's topics by what they came to.",
+        "cluster", "result", result=TAKEN_OR_NOT,
+    ),
+    counter(
+        "ballast_bundle_loads_left_out_total",
+        "Reported loads of bundles that did not count: of no bundle, or not of its holder.",
+        "cluster", "reason", reason=("unknown_bundle", "foreign_bundle"),
     ),
     counter("ballast_rejected_total", "Messages that could not be used.", "cluster", "topic",
             "reason"),
@@ -216,6 +226,9 @@ _DECISIONS: tuple[Metric, ...] = (
     counter("ballast_candidates_total", "What was considered, by the verdict.", "cluster", "phase",
             "verdict"),
     gauge("ballast_split_hits", "Bundles over a split limit that collect hits.", "cluster"),
+    gauge("ballast_bundles_with_topics", "Bundles whose topics are known, so that splits can weigh"
+          " them.", "cluster"),
+    gauge("ballast_topics_known", "Topics that are known by hash and rate.", "cluster"),
     gauge("ballast_unsplittable_bundles", "Bundles over a split limit that no boundary divides.",
           "cluster"),
     gauge("ballast_alarm", "1 while an alarm is on.", "cluster", "alarm",

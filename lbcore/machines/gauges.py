@@ -26,7 +26,7 @@ def make_gauges(work: Work) -> dict[str, Any]:
 
     brokers: columns of equal length, in name order; percent: of cpu, memory, directMemory,
     bandwidthIn, bandwidthOut; ages in ms, -1 = never. states: state → how many, the oldest's age,
-    how many are stuck.
+    how many are stuck. topics: of how many bundles, and how many of them, are known.
     """
     return {
         "brokers": _brokers(work),
@@ -37,6 +37,7 @@ def make_gauges(work: Work) -> dict[str, Any]:
         "split_hits": len(work.plan.split.hits),
         "unsplittable": len(work.plan.split.unsplittable),
         "is_catching_up": work.is_catching_up,
+        "topics": {"bundles": work.topics.bundles, "topics": work.topics.count},
     }
 
 

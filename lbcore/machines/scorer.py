@@ -1,9 +1,11 @@
 """BrokerScorer: orders, de-duplicates and smooths the reports of one group of brokers.
 
 Decides which reports count: each is accepted, late, duplicate or rejected with a reason. Does not
-judge who lives (the balancer does, it sees every partition's clock) and moves nothing. First of
-the two operators; its one effect a batch is a GroupUpdate. Source: ours; the smoothing is Pulsar
-4.0.8's BrokerLoadData.update.
+judge who lives (the balancer does, it sees every partition's clock) and moves nothing. What is not
+keyed by a broker (commands, audit entries, reports of a bundle's topics) passes through unjudged:
+its group is its key's, where nothing is known of the broker that sent it. First of the two
+operators; its one effect a batch is a GroupUpdate. Source: ours; the smoothing is Pulsar 4.0.8's
+BrokerLoadData.update.
 """
 
 from collections import Counter
@@ -132,7 +134,7 @@ class BrokerScorer:
             self._reject(batch, event, message)
         elif isinstance(message, Tick):
             batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, ""))
-        elif isinstance(message, Command | AuditEntry):
+        elif isinstance(message, Command | AuditEntry | TopicLoad):
             batch.placed.append(Placed(position=at, message=message))
             batch.counts["accepted"] += 1
         else:
@@ -142,7 +144,7 @@ class BrokerScorer:
         self,
         batch: _Batch,
         event: RawMessage,
-        message: Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks,
+        message: Heartbeat | BrokerLoad | BundleLoad | Acks,
     ) -> None:
         at, broker = event.position, message.envelope.broker
         track = batch.track(broker)
@@ -168,7 +170,7 @@ class BrokerScorer:
         if isinstance(message, BrokerLoad):
             track.loads.append((message, at.timestamp_ms))
             batch.loads[broker] = track
-        elif isinstance(message, TopicLoad | Acks):
+        elif isinstance(message, Acks):
             batch.placed.append(Placed(position=at, message=message))
 
     def _keep_start(self, batch: _Batch, broker: str, track: OpenTrack) -> None:
@@ -270,7 +272,7 @@ class BrokerScorer:
         seen.update(
             placed.message.envelope.broker
             for placed in batch.placed
-            if isinstance(placed.message, Acks | TopicLoad)
+            if isinstance(placed.message, Acks)
         )
         brokers = tuple(sorted(seen))
         index = {name: i for i, name in enumerate(brokers)}
@@ -308,19 +310,16 @@ def _missing(pending: PendingParts, parse: Parse) -> str:
     return f"{total - len(pending.parts)} of {total} parts"
 
 
-def _topic_of(message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> str:
-    if isinstance(message, TopicLoad):
-        return f"{Topic.TOPIC_LOAD.value}/{message.bundle}"
+def _topic_of(message: Heartbeat | BrokerLoad | Acks) -> str:
     return Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
 
 
-def _judge_seq(track: OpenTrack, message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> str:
+def _judge_seq(track: OpenTrack, message: Heartbeat | BrokerLoad | Acks) -> str:
     last = track.seqs.get(_topic_of(message), -1)
     if message.envelope.seq > last:
         return "accepted"
     return "duplicate" if message.envelope.seq == last else "late"
 
 
-def _advance(track: OpenTrack, message: Heartbeat | BrokerLoad | TopicLoad | Acks) -> None:
-    if not isinstance(message, TopicLoad):  # ordered by the balancer, per bundle: no state here
-        track.seqs[_topic_of(message)] = message.envelope.seq
+def _advance(track: OpenTrack, message: Heartbeat | BrokerLoad | Acks) -> None:
+    track.seqs[_topic_of(message)] = message.envelope.seq

@@ -126,6 +126,11 @@ class TopicBook:
         """The number of topics."""
         return sum(chunk.count for chunk in self.chunks.values())
 
+    @property
+    def bundles(self) -> int:
+        """The number of bundles of which topics are known, none of them included."""
+        return sum(len(chunk.entries) for chunk in self.chunks.values())
+
     def topics_of(self, bundle: str) -> BundleTopics | None:
         """What was reported of a bundle's topics; None = nothing."""
         chunk = self.chunks.get(_chunk_of(bundle))

@@ -21,6 +21,12 @@ WARM = 0.5
 """The part of a limit on rates from which each report of the same topics counts; below it, what is
 known of their rates is near enough, and the state stays as it is."""
 
+TAKEN_OR_NOT = ("taken", "unchanged", "late", "foreign_bundle", "unknown_bundle", "full")
+"""What a report comes to: it counts, or why it does not."""
+
+TOPICS_COUNTED = "topics:"
+"""What a batch's count of each of them begins with."""
+
 
 def take_topics(work: Work, messages: Sequence[TopicLoad]) -> None:
     """Take in reports on topics, in the order of the log; counted as taken, or by reason."""
@@ -41,7 +47,7 @@ def take_topics(work: Work, messages: Sequence[TopicLoad]) -> None:
                 reason = "full"
             else:
                 fresh[message.bundle], room = topics, room - more
-        work.counts[f"topics:{reason or 'taken'}"] += 1
+        work.counts[f"{TOPICS_COUNTED}{reason or 'taken'}"] += 1
     work.topics = work.topics.changed(fresh)
 
 

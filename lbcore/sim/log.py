@@ -105,7 +105,7 @@ class Log:
     def append(self, message: Message, broker: str = "") -> None:
         """Put a message into its partition now."""
         topic = _TOPICS[type(message)]
-        key, partition, group = self._place(broker)
+        key, partition, group = self._place(_keyed_by(message, broker))
         self._put_at(topic, 0 if topic is Topic.COMMANDS else partition, group, key, message)
         if topic is Topic.BROKER_LOAD:
             self.last_heard_ms[broker] = self._clock.now_ms
@@ -137,10 +137,15 @@ class Log:
         )
         self._unread[group].append(Carried(position=position, key=key, value=None, message=message))
 
-    def _place(self, broker: str) -> tuple[bytes, int, int]:
-        """Key, partition and scorer group of a broker's messages."""
-        if broker not in self._places:
-            key = f"{self._cluster}/{broker}".encode() if broker else self._cluster.encode()
+    def _place(self, name: str) -> tuple[bytes, int, int]:
+        """Key, partition and scorer group of the messages of a broker, or on a bundle."""
+        if name not in self._places:
+            key = f"{self._cluster}/{name}".encode() if name else self._cluster.encode()
             code = zlib.crc32(key)
-            self._places[broker] = (key, code % PARTITIONS, code // PARTITIONS % self._groups)
-        return self._places[broker]
+            self._places[name] = (key, code % PARTITIONS, code // PARTITIONS % self._groups)
+        return self._places[name]
+
+
+def _keyed_by(message: Message, broker: str) -> str:
+    """The name in the message's key, as `wire.format` has it: "" = the cluster alone."""
+    return message.bundle if isinstance(message, TopicLoad) else broker
