@@ -52,7 +52,7 @@ ASKED: list[tuple[str, str, Any, int, str, Mapping[str, Any]]] = [
         b"",
         204,
         "delete_namespace",
-        {"namespace": "acme/ns2"},
+        {"namespace": "acme/ns2", "only_empty": True},
     ),
     ("PUT", f"{NS}/unload", b"", 204, "unload_namespace", {"namespace": "acme/ns1"}),
     (

@@ -75,8 +75,8 @@ class World:
 
     driver_ahead_ms, log_ahead_ms: how wrong the clocks of the job's driver and of Kafka are.
     rates: bundle → msg/s in, and as much out; 100 where it has none. topics: full name → the same;
-    a bundle with such topics has their rates, and its owner reports them. partitions: of each topic
-    but commands; more may be added while it runs.
+    a bundle with such topics has their rates, and its owner reports them; another has topics_else.
+    partitions: of each of Kafka's topics but commands; more may be added.
     """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
@@ -105,6 +105,7 @@ class World:
         self.are_ticks_away = False
         self.next_batch_ms = self.now_ms
         self.partitions = PARTITIONS
+        self.topics_else = 10
         self.rates: dict[str, float] = {}
         self.topics: dict[str, float] = {}
         self.brokers = {f"broker-{i}:8080": Broker(f"broker-{i}:8080") for i in range(brokers)}
@@ -357,7 +358,7 @@ class World:
         stats = np.zeros((len(bundles), 8))
         stats[:, 0] = stats[:, 1] = rates
         stats[:, 2] = stats[:, 3] = rates * 1_000
-        stats[:, 4] = [len(topics_in(self.topics, bundle)) or 10 for bundle in bundles]
+        stats[:, 4] = [len(topics_in(self.topics, one)) or self.topics_else for one in bundles]
         total = float(rates.sum())
         return LoadRead(
             usage=np.array([total / 100, 0.0, 0.0, 0.0, 0.0]),

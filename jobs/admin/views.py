@@ -58,6 +58,7 @@ _BIG = frozenset(
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
 """The tables that are held whole: those of a row a thing that exists, not a row an event."""
 
+_HELD = frozenset(table.name for table in SMALL_TABLES)
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 _HISTORY_MS = 600_000
 _POLL_MS = 200
@@ -92,7 +93,9 @@ class TableViews:
         self._tails: dict[str, TableTail] = {}
 
     def rows(self, table: str) -> Rows:
-        """The rows of a small table; none while it isn't there."""
+        """The rows of a small table; none while it isn't there. Raises KeyError for another."""
+        if table not in _HELD:
+            raise KeyError(f"table must be one of {', '.join(sorted(_HELD))}, got {table!r}")
         return self._rows.get(table, ())
 
     def version(self, table: str) -> int:

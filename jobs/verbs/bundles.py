@@ -13,7 +13,7 @@ from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereab
 from jobs.operating.text_table import text_table
 from lbcore.explain.explanation import number, percent
 
-_ORDERS = {
+ORDERS = {
     "topics": "b.topics",
     "sessions": "b.sessions",
     "rate": "b.msg_rate",
@@ -27,7 +27,7 @@ _READ = ("load_history", "bundle_ownership")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """In which order, and which of them."""
     parser.add_argument(
-        "--by", choices=tuple(_ORDERS), default="rate", help="what they are ordered by (rate)"
+        "--by", choices=tuple(ORDERS), default="rate", help="what they are ordered by (rate)"
     )
     parser.add_argument("--broker", default="", metavar="NAME", help="only those it has now")
     parser.add_argument("--limit", type=int, default=_LIMIT, metavar="N", help=f"({_LIMIT})")
@@ -69,7 +69,7 @@ JOIN newest_loads l ON l.cluster = b.cluster AND l.broker = b.broker AND l.minut
 JOIN owners o ON o.cluster = b.cluster AND o.bundle = b.bundle
 WHERE b.cluster = '{cluster}' {of_broker}
   AND b.minute_ms = (SELECT MAX(minute_ms) FROM load_history WHERE cluster = '{cluster}')
-ORDER BY {_ORDERS[by]} DESC, b.bundle LIMIT {limit}"""  # noqa: S608 (a choice, a number, quoted names)
+ORDER BY {ORDERS[by]} DESC, b.bundle LIMIT {limit}"""  # noqa: S608 (a choice, a number, quoted names)
     return plain_rows(SqlEngine(where.tables, _READ).query(text))
 
 

@@ -147,6 +147,26 @@ def strip_partition(topic: str) -> str:
     return topic[: topic.rindex(PARTITION_INFIX)]
 
 
+_SYSTEM_TOPICS = frozenset(
+    {
+        "__change_events",
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot_segments",
+        "__transaction_buffer_snapshot_indexes",
+    }
+)
+_PENDING_ACKS = "__transaction_pending_ack"
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether Pulsar itself made the topic, a full name, to keep its own notes in.
+
+    Source: Pulsar 4.0.8, SystemTopicNames.
+    """
+    local = strip_partition(topic).rpartition("/")[2]
+    return local in _SYSTEM_TOPICS or local.endswith(_PENDING_ACKS)
+
+
 def is_namespace(text: str) -> bool:
     """Whether the text is tenant/namespace (or, in v1, tenant/cluster/namespace)."""
     return _NAMESPACE.fullmatch(text) is not None

@@ -1,9 +1,10 @@
-"""Which topics exist: those that were created here, and those that brokers report.
+"""Which topics exist by name: those that were created here.
 
 Decides which names a namespace lists, and where each topic lies; that a topic which nobody knows
 may be created by its first producer is Pulsar's rule of auto-creation, so an unknown one is no
-error. Feeds the admin service. Source: ours; what counts as one topic is Pulsar 4.0.8's
-PersistentTopicsBase and NamespaceService.getListOfPersistentTopics.
+error. Brokers report topics by hash to the balancer alone, which counts them. Feeds the admin
+service. Source: ours; what counts as one topic is Pulsar 4.0.8's PersistentTopicsBase and
+NamespaceService.getListOfPersistentTopics.
 """
 
 from bisect import bisect_right
@@ -29,18 +30,23 @@ class KnownTopics:
     """One namespace's topics.
 
     partitioned: full name of each partitioned topic → number of partitions. single: full names of
-    all others, partitions that a broker reports included.
+    all others.
     """
 
     partitioned: Mapping[str, int] = field(default_factory=dict)
     single: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(created: Mapping[str, int], reported: Iterable[str]) -> "KnownTopics":
-        """created: full name → partitions, 0 = not partitioned. reported: full names."""
+    def of(created: Mapping[str, int]) -> "KnownTopics":
+        """created: full name → partitions, 0 = not partitioned."""
         partitioned = {name: count for name, count in created.items() if count}
-        plain = {name for name, count in created.items() if not count}
-        return KnownTopics(partitioned=partitioned, single=frozenset(plain | set(reported)))
+        plain = (name for name, count in created.items() if not count)
+        return KnownTopics(partitioned=partitioned, single=frozenset(plain))
+
+    @property
+    def created(self) -> frozenset[str]:
+        """The full names as they were made: a partitioned topic is one."""
+        return self.single.union(self.partitioned)
 
     def names(self, domain: Domain | None = None) -> list[str]:
         """Every topic that a broker can serve, each partition by itself, sorted."""

@@ -57,6 +57,9 @@ class DeleteNamespace:
     """Delete a namespace with all its bundles."""
 
     namespace: str = argument(read.namespace, "tenant/namespace")
+    only_empty: bool = argument(
+        read.flag, "refuse it while the namespace has topics", default=False
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

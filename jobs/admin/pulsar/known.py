@@ -87,23 +87,13 @@ def topic_name(request: Request) -> TopicName:
 
 
 def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
-    """The topics of a namespace."""
+    """The topics of a namespace that were created here; what brokers report has no names here."""
     created = {
         str(row["topic"]): int(row["partitions"])
         for row in context.views.rows(TOPICS.name)
         if row["namespace"] == namespace and not row["is_deleted"]
     }
-    return KnownTopics.of(created, _reported(namespace, context))
-
-
-def _reported(namespace: str, context: AdminContext) -> list[str]:
-    """The topics that brokers report of the bundles of a namespace."""
-    return [
-        str(topic)
-        for row in context.views.rows("bundle_topics")
-        if row["namespace"] == namespace
-        for topic in row["topics"]
-    ]
+    return KnownTopics.of(created)
 
 
 def tenants(context: AdminContext) -> dict[str, tuple[list[str], list[str]]]:

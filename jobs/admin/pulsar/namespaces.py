@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import JSON, Reply, Request, json_reply, no_content
-from jobs.admin.pulsar.asking import at_rest, carry_out
+from jobs.admin.pulsar.asking import at_rest, carry_out, conflict
 from jobs.admin.pulsar.known import (
     anti_affinity,
     cluster_names,
@@ -19,7 +19,8 @@ from jobs.admin.pulsar.known import (
     tenants,
     topics_of,
 )
-from lbcore.model.names import Domain, tenant_of
+from lbcore.machines.handlers.namespaces import NOT_EMPTY
+from lbcore.model.names import Domain, is_system_topic, tenant_of
 from lbcore.route.pulsar_clusters import check_replication
 from lbcore.route.pulsar_errors import (
     CONFLICT,
@@ -73,17 +74,25 @@ async def create_namespace(request: Request, context: AdminContext) -> Reply:
 
 
 async def delete_namespace(request: Request, context: AdminContext) -> Reply:
-    """Delete a namespace without topics."""
+    """Delete a namespace without topics; which brokers report, the balancer knows."""
     name = namespace_name(request)
     if request.flag("force"):
         raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of namespaces")
     if find_namespace(name, context) is None:
         raise PulsarError(NOT_FOUND, f"Namespace {name} does not exist.")
-    topics = topics_of(name, context)
-    if topics.partitioned or topics.single:
-        raise PulsarError(CONFLICT, "Cannot delete non empty namespace")
-    await carry_out(request, context, DeleteNamespace(namespace=name))
+    if not all(is_system_topic(topic) for topic in topics_of(name, context).created):
+        raise _not_empty()
+    arguments = DeleteNamespace(namespace=name, only_empty=True)
+    await carry_out(request, context, arguments, _not_deleted)
     return no_content()
+
+
+def _not_deleted(reason: str) -> PulsarError:
+    return _not_empty() if NOT_EMPTY in reason else conflict(reason)
+
+
+def _not_empty() -> PulsarError:
+    return PulsarError(CONFLICT, "Cannot delete non empty namespace")
 
 
 async def get_policies(request: Request, context: AdminContext) -> Reply:

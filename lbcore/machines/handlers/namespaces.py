@@ -14,11 +14,15 @@ from lbcore.machines.handlers.bundles import reason_not_to_take, release
 from lbcore.machines.outcome import ACCEPTED, DONE, Outcome, refuse
 from lbcore.machines.work import Work
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
+from lbcore.model.names import is_system_topic
 from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import create
 from lbcore.ownership.records import Cause, State
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
+
+NOT_EMPTY = "is not empty"
+"""In the refusal to delete a namespace that has topics."""
 
 
 def has_split_under_way(work: Work, namespace: str) -> bool:
@@ -78,12 +82,29 @@ def _made(
     return transitions
 
 
+def topics_in(work: Work, namespace: str) -> int:
+    """How many topics a namespace has, as far as anybody has told. O(bundles + created topics).
+
+    Those that brokers have reported last, topic by topic or else as a number, and those that were
+    created here and are no system topics: the larger of the two, as most of them are the same.
+    """
+    created = [topic for topic in work.catalogue.topics_of(namespace) if not is_system_topic(topic)]
+    reported = 0
+    for row in work.ledger.live_rows(namespace):
+        known = work.topics.topics_of(work.ledger.names[row])
+        reported += int(work.ledger.topics[row]) if known is None else len(known.hashes)
+    return max(len(created), reported)
+
+
 def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNamespace) -> Outcome:
     """Mark it; `deletions` does the rest, from this batch on."""
     name = arguments.namespace
     problem = _problem(work, name)
     if problem:
         return refuse(problem)
+    topics = topics_in(work, name) if arguments.only_empty else 0
+    if topics:
+        return refuse(f"namespace {name} {NOT_EMPTY}: it has {topics} topics; delete those first")
     entry = work.namespaces[name]
     properties = {**entry.properties, DELETING: command.command_id}
     keep_namespace(work, name, replace(entry, properties=properties))

@@ -14,6 +14,7 @@ from jobs.admin.app import AdminApp
 from jobs.admin.context import CommandOutcome
 from jobs.admin.pulsar.routes import PULSAR_ROUTES
 from jobs.admin.views import Rows, TableViews
+from lbcore.machines.handlers.namespaces import NOT_EMPTY
 from lbcore.model.tables import TENANTS, TOPICS
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.wire.messages import Command
@@ -330,6 +331,23 @@ def test_statistics_show_the_topics_that_a_broker_serves(root: Path) -> None:
     assert len(topics) == 5
     stats = send(root, "GET", f"{TOPIC}/t1/stats").json
     assert stats["ownerBroker"] in BROKERS
+
+
+def test_namespace_that_brokers_report_topics_of_is_not_deleted(tmp_path: Path) -> None:
+    """The balancer knows of them, the tables do not."""
+    writer = write_tables(tmp_path)
+    writer.now_ms = time_ns() // 1_000_000 + 3_600_000
+    writer.events([])
+
+    def refuse(command: Command) -> CommandOutcome:
+        reason = f"namespace acme/ns2 {NOT_EMPTY}: it has 3 topics"
+        return CommandOutcome(
+            command_id=command.command_id, status="refused", reason=reason, result={}
+        )
+
+    app = make_app(make_context(tmp_path, Balancer(answer=refuse)), PULSAR_ROUTES)
+    found = asyncio.run(ask(app, "/admin/v2/namespaces/acme/ns2", method="DELETE"))
+    assert (found.status, found.json["reason"]) == (409, "Cannot delete non empty namespace")
 
 
 @pytest.mark.parametrize("path", ["unload", "0x00000000_0xffffffff/unload"])
