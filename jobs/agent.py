@@ -11,7 +11,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_hex
@@ -22,11 +21,16 @@ from jobs.adapters.clocks import ForwardClock
 from jobs.adapters.kafka_clients import Delivered, Delivery, Ends, KafkaAddress, Sender, Tail
 from jobs.adapters.ownership_feed import OwnershipFeed
 from jobs.adapters.permits import Permits
+from jobs.adapters.service_answers import failure_of
+from jobs.adapters.service_callbacks import Callbacks
+from jobs.adapters.service_calls import Bounds, ServiceCalls
+from jobs.console import CommandError
 from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machines.agent import Agent as Machine
 from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
+from lbcore.machines.agent_readings import identity_fault
 from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
 from lbcore.machines.agent_state import (
     AgentState,
@@ -38,7 +42,7 @@ from lbcore.machines.agent_state import (
     Stop,
     Stopped,
 )
-from lbcore.ownership.holding import Call, Callback, CallDone
+from lbcore.ownership.holding import Call
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Topic
 
@@ -48,35 +52,7 @@ _POLL_MS = 200
 _IDLE_WAIT_S = 0.5
 _LAST_WORDS_MS = 5_000
 _ENDS_MS = 1_000
-
-
-def _no_topics() -> Sequence[TopicsRead]:
-    return ()
-
-
-def _no_permits(_: Permits) -> None:
-    return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Callbacks:
-    """What the service does when its agent asks. A callback fails by raising anything.
-
-    open(bundle, token): serve the range as one bundle, whatever of it was open before; token is the
-    fencing token: it grows with each owner, so a store can refuse an older one. close(bundle,
-    token): serve nothing of the range. split(bundle, children, token): serve the range as these
-    bundles. Each may be called again for what is done already. They run in threads, one at a time
-    for a bundle, `Options.threads` at once. load(): what the service carries now; topics(): of the
-    bundles whose topics have changed, the topics. Both must be quick. attach(permits): called once,
-    before anything else, with what says at each use whether a bundle may be served.
-    """
-
-    load: Callable[[], LoadRead]
-    open: Callable[[str, int], None]
-    close: Callable[[str, int], None]
-    split: Callable[[str, Sequence[str], int], None]
-    topics: Callable[[], Sequence[TopicsRead]] = _no_topics
-    attach: Callable[[Permits], None] = _no_permits
+_S = 1_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +83,12 @@ class Agent:
         callbacks: Callbacks,
         options: Options | None = None,
     ) -> None:
-        """Connects to Kafka; raises CommandError when it or the topic ownership isn't there."""
+        """Connects to Kafka; raises CommandError when it or the topic ownership isn't there.
+
+        Also when no report could ever be read under this identity.
+        """
         chosen = options or Options()
+        _check(identity)
         self._machine = Machine(identity, chosen.agent, chosen.signals, chosen.fencing)
         self.metrics = AgentMetrics(identity.cluster, identity.broker)
         self._callbacks = callbacks
@@ -125,9 +105,13 @@ class Agent:
         client_id = f"agent-{identity.cluster}-{identity.broker}"
         self._tail = Tail(address, Topic.OWNERSHIP, client_id)
         self._sender = Sender(address, client_id)
-        self._workers = ThreadPoolExecutor(chosen.threads, thread_name_prefix="callback")
-        self._reader_of_load = ThreadPoolExecutor(1, thread_name_prefix="load")
-        self._is_reading_load = threading.Semaphore(1)
+        self._calls = ServiceCalls(
+            callbacks,
+            self._inbox.put,
+            self.metrics,
+            Bounds(threads=chosen.threads, timeout_ms=chosen.agent.callback_timeout_ms),
+        )
+        self._callback_timeout_ms = chosen.agent.callback_timeout_ms
         self._is_ending = threading.Event()
         self._is_stopped = threading.Event()
         self._failure: BaseException | None = None
@@ -149,10 +133,30 @@ class Agent:
         return self._left
 
     def start(self) -> None:
-        """Report, follow records, open what is assigned."""
-        self._callbacks.attach(self._permits)
+        """Report, follow records, open what is assigned.
+
+        Raises CommandError when the service's attach fails; while that hangs, the log says so.
+        """
+        self._attach()
         for thread in self._threads:
             thread.start()
+
+    def _attach(self) -> None:
+        said = "attach of %s hangs: it has not returned after %d ms, and nothing is reported before"
+        words = (said, self._broker, self._callback_timeout_ms)
+        told = threading.Timer(self._callback_timeout_ms / _S, logger.error, words)
+        told.daemon = True
+        told.start()
+        try:
+            self._callbacks.attach(self._permits)
+        except (Exception, SystemExit) as error:
+            raise CommandError(
+                f"the agent of {self._broker} did not start",
+                why=f"the service's attach failed: {failure_of(error)}",
+                next_step="mend what it needs, then start it again",
+            ) from error
+        finally:
+            told.cancel()
 
     def ask_to_stop(self) -> None:
         """Begin to stop: ask for the bundles to be moved away. Safe in a signal handler."""
@@ -181,26 +185,32 @@ class Agent:
             self.close()
 
     def close(self) -> None:
-        """Disconnect at once. What is open stays open until the service's process ends."""
-        self._is_ending.set()
-        self._inbox.put(None)
+        """Disconnect at once, without a permit left: nobody would withdraw it any more.
+
+        What is open stays open until the service's process ends.
+        """
+        self._end()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(_LAST_WORDS_MS / 1000.0)
-        self._workers.shutdown(wait=False, cancel_futures=True)
-        self._reader_of_load.shutdown(wait=False, cancel_futures=True)
+        self._permits.withdraw()  # by now nobody gives any
+        self._calls.close()
         self._sender.close(_LAST_WORDS_MS if self._is_kafka_there else 0)
         self._tail.close()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:
+        except BaseException as error:
             logger.exception("the agent of %s has ended", self._broker)
             self._failure = error
-            self._is_ending.set()
-            self._inbox.put(None)
+            self._end()
             self._is_stopped.set()
+
+    def _end(self) -> None:
+        self._is_ending.set()
+        self._inbox.put(None)
+        self._permits.withdraw()
 
     def _follow(self) -> None:
         asked_ms, ends = self._clock.now_ms(), None
@@ -262,9 +272,11 @@ class Agent:
 
     def _next_events(self) -> Sequence[Event]:
         """What has come, waiting for it until the Machine wants to be woken."""
+        self._calls.look()
         wait_s = _IDLE_WAIT_S
         if self._wake_at_ms is not None:
-            wait_s = max(0.0, (self._wake_at_ms - self._clock.now_ms()) / 1000.0)
+            due_s = (self._wake_at_ms - self._clock.now_ms()) / _S
+            wait_s = min(wait_s, max(0.0, due_s))
         found: list[Event] = []
         try:
             event = self._inbox.get(timeout=wait_s) if wait_s > 0.0 else self._inbox.get_nowait()
@@ -282,10 +294,9 @@ class Agent:
             heard = partial(self._hear, topic, sent_ms)
             self._sender.send(topic, key.decode(), value, on_delivery=heard)
         elif isinstance(effect, Call):
-            self._workers.submit(self._call, effect)
+            self._calls.call(effect)
         elif isinstance(effect, ReadLoad):
-            if self._is_reading_load.acquire(blocking=False):  # else the last one isn't over
-                self._reader_of_load.submit(self._read_load)
+            self._calls.read_load()
         elif isinstance(effect, Stopped):
             self._is_kafka_there = self._sender.flush(_LAST_WORDS_MS)
             self._left = effect.left
@@ -298,42 +309,15 @@ class Agent:
         if is_delivered and topic is Topic.BROKER_LOAD:
             self._inbox.put(ReportConfirmed(sent_ms=sent_ms))
 
-    def _call(self, call: Call) -> None:
-        """In a thread of the callbacks: run one, and say how it went."""
-        began_s = time.monotonic()
-        done = partial(
-            CallDone, callback=call.callback, bundle=call.bundle, version_id=call.version_id
+
+def _check(identity: Identity) -> None:
+    fault = identity_fault(identity)
+    if fault:
+        raise CommandError(
+            "the agent did not start",
+            why=f"under its identity no report could be read: {fault}",
+            next_step="correct the broker's names, URLs and labels, then start it again",
         )
-        try:
-            if call.callback is Callback.OPEN:
-                self._callbacks.open(call.bundle, call.version_id)
-            elif call.callback is Callback.CLOSE:
-                self._callbacks.close(call.bundle, call.version_id)
-            else:
-                self._callbacks.split(call.bundle, call.children, call.version_id)
-        except Exception as error:
-            logger.exception("%s of %s failed", call.callback.value, call.bundle)
-            self._count(call, began_s, is_done=False)
-            self._inbox.put(done(failure=f"{type(error).__name__}: {error}"))
-        else:
-            self._count(call, began_s, is_done=True)
-            self._inbox.put(done())
-
-    def _count(self, call: Call, began_s: float, *, is_done: bool) -> None:
-        took_s = time.monotonic() - began_s
-        self.metrics.count_callback(call.callback, took_s, is_done=is_done)
-
-    def _read_load(self) -> None:
-        """In the load's own thread, so that slow reading holds up no heartbeat."""
-        try:
-            self._inbox.put(self._callbacks.load())
-            for topics in self._callbacks.topics():
-                self._inbox.put(topics)
-        except Exception:
-            logger.exception("load of %s can't be read", self._broker)
-            self.metrics.count_load_error()
-        finally:
-            self._is_reading_load.release()
 
 
 def new_incarnation() -> str:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from jobs import VERSION
 from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.kafka_settings import kafka_address
+from jobs.adapters.service_answers import failure_of
 from jobs.adapters.settings import load_settings
 from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
 from jobs.console import CommandError, Exit, MisuseError, complain, note
@@ -165,10 +166,10 @@ def make_callbacks(service: str) -> Callbacks:
     function = find_service(service)
     try:
         made: object = function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CommandError(
             f"the service {service} could not be started",
-            why=f"{type(error).__name__}: {error}",
+            why=failure_of(error),
             next_step="correct what it needs (ports, files, variables), then start it again",
         ) from error
     if not isinstance(made, Callbacks):
@@ -189,10 +190,10 @@ def find_service(name: str) -> Callable[[], object]:
         sys.path.insert(0, here)
     try:
         found: Callable[[], object] = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
         raise MisuseError(
             f"the service {name} can't be loaded",
-            why=f"{type(error).__name__}: {error}",
+            why=failure_of(error),
             next_step="name it as MODULE:FUNCTION, e.g. word_store:make for the function make of"
             " word_store.py, and start this in the module's folder or put it on PYTHONPATH",
         ) from error

@@ -87,6 +87,12 @@ CASES: Mapping[str, Case] = {
     "BallastCallbacksFail": _counted(
         'ballast_agent_callbacks_total{cluster="c",broker="b1",callback="open",result="failed"}', 1
     ),
+    "BallastCallbacksHang": _constant(
+        'ballast_agent_hanging_callbacks{cluster="c",broker="b1",callback="close"}', 1, 0
+    ),
+    "BallastLoadUnreadable": _counted(
+        'ballast_agent_load_errors_total{cluster="c",broker="b1"}', 1
+    ),
     "BallastLeaseLost": _constant(f"ballast_agent_lease_seconds{_BROKER}", 0, -1),
     "BallastStuckBundles": _constant('ballast_stuck_bundles{cluster="c"}', 2, 0),
     "BallastRepairs": Case(

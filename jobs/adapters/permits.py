@@ -17,6 +17,7 @@ class Permits:
         """clock: the one that the agent's Machine is stepped by."""
         self._clock = clock
         self._given: tuple[Mapping[str, int], int] = ({}, NEVER_MS)
+        self._is_withdrawn = False
 
     def token(self, bundle: str) -> int | None:
         """The fencing token to use the bundle under now; None = it must not be served now.
@@ -24,14 +25,18 @@ class Permits:
         Ask before every use, also of a bundle that has just been opened, and hand the token on to
         whatever is written to: a process can be frozen between the answer and the use. O(1).
         """
-        tokens, until_ms = self._given
-        return tokens.get(bundle) if self._clock.now_ms() <= until_ms else None
+        return self.tokens().get(bundle)
 
     def tokens(self) -> Mapping[str, int]:
         """Bundle → token of all that may be used now."""
         tokens, until_ms = self._given
-        return tokens if self._clock.now_ms() <= until_ms else {}
+        is_over = self._is_withdrawn or self._clock.now_ms() > until_ms
+        return {} if is_over else tokens
 
     def give(self, tokens: Mapping[str, int], until_ms: int) -> None:
         """The agent's part: allow these bundles, and nothing else, until then."""
         self._given = (tokens, until_ms)
+
+    def withdraw(self) -> None:
+        """The agent's part at its end: nothing may be used any more, whatever is given later."""
+        self._is_withdrawn = True

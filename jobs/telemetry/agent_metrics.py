@@ -25,9 +25,11 @@ class AgentMetrics:
         self._store.set("ballast_agent_open_bundles", 0, *self._who)
         self._store.add("ballast_agent_load_errors_total", *self._who, by=0)
         for callback in Callback:
-            for result in ("done", "failed"):
+            for result in ("done", "failed", "overdue"):
                 name = "ballast_agent_callbacks_total"
                 self._store.add(name, *self._who, callback.value, result, by=0)
+            self.show_overdue(callback.value, 0)
+        self.show_overdue("load", 0)
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -53,8 +55,16 @@ class AgentMetrics:
         self._store.add("ballast_agent_callbacks_total", *self._who, callback.value, result)
         self._store.observe("ballast_agent_callback_seconds", took_s, *self._who, callback.value)
 
+    def count_overdue(self, callback: Callback) -> None:
+        """A callback was given up; when it ends it is not counted again."""
+        self._store.add("ballast_agent_callbacks_total", *self._who, callback.value, "overdue")
+
+    def show_overdue(self, callback: str, hanging: int) -> None:
+        """How many of these have been given up and have not returned."""
+        self._store.set("ballast_agent_hanging_callbacks", hanging, *self._who, callback)
+
     def count_load_error(self) -> None:
-        """The service's load could not be read."""
+        """The service's load could not be read, or not all of it can be reported."""
         self._store.add("ballast_agent_load_errors_total", *self._who)
 
     def count_record(self, state: State) -> None:

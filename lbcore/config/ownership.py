@@ -144,6 +144,13 @@ class AgentConfig:
         maximum=60_000,
         doc="An acknowledgement that nothing has followed yet is sent again after this time.",
     )
+    callback_timeout_ms: int = setting(
+        60_000,
+        unit="ms",
+        minimum=100,
+        maximum=3_600_000,
+        doc="A callback that has not returned after this time has failed; it keeps its thread.",
+    )
     shutdown_timeout_ms: int = setting(
         60_000,
         unit="ms",

@@ -25,6 +25,7 @@ from lbcore.machines.agent_reporting import (
     TopicsRead,
     envelope,
     heartbeat,
+    in_parts,
     is_load_due,
     report_load,
     report_topics,
@@ -54,6 +55,7 @@ from lbcore.ownership.holding import (
 )
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.resolve import is_newer
+from lbcore.ownership.stuck import CallOverdue, come_back, is_return_of_stuck, overdue
 from lbcore.wire.messages import Ack, Acks, Topic
 
 STOPPING = "the broker is stopping"
@@ -108,17 +110,15 @@ class Agent:
     def usable(self, state: AgentState) -> dict[str, int]:
         """The bundles that the service may use → their fencing tokens, by name, `until_ms`.
 
-        Not those that are somebody else's by now, though they are still open. With a lease not
+        Not those that are somebody else's by now, though they are still open, nor those of which a
+        callback is stuck or that were given back. With a lease not
         those either whose newest record is Assigning: one that is opened too late is given to
         another broker, so the balancer's *Owned* must be read first. O(holdings).
         """
         return {
             name: holding.token
             for name, holding in sorted(state.holdings.items())
-            if holding.token != NO_TOKEN
-            and not holding.split_into
-            and holding.goal is not Goal.DROP
-            and (not self._is_leased or holding.is_confirmed)
+            if holding.is_usable and (not self._is_leased or holding.is_confirmed)
         }
 
     def until_ms(self, state: AgentState) -> int:
@@ -145,6 +145,8 @@ class Agent:
             work.forget_record(event.bundle, now_ms)
         elif isinstance(event, CallDone):
             _take_result(work, event)
+        elif isinstance(event, CallOverdue):
+            _take_overdue(work, event)
         elif isinstance(event, LoadRead):
             self._take_load(work, event, now_ms)
         elif isinstance(event, TopicsRead):
@@ -198,8 +200,8 @@ class Agent:
             if ack is not None:
                 acks.append(ack)
             work.advance(said)
-        for start in range(0, len(acks), self._config.bundles_per_part):
-            self._send_acks(work, acks[start : start + self._config.bundles_per_part], now_ms)
+        for part in in_parts(acks, self._config.bundles_per_part):
+            self._send_acks(work, part, now_ms)
 
     def _send_acks(self, work: Work, acks: Sequence[Ack], now_ms: int) -> None:
         work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
@@ -247,6 +249,16 @@ def _take_result(work: Work, done: CallDone) -> None:
     before = work.holdings.get(done.bundle)
     if before is None:
         return
+    if is_return_of_stuck(before, done):
+        work.take_back_call(come_back(before, done))
+        return
     after = finish(before, done)
     if after is not before:
         work.finish_call(before, after)
+
+
+def _take_overdue(work: Work, event: CallOverdue) -> None:
+    before = work.holdings.get(event.bundle)
+    after = before and overdue(before, event)
+    if after is not None and after is not before:
+        work.give_up_call(after)

@@ -22,7 +22,7 @@ STATE_SCHEMA = 2
 def pack_agent(state: AgentState) -> bytes:
     """The state as canonical JSON; the same bytes for equal states."""
     plain = {"schema": STATE_SCHEMA, **asdict(state), "blocked": sorted(state.blocked)}
-    for derived in ("pending", "busy"):
+    for derived in ("pending", "busy", "stuck"):
         del plain[derived]
     return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
 
@@ -35,7 +35,7 @@ def unpack_agent(blob: bytes) -> AgentState:
     holdings = {name: _holding(fields) for name, fields in plain["holdings"].items()}
     busy = BusyRanges({})
     for name, holding in holdings.items():
-        if holding.running is not None:
+        if holding.running is not None or holding.stuck is not None:
             busy.take(name)
     return AgentState(
         versions=plain["versions"],
@@ -43,6 +43,7 @@ def unpack_agent(blob: bytes) -> AgentState:
         pending=frozenset(name for name, holding in holdings.items() if holding.is_pending),
         busy=busy.freeze(),
         blocked=frozenset(plain["blocked"]),
+        stuck=frozenset(name for name, holding in holdings.items() if holding.stuck is not None),
         reporting=_reporting(plain["reporting"]),
         stopping_at_ms=plain["stopping_at_ms"],
         is_stopped=plain["is_stopped"],
@@ -59,6 +60,7 @@ def _holding(fields: dict[str, Any]) -> Holding:
             "children": tuple(fields["children"]),
             "split_into": tuple(fields["split_into"]),
             "running": _call(fields["running"]),
+            "stuck": _call(fields.get("stuck")),
             "outcome": outcome,
         }
     )

@@ -13,6 +13,7 @@ from lbcore.config.signals import SignalsConfig
 from lbcore.signals.report_trigger import ReportedLoad, should_report
 from lbcore.signals.usage import max_usage_reported, resource_percent
 from lbcore.wire.messages import (
+    Ack,
     BrokerLoad,
     BundleLoad,
     Envelope,
@@ -21,8 +22,14 @@ from lbcore.wire.messages import (
     Topic,
     TopicLoad,
 )
+from lbcore.wire.plain_text import REASON_CHARS_MAX
 
 NEVER_MS = -(2**62)
+PART_CHARS_MAX = 131_072
+"""Most characters of a message of acks: half of wire.max_message_bytes, however they are written
+(four bytes in UTF-8, or escaped in JSON)."""
+
+_ACK_CHARS = 64  # the names of an ack's fields, its version and outcome
 RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
 
 
@@ -150,6 +157,20 @@ def report_load(
     )
     reported = replace(counted, heard_at_ms=now_ms, reported_at_ms=now_ms, load=_load_of(read))
     return reported, [load, *_parts(read, made_for_bundles, bundles_per_part)]
+
+
+def in_parts(acks: Sequence[Ack], acks_per_part: int) -> list[list[Ack]]:
+    """The acks, in order, in parts that a message may carry: not too many, nor too long."""
+    parts: list[list[Ack]] = []
+    size = PART_CHARS_MAX
+    for ack in acks:
+        chars = len(ack.bundle) + min(len(ack.reason), REASON_CHARS_MAX) + _ACK_CHARS
+        if not parts or len(parts[-1]) == acks_per_part or size + chars > PART_CHARS_MAX:
+            parts.append([])
+            size = 0
+        parts[-1].append(ack)
+        size += chars
+    return parts
 
 
 def report_topics(

@@ -21,6 +21,7 @@ from lbcore.ownership.holding import (
 )
 from lbcore.ownership.open_ranges import OpenRanges
 from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.stuck import CallOverdue, refuse_call
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 
@@ -70,6 +71,7 @@ Event: TypeAlias = (
     RecordRead
     | RecordForgotten
     | CallDone
+    | CallOverdue
     | LoadRead
     | TopicsRead
     | ReportConfirmed
@@ -78,6 +80,8 @@ Event: TypeAlias = (
 )
 Effect: TypeAlias = Call | ReadLoad | Send | Stopped
 
+STUCK = "an earlier callback of this hash range has not returned"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
@@ -85,8 +89,9 @@ class AgentState:
 
     versions: the newest version read of each bundle. holdings: the bundles it has to do with;
     pending: those of them that something may be due for. busy: where callbacks run; blocked: the
-    bundles whose callback waits for one of an overlapping bundle. stopping_at_ms: when it was told
-    to stop. lease: what Kafka has confirmed.
+    bundles whose callback waits for one of an overlapping bundle; stuck: those whose callback was
+    given up and has not returned. stopping_at_ms: when it was told to stop. lease: what Kafka has
+    confirmed.
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -94,6 +99,7 @@ class AgentState:
     pending: frozenset[str] = frozenset()
     busy: Busy = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
+    stuck: frozenset[str] = frozenset()
     reporting: Reporting = field(default_factory=Reporting)
     stopping_at_ms: int | None = None
     is_stopped: bool = False
@@ -115,6 +121,7 @@ class Work:
         self._pending = set(state.pending)
         self._busy = BusyRanges(state.busy)
         self._blocked = set(state.blocked)
+        self._stuck = set(state.stuck)
         self._open: OpenRanges | None = None
 
     def freeze(self) -> AgentState:
@@ -125,6 +132,7 @@ class Work:
             pending=frozenset(self._pending),
             busy=self._busy.freeze(),
             blocked=frozenset(self._blocked),
+            stuck=frozenset(self._stuck),
             reporting=self.reporting,
             stopping_at_ms=self.stopping_at_ms,
             is_stopped=self.is_stopped,
@@ -138,10 +146,13 @@ class Work:
     def advance(self, holding: Holding) -> None:
         """Keep a holding, after starting the callback that it needs; forget it when it is idle.
 
-        The callback waits while another bundle that overlaps is open, or has one running.
+        The callback waits while another bundle that overlaps is open, or has one running. It fails
+        while one is stuck there: that may never return, and another broker can do it.
         """
         kept, call = next_call(holding)
         self._blocked.discard(kept.bundle)
+        if call is not None and self._is_stuck(call.bundle):
+            kept, call = refuse_call(holding, STUCK), None
         if call is not None and self._may_run(holding):
             self.effects.append(call)
         elif call is not None:
@@ -178,8 +189,31 @@ class Work:
             self._disinherit(before)
             self._inherit(after)
         self.advance(after)
+        self._advance_blocked()
+
+    def give_up_call(self, after: Holding) -> None:
+        """A callback takes too long: its range stays taken, and who waits for it fails."""
+        self._stuck.add(after.bundle)
+        self.advance(after)
+        self._advance_blocked()
+
+    def take_back_call(self, after: Holding) -> None:
+        """A callback that was given up has returned: its range is free again."""
+        self._stuck.remove(after.bundle)
+        self._busy.release(after.bundle)
+        self.advance(after)
+        self._advance_blocked()
+
+    def _advance_blocked(self) -> None:
         for bundle in sorted(self._blocked):
             self.advance(self.holdings[bundle])
+
+    def _is_stuck(self, bundle: str) -> bool:
+        """Whether a callback is stuck in the bundle's range. O(those that are stuck)."""
+        ranges = BusyRanges({})
+        for stuck in self._stuck:
+            ranges.take(stuck)
+        return not ranges.is_free(bundle)
 
     def remember_version(self, bundle: str, version_id: int | None) -> None:
         """Note the newest version read of a bundle; None = its key is deleted."""

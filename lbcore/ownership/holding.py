@@ -52,7 +52,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDone:
-    """What became of a call; failure: why it failed, "" when it did not."""
+    """What became of a call; failure: why it failed, "" when it did not.
+
+    It may come after a CallOverdue of the same call: then it says what is true since.
+    """
 
     callback: Callback
     bundle: str
@@ -67,8 +70,10 @@ class Holding:
     version_id: of the newest record; 0 for a child of a split whose record is not read yet.
     is_owned: that record is Owned. token: the version it is open under; NO_TOKEN = not open.
     split_into: the children that it is served as, if it is. is_settled: the goal is reached or has
-    failed. outcome: what is to be said of this version, and again until a newer record comes; said:
-    how many times it was. since_ms: when it was said last, or when the wait for it began.
+    failed. stuck: the call that was given up and has not returned: until it does, nobody knows what
+    of the range is served, so nothing of it may be used and no other callback of it runs. outcome:
+    what is to be said of this version, and again until a newer record comes; said: how many times
+    it was. since_ms: when it was said last, or when the wait for it began.
     """
 
     bundle: str
@@ -80,6 +85,7 @@ class Holding:
     split_into: tuple[str, ...] = ()
     is_settled: bool = False
     running: Call | None = None
+    stuck: Call | None = None
     outcome: AckOutcome | None = None
     reason: str = ""
     said: int = 0
@@ -88,7 +94,8 @@ class Holding:
     @property
     def is_closed(self) -> bool:
         """Whether nothing of the bundle is served here, nor about to be."""
-        return self.running is None and self.token == NO_TOKEN
+        is_at_rest = self.running is None and self.stuck is None
+        return is_at_rest and self.token == NO_TOKEN
 
     @property
     def is_open(self) -> bool:
@@ -103,6 +110,13 @@ class Holding:
         """
         is_from_here = self.goal in (Goal.RELEASE, Goal.SPLIT)
         return self.is_owned or self.version_id == 0 or is_from_here
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the service may use it: open as one bundle, wanted here, and not given back."""
+        is_given_back = self.goal is Goal.SERVE and self.outcome is AckOutcome.FAILED
+        is_unclear = self.stuck is not None or is_given_back
+        return self.is_open and self.goal is not Goal.DROP and not is_unclear
 
     @property
     def is_idle(self) -> bool:
@@ -187,7 +201,7 @@ def next_call(holding: Holding) -> Next:
     if holding.running is not None or holding.is_settled:
         return holding, None
     if holding.goal is Goal.SPLIT and holding.token == NO_TOKEN:
-        return _settle(holding, AckOutcome.FAILED, "the bundle is not open here"), None
+        return settle(holding, AckOutcome.FAILED, "the bundle is not open here"), None
     if holding.goal is Goal.SERVE and _is_served(holding):
         return replace(holding, is_settled=True), None
     if holding.goal is Goal.GIVE_UP and holding.is_closed:
@@ -289,7 +303,8 @@ def _is_served(holding: Holding) -> bool:
     return holding.version_id in (holding.token, confirmed)
 
 
-def _settle(holding: Holding, outcome: AckOutcome, reason: str = "") -> Holding:
+def settle(holding: Holding, outcome: AckOutcome, reason: str = "") -> Holding:
+    """The holding that has reached its goal, or has failed to, and says so."""
     return replace(holding, is_settled=True, outcome=outcome, reason=reason, said=0)
 
 
@@ -303,7 +318,7 @@ def _due_outcome(holding: Holding) -> AckOutcome | None:
 def _give_up(holding: Holding) -> Holding:
     if holding.version_id == 0:
         return replace(holding, is_settled=True)
-    return _settle(holding, AckOutcome.FAILED, holding.reason)
+    return settle(holding, AckOutcome.FAILED, holding.reason)
 
 
 def _opened(holding: Holding, call: Call, failure: str, *, is_current: bool) -> Holding:
@@ -312,20 +327,20 @@ def _opened(holding: Holding, call: Call, failure: str, *, is_current: bool) -> 
     if holding.goal is not Goal.SERVE or not is_current:
         return opened
     if failure:
-        return _settle(opened, AckOutcome.FAILED, failure)
+        return settle(opened, AckOutcome.FAILED, failure)
     if holding.is_owned:
         return replace(opened, is_settled=True)
-    return _settle(opened, AckOutcome.OPENED)
+    return settle(opened, AckOutcome.OPENED)
 
 
 def _closed(holding: Holding, failure: str, *, is_current: bool) -> Holding:
     if failure and is_current and holding.goal in (Goal.RELEASE, Goal.GIVE_UP):
-        return _settle(holding, AckOutcome.FAILED, failure)
+        return settle(holding, AckOutcome.FAILED, failure)
     if failure:
         return replace(holding, is_settled=holding.goal is Goal.DROP)
     closed = replace(holding, token=NO_TOKEN, split_into=())
     if holding.goal is Goal.RELEASE:
-        return _settle(closed, AckOutcome.CLOSED)
+        return settle(closed, AckOutcome.CLOSED)
     return closed
 
 
@@ -333,4 +348,4 @@ def _split(holding: Holding, call: Call, failure: str, *, is_current: bool) -> H
     split = holding if failure else replace(holding, split_into=call.children)
     if holding.goal is not Goal.SPLIT or not is_current:
         return split
-    return _settle(split, AckOutcome.FAILED if failure else AckOutcome.SPLIT, failure)
+    return settle(split, AckOutcome.FAILED if failure else AckOutcome.SPLIT, failure)

@@ -29,6 +29,7 @@ from lbcore.wire.messages import (
     Topic,
     TopicLoad,
 )
+from lbcore.wire.plain_text import plain_text
 from lbcore.wire.rules import SCHEMA
 
 Written = tuple[Topic, bytes, bytes]
@@ -182,7 +183,7 @@ def _acks(acks: Acks) -> tuple[Topic, str, Fields]:
                 "bundle": ack.bundle,
                 "versionId": ack.version_id,
                 "outcome": ack.outcome.value,
-                "reason": ack.reason,
+                "reason": plain_text(ack.reason),
             },
             {"reason": ""},
         )
