@@ -6,6 +6,7 @@ answer, whatever it is, ends the thread that asks. Source: ours.
 
 import logging
 from collections.abc import Callable, Iterator
+from traceback import format_exception
 
 from jobs.adapters.service_callbacks import Callbacks
 from lbcore.machines.agent_readings import Checked, check_load, check_topics, shown_type
@@ -25,6 +26,20 @@ def failure_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}"
 
 
+def log_failure(error: BaseException, what: str) -> None:
+    """Log what was raised, with its stack, in characters that every log can hold."""
+    try:
+        stack = "".join(format_exception(error))
+    except BaseException:  # noqa: BLE001 of a foreign class, whose words may raise again
+        stack = ""
+    fields = {"error": _printable(failure_of(error)), "stack": _printable(stack)}
+    logger.error(what, extra={"fields": fields})
+
+
+def _printable(text: str) -> str:
+    return text[-_FAILURE_CHARS_MAX:].encode("utf-8", "backslashreplace").decode()
+
+
 def read_load(
     callbacks: Callbacks, tell: Callable[[LoadRead | TopicsRead], None], is_late: Callable[[], bool]
 ) -> str:
@@ -40,8 +55,8 @@ def read_load(
             if checked.read is not None:
                 tell(checked.read)
             faults.append(checked.fault)
-    except BaseException as error:  # SystemExit, too: it is the callback's, not this thread's
-        logger.exception("load can't be read")
+    except BaseException as error:  # noqa: BLE001 SystemExit, too: it is not this thread's
+        log_failure(error, "load can't be read")
         faults.append(failure_of(error))
     return next(filter(None, faults), "")
 

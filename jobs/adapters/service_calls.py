@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from jobs.adapters.service_answers import failure_of, read_load
+from jobs.adapters.service_answers import failure_of, log_failure, read_load
 from jobs.adapters.service_callbacks import Callbacks
 from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.machines.agent_state import Event
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.stuck import CallOverdue
+from lbcore.wire.plain_text import plain_text
 
 logger = logging.getLogger(__name__)
 
@@ -174,9 +175,9 @@ class ServiceCalls:
         failure = ""
         try:
             self._run(call)
-        except BaseException as error:  # SystemExit, too: it is the callback's, not this thread's
+        except BaseException as error:  # noqa: BLE001 SystemExit, too: it is not this thread's
             failure = failure_of(error)
-            logger.exception("%s of %s failed", call.callback.value, call.bundle)
+            log_failure(error, f"{call.callback.value} of {call.bundle} failed")
         took_s = time.monotonic() - task.began_s
         if task.is_overdue:
             logger.warning("%s of %s has returned after %.0f s", task.name, call.bundle, took_s)
@@ -202,7 +203,7 @@ class ServiceCalls:
     def _read_load(self, task: _Task) -> None:
         fault = read_load(self._callbacks, self._tell, lambda: task.is_overdue)
         if fault and fault != self._last_fault:
-            logger.error("load can't be read: %s", fault)
+            logger.error("load can't be read: %s", plain_text(fault))
         self._last_fault = fault
         if fault:
             self._metrics.count_load_error()

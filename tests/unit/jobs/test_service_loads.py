@@ -153,7 +153,9 @@ def test_topics_that_cannot_be_told_are_left_out_alone(made: list[Beside], how: 
     goes_on(agent)
 
 
-@pytest.mark.parametrize("answer", [None, 7, "\udc80", *RAISED.values()])
+@pytest.mark.parametrize(
+    "answer", [None, 7, "\udc80", *RAISED.values()], ids=["none", "number", "text", *RAISED]
+)
 def test_topics_that_are_no_list_leave_load_alone(made: list[Beside], answer: object) -> None:
     is_raised = isinstance(answer, BaseException)
     wrong = raising(answer) if isinstance(answer, BaseException) else lambda: answer
