@@ -5,13 +5,29 @@ one micro-batch and that batch's time; Spark, the simulator and the tests are dr
 object. Source: ours, after Dicer's state machines and bytewax's keyed logic.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 S = TypeVar("S")
 E = TypeVar("E", contravariant=True)
 F = TypeVar("F", covariant=True)
+Encoded = TypeVar("Encoded")
+
+
+class Care(Enum):
+    """How a step is guarded against what raises in it, from the cheapest on.
+
+    NONE: whatever raises ends the step. ITEMS: it is put aside, see `machines.apart`. PACKED: so is
+    what can't be packed. ALL: nothing is tried, everything is put aside.
+    """
+
+    NONE = "none"
+    ITEMS = "items"
+    PACKED = "packed"
+    ALL = "all"
 
 
 class UnknownStateSchemaError(Exception):
@@ -43,6 +59,12 @@ class Machine(Protocol[S, E, F]):
         """Apply the events of one micro-batch; equal arguments always give equal results."""
         ...
 
+    def step_apart(
+        self, state: S | None, events: Sequence[E], now_ms: int, care: Care, error: Exception
+    ) -> Step[S, F]:
+        """The same step, without what raises; care: any but NONE. error: why it is taken."""
+        ...
+
     def pack(self, state: S) -> Mapping[str, bytes]:
         """The state as named chunks of bytes, the same bytes for equal states."""
         ...
@@ -50,3 +72,39 @@ class Machine(Protocol[S, E, F]):
     def unpack(self, chunks: Mapping[str, bytes]) -> S:
         """The inverse of `pack`; raises UnknownStateSchemaError for a schema it can't read."""
         ...
+
+
+def step_safely(
+    machine: Machine[S, E, F],
+    given: tuple[S | None, Sequence[E], int],
+    encode: Callable[[Step[S, F]], Encoded],
+) -> tuple[Step[S, F], Encoded]:
+    """A step that no item of the batch can end, and what `encode` makes of it.
+
+    given: state, events, now_ms. encode: packs state and effects; what it raises is an item's fault
+    too. First as it is, at no extra price; then with ever more care. Raises what even the last
+    attempt raised, and MemoryError at once: both are no item's fault.
+    """
+    state, events, now_ms = given
+    why: Exception | None = None
+    for care in Care:
+        if why is None:
+            tried = _tried(lambda: machine.step(state, events, now_ms), encode)
+        else:
+            tried = _tried(partial(machine.step_apart, state, events, now_ms, care, why), encode)
+        if not isinstance(tried, Exception):
+            return tried
+        why = tried
+    raise why or AssertionError("care must have a member, got none")
+
+
+def _tried(
+    take: Callable[[], Step[S, F]], encode: Callable[[Step[S, F]], Encoded]
+) -> tuple[Step[S, F], Encoded] | Exception:
+    try:
+        step = take()
+        return step, encode(step)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 whatever it is, the batch goes on without it
+        return error

@@ -1,4 +1,4 @@
-"""The job's log of a batch: one canonical line a cluster, plan and command; more in debug mode.
+"""The job's log of a batch: one line a cluster, plan, command and fault; more in debug mode.
 
 Decides what is said of a batch. A plan's line has its decisions' ids, a command's its id, so both
 lead to the tables; what a line repeats of a table is bounded. Source: ours.
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobs.telemetry.seen import BatchSeen
-from lbcore.machines.report import GAUGES
+from lbcore.machines.report import FAULTS, GAUGES
 from lbcore.model.tables import (
     COMMANDS,
     DECISION_CANDIDATES,
@@ -18,7 +18,7 @@ from lbcore.model.tables import (
     REJECTED_REPORTS,
 )
 
-_UNLOGGED = frozenset({"ends", GAUGES})
+_UNLOGGED = frozenset({"ends", FAULTS, GAUGES})
 _IDS_MAX = 20
 _BROKERS_MAX = 200
 _SPARSE = 10
@@ -44,6 +44,9 @@ def lines_of(seen: BatchSeen, about: Mapping[str, Any]) -> Iterator[dict[str, An
             del shown["brokers"]
         common = {"batch_id": seen.batch_id, "duration_ms": duration_ms}
         yield {"event": "batch", **common, "parts": dict(seen.parts_ms), **about, **shown}
+        for fault in report.get(FAULTS, ()):
+            named = {"batch_id": seen.batch_id, "cluster": report["cluster"]}
+            yield {"event": "fault", **named, **fault}
     yield from _plans(seen)
     for row in _rows(seen, COMMANDS.name):
         shown = {name: row[name] for name in _COMMAND}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import cloudpickle
 from pyspark.sql.streaming import StatefulProcessor
 
-from lbcore.machine import Machine
+from lbcore.machine import Machine, Step, step_safely
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,12 +128,17 @@ class MachineProcessor(StatefulProcessor):
     def _step(self, key: Key, events: list[Any], now_ms: int) -> pd.DataFrame:
         machine = self._operator.make_machine(key)
         digests, state = self._read(key, machine)
-        step = machine.step(state, events, now_ms)
-        if step.state is None:
+
+        def encoded(step: Step[Any, Any]) -> tuple[Chunks | None, pd.DataFrame]:
+            chunks = None if step.state is None else machine.pack(step.state)
+            return chunks, self._operator.encode(key, step.effects, now_ms)
+
+        step, (chunks, rows) = step_safely(machine, (state, events, now_ms), encoded)
+        if chunks is None:
             self._forget(key)
         else:
-            self._write(key, digests, step.state, machine.pack(step.state))
-        return self._operator.encode(key, step.effects, now_ms)
+            self._write(key, digests, step.state, chunks)
+        return rows
 
     def _read(self, key: Key, machine: Machine[Any, Any, Any]) -> tuple[Mapping[str, str], Any]:
         found = self._chunks.getValue((_DIGESTS,))

@@ -73,6 +73,7 @@ _PUBLISHED = "pulsar_sunit_state_chn_event_publish_ops_total"
 _ORPHANS = "pulsar_sunit_state_chn_orphan_su_cleanup_ops_total"
 _INACTIVE = {"died": "Schedule", "returned": "Cancel", "held_by_brake": "Skip"}
 _ACKS_REFUSED = "ack_refused:"
+_FAULT = "fault:"
 UNKNOWN_KIND = "unknown"
 
 
@@ -165,6 +166,9 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
     store.add(name, cluster, BALANCER, ASSIGNING, "Failure", by=failed)
     name = "pulsar_sunit_state_chn_su_tombstone_cleanup_ops_total"
     store.add(name, cluster, BALANCER, CHANNEL, by=counts.get("forgotten", 0))
+    for key, count in sorted(counts.items()):
+        if key.startswith(_FAULT):
+            store.add("ballast_faults_total", cluster, key.removeprefix(_FAULT), by=count)
     refused = {k: n for k, n in counts.items() if k.startswith(_ACKS_REFUSED)}
     for key, count in sorted(refused.items()):
         store.add("ballast_acks_refused_total", cluster, key.removeprefix(_ACKS_REFUSED), by=count)

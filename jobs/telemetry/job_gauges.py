@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.telemetry.job_names import CHANNEL, LOADING, UNLOADING, USAGE_NAMES
+from jobs.telemetry.job_names import ALARMS, CHANNEL, LOADING, UNLOADING, USAGE_NAMES
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 from lbcore.machines.gauges import HIGH, LOW
@@ -17,7 +17,6 @@ from lbcore.model.tables import LOAD_HISTORY
 from lbcore.ownership.records import State
 
 _S = 1_000
-_ALARMS = ("brake", "flapping", "ticks")
 _DISAGREEMENTS = {
     "reported_not_owned": "reported_not_owned",
     "owned_not_reported": "owned_not_reported",
@@ -34,8 +33,14 @@ _BUNDLE_COLUMNS = (
 
 def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     """Show one cluster as it is after a batch."""
-    cluster, gauges = report["cluster"], report[GAUGES]
+    cluster = report["cluster"]
+    on = {alarm.partition(":")[0] for alarm in report["alarms"]}
+    for alarm in ALARMS:
+        store.set("ballast_alarm", int(alarm in on), cluster, alarm)
     store.set("ballast_batch_time_seconds", report["now_ms"] / _S, cluster)
+    if GAUGES not in report:
+        return  # making them raised: the metrics stay what they were, and the alarm says so
+    gauges = report[GAUGES]
     store.set("ballast_cycle", report["cycle"], cluster)
     store.set("ballast_catching_up", int(gauges["is_catching_up"]), cluster)
     store.set("ballast_debug", int(report["is_debugging"]), cluster)
@@ -47,9 +52,6 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     store.set("ballast_topics_known", gauges["topics"]["topics"], cluster)
     needed = {(level,): float(hits) for level, hits in gauges["hits_needed"].items()}
     store.replace("ballast_hits_needed", needed, cluster)
-    on = {alarm.partition(":")[0] for alarm in report["alarms"]}
-    for alarm in _ALARMS:
-        store.set("ballast_alarm", int(alarm in on), cluster, alarm)
     _show_brokers(store, cluster, report["brokers"], gauges["brokers"])
     _show_ownership(store, report)
     _show_balance(store, cluster, gauges["balance"])

@@ -13,12 +13,18 @@ from jobs.telemetry.declared import (
     histogram,
 )
 from lbcore.machines.gauges import HIGH, LOW
+from lbcore.machines.phases import INNER_PHASES, PHASES
 from lbcore.machines.topics import TAKEN_OR_NOT
 from lbcore.ownership.records import Cause, State
 
 LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSplit"
 ASSIGNING, CHANNEL = "assign", "sunitStateChn"
 """The label `metric`, which Pulsar puts on everything of a subject."""
+
+ALARMS = ("brake", "faults", "flapping", "ticks")
+"""Alarms of a batch's report, without what they name after a colon."""
+
+FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES}))
 
 _STATES = tuple(state.value for state in State)
 _CAUSES = tuple(cause.value for cause in Cause)
@@ -171,6 +177,8 @@ _INPUT: tuple[Metric, ...] = (
         "Reported loads of bundles that did not count: of no bundle, or not of its holder.",
         "cluster", "reason", reason=("unknown_bundle", "foreign_bundle"),
     ),
+    counter("ballast_faults_total", "What was put aside because working on it raised, by phase.",
+            "cluster", "phase", phase=FAULT_PHASES),
     counter("ballast_rejected_total", "Messages that could not be used.", "cluster", "topic",
             "reason"),
     counter("ballast_acks_refused_total", "Acks that changed nothing.", "cluster", "reason"),
@@ -232,7 +240,7 @@ _DECISIONS: tuple[Metric, ...] = (
     gauge("ballast_unsplittable_bundles", "Bundles over a split limit that no boundary divides.",
           "cluster"),
     gauge("ballast_alarm", "1 while an alarm is on.", "cluster", "alarm",
-          alarm=("brake", "flapping", "ticks")),
+          alarm=ALARMS),
     gauge("ballast_paused", "1 while balancing is paused for the whole cluster.", "cluster"),
     gauge("ballast_debug", "1 while debug mode is on.", "cluster"),
 )  # fmt: skip

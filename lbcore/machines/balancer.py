@@ -1,56 +1,43 @@
 """ClusterBalancer: the one place where a cluster's ownership changes.
 
-Decides, in this order a batch: commands, acks, reports, who is dead or stuck, who gets what is
-free, and, when a cycle is due, what to shed and split. Each phase stands in a file of its own.
+Decides what `phases` lists, in that order a batch: commands, acks, reports, who is dead or stuck,
+who gets what is free, and, when a cycle is due, what to shed and split.
 Second of the two operators; its effects are rows for the tables and records for the brokers.
 Source: ours; the protocol is Pulsar 4.0.8's extensible load manager with one writer.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 from lbcore import packing
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from lbcore.machine import Step, UnknownStateSchemaError
+from lbcore.machine import Care, Step, UnknownStateSchemaError
+from lbcore.machines.apart import Guarded, told
 from lbcore.machines.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.checking import check_transitions
-from lbcore.machines.commands import take_command, take_queued
-from lbcore.machines.cycle import run_cycle
-from lbcore.machines.deletions import drive_deletions, forget_expired
-from lbcore.machines.drains import drive_drains
-from lbcore.machines.effects import REPORT, Effect
+from lbcore.machines.effects import REPORT, Effect, pack_effect
+from lbcore.machines.faults import tell_faults
 from lbcore.machines.group_update import GroupUpdate, Placed
-from lbcore.machines.intake import take_updates
+from lbcore.machines.intake import count_updates
 from lbcore.machines.ledger import Ledger
-from lbcore.machines.observed import observe_moves
 from lbcore.machines.outcome import waiting_from_plain, waiting_to_plain
-from lbcore.machines.pins import end_pins, follow_pins
+from lbcore.machines.phases import Batch, run_phases
 from lbcore.machines.plan_chunks import pack_plan, unpack_plan
-from lbcore.machines.reconcile import reconcile
-from lbcore.machines.repairs import repair_ownership
-from lbcore.machines.replies import take_acks, take_audit
-from lbcore.machines.report import make_report, write_brokers, write_history
-from lbcore.machines.reserving import drop_unrecorded, reserve_bundles
+from lbcore.machines.report import bare_report, make_report, write_brokers
 from lbcore.machines.rules import Rules
 from lbcore.machines.topic_book import TopicBook
-from lbcore.machines.topics import take_topics
-from lbcore.machines.waiting import settle_commands
 from lbcore.machines.watched import watched_from_plain, watched_to_plain
-from lbcore.machines.watching import judge_brokers, watch_clocks
 from lbcore.machines.work import BalancerState, Times, Work
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
-from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
 STATE_SCHEMA = 3
 """1: before there were rules; 2: before brokers had chunks of their own. Read and upgraded: a field
 added later is as empty as it was then.
 """
-
-Kind = TypeVar("Kind")
 
 
 class ClusterBalancer:
@@ -66,37 +53,53 @@ class ClusterBalancer:
     ) -> Step[BalancerState, Effect]:
         """One micro-batch; the order of `events` doesn't matter."""
         before = state or self.empty()
+        work = self._open(before, events, now_ms)
+        batch = _batch(before, events)
+        run_phases(work, batch)
+        tell_faults(work, batch.faults)
+        return _closed(work, make_report(work))
+
+    def step_apart(
+        self,
+        state: BalancerState | None,
+        events: Sequence[GroupUpdate],
+        now_ms: int,
+        care: Care,
+        error: Exception,
+    ) -> Step[BalancerState, Effect]:
+        """The same micro-batch, without what raises in it."""
+        before = state or self.empty()
+        work, batch = self._open(before, events, now_ms), _batch(before, events)
+
+        def check(saved: Mapping[str, Any]) -> None:
+            check_transitions(work, since=len(saved["transitions"]))
+            if care is Care.PACKED:
+                self._check_packs(work, batch)
+
+        refused = error if care is Care.ALL else None
+        work.guard = guard = Guarded(opened=work, check=check, refused=refused)
+        run_phases(work, batch)
+        tell_faults(work, [*batch.faults, *told(guard.faults)])
+        reports: list[Mapping[str, Any]] = []
+        guard.faults.clear()
+        guard.run("make_report", lambda: reports.append(make_report(work)))
+        tell_faults(work, told(guard.faults))
+        return _closed(work, reports[0] if reports else bare_report(work))
+
+    def _open(self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int) -> Work:
         work = Work.on(before, self._config, self._config_version, now_ms)
-        updates = sorted(events, key=lambda update: update.group)
-        placed = sorted((p for update in updates for p in update.placed), key=_order)
-        watch_clocks(work, updates)
-        reserve_bundles(work, _all(Command, placed))
-        end_pins(work)
-        for item in placed:
-            if isinstance(item.message, Command):
-                take_command(work, item.message, item.position.timestamp_ms)
-        take_acks(work, _all(Acks, placed))
-        take_queued(work)
-        take_updates(work, updates)
-        take_topics(work, _all(TopicLoad, placed))
-        take_audit(work, _all(AuditEntry, placed))
-        drop_unrecorded(work)
-        judge_brokers(work)
-        repair_ownership(work)
-        drive_deletions(work)
-        observe_moves(work)
-        run_cycle(work)
-        drive_drains(work)
-        follow_pins(work)
-        settle_commands(work)
-        forget_expired(work)
-        reconcile(work, updates)
-        check_transitions(work)
-        work.write_rules(before.rules)
-        write_brokers(work, before.brokers, before.rules.drains)
-        write_history(work)
-        report = Effect(kind=REPORT, rows=[make_report(work)])
-        return Step(state=work.close(), effects=[*work.effects(), report])
+        count_updates(work, events)
+        return work
+
+    def _check_packs(self, work: Work, batch: Batch) -> None:
+        """Raise when what the work has come to can't be packed."""
+        saved = work.save()
+        work.write_rules(batch.before.rules)
+        write_brokers(work, batch.before.brokers, batch.before.rules.drains)
+        for effect in work.effects():
+            pack_effect(effect)
+        self.pack(work.close())
+        work.restore(saved)
 
     def empty(self) -> BalancerState:
         """The state of a cluster that nothing is known of."""
@@ -147,14 +150,20 @@ class ClusterBalancer:
         )
 
 
+def _batch(before: BalancerState, events: Sequence[GroupUpdate]) -> Batch:
+    updates = sorted(events, key=lambda update: update.group)
+    placed = sorted((p for update in updates for p in update.placed), key=_order)
+    return Batch(before=before, updates=updates, placed=placed)
+
+
+def _closed(work: Work, said: Mapping[str, Any]) -> Step[BalancerState, Effect]:
+    report = Effect(kind=REPORT, rows=[dict(said)])
+    return Step(state=work.close(), effects=[*work.effects(), report])
+
+
 def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:
     """The chunk's values; empty in a state from before there was such a chunk."""
     return packing.unpack(chunks[chunk])[0] if chunk in chunks else {}
-
-
-def _all(kind: type[Kind], placed: Sequence[Placed]) -> list[Kind]:
-    """The messages of one kind, in order."""
-    return [item.message for item in placed if isinstance(item.message, kind)]
 
 
 def _order(placed: Placed) -> tuple[str, int, int]:

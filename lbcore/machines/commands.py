@@ -6,7 +6,7 @@ Each has an outcome in the `commands` table; one whose effect takes time is `acc
 the commands follow Pulsar's admin interface.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lbcore.machines.external import is_external
@@ -20,7 +20,12 @@ from lbcore.machines.handlers.policies import POLICY_HANDLERS
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
 from lbcore.machines.handlers.splits import SPLIT_HANDLERS
 from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
-from lbcore.machines.waiting import MAX_WAITING, begin_wait, timed_out_unread, write_outcome
+from lbcore.machines.waiting import (
+    MAX_WAITING,
+    begin_wait,
+    timed_out_unread,
+    write_outcome,
+)
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
@@ -76,10 +81,11 @@ def take_command(work: Work, command: Command, sent_ms: int) -> None:
         del work.commands[next(iter(work.commands))]
 
 
-def take_queued(work: Work) -> None:
-    """Begin the commands whose bundle is no longer busy, in the order in which they came."""
-    for command_id, waiting in list(work.waiting.items()):
-        if waiting.is_queued and not _is_busy(work, _arguments(waiting.command)):
+def take_queued_of(work: Work, command_ids: Sequence[str]) -> None:
+    """Begin those of these commands whose bundle is no longer busy, in their order."""
+    for command_id in command_ids:
+        waiting = work.waiting[command_id]
+        if not _is_busy(work, _arguments(waiting.command)):
             del work.waiting[command_id]
             _take(work, waiting.command, waiting.deadline_ms)
 

@@ -6,7 +6,7 @@ it (`restraint`); drains go on between the cycles too. What and where is `lbcore
 Last deciding phase of `balancer`. Source: ours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -41,15 +41,32 @@ _ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False, is_traced=True)
 """A plan that only moves what operators want moved: off draining brokers, and to pins."""
 
 
-def run_cycle(work: Work) -> None:
-    """Place what is free; plan when a plan is due."""
-    is_due = work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms
+def place_free(work: Work) -> None:
+    """Give the bundles that are free, and are not left for somebody to ask, their owners."""
     if is_external(work):
         work.counts["free_elsewhere"] += len(work.ledger.rows_in(State.FREE))
     elif work.config.ownership.assign == EAGER and not work.is_catching_up:
-        assign_free(work, work.ledger.rows_in(State.FREE))
-    elif is_due and not work.is_catching_up:
-        assign_free(work, _freed(work))
+        _assign_each(work, work.ledger.rows_in(State.FREE))
+    elif _is_cycle_due(work) and not work.is_catching_up:
+        _assign_each(work, _freed(work))
+
+
+def _assign_each(work: Work, free: Ints) -> None:
+    work.guard.each(
+        "assign_free",
+        free.tolist(),
+        lambda rows: assign_free(work, rows),
+        lambda row, _: work.ledger.names[row],
+    )
+
+
+def _is_cycle_due(work: Work) -> bool:
+    return work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms
+
+
+def run_cycle(work: Work) -> None:
+    """Plan when a plan is due."""
+    is_due = _is_cycle_due(work)
     if not is_due and not is_emptying(work):
         return
     if is_due:
@@ -72,9 +89,9 @@ def _freed(work: Work) -> Ints:
     return freed
 
 
-def assign_free(work: Work, rows: Ints) -> None:
+def assign_free(work: Work, rows: Sequence[int]) -> None:
     """Give free bundles their owners. rows: of the ledger, ascending. O(bundles)."""
-    free = [row for row in rows.tolist() if _is_due(work, row)]
+    free = [row for row in rows if _is_due(work, row)]
     chosen = place(work, free, {})
     if not chosen:
         return

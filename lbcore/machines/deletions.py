@@ -43,12 +43,16 @@ def keep_namespace(work: Work, name: str, entry: NamespaceEntry) -> None:
 
 def drive_deletions(work: Work) -> None:
     """Release what namespaces being deleted still own; delete those that own nothing any more."""
-    for name in sorted(work.namespaces):
-        if is_deleting(work, name):
-            _release(work, name)
-            records = live_records(work, name)
-            if all(_is_closed(work, record) for record in records):
-                _delete(work, name, records)
+    deleting = [name for name in sorted(work.namespaces) if is_deleting(work, name)]
+    work.guard.each("delete", deleting, lambda some: _drive(work, some), lambda name, _: name)
+
+
+def _drive(work: Work, namespaces: Sequence[str]) -> None:
+    for name in namespaces:
+        _release(work, name)
+        records = live_records(work, name)
+        if all(_is_closed(work, record) for record in records):
+            _delete(work, name, records)
 
 
 def forget_expired(work: Work) -> None:

@@ -5,6 +5,7 @@ cycles too. An empty broker stays closed until `cancel_drain` or `forget_broker`
 stopped. Part of `balancer`, after the cycle. Source: ours.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lbcore.machines.instances import NOBODY
@@ -50,9 +51,13 @@ def is_emptying(work: Work) -> bool:
 
 def drive_drains(work: Work) -> None:
     """End the drains that are done or whose time is over; note how the others stand."""
-    for broker, drain in sorted(work.rules.drains.items()):
-        if drain.is_done:
-            continue
+    drains = [name for name, drain in sorted(work.rules.drains.items()) if not drain.is_done]
+    work.guard.each("drain", drains, lambda some: _drive(work, some), lambda name, _: name)
+
+
+def _drive(work: Work, brokers: Sequence[str]) -> None:
+    for broker in brokers:
+        drain = work.rules.drains[broker]
         left = held_by(work, broker)
         if left == 0:
             _end(work, broker, drain)

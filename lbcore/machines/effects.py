@@ -96,7 +96,10 @@ def to_json(value: Any) -> str:
 
 
 def pack_effect(effect: Effect) -> bytes:
-    """The rows as one blob, column by column; equal rows give equal bytes."""
+    """The rows as one blob, column by column; equal rows give equal bytes.
+
+    Raises (TypeError, ValueError, OverflowError) for values that the column's type can't hold.
+    """
     if effect.kind == REPORT:
         return packing.pack({"rows": list(effect.rows)}, {})
     plain: dict[str, Any] = {"count": len(effect.rows)}
@@ -109,6 +112,8 @@ def pack_effect(effect: Effect) -> bytes:
             plain[column.name] = [len(value) for value in values]
             arrays[column.name] = np.frombuffer(b"".join(values), dtype=np.uint8)
         else:
+            if column.type == "string":
+                "".join(values).encode()  # raises for what no table can hold: here, not in the sink
             plain[column.name] = values
     return packing.pack(plain, arrays)
 

@@ -22,7 +22,7 @@ from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.config.tree import Config
 from lbcore.machines.book import BrokerEntry
 from lbcore.machines.commands import take_command
-from lbcore.machines.cycle import run_cycle
+from lbcore.machines.cycle import place_free, run_cycle
 from lbcore.machines.effects import Row
 from lbcore.machines.landing import land, owners_of, report_landed
 from lbcore.machines.outcome import ACCEPTED, DONE
@@ -196,6 +196,7 @@ def _cycle(
     work.note(tick_ms=work.now_ms, clock_ms=config.pipeline.settle_ms + after_ms)
     owners = owners_of(work)
     repair_ownership(work)
+    place_free(work)
     run_cycle(work)
     rows = {name: list(found) for name, found in work.rows.items()}
     land(work)

@@ -93,7 +93,7 @@ class GroupUpdate:
     """One group's part of a micro-batch. brokers[i] started as incarnations[i] most lately.
 
     counts: `accepted`, `late`, `duplicate` and `rejected` messages. ends: topic → partition →
-    the offset after the last row seen.
+    the offset after the last row seen. faults: what was put aside, as `apart.told` says it.
     """
 
     group: int
@@ -106,6 +106,7 @@ class GroupUpdate:
     rejected: tuple[RejectedMessage, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    faults: tuple[Mapping[str, Any], ...] = ()
 
 
 def pack_update(update: GroupUpdate) -> bytes:
@@ -135,6 +136,7 @@ def pack_update(update: GroupUpdate) -> bytes:
         "placed": [[_position(p.position), *_plain_message(p.message)] for p in update.placed],
         "rejected": [_rejected_header(r) for r in update.rejected],
         "counts": dict(update.counts),
+        "faults": list(update.faults),
         "ends": {t: {str(p): end for p, end in e.items()} for t, e in update.ends.items()},
     }
     return packing.pack(plain, arrays)
@@ -162,6 +164,7 @@ def unpack_update(blob: bytes) -> GroupUpdate:
         ),
         rejected=tuple(_rejected(plain["rejected"], arrays["raw"].tobytes())),
         counts=plain["counts"],
+        faults=tuple(plain.get("faults", ())),
         ends={t: {int(p): end for p, end in e.items()} for t, e in plain["ends"].items()},
     )
 

@@ -10,35 +10,97 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from lbcore.machines.apart import Fault
 from lbcore.machines.book import BrokerEntry
-from lbcore.machines.group_update import BundleReport, GroupUpdate, RejectedMessage
+from lbcore.machines.group_update import BrokerReport, BundleReport, GroupUpdate, RejectedMessage
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import COUNT_MAX
 from lbcore.machines.work import Work
 from lbcore.model.tables import REJECTED_REPORTS
 from lbcore.signals.arrays import with_rows
 from lbcore.signals.averages import observe_bundles
+from lbcore.wire.messages import Position, Rejected, RejectReason, Topic
 
+_RAW_CHARS = 4_096
+_NOWHERE = {
+    topic: Position(topic=topic.value, partition=-1, offset=-1, timestamp_ms=0)
+    for topic in (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD)
+}
 _SESSION_COLUMNS = (5, 6)
 _COUNTED = (4, 5, 6)
 
 
-def take_updates(work: Work, updates: Sequence[GroupUpdate]) -> None:
-    """Take in the scorers' updates, in the order of their groups."""
+def count_updates(work: Work, updates: Sequence[GroupUpdate]) -> None:
+    """Note how far the batch has read, whatever becomes of what it has read."""
     for update in updates:
         work.counts.update(update.counts)
         for topic, ends in update.ends.items():
             _advance_ends(work.ends.setdefault(topic, {}), ends)
-        for broker, incarnation in zip(update.brokers, update.incarnations, strict=True):
-            _follow(work, broker, incarnation)
-        for report in update.loads:
-            broker = report.load.envelope.broker
-            if work.brokers[broker].incarnation == report.load.envelope.incarnation:
-                work.brokers[broker] = work.brokers[broker].with_report(report)
-        for message in update.rejected:
-            work.add_row(REJECTED_REPORTS.name, rejected_row(message))
-    for reports in _rounds([report for update in updates for report in update.bundles]):
-        _observe(work, reports)
+
+
+def starts_of(updates: Sequence[GroupUpdate]) -> list[tuple[str, str]]:
+    """The brokers that were heard, each with its newest start, in the order of the groups."""
+    return [start for one in updates for start in zip(one.brokers, one.incarnations, strict=True)]
+
+
+def follow_starts(work: Work, starts: Sequence[tuple[str, str]]) -> None:
+    """Notice brokers that are new, and new starts of those that are known."""
+    for broker, incarnation in starts:
+        _follow(work, broker, incarnation)
+
+
+def take_loads(work: Work, loads: Sequence[BrokerReport]) -> None:
+    """Keep brokers' newest loads."""
+    for report in loads:
+        known = work.brokers[report.load.envelope.broker]
+        if known.incarnation == report.load.envelope.incarnation:
+            work.brokers[report.load.envelope.broker] = known.with_report(report)
+
+
+def take_bundles(work: Work, reports: Sequence[BundleReport]) -> None:
+    """Advance the averages by brokers' reports on their bundles, in the order of the groups."""
+    for found in _rounds(reports):
+        _observe(work, found)
+
+
+def write_refused(work: Work, messages: Sequence[RejectedMessage]) -> None:
+    """Write down what the scorers refused."""
+    for message in messages:
+        work.add_row(REJECTED_REPORTS.name, rejected_row(message))
+
+
+def put_load_aside(work: Work, report: BrokerReport, fault: Fault) -> str:
+    """The broker's load stays what it was."""
+    reject(work, _NOWHERE[Topic.BROKER_LOAD], repr(report), fault)
+    return report.load.envelope.broker
+
+
+def put_bundles_aside(work: Work, report: BundleReport, fault: Fault) -> str:
+    """The broker's bundles keep their averages."""
+    reject(work, _NOWHERE[Topic.BUNDLE_LOAD], repr(report), fault)
+    return report.broker
+
+
+def put_refused_aside(work: Work, message: RejectedMessage, fault: Fault) -> str:
+    """A refused message whose row can't be made is refused for that."""
+    at = message.position
+    reject(work, at, "", fault)
+    return f"{at.topic}-{at.partition}@{at.offset}"
+
+
+def reject(work: Work, position: Position, text: str, fault: Fault) -> None:
+    """Note a message, or a row of one, as refused for a fault of ours. text: what is known of it.
+
+    position: offset -1 where a report came in several messages.
+    """
+    rejected = Rejected(
+        reason=RejectReason.INTERNAL_ERROR,
+        detail=fault.sentence,
+        raw=text[:_RAW_CHARS].encode(errors="replace"),
+        cluster=work.cluster,
+    )
+    row = rejected_row(RejectedMessage(position=position, rejected=rejected))
+    work.add_row(REJECTED_REPORTS.name, row)
 
 
 def rejected_row(message: RejectedMessage) -> dict[str, object]:

@@ -13,15 +13,16 @@ import numpy as np
 
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.placing import make_snapshot, usable_brokers
-from lbcore.machines.replies import take_acks
+from lbcore.machines.replies import Answer, take_answers
 from lbcore.machines.work import Work
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.pending import COLUMNS, move_of, placed_load, with_load
 from lbcore.plan.snapshot import Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
-from lbcore.wire.messages import Ack, AckOutcome, Acks, Envelope
+from lbcore.wire.messages import Ack, AckOutcome, Position
 
+_NOWHERE = Position(topic="", partition=0, offset=0, timestamp_ms=0)
 _ROUNDS = 4
 """A split, its children closed and opened elsewhere, and one to see that nothing is left."""
 
@@ -42,7 +43,7 @@ def land(work: Work) -> None:
         answers = _answers(work)
         if not answers:
             return
-        take_acks(work, answers)
+        take_answers(work, answers)
 
 
 def report_landed(work: Work, before: Mapping[str, str], now_ms: int) -> None:
@@ -70,19 +71,18 @@ def report_landed(work: Work, before: Mapping[str, str], now_ms: int) -> None:
         )
 
 
-def _answers(work: Work) -> list[Acks]:
+def _answers(work: Work) -> list[Answer]:
     """What each live broker has to say about the records in flight, in name order."""
     found: dict[str, list[Ack]] = defaultdict(list)
     for row in work.ledger.rows_in(*IN_FLIGHT).tolist():
         record = work.ledger.record_at(row)
         broker, outcome = _answer(record)
-        found[broker].append(
-            Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
-        )
+        ack = Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
+        found[broker].append(ack)
     return [
-        Acks(envelope=_envelope(work, broker), acks=tuple(found[broker]))
+        Answer(work.instance(broker), ack, _NOWHERE)
         for broker in usable_brokers(work)
-        if broker in found
+        for ack in found.get(broker, ())
     ]
 
 
@@ -91,13 +91,6 @@ def _answer(record: OwnershipRecord) -> tuple[str, AckOutcome]:
         return record.destination, AckOutcome.OPENED
     is_split = record.state is State.SPLITTING
     return record.source, AckOutcome.SPLIT if is_split else AckOutcome.CLOSED
-
-
-def _envelope(work: Work, broker: str) -> Envelope:
-    incarnation = work.brokers[broker].incarnation
-    return Envelope(
-        cluster=work.cluster, broker=broker, incarnation=incarnation, seq=0, reported_at_ms=0
-    )
 
 
 def _shifted(work: Work, snapshot: Snapshot, before: Mapping[str, str]) -> Floats:

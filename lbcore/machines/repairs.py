@@ -6,6 +6,7 @@ batch after the reports are in. Source: design of ours; see `ownership.liveness`
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +56,12 @@ def repair_ownership(work: Work) -> None:
             work.counts["held_by_brake"] += 1
         else:
             intents.append((row, intent))
-    if intents:
-        carry_out_all(work, intents)
+    work.guard.each(
+        "repair",
+        intents,
+        lambda some: carry_out_all(work, some),
+        lambda intent, _: work.ledger.names[intent[0]],
+    )
 
 
 def presences(work: Work) -> list[Presence]:
@@ -73,8 +78,10 @@ def presences(work: Work) -> list[Presence]:
     return found
 
 
-def carry_out_all(work: Work, intents: list[tuple[int, Intent]]) -> None:
+def carry_out_all(work: Work, intents: Sequence[tuple[int, Intent]]) -> None:
     """Carry out intents by row, choosing destinations for those that need one."""
+    if not intents:
+        return
     chosen = _destinations(work, intents)
     by_cause: dict[tuple[str, str], str] = {}
     for row, intent in intents:
@@ -119,7 +126,7 @@ def _watch(work: Work, row: int, presence: list[Presence]) -> Watch:
     )
 
 
-def _destinations(work: Work, intents: list[tuple[int, Intent]]) -> dict[int, str]:
+def _destinations(work: Work, intents: Sequence[tuple[int, Intent]]) -> dict[int, str]:
     """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
     flaps = flapping(work)
     chosen: dict[int, str] = {}

@@ -5,8 +5,10 @@ Decides nothing by itself: `ownership.acknowledge` says what an answer changes. 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lbcore.machines.external import is_external
+from lbcore.machines.group_update import Placed
 from lbcore.machines.repairs import carry_out_all
 from lbcore.machines.splits import finish_split
 from lbcore.machines.work import Work
@@ -14,24 +16,42 @@ from lbcore.model.tables import AUDIT
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import Action, Instance, Intent, Refused, Surroundings, Transition
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry
+from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Position
 
 _AUDITED = ("cluster", "principal", "address", "action", "is_allowed", "reason", "command_id")
 
 
-def take_acks(work: Work, messages: Sequence[Acks]) -> None:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One row of a message of acks, with the message's place in Kafka."""
+
+    sender: Instance
+    ack: Ack
+    position: Position
+
+
+def answers_of(placed: Sequence[Placed]) -> list[Answer]:
+    """The rows of messages of acks, in their order."""
+    found = []
+    for item in placed:
+        if isinstance(item.message, Acks):
+            envelope, position = item.message.envelope, item.position
+            sender = Instance(broker=envelope.broker, incarnation=envelope.incarnation)
+            found += [Answer(sender, ack, position) for ack in item.message.acks]
+    return found
+
+
+def take_answers(work: Work, answers: Sequence[Answer]) -> None:
     """Take in brokers' answers, in the order of the log; what is refused is counted by reason."""
     incarnations = {
         name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_silent
     }
     intents: dict[str, tuple[int, Intent]] = {}
-    for message in messages:
-        envelope = message.envelope
-        sender = Instance(broker=envelope.broker, incarnation=envelope.incarnation)
-        for ack in message.acks:
-            intent = _take(work, ack, sender, incarnations)
-            if intent is not None:
-                intents[ack.bundle] = (ack.version_id, intent)
+    for answer in answers:
+        ack = answer.ack
+        intent = _take(work, ack, answer.sender, incarnations)
+        if intent is not None:
+            intents[ack.bundle] = (ack.version_id, intent)
     rows = [(work.ledger.index[name], *intents[name]) for name in sorted(intents)]
     wanted = [(row, intent) for row, version, intent in rows if version == work.ledger.version[row]]
     if wanted and not is_external(work):

@@ -20,6 +20,9 @@ from lbcore.model.tables import BROKERS, LOAD_HISTORY
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 
+FAULTS = "faults"
+"""In a report: what was put aside and why; there only when something was."""
+
 GAUGES = "gauges"
 """In a report: what is for the metrics and not for the log."""
 
@@ -97,10 +100,7 @@ def make_report(work: Work) -> dict[str, Any]:
         "counts": dict(sorted((k, v) for k, v in work.counts.items() if v)),
         "bundles": by_state,
         "in_flight": sum(by_state.get(state.value, 0) for state in IN_FLIGHT),
-        "ends": {
-            topic: {str(p): end for p, end in sorted(ends.items())}
-            for topic, ends in sorted(work.ends.items())
-        },
+        "ends": _ends(work),
         "brokers": {
             name: {
                 "score": max(entry.percent[0], *entry.percent[2:]) / _PERCENT,
@@ -115,7 +115,38 @@ def make_report(work: Work) -> dict[str, Any]:
         "rules": _rules(work),
         "alarms": sorted(work.alarms),
         "is_debugging": work.config.telemetry.debug,
+        **_faults(work),
         GAUGES: make_gauges(work),
+    }
+
+
+def bare_report(work: Work) -> dict[str, Any]:
+    """What the sink can't do without."""
+    return {
+        "cluster": work.cluster,
+        "now_ms": work.now_ms,
+        "cycle": work.times.cycle,
+        "counts": dict(sorted((k, v) for k, v in work.counts.items() if v)),
+        "ends": _ends(work),
+        "bundles": {},
+        "in_flight": 0,
+        "brokers": {},
+        "moves": [],
+        "rules": _rules(work),
+        "alarms": sorted(work.alarms),
+        "is_debugging": False,
+        **_faults(work),
+    }
+
+
+def _faults(work: Work) -> dict[str, Any]:
+    return {FAULTS: list(work.faults)} if work.faults else {}
+
+
+def _ends(work: Work) -> dict[str, dict[str, int]]:
+    return {
+        topic: {str(p): end for p, end in sorted(ends.items())}
+        for topic, ends in sorted(work.ends.items())
     }
 
 

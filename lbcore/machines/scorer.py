@@ -8,14 +8,14 @@ operators; its one effect a batch is a GroupUpdate. Source: ours; the smoothing 
 BrokerLoadData.update.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from lbcore.machine import Step
+from lbcore.machine import Care, Step
+from lbcore.machines.apart import Fault, Guard, Guarded, Unguarded, told
 from lbcore.machines.group_update import (
     TICK,
     Arrivals,
@@ -24,7 +24,9 @@ from lbcore.machines.group_update import (
     GroupUpdate,
     Placed,
     RejectedMessage,
+    pack_update,
 )
+from lbcore.machines.scorer_batch import ScorerBatch
 from lbcore.machines.tracks import (
     OpenTrack,
     PendingParts,
@@ -58,32 +60,6 @@ Smooth: TypeAlias = Callable[
 ]
 
 
-@dataclass(slots=True)
-class _Batch:
-    """What one batch adds up to, while it is worked on.
-
-    before: tracks as the batch found them; tracks: those it has touched. loads: the track with the
-    newest load of each broker.
-    """
-
-    before: ScorerState
-    tracks: dict[str, OpenTrack] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
-    loads: dict[str, OpenTrack] = field(default_factory=dict)
-    bundles: dict[str, BundleReport] = field(default_factory=dict)
-    placed: list[Placed] = field(default_factory=list)
-    rejected: list[RejectedMessage] = field(default_factory=list)
-    ends: dict[str, dict[int, int]] = field(default_factory=dict)
-
-    def track(self, broker: str) -> OpenTrack | None:
-        """The broker's track, opened on first touch; None when it has none."""
-        found = self.tracks.get(broker)
-        if found is None and broker in self.before:
-            found = self.tracks[broker] = OpenTrack.of(self.before[broker])
-        return found
-
-
 class BrokerScorer:
     """The Machine of one (cluster, broker group).
 
@@ -110,12 +86,54 @@ class BrokerScorer:
     ) -> Step[ScorerState, GroupUpdate]:
         """Take in one micro-batch. O(messages); the order of `events` doesn't matter."""
         del now_ms  # reports are judged by Kafka's time and order alone
-        batch = _Batch(before=state or {})
-        for event in sorted(events, key=_order):
-            self._take(batch, event)
-        loads = self._smooth_loads(batch)
-        closed = {name: track.close() for name, track in batch.tracks.items()}
-        return Step(state={**batch.before, **closed}, effects=[self._update(batch, loads)])
+        batch = ScorerBatch(before=state or {})
+        self._work_on(batch, events, Unguarded())
+        return Step(state=batch.close(), effects=[self._update(batch)])
+
+    def step_apart(
+        self,
+        state: ScorerState | None,
+        events: Sequence[RawMessage],
+        now_ms: int,
+        care: Care,
+        error: Exception,
+    ) -> Step[ScorerState, GroupUpdate]:
+        """The same micro-batch, without what raises in it."""
+        del now_ms
+        batch = ScorerBatch(before=state or {})
+
+        def check(_: Mapping[str, Any]) -> None:
+            if care is Care.PACKED:
+                self.pack(batch.close())
+                pack_update(self._update(batch))
+
+        guard = Guarded(opened=batch, check=check, refused=error if care is Care.ALL else None)
+        self._work_on(batch, events, guard)
+        batch.faults = told(guard.faults)
+        return Step(state=batch.close(), effects=[self._update(batch)])
+
+    def _work_on(self, batch: ScorerBatch, events: Sequence[RawMessage], guard: Guard) -> None:
+        """Take in the messages, in the order of the log, then smooth what they brought."""
+
+        def take(some: Sequence[RawMessage]) -> None:
+            for event in some:
+                self._take(batch, event)
+
+        def refuse(event: RawMessage, fault: Fault) -> str:
+            at = event.position
+            self._reject(batch, event, _internal(event, fault))
+            return f"{at.topic}-{at.partition}@{at.offset}"
+
+        def lose(broker: str, fault: Fault) -> str:
+            return self._lose_loads(batch, broker, fault)
+
+        for event in events:
+            ends = batch.ends.setdefault(event.position.topic, {})
+            known = ends.get(event.position.partition, 0)
+            ends[event.position.partition] = max(known, event.position.offset + 1)
+        guard.each("take_messages", sorted(events, key=_order), take, refuse)
+        smoothed = partial(self._smooth_loads, batch)
+        guard.each("smooth_loads", sorted(batch.loads), smoothed, lose)
 
     def pack(self, state: ScorerState) -> Mapping[str, bytes]:
         """One chunk; see `packing`."""
@@ -125,10 +143,8 @@ class BrokerScorer:
         """The inverse of `pack`. Raises UnknownStateSchemaError."""
         return unpack_tracks(chunks["brokers"])
 
-    def _take(self, batch: _Batch, event: RawMessage) -> None:
+    def _take(self, batch: ScorerBatch, event: RawMessage) -> None:
         at = event.position
-        ends = batch.ends.setdefault(at.topic, {})
-        ends[at.partition] = max(ends.get(at.partition, 0), at.offset + 1)
         message = self._parse(event)
         if isinstance(message, Rejected):
             self._reject(batch, event, message)
@@ -142,7 +158,7 @@ class BrokerScorer:
 
     def _take_report(
         self,
-        batch: _Batch,
+        batch: ScorerBatch,
         event: RawMessage,
         message: Heartbeat | BrokerLoad | BundleLoad | Acks,
     ) -> None:
@@ -168,36 +184,45 @@ class BrokerScorer:
             return
         _advance(track, message)
         if isinstance(message, BrokerLoad):
-            track.loads.append((message, at.timestamp_ms))
+            track.loads.append((message, event))
             batch.loads[broker] = track
         elif isinstance(message, Acks):
             batch.placed.append(Placed(position=at, message=message))
 
-    def _keep_start(self, batch: _Batch, broker: str, track: OpenTrack) -> None:
+    def _keep_start(self, batch: ScorerBatch, broker: str, track: OpenTrack) -> None:
         """Keep the track; parts of a start that is over wait in vain for the others."""
         before = batch.tracks.get(broker)
         if before is not None and before is not track and before.pending:
             self._reject_incomplete(batch, before.pending)
         batch.tracks[broker] = track
 
-    def _smooth_loads(self, batch: _Batch) -> list[BrokerReport]:
+    def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
         """Advance each track by its loads: all first ones at once, then all second ones.
 
-        The newest load of each broker, by name. What a replaced start sent is not smoothed in.
+        The newest load of each broker is reported. What a replaced start sent is not smoothed in.
         """
         reports = {}
-        waiting = [batch.loads[name] for name in sorted(batch.loads)]
+        waiting = [batch.loads[name] for name in brokers]
         turn = 0
         while waiting:
             loads = [track.loads[turn] for track in waiting]
             lasts = [track.smoothed for track in waiting]
-            smoothed = self._smooth(lasts, [load for load, _ in loads], [at for _, at in loads])
-            for track, (load, at_ms), one in zip(waiting, loads, smoothed, strict=True):
+            times_ms = [event.position.timestamp_ms for _, event in loads]
+            smoothed = self._smooth(lasts, [load for load, _ in loads], times_ms)
+            for track, (load, _), at_ms, one in zip(
+                waiting, loads, times_ms, smoothed, strict=True
+            ):
                 track.smoothed = one
                 reports[load.envelope.broker] = (load, at_ms, one)
             turn += 1
             waiting = [track for track in waiting if len(track.loads) > turn]
-        return [self._report(*reports[name]) for name in sorted(reports)]
+        batch.reports |= {name: self._report(*report) for name, report in reports.items()}
+
+    def _lose_loads(self, batch: ScorerBatch, broker: str, fault: Fault) -> str:
+        """Refuse a broker's loads of this batch; its smoothed load stays what it was."""
+        for _, event in batch.loads.pop(broker).loads:
+            self._reject(batch, event, _internal(event, fault))
+        return broker
 
     def _report(self, load: BrokerLoad, at_ms: int, smoothed: Smoothed) -> BrokerReport:
         return BrokerReport(
@@ -209,7 +234,7 @@ class BrokerScorer:
         )
 
     def _take_part(
-        self, batch: _Batch, track: OpenTrack, event: RawMessage, message: BundleLoad
+        self, batch: ScorerBatch, track: OpenTrack, event: RawMessage, message: BundleLoad
     ) -> None:
         seq = message.envelope.seq
         done = track.seqs.get(Topic.BUNDLE_LOAD.value, -1)
@@ -237,7 +262,7 @@ class BrokerScorer:
         reported_ms = max(event.position.timestamp_ms for event in parts.values())
         self._complete(batch, [load for load in loads if isinstance(load, BundleLoad)], reported_ms)
 
-    def _complete(self, batch: _Batch, loads: Sequence[BundleLoad], reported_ms: int) -> None:
+    def _complete(self, batch: ScorerBatch, loads: Sequence[BundleLoad], reported_ms: int) -> None:
         last = loads[-1].envelope
         batch.bundles[last.broker] = BundleReport(
             broker=last.broker,
@@ -247,11 +272,11 @@ class BrokerScorer:
             reported_ms=reported_ms,
         )
 
-    def _reject(self, batch: _Batch, event: RawMessage, rejected: Rejected) -> None:
+    def _reject(self, batch: ScorerBatch, event: RawMessage, rejected: Rejected) -> None:
         batch.counts["rejected"] += 1
         batch.rejected.append(RejectedMessage(position=event.position, rejected=rejected))
 
-    def _reject_incomplete(self, batch: _Batch, pending: PendingParts) -> None:
+    def _reject_incomplete(self, batch: ScorerBatch, pending: PendingParts) -> None:
         for part in sorted(pending.parts):
             event = pending.parts[part]
             detail = (
@@ -266,7 +291,7 @@ class BrokerScorer:
             )
             self._reject(batch, event, rejected)
 
-    def _update(self, batch: _Batch, loads: Sequence[BrokerReport]) -> GroupUpdate:
+    def _update(self, batch: ScorerBatch) -> GroupUpdate:
         seen = {name for *_, name in batch.arrivals if name}
         seen.update(batch.loads, batch.bundles)
         seen.update(
@@ -288,13 +313,23 @@ class BrokerScorer:
                 timestamp_ms=columns[2],
                 broker=columns[3],
             ),
-            loads=tuple(loads),
+            loads=tuple(batch.reports[name] for name in sorted(batch.reports)),
             bundles=tuple(batch.bundles[name] for name in sorted(batch.bundles)),
             placed=tuple(batch.placed),
             rejected=tuple(batch.rejected),
             counts=dict(sorted(batch.counts.items())),
             ends=batch.ends,
+            faults=tuple(batch.faults),
         )
+
+
+def _internal(event: RawMessage, fault: Fault) -> Rejected:
+    return Rejected(
+        reason=RejectReason.INTERNAL_ERROR,
+        detail=fault.sentence,
+        raw=event.value or b"",
+        cluster=(event.key or b"").split(b"/", 1)[0].decode(errors="replace"),
+    )
 
 
 def _order(event: RawMessage) -> tuple[bool, str, int, int]:

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any
 
 from lbcore.config.tree import Config
+from lbcore.machines.faults import KIND as FAULT
 from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.ownership.repair import stuck_after_ms
 
@@ -280,14 +281,24 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
             yield f"the drain of {drain.broker} is over its deadline with {drain.left} bundles left"
     yield from _waiting(status, rows, config)
     yield from mirror_alarms(status.mirror)
+    yield from _decided(rows)
+    reasons = Counter(row["reason"] for row in rows.rejected)
+    for reason, count in sorted(reasons.items()):
+        yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"
+
+
+def _decided(rows: StatusRows) -> Iterable[str]:
+    """What the job itself has noticed of late, as rows of `decisions` say it."""
+    if any(row["kind"] == FAULT for row in rows.decisions):
+        yield (
+            "something raised while it was worked on and was put aside: read the events fault of"
+            " the job's log and section BallastFaults of docs/runbook.md, and report it"
+        )
     ticks = [row for row in rows.decisions if row["kind"] == "ticks"]
     if max(ticks, key=lambda row: int(row["at_ms"]), default={"reason": ""})["reason"] == "Missing":
         yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
     for broker in sorted({row["source"] for row in rows.decisions if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
-    reasons = Counter(row["reason"] for row in rows.rejected)
-    for reason, count in sorted(reasons.items()):
-        yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"
 
 
 def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:

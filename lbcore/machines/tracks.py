@@ -78,7 +78,7 @@ ScorerState: TypeAlias = Mapping[str, BrokerTrack]
 class OpenTrack:
     """A BrokerTrack that changes in place while a batch is worked on: a copy a message is dear.
 
-    loads: reports of this start in this batch, with Kafka's time of each; not smoothed in yet.
+    loads: reports of this start in this batch, with their messages; not smoothed in yet.
     """
 
     incarnation: str
@@ -87,7 +87,7 @@ class OpenTrack:
     seqs: dict[str, int] = field(default_factory=dict)
     smoothed: Smoothed | None = None
     pending: PendingParts | None = None
-    loads: list[tuple[BrokerLoad, int]] = field(default_factory=list)
+    loads: list[tuple[BrokerLoad, RawMessage]] = field(default_factory=list)
 
     @classmethod
     def of(cls, track: BrokerTrack) -> "OpenTrack":

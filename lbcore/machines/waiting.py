@@ -8,6 +8,7 @@ word of whoever carries it out, or because its time is over; what goes on then g
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lbcore.machines.apart import Fault
 from lbcore.machines.effects import to_json
 from lbcore.machines.outcome import (
     DEADLINE,
@@ -79,6 +80,12 @@ def finish_command(work: Work, command_id: str, outcome: Outcome) -> None:
         write_outcome(work, waiting.command, replace(outcome, result=result))
 
 
+def fail_waiting(work: Work, command_id: str, fault: Fault) -> str:
+    """End a command that was accepted, because what was done for it is put aside; its name."""
+    finish_command(work, command_id, Outcome(status=FAILED, reason=fault.sentence))
+    return command_id
+
+
 def wait_also(work: Work, command_id: str, moving: Mapping[str, str]) -> None:
     """Let a command end only when these bundles, too, have come to rest under its id."""
     waiting = work.waiting.get(command_id)
@@ -87,17 +94,27 @@ def wait_also(work: Work, command_id: str, moving: Mapping[str, str]) -> None:
         work.waiting[command_id] = replace(waiting, moving=together)
 
 
-def settle_commands(work: Work) -> None:
-    """End the commands whose bundles have come to rest, and those whose time is over."""
-    for command_id, ended in _ended(work).items():
+def settle_commands(work: Work, command_ids: Sequence[str]) -> None:
+    """End those of the commands whose bundles have come to rest, or whose time is over."""
+    if not command_ids:
+        return
+    asked_for = set(command_ids)
+    ended = {name: found for name, found in _ended(work).items() if name in asked_for}
+    for command_id in [*ended, *(name for name in command_ids if name not in ended)]:
+        _settle(work, command_id, ended.get(command_id, {}))
+
+
+def _settle(work: Work, command_id: str, ended: Mapping[str, str]) -> None:
+    """End a command whose last bundles have come to rest, or whose time is over."""
+    if ended:
         waiting = _without(work.waiting[command_id], ended)
         work.waiting[command_id] = waiting
         if not waiting.moving:
             finish_command(work, command_id, _final(work, waiting))
-    for command_id in list(work.waiting):
-        waiting = work.waiting[command_id]
-        if 0 < waiting.deadline_ms < work.times.tick_ms:
-            finish_command(work, command_id, _timed_out(waiting))
+            return
+    waiting = work.waiting[command_id]
+    if 0 < waiting.deadline_ms < work.times.tick_ms:
+        finish_command(work, command_id, _timed_out(waiting))
 
 
 def timed_out_unread(command: Command) -> Outcome:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lbcore.config.load import digest, with_dynamic
 from lbcore.config.tree import Config
+from lbcore.machines.apart import Guard, Unguarded
 from lbcore.machines.book import BrokerEntry, NamespaceEntry
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
@@ -36,7 +37,7 @@ class Times:
     newest tick's, Kafka's time. cycle: number of the last cycle, begun at cycle_ms; shed_ms,
     split_ms: of the last that shed, and split. history_ms: of the last rows of history.
     newcomer_clock_ms: clock_ms when a broker's start was first seen; brake_clock_ms: and when the
-    brake was engaged.
+    brake was engaged. fault_ms: when a fault was last written down.
     """
 
     clock_ms: int = 0
@@ -49,6 +50,7 @@ class Times:
     history_ms: int = 0
     newcomer_clock_ms: int = 0
     brake_clock_ms: int = 0
+    fault_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,8 @@ class BalancerState:
 class Work:
     """The state opened for change, and what the batch adds up to.
 
-    is_catching_up: what the batch has read is old, and newer reports wait; see `watching`.
+    is_catching_up: what the batch has read is old, and newer reports wait; see `watching`. guard:
+    runs what may be put aside.
     """
 
     config: Config
@@ -110,8 +113,10 @@ class Work:
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     changed_by: dict[Key, Command] = field(default_factory=dict)
     alarms: set[str] = field(default_factory=set)
+    faults: list[Mapping[str, Any]] = field(default_factory=list)
     decided: int = 0
     is_catching_up: bool = False
+    guard: Guard = field(default_factory=Unguarded)
 
     @classmethod
     def on(cls, state: BalancerState, config: Config, config_version: str, now_ms: int) -> "Work":
@@ -139,6 +144,22 @@ class Work:
         if state.settings:
             work.use_settings(state.settings)
         return work
+
+    def save(self) -> Mapping[str, Any]:
+        """How the work stands, to come back to. O(fields), and what is written to is copied."""
+        saved = {name: _copied(name, getattr(self, name)) for name in _RESTORED}
+        return {**saved, "ledger": self._set_by()}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Make the work what it was when it was saved; the same can be come back to again."""
+        for name in _RESTORED:
+            setattr(self, name, _copied(name, saved[name]))
+        self.ledger = saved["ledger"].copy()
+
+    def _set_by(self) -> Ledger:
+        """The ledger as it is; the work goes on with a copy."""
+        kept, self.ledger = self.ledger, self.ledger.copy()
+        return kept
 
     def use_settings(self, settings: Mapping[str, Any]) -> None:
         """From now on decide under the files' configuration with these changes.
@@ -270,3 +291,14 @@ class Work:
         if gone:
             rows[TOMBSTONE] = [*rows.get(TOMBSTONE, ()), *gone]
         return [Effect(kind=name, rows=rows[name]) for name in sorted(rows)]
+
+
+_NESTED = ("ends", "rows")
+_RESTORED = tuple(sorted(Work.__dataclass_fields__.keys() - {"ledger", "guard"}))
+
+
+def _copied(name: str, value: Any) -> Any:
+    """A copy of a field that what is done to it doesn't change; what never changes is shared."""
+    if name in _NESTED:
+        return {key: inner.copy() for key, inner in value.items()}
+    return value.copy() if isinstance(value, dict | list | set) else value

@@ -55,6 +55,7 @@ class RejectReason(str, Enum):
     UNKNOWN_KIND = "unknown_kind"
     UNKNOWN_ARGUMENT = "unknown_argument"
     MALFORMED_NAMESPACE = "malformed_namespace"
+    INTERNAL_ERROR = "internal_error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

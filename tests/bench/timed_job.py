@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,14 +28,6 @@ T = TypeVar("T")
 STEP_LOG = "BALLAST_STEP_LOG"
 STEP_PROFILE = "BALLAST_STEP_PROFILE"
 _PROFILE_EVERY = 20
-_PHASES = (
-    "watch_clocks", "reserve_bundles", "end_pins", "take_command", "take_acks", "take_queued",
-    "take_updates", "take_topics", "take_audit", "drop_unrecorded", "judge_brokers",
-    "repair_ownership", "drive_deletions", "observe_moves", "run_cycle", "drive_drains",
-    "follow_pins", "settle_commands", "forget_expired", "reconcile", "check_transitions",
-    "write_brokers", "write_history", "make_report",
-)  # fmt: skip
-
 _parts: dict[str, list[float]] = {}
 
 
@@ -102,11 +95,11 @@ def _profile(operator: str) -> cProfile.Profile | None:
 
 
 def _time_phases() -> None:
-    balancer = importlib.import_module("lbcore.machines.balancer")
-    if not hasattr(balancer, "is_timed"):
-        balancer.is_timed = True  # type: ignore[attr-defined]
-        for name in _PHASES:
-            setattr(balancer, name, timed(f"phase: {name}", getattr(balancer, name)))
+    phases = importlib.import_module("lbcore.machines.phases")
+    if not hasattr(phases, "is_timed"):
+        phases.is_timed = True  # type: ignore[attr-defined]
+        for name, phase in phases.PHASES.items():
+            phases.PHASES[name] = replace(phase, do=timed(f"phase: {name}", phase.do))
 
 
 def _write_line(operator: str, key: Any, now_ms: int, began_ms: int) -> None:

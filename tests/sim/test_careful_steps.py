@@ -1,0 +1,63 @@
+"""A step with savepoints, in which nothing raises, comes to what the step without comes to."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lbcore.config.tree import Config
+from lbcore.machine import Care, Step
+from lbcore.machines.effects import Effect, pack_effect
+from lbcore.machines.group_update import GroupUpdate, pack_update
+from lbcore.machines.tracks import RawMessage
+from lbcore.machines.work import BalancerState
+from tests.safe_world import PlantedError
+from tests.world import World
+
+
+@pytest.mark.parametrize("care", [Care.ITEMS, Care.PACKED])
+def test_a_step_with_care_comes_to_what_a_step_without_comes_to(care: Care) -> None:
+    world = CarefulWorld(Config(), 4, seed=11)
+    world.care = care
+    world.run(3_000)
+    world.command("create_namespace", namespace="t/n", bundles=8)
+    world.run(15_000)
+    world.kill("broker-0:8080")
+    world.command("split_bundle", bundle="t/n/0x00000000_0x20000000")
+    world.run(20_000)
+    world.start("broker-0:8080")
+    world.command("drain_broker", broker="broker-2:8080")
+    world.command("delete_namespace", namespace="t/n")
+    world.run(30_000)
+    assert len(world.reports) > 60
+
+
+class CarefulWorld(World):
+    """A world that takes each step without care and with it, and holds both against each other."""
+
+    care = Care.ITEMS
+
+    def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
+        machine, state = self.scorers[group], self.scored.get(group)
+        step = machine.step(state, messages, self.batch_ms)
+        careful = machine.step_apart(state, messages, self.batch_ms, self.care, PlantedError())
+        assert [pack_update(one) for one in step.effects] == [
+            pack_update(one) for one in careful.effects
+        ]
+        assert machine.pack(step.state) == machine.pack(careful.state)
+        return step
+
+    def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
+        machine, given = self.balancer, (updates, self.batch_ms)
+        careful = machine.step_apart(self.state, *given, self.care, PlantedError())
+        step = machine.step(self.state, *given)
+        assert careful.state is not None
+        assert step.state is not None
+        assert [pack_effect(one) for one in careful.effects] == [
+            pack_effect(one) for one in step.effects
+        ]
+        fresh = [machine.unpack(machine.pack(one.state)) for one in (careful, step)]
+        again = [{**machine.pack(replace(one, packed={}))} for one in fresh]
+        assert again[0] == again[1]
+        return step

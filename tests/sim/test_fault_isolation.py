@@ -1,0 +1,342 @@
+"""Whatever raises while one item is worked on is put aside, and the batch goes on without it.
+
+Faults are planted in every handler and every phase, as the code lists them: a new one is covered by
+itself.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from lbcore.machines import phases
+from lbcore.machines.apart import ALARM
+from lbcore.machines.commands import HANDLERS
+from lbcore.machines.outcome import FAILED, Outcome
+from lbcore.machines.phases import INNER_PHASES, PHASES, Batch, ByItem, Phase, Whole
+from lbcore.machines.report import FAULTS
+from lbcore.machines.tracks import RawMessage
+from lbcore.machines.work import Work
+from lbcore.ownership.changes import Change, Transition
+from lbcore.ownership.records import State
+from lbcore.wire.messages import Command
+from tests.safe_world import (
+    AUDIT,
+    FIRST,
+    NEIGHBOUR,
+    PlantedError,
+    everything,
+    raising,
+    report,
+    rows,
+    running,
+    safely,
+    update_of,
+    without,
+    written,
+)
+from tests.unit.wire.test_commands import FULL, NS
+from tests.world import is_settled, states
+
+
+def spoiling(original: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    """A handler that changes all it can reach, and then raises."""
+
+    def handler(work: Work, command: Command, arguments: Any) -> Outcome:
+        try:
+            original(work, command, arguments)
+        finally:
+            work.ledger.add(["spoilt/by/0x00000000_0xffffffff"])
+            work.ledger.note_moved([0, 1], 7)
+            work.namespaces.clear()
+            work.brokers.clear()
+            work.waiting["spoilt"] = None  # type: ignore[assignment]
+            work.counts["spoilt"] += 1
+            work.alarms.add("spoilt")
+            work.change_rules(command, excluded=("spoilt",))
+            work.add_row("audit", {"spoilt": True})
+            work.note(clock_ms=1)
+            work.failures["spoilt"] = "spoilt"
+            work.watched.clear()
+            work.next_decision()
+        raise PlantedError(f"at {object()}")
+
+    return handler
+
+
+@pytest.mark.parametrize("kind", sorted(HANDLERS))
+def test_a_command_whose_handler_raises_changes_nothing_but_its_own_outcome(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = running()
+    neighbours = ("create_namespace", NEIGHBOUR), ("pause", {"reason": "x"})
+    if kind in dict(neighbours):
+        neighbours = ("exclude_namespace", {"namespace": NS}), ("create_tenant", {"tenant": "x"})
+    commands = [neighbours[0], (kind, FULL[kind]), neighbours[1]]
+    update = update_of(commands, world.now_ms)
+    alone = safely(world, world.state, [without(update, 1)])
+    monkeypatch.setitem(HANDLERS, kind, spoiling(HANDLERS[kind]))  # type: ignore[arg-type]
+    world.state = world.balancer.unpack(world.balancer.pack(world.state))  # type: ignore[arg-type]
+    before = everything(world, world.state)
+    step = safely(world, world.state, [update])
+    assert everything(world, step.state) == everything(world, alone.state)
+    assert everything(world, world.state) == before
+    outcomes = {row["command_id"]: row for row in rows(step.effects, "commands")}
+    failed = outcomes[f"{kind}-1"]
+    (fault,) = report(step)[FAULTS]
+    assert failed["status"] == "failed"
+    assert failed["reason"].startswith(f"internal error {fault['number']}: PlantedError")
+    assert {row["status"] for name, row in outcomes.items() if name != f"{kind}-1"} == {"done"}
+    assert ALARM in report(step)["alarms"]
+    assert report(step)["counts"]["fault:take_commands"] == 1
+    assert "PlantedError" in fault["trace"]
+    assert fault["item"] == f"{kind} {kind}-1"
+
+
+def test_a_fault_is_the_same_when_its_batch_is_repeated_and_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = running()
+    update = update_of([("pause", FULL["pause"]), ("create_namespace", NEIGHBOUR)], world.now_ms)
+    monkeypatch.setitem(HANDLERS, "pause", spoiling(HANDLERS["pause"]))  # type: ignore[arg-type]
+    first = safely(world, world.state, [update])
+    world.restart_job()
+    again = safely(world, world.state, [update])
+    assert written(first) == written(again)
+    assert first.state is not None
+    assert again.state is not None
+    assert world.balancer.pack(first.state) == world.balancer.pack(again.state)
+
+
+def test_a_failed_command_is_not_done_again_when_it_is_sent_again_or_after_a_rebuild(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = running()
+    with monkeypatch.context() as patch:
+        patch.setitem(HANDLERS, "pause", raising)
+        command_id = world.command("pause", **FULL["pause"])
+        world.run(2_000)
+    for look in (world.restart_job, world.rebuild_job):
+        look()
+        assert world.state is not None
+        assert world.state.commands[command_id] == FAILED
+        assert not world.state.rules.paused
+
+
+@pytest.mark.parametrize(
+    "value", [object(), "\ud800", 1 << 70], ids=["object", "surrogate", "huge"]
+)
+def test_a_command_whose_rows_cannot_be_packed_is_put_aside(
+    value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = running()
+
+    def handler(work: Work, command: Command, arguments: Any) -> Outcome:
+        del command, arguments
+        texts = dict.fromkeys(("action", "reason", "command_id", "principal", "address"), value)
+        work.add_row("audit", {**texts, "is_allowed": True, "at_ms": value})
+        return Outcome(status="done")
+
+    monkeypatch.setitem(HANDLERS, "pause", handler)
+    update = update_of([("pause", FULL["pause"]), ("create_namespace", NEIGHBOUR)], world.now_ms)
+    step = safely(world, world.state, [update])
+    status = {row["kind"]: row["status"] for row in rows(step.effects, "commands")}
+    assert status == {"pause": "failed", "create_namespace": "done"}
+
+
+def test_a_command_that_breaks_an_invariant_is_put_aside_and_never_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = running()
+
+    def handler(work: Work, command: Command, arguments: Any) -> Outcome:
+        del command, arguments
+        record = work.ledger.record(FIRST)
+        assert record is not None
+        gone = replace(record, state=State.DELETED, version_id=record.version_id + 1)
+        work.apply(Transition(changes=(Change(before=record, after=gone),)))
+        return Outcome(status="done")
+
+    monkeypatch.setitem(HANDLERS, "pause", handler)
+    update = update_of([("pause", FULL["pause"]), ("create_namespace", NEIGHBOUR)], world.now_ms)
+    step = safely(world, world.state, [update])
+    status = {row["kind"]: row["status"] for row in rows(step.effects, "commands")}
+    assert status == {"pause": "failed", "create_namespace": "done"}
+    assert report(step)[FAULTS][0]["type"] == "BrokenInvariantError"
+    assert not [row for row in rows(step.effects, "ownership_events") if row["bundle"] == FIRST]
+
+
+def test_memory_that_is_short_ends_the_job_because_it_is_no_item_s_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def starved(*_: object) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setitem(HANDLERS, "pause", starved)
+    world = running()
+    with pytest.raises(MemoryError):
+        safely(world, world.state, [update_of([("pause", FULL["pause"])], world.now_ms)])
+
+
+def spoilt(phase: Phase, *, is_after: bool) -> Phase:
+    """The phase, raising before or after it has done its work."""
+    if isinstance(phase, ByItem):
+
+        def some(work: Work, items: Sequence[Any]) -> None:
+            if is_after:
+                phase.do(work, items)
+            if items:
+                raise PlantedError
+
+        return replace(phase, do=some)
+
+    def whole(work: Work, batch: Batch) -> None:
+        if is_after:
+            phase.do(work, batch)
+        raise PlantedError
+
+    return replace(phase, do=whole)
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", sorted(PHASES))
+def test_a_phase_that_raises_ends_no_batch_and_all_is_well_once_it_is_mended(
+    name: str, *, is_after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = running()
+    batches = len(world.reports)
+    with monkeypatch.context() as patch:
+        patch.setitem(PHASES, name, spoilt(PHASES[name], is_after=is_after))
+        world.command("unload_bundle", bundle=FIRST)
+        world.command("create_namespace", **NEIGHBOUR)
+        world.append(AUDIT)
+        world.kill("broker-2:8080")
+        world.run(6_000)
+    met = world.reports[batches:]
+    is_met = isinstance(PHASES[name], Whole) or name not in IDLE
+    assert is_met == any(f"fault:{name}" in one["counts"] for one in met)
+    assert is_met == any(ALARM in one["alarms"] for one in met)
+    assert met[-1]["ends"]["broker-load"]
+    world.start("broker-2:8080")
+    world.run(90_000)
+    world.command("create_namespace", namespace="acme/later", bundles=2)
+    world.run(20_000)
+    assert is_settled(world)
+    assert set(states(world)) == {"Owned"}
+    assert not world.reports[-1].get(FAULTS)
+
+
+IDLE = {"take_queued", "take_topics", "write_refused"}
+"""Phases over items of which the batches of this test have none."""
+
+
+def broken_by(name: str, is_poison: Callable[[Any], bool], patch: pytest.MonkeyPatch) -> None:
+    """Let a phase over items raise for one of them, after it has worked on all."""
+    phase = PHASES[name]
+    assert isinstance(phase, ByItem)
+
+    def do(work: Work, items: Sequence[Any]) -> None:
+        phase.do(work, items)
+        if any(map(is_poison, items)):
+            raise PlantedError
+
+    patch.setitem(PHASES, name, replace(phase, do=do))
+
+
+def test_an_answer_that_raises_is_refused_and_its_neighbours_in_the_message_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = running()
+    broken_by("take_answers", lambda one: one.ack.bundle.startswith("acme/new/0x0"), monkeypatch)
+    world.command("create_namespace", namespace="acme/new", bundles=8)
+    world.run(6_000)
+    at = {row["bundle"]: row["state"] for row in world.newest() if "acme/new" in row["bundle"]}
+    assert [state for _, state in sorted(at.items())] == ["Assigning", *["Owned"] * 7]
+    refused = world.other_rows["rejected_reports"]
+    assert {(row["reason"], row["topic"]) for row in refused} == {("internal_error", "acks")}
+    assert all(b"acme/new/0x00000000_0x20000000" in row["raw"] for row in refused)
+
+
+@pytest.mark.parametrize("name", ["take_loads", "take_bundles"])
+def test_a_report_that_raises_leaves_its_broker_as_it_was_and_the_others_count(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = running()
+
+    def is_poison(report: Any) -> bool:
+        return str(getattr(report, "broker", "") or report.load.envelope.broker) == "broker-1:8080"
+
+    broken_by(name, is_poison, monkeypatch)
+    before = world.state
+    world.run(70_000)
+    after = world.state
+    assert before is not None
+    assert after is not None
+    newer = {
+        b for b in after.brokers if after.brokers[b].reported_ms > before.brokers[b].reported_ms
+    }
+    is_lost = name == "take_loads"
+    assert newer == after.brokers.keys() - ({"broker-1:8080"} if is_lost else set())
+    refused = world.other_rows["rejected_reports"]
+    assert {row["reason"] for row in refused} == {"internal_error"}
+    assert all(b"broker-1:8080" in row["raw"] for row in refused)
+
+
+def test_a_message_that_raises_in_the_scorer_is_refused_with_its_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = running()
+    for scorer in world.scorers.values():
+        parse = scorer._parse  # noqa: SLF001 what the scorer calls
+
+        def broken(raw: RawMessage, parse: Callable[..., Any] = parse) -> Any:
+            if raw.position.topic == "audit":
+                raise PlantedError
+            return parse(raw)
+
+        monkeypatch.setattr(scorer, "_parse", broken)
+    world.append(AUDIT)
+    world.command("create_namespace", **NEIGHBOUR)
+    world.run(6_000)
+    (refused,) = world.other_rows["rejected_reports"]
+    assert (refused["reason"], refused["topic"], refused["offset"]) == (
+        "internal_error",
+        "audit",
+        0,
+    )
+    assert json.loads(refused["raw"])["principal"] == "p"
+    assert is_settled(world)
+    assert len(states(world)) == 1
+    assert [fault["phase"] for fault in world.told()] == ["take_messages"]
+
+
+def test_loads_that_cannot_be_smoothed_are_refused_and_other_brokers_are_scored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = running()
+    for scorer in world.scorers.values():
+        smooth = scorer._smooth  # noqa: SLF001 what the scorer calls
+
+        def broken(lasts: Any, loads: Any, at_ms: Any, smooth: Any = smooth) -> Any:
+            if any(load.envelope.broker == "broker-1:8080" for load in loads):
+                raise PlantedError
+            return smooth(lasts, loads, at_ms)
+
+        monkeypatch.setattr(scorer, "_smooth", broken)
+    batches = len(world.reports)
+    world.run(70_000)
+    refused = world.other_rows["rejected_reports"]
+    assert {json.loads(row["raw"])["broker"] for row in refused} == {"broker-1:8080"}
+    assert {fault["phase"] for fault in world.told()} == {"smooth_loads"}
+    assert len(world.reports) > batches + 10
+
+
+def test_every_guarded_part_is_counted_under_a_name_that_the_metric_knows() -> None:
+    called = re.compile(r"guard\.(?:each|run)\(\s*\"(\w+)\"")
+    sources = (Path(phases.__file__).parent).rglob("*.py")
+    found = {name for path in sources for name in called.findall(path.read_text())}
+    assert found == set(INNER_PHASES)
