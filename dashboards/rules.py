@@ -47,6 +47,8 @@ JOB = (
     _alert("BallastFaults", CRITICAL, 0,
            "sum by (cluster, phase) (increase(ballast_faults_total[10m])) > 0",
            "Working on something of {{ $labels.cluster }} raised in {{ $labels.phase }}; it was put aside."),
+    _alert("BallastSettingSetAside", WARNING, 0, "ballast_settings_set_aside > 0",
+           "{{ $value }} changed settings of {{ $labels.cluster }} don't suit the files and are not in force."),
     _alert("BallastStateLarge", WARNING, 600, "ballast_state_bytes > 2e9",
            "The state of {{ $labels.operator }} takes {{ $value | humanize1024 }}B of memory."),
     _alert("BallastDebugForgotten", INFO, 14_400, "ballast_debug == 1",

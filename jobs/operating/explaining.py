@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.adapters.table_reader import Row, TableReader
-from lbcore.config.load import with_dynamic
+from lbcore.config.dynamic import in_force
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.bundle import explain_bundle
@@ -89,7 +89,7 @@ def _in_force(config: Config, changes: Iterable[Row]) -> Config:
     """The configuration with what commands had changed by then."""
     ordered = sorted(changes, key=lambda row: int(row["number"]))
     settings: dict[str, Any] = json.loads(ordered[-1]["settings"]) if ordered else {}
-    return with_dynamic(config, settings) if settings else config
+    return in_force(config, settings)[0]
 
 
 def _records(reader: TableReader, question: Question) -> Sequence[Row]:

@@ -241,6 +241,7 @@ _DECISIONS: tuple[Metric, ...] = (
           "cluster"),
     gauge("ballast_alarm", "1 while an alarm is on.", "cluster", "alarm",
           alarm=ALARMS),
+    gauge("ballast_settings_set_aside", "Changed settings that don't suit the files.", "cluster"),
     gauge("ballast_paused", "1 while balancing is paused for the whole cluster.", "cluster"),
     gauge("ballast_debug", "1 while debug mode is on.", "cluster"),
 )  # fmt: skip

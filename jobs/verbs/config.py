@@ -2,22 +2,28 @@
 
 check    says what doesn't suit: errors, and warnings that something can't work as it is meant
 show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
-         --markdown: the reference in docs/configuration.md)
+         --markdown: the reference in docs/configuration.md, --tables DIR: with what commands have
+         changed, and what of it doesn't suit and is set aside)
 import   reads a Pulsar broker.conf and writes an overlay that behaves as it says
 set      changes settings while the job runs, all of those named or none
 reset    takes changed settings back to what the files say
 """
 
 import argparse
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jobs.adapters.settings import describe_differences, read_base, read_layers
+from jobs.adapters.table_place import table_place
+from jobs.adapters.table_reader import TableReader
 from jobs.console import Exit, MisuseError, add_json_option, answer, note
+from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import CommandVerb, add_commands, command_actions
 from jobs.operating.commanding import run_command
 from lbcore.config.check import Finding, Observed, check_config
+from lbcore.config.dynamic import in_force
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import (
     WITHOUT_EFFECT,
@@ -94,6 +100,13 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     }
     for option, meaning in shown.items():
         parser.add_argument(option, action="store_true", help=meaning)
+    parser.add_argument(
+        "--tables",
+        type=table_place,
+        metavar="DIR",
+        help="the job's tables: show what commands have changed as well, and what is set aside",
+    )
+    parser.add_argument("--cluster", default=CLUSTER, metavar="NAME", help=f"default {CLUSTER}")
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -128,9 +141,16 @@ def _row(item: Finding) -> Mapping[str, Any]:
 
 def _show(args: argparse.Namespace) -> int:
     config = _asked_for(args)
+    aside: Mapping[str, str] = {}
+    if args.tables is not None:
+        config = config.for_cluster(args.cluster)
+        config, aside = in_force(config, _changed_by_commands(args))
     base = Config() if args.base or args.pulsar else read_base()
     changed = {f"{item.cluster}/{item.key}": item.value for item in differences(config, base)}
     value = {"config_version": digest(config), "changed": sorted(changed), **canonical(config)}
+    value |= {"set_aside": dict(aside)} if args.tables is not None else {}
+    for key, why in aside.items():
+        note(f"set aside: {key} ({why}); `ballast config reset {key}` removes it")
     if args.markdown:
         text = render_page().rstrip("\n")
     elif args.pulsar:
@@ -141,6 +161,13 @@ def _show(args: argparse.Namespace) -> int:
         text = _whole(config, base).rstrip("\n")
     answer(args, value, text)
     return Exit.DONE
+
+
+def _changed_by_commands(args: argparse.Namespace) -> Mapping[str, Any]:
+    rows = TableReader(args.tables, args.cluster).rows("config_versions", ("number", "settings"))
+    newest = max(rows, key=lambda row: int(row["number"]), default={"settings": "{}"})
+    settings: Mapping[str, Any] = json.loads(newest["settings"])
+    return settings
 
 
 def _asked_for(args: argparse.Namespace) -> Config:

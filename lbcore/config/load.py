@@ -8,7 +8,7 @@ mappings come from `jobs.adapters.settings`. Source: ours.
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,6 +91,17 @@ def with_dynamic(config: Config, values: Mapping[str, Any]) -> Config:
     config: of one cluster, see `Config.for_cluster`. Raises ConfigError for unknown keys, wrong
     values, settings that need a restart, and settings that don't suit each other afterwards.
     """
+    checked, problems = checked_dynamic(values)
+    if problems:
+        raise ConfigError(tuple(problems))
+    return require_suitable(changed(config, checked))
+
+
+def checked_dynamic(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:
+    """The values that can be used, each for itself, in their settings' types; and what is wrong.
+
+    Whether they suit each other and the files is not looked at. A problem names its key.
+    """
     problems = [_unknown(key) for key in values if key not in SETTINGS]
     known = {key: value for key, value in values.items() if key in SETTINGS}
     problems += [
@@ -98,10 +109,8 @@ def with_dynamic(config: Config, values: Mapping[str, Any]) -> Config:
         for key in known
         if not SETTINGS[key].about.dynamic
     ]
-    checked = _checked(known, problems)
-    if problems:
-        raise ConfigError(tuple(problems))
-    return require_suitable(changed(config, checked))
+    dynamic = {key: value for key, value in known.items() if SETTINGS[key].about.dynamic}
+    return _checked(dynamic, problems), problems
 
 
 def canonical(config: Config) -> Mapping[str, Any]:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.check import require_suitable
-from lbcore.config.load import digest, parse_assignments, with_dynamic
+from lbcore.config.dynamic import in_force
+from lbcore.config.load import digest, parse_assignments
 from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.config.tree import Config
 from lbcore.machines.book import BrokerEntry
@@ -124,7 +125,7 @@ def foresee(
     config: of the cluster, as its files say. Raises ConfigError for settings that can't be used.
     """
     state = state_of(config, cluster, rows, now_ms)
-    config = with_dynamic(config, state.settings) if state.settings else config
+    config, _ = in_force(config, state.settings, state.rules.set_aside)
     config = replace(config, cluster=replace(config.cluster, observe_only=False))  # it's a thought
     before = _balance(Work.on(replace(state, settings={}), config, "", now_ms))
     config = require_suitable(parse_assignments(config, what_if.settings))

@@ -179,6 +179,7 @@ def _rules(work: Work) -> dict[str, Any]:
             for name, drain in sorted(rules.drains.items())
         },
         "brake": sorted(rules.brake.lost) if rules.brake else [],
+        "set_aside": dict(rules.set_aside),
     }
 
 

@@ -20,6 +20,7 @@ PAUSED = "paused"
 DRAIN = "drain"
 BRAKE = "brake"
 PIN = "pin"
+SET_ASIDE = "set_aside"
 
 WHOLE_CLUSTER = ""
 
@@ -83,6 +84,7 @@ class Rules:
     pins: by bundle. drains: by broker. paused: by namespace, "" = the whole cluster. isolation: by
     the policy's name. anti_affinity: namespace → group. excluded: namespaces never shed, sorted.
     brake: None = nothing has happened. config_changes: changes of the configuration so far.
+    set_aside: changed settings that don't suit the files, by "section.name" → why not.
     """
 
     pins: Mapping[str, Pin] = field(default_factory=dict)
@@ -93,6 +95,7 @@ class Rules:
     excluded: tuple[str, ...] = ()
     brake: Brake | None = None
     config_changes: int = 0
+    set_aside: Mapping[str, str] = field(default_factory=dict)
 
     def policies(self) -> Policies:
         """Where namespaces may live, as the plan reads it."""
@@ -110,6 +113,7 @@ class Rules:
             ISOLATION: {name: policy.to_json() for name, policy in self.isolation.items()},
             ANTI_AFFINITY: {name: {"group": group} for name, group in self.anti_affinity.items()},
             EXCLUDED: {name: {} for name in self.excluded},
+            SET_ASIDE: {name: {"why": why} for name, why in self.set_aside.items()},
         }
         if self.brake is not None:
             plain[BRAKE] = {WHOLE_CLUSTER: {**asdict(self.brake), "lost": list(self.brake.lost)}}
@@ -138,6 +142,7 @@ class Rules:
             excluded=tuple(of.get(EXCLUDED, {})),
             brake=brakes[0] if brakes else None,
             config_changes=config_changes,
+            set_aside={name: value["why"] for name, value in of.get(SET_ASIDE, {}).items()},
         )
 
     def to_plain(self) -> dict[str, Any]:

@@ -11,13 +11,14 @@ for longer than any timeout), *off* (never started, paused as a whole, or braked
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from lbcore.config.tree import Config
 from lbcore.machines.faults import KIND as FAULT
 from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
+from lbcore.machines.rules import SET_ASIDE
 from lbcore.ownership.repair import stuck_after_ms
 
 Row = Mapping[str, Any]
@@ -88,6 +89,7 @@ class ClusterStatus:
     """How a cluster is. Silences and ages in ms, -1 = never; lists in name order.
 
     in_flight: the oldest first. pauses: namespace ("" = the whole cluster) → who, why, since when.
+    set_aside: changed settings that don't suit the files, by "section.name" → why not.
     """
 
     cluster: str
@@ -107,6 +109,7 @@ class ClusterStatus:
     brake: Row | None
     pins: tuple[Row, ...]
     excluded: tuple[str, ...]
+    set_aside: Mapping[str, str] = field(default_factory=dict)
     alarms: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
 
@@ -138,6 +141,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         brake=policies.get("brake", {}).get(""),
         pins=tuple(sorted(_set(rows.pins), key=lambda row: str(row["bundle"]))),
         excluded=tuple(sorted(policies.get("excluded", {}))),
+        set_aside={key: value["why"] for key, value in policies.get(SET_ASIDE, {}).items()},
         mirror=mirror_status(rows.observed, config, now_ms),
     )
     phase, why = _phase(draft, config)
@@ -279,6 +283,11 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
     for drain in status.drains:
         if not drain.is_done and 0 < drain.deadline_ms < status.now_ms:
             yield f"the drain of {drain.broker} is over its deadline with {drain.left} bundles left"
+    for key, why in status.set_aside.items():
+        yield (
+            f"the changed setting {key} is set aside and the file's value is in force ({why}):"
+            f" `ballast config reset {key}`, or mend the file and start the job again"
+        )
     yield from _waiting(status, rows, config)
     yield from mirror_alarms(status.mirror)
     yield from _decided(rows)

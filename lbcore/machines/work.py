@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lbcore.config.dynamic import in_force
 from lbcore.config.load import digest, with_dynamic
+from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
 from lbcore.machines.apart import Guard, Unguarded
 from lbcore.machines.book import BrokerEntry, NamespaceEntry
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.machines.ledger import Ledger
-from lbcore.machines.memo import Memo
+from lbcore.machines.memo import Memo, remembered
 from lbcore.machines.outcome import Waiting
 from lbcore.machines.rules import PIN, Key, Rules, differing, pin_row, policy_row
 from lbcore.machines.topic_book import TopicBook
@@ -141,9 +143,21 @@ class Work:
             watched=dict(state.watched),
             packed=state.packed,
         )
-        if state.settings:
-            work.use_settings(state.settings)
+        if state.settings or state.rules.set_aside:
+            work.follow_files(state.settings)
         return work
+
+    def follow_files(self, settings: Mapping[str, Any]) -> None:
+        """Decide under the files' configuration, with those of these settings that suit it.
+
+        The others are set aside until the files suit them or somebody resets them, and told.
+        """
+        of = (self.base_config, settings, sorted(self.rules.set_aside))
+        config, aside = remembered(self.packed, "settings", of, lambda: in_force(*of))
+        self.config, self.settings = config, settings
+        self.config_version = remembered(self.packed, "version", config, lambda: digest(config))
+        if aside != self.rules.set_aside:
+            self.change_rules(set_aside=aside)
 
     def save(self) -> Mapping[str, Any]:
         """How the work stands, to come back to. O(fields), and what is written to is copied."""
@@ -164,11 +178,13 @@ class Work:
     def use_settings(self, settings: Mapping[str, Any]) -> None:
         """From now on decide under the files' configuration with these changes.
 
-        settings: by "section.name". Raises ConfigError when they don't suit.
+        settings: by "section.name". Raises ConfigError when they don't suit, but for those that are
+        set aside already and are not changed.
         """
-        self.config = with_dynamic(self.base_config, settings)
-        self.config_version = digest(self.config)
-        self.settings = settings
+        known = self.rules.set_aside.keys()
+        old = {key for key in known if settings.get(key, UNSET) == self.settings.get(key)}
+        with_dynamic(self.base_config, {k: v for k, v in settings.items() if k not in old})
+        self.follow_files(settings)
 
     def change_rules(self, command: Command | None = None, **rules: Any) -> None:
         """Change what stands until it is taken back; command: who asked for it."""

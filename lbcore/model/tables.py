@@ -129,7 +129,11 @@ POLICIES = Table(
     key=("kind", "name"),
     columns=(
         _column("cluster", "string", "cluster"),
-        _column("kind", "string", "isolation, anti_affinity, excluded, paused, drain or brake"),
+        _column(
+            "kind",
+            "string",
+            "isolation, anti_affinity, excluded, paused, drain, brake, set_aside",
+        ),
         _column("name", "string", "policy, namespace or broker; '' = the whole cluster"),
         _column("value", "string", "JSON object; of a drain: total, left, estimated_end_ms, ..."),
         _column("is_set", "boolean", "false: taken back, or over"),

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lbcore.config.catalogue import Entry
+from lbcore.config.dynamic import in_force
 from lbcore.config.strategies import PLACEMENT, SHEDDING
-from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, changed, value_of
+from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, value_of
 from lbcore.route.pulsar_errors import PRECONDITION_FAILED, PulsarError
 
 _PACKAGE = "org.apache.pulsar.broker.loadbalance"
@@ -63,7 +64,7 @@ def runtime(config: Config, settings: Mapping[str, Any]) -> dict[str, str]:
 
     config: of the files; settings: what commands have changed.
     """
-    now = changed(config, {key: value for key, value in settings.items() if key in SETTINGS})
+    now, _ = in_force(config, settings)
     entries = [entry for entry in SETTINGS.values() if entry.section not in SHARED_SECTIONS]
     found: dict[str, str] = {}
     for entry in entries:
@@ -81,7 +82,7 @@ def as_pulsar(entry: Entry, value: Any) -> str:
     E.g. shedding.grace_period_ms 1_800_000 is loadBalancerSheddingGracePeriodMinutes "30".
     """
     classes = _CLASSES.get(entry.key)
-    if classes is not None and value in classes:
+    if classes is not None and isinstance(value, str) and value in classes:
         return _class_name(classes[value])
     factor = entry.about.pulsar_factor
     if factor is not None and type(value) in (int, float):

@@ -51,7 +51,8 @@ def settings_after(
         return {**settings, **resolve_changes(arguments.values)}
     if not arguments.keys:
         return {}
-    gone = {name for key in arguments.keys for name in named_by(key)}
+    # a key that this version doesn't know may have been changed by one that did
+    gone = {name for key in arguments.keys for name in named_by(key) or (key,)}
     return {name: value for name, value in settings.items() if name not in gone}
 
 
