@@ -188,6 +188,14 @@ class BrokerScorer:
             batch.loads[broker] = track
         elif isinstance(message, Acks):
             batch.placed.append(Placed(position=at, message=message))
+            self._reject_rows(batch, event, message)
+
+    def _reject_rows(
+        self, batch: ScorerBatch, event: RawMessage, message: TopicLoad | Acks | BundleLoad
+    ) -> None:
+        """Note the rows that were left out of a message that counts."""
+        for refused in message.refused:
+            self._reject(batch, event, refused)
 
     def _keep_start(self, batch: ScorerBatch, broker: str, track: OpenTrack) -> None:
         """Keep the track; parts of a start that is over wait in vain for the others."""
@@ -247,6 +255,7 @@ class BrokerScorer:
             batch.counts["duplicate" if is_repeated else "late"] += 1
             return
         batch.counts["accepted"] += 1
+        self._reject_rows(batch, event, message)
         if pending and seq > pending.seq:
             self._reject_incomplete(batch, pending)
             pending = None

@@ -15,7 +15,7 @@ from lbcore.signals.arrays import with_rows
 from lbcore.signals.broker_score import BrokerReports, BrokerScores, cleared_scores, observe_reports
 from lbcore.signals.usage import resource_percent
 from lbcore.wire.messages import BrokerLoad, Message, Rejected, Topic
-from lbcore.wire.parse import parse
+from lbcore.wire.parse import parse_rows
 from lbcore.wire.rules import Rules
 
 
@@ -29,7 +29,7 @@ def make_scorer(
 
     def parse_raw(raw: RawMessage) -> Message | Rejected:
         topic = Topic(raw.position.topic[len(prefix) :])
-        return parse(topic, raw.key, raw.value, rules)
+        return parse_rows(topic, raw.key, raw.value, rules)
 
     return make_scorer_of(config, cluster=cluster, group=group, parse_raw=parse_raw)
 

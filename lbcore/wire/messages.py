@@ -140,23 +140,31 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleLoad:
-    """One part of a broker's bundles. stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS."""
+    """One part of a broker's bundles. stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS.
+
+    refused: rows that were left out of it.
+    """
 
     envelope: Envelope
     part: int
     parts: int
     names: tuple[str, ...]
     stats: Floats
+    refused: tuple[Rejected, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLoad:
-    """The topics of one bundle. traffic: float64[topics, 4] in the order of TRAFFIC."""
+    """The topics of one bundle. traffic: float64[topics, 4] in the order of TRAFFIC.
+
+    refused: rows that were left out of it.
+    """
 
     envelope: Envelope
     bundle: str
     topics: tuple[str, ...]
     traffic: Floats
+    refused: tuple[Rejected, ...] = ()
 
 
 class AckOutcome(str, Enum):
@@ -181,10 +189,11 @@ class Ack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acks:
-    """Several answers of one broker in one message."""
+    """Several answers of one broker in one message. refused: rows that were left out of it."""
 
     envelope: Envelope
     acks: tuple[Ack, ...]
+    refused: tuple[Rejected, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ Source: ours; field names are Pulsar's LocalBrokerData and NamespaceBundleStats 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lbcore.wire import fields
@@ -14,8 +15,17 @@ from lbcore.wire.broker_load import read_broker_load
 from lbcore.wire.bundle_load import read_bundle_load, read_topic_load
 from lbcore.wire.envelope import Context, read_cluster, read_schema
 from lbcore.wire.fields import Refusal
-from lbcore.wire.messages import Message, Rejected, RejectReason, Topic
+from lbcore.wire.messages import (
+    Acks,
+    BundleLoad,
+    Message,
+    Rejected,
+    RejectReason,
+    Topic,
+    TopicLoad,
+)
 from lbcore.wire.requests import read_acks, read_audit, read_command
+from lbcore.wire.rows import refused_rows, sift
 from lbcore.wire.rules import Rules
 
 Reader = Callable[[Mapping[str, Any], Context], Message]
@@ -47,8 +57,33 @@ def parse(topic: Topic, key: bytes | None, value: bytes | None, rules: Rules) ->
         )
 
 
+def parse_rows(
+    topic: Topic, key: bytes | None, value: bytes | None, rules: Rules
+) -> Message | Rejected:
+    """As `parse`, but of many rows those that can be used: the others are in `refused`.
+
+    A message that is wrong as a whole (its envelope, its key, columns of unequal length) is
+    Rejected. O(bytes), some 20 µs a row when one is bad.
+    """
+    strictly = parse(topic, key, value, rules)
+    if not isinstance(strictly, Rejected):
+        return strictly
+    try:
+        message = _decode(value, rules)
+        sifted = sift(topic, message, rules.limits)
+        found = None if sifted is None else _read(topic, key, sifted.message, rules)
+    except Refusal:
+        return strictly
+    if sifted is None or not isinstance(found, Acks | BundleLoad | TopicLoad):
+        return strictly
+    return replace(found, refused=refused_rows(sifted, strictly.cluster))
+
+
 def _parse(topic: Topic, key: bytes | None, value: bytes | None, rules: Rules) -> Message:
-    message = _decode(value, rules)
+    return _read(topic, key, _decode(value, rules), rules)
+
+
+def _read(topic: Topic, key: bytes | None, message: Mapping[str, Any], rules: Rules) -> Message:
     read_schema(message)
     context = Context(
         key=_decode_key(key, rules),

@@ -28,12 +28,13 @@ def read_acks(message: Mapping[str, Any], context: Context) -> Acks:
     envelope = read_envelope(message, context)
     check_key(context, envelope.broker)
     items = fields.column(message, "acks", context.limits.max_bundles_per_message)
-    acks = tuple(_read_ack(item, context.limits) for item in items)
+    acks = tuple(read_ack(item, context.limits) for item in items)
     check_bundles(sorted({ack.bundle for ack in acks}))
     return Acks(envelope=envelope, acks=acks)
 
 
-def _read_ack(item: Any, limits: Limits) -> Ack:
+def read_ack(item: Any, limits: Limits) -> Ack:
+    """One item of acks; whether it names a bundle is not looked at."""
     ack = fields.mapping({"an item of acks": item}, "an item of acks")
     return Ack(
         bundle=fields.nonempty(ack, "bundle", limits.max_name_chars),

@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from lbcore.config.tree import Config
-from lbcore.machines.group_update import TICK, GroupUpdate
+from lbcore.machines.group_update import TICK, GroupUpdate, pack_update, unpack_update
 from lbcore.machines.scoring import make_scorer
 from lbcore.machines.tracks import REINSTATED_AFTER_MS, RawMessage, ScorerState
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import (
+    Ack,
+    AckOutcome,
     Acks,
     BrokerLoad,
     BundleLoad,
@@ -185,3 +188,35 @@ def test_bytes_that_are_no_message_are_rejected_where_they_stand() -> None:
     (rejected,) = update.rejected
     assert (rejected.position, rejected.rejected.raw) == (at, b"\xff{")
     assert update.ends == {"broker-load": {2: 8}}
+
+
+def test_bad_rows_of_a_message_that_counts_are_refused_once_and_the_others_count() -> None:
+    acks = Acks(
+        envelope=envelope(1),
+        acks=tuple(Ack(bundle=b, version_id=1, outcome=AckOutcome.OPENED) for b in BUNDLES),
+    )
+    good = raw(acks, 1)
+    assert good.value is not None
+    message = json.loads(good.value)
+    message["acks"][0]["reason"] = "x" * 5_000
+    bad = replace(good, value=json.dumps(message).encode())
+    again = replace(bad, position=replace(bad.position, offset=2))
+    update: Any = SCORER.step(None, [raw(hello(), 0), bad, again], 0).effects[0]
+    (placed,) = update.placed
+    assert [ack.bundle for ack in placed.message.acks] == [BUNDLES[1]]
+    (refused,) = update.rejected
+    assert refused.rejected.reason is RejectReason.TOO_LARGE
+    assert update.counts == {"accepted": 2, "duplicate": 1, "rejected": 1}
+    assert unpack_update(pack_update(update)).rejected == update.rejected
+
+
+def test_a_bundle_report_goes_on_without_its_bad_rows_though_they_waited_for_other_parts() -> None:
+    first, second = raw(part(1, 0, 2), 1), raw(part(1, 1, 2), 2)
+    assert first.value is not None
+    message = json.loads(first.value)
+    message["bundles"]["name"][0] = "no bundle"
+    bad = replace(first, value=json.dumps(message).encode())
+    state = SCORER.step(None, [raw(hello(), 0), bad], 0).state
+    update: Any = SCORER.step(state, [second], 0).effects[0]
+    assert list(update.bundles[0].names) == [BUNDLES[1]]
+    assert update.rejected == ()
