@@ -5,6 +5,7 @@ between `app`, which speaks ASGI, and the handlers, which don't. Source: ours.
 """
 
 import json
+import math
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -16,6 +17,9 @@ Header: TypeAlias = tuple[bytes, bytes]
 JSON: Header = (b"content-type", b"application/json")
 TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 RETRY: Header = (b"retry-after", b"1")
+
+_DIGITS_MAX = 20
+_SHOWN_CHARS = 30
 
 
 class HttpError(Exception):
@@ -96,13 +100,42 @@ class Request:
         if not self.body.strip():
             return None
         try:
-            return json.loads(self.body, parse_constant=_refuse_constant)
+            return strict_json(self.body)
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"the body must be JSON: {error}") from None
 
 
+def strict_json(body: bytes) -> Any:
+    """The value of a JSON text that can be written again as one, anywhere.
+
+    Raises ValueError or RecursionError for what isn't JSON, and for what reads as JSON and is none
+    later: numbers without end or of more than 64 bits, lone surrogates, nesting without end.
+    """
+    value = json.loads(
+        body, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_short_int
+    )
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it has a lone surrogate, which no UTF-8 holds") from None
+    return value
+
+
 def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:_SHOWN_CHARS]} is more than a double holds")
+    return number
+
+
+def _short_int(text: str) -> int:
+    if len(text) > _DIGITS_MAX:
+        raise ValueError(f"{text[:_SHOWN_CHARS]}... has more digits than 64 bits hold")
+    return int(text)
 
 
 def json_reply(value: Any, status: int = 200, *headers: Header) -> Reply:

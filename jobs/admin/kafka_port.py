@@ -121,7 +121,11 @@ class KafkaPort:
             if self._has_failed.is_set():
                 self._has_failed.clear()
                 self._ended.wait(_AGAIN_S)
-            topic, key, value = format_message(entry)
+            try:
+                topic, key, value = format_message(entry)
+            except ValueError:  # a text that no UTF-8 holds: this entry alone is lost
+                self.counts.dropped += 1
+                continue
             sender.send(topic, key.decode(), value, on_delivery=partial(self._look_at, entry))
         if sender is not None:
             sender.close(int(_END_S * 1000))

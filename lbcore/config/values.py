@@ -13,6 +13,8 @@ from lbcore.config.catalogue import TYPES, Entry
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _FLAGS = {"true": True, "false": False}
+_MAX_INT64 = 2**63 - 1
+_SHOWN_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
         raise _refusal(key or entry.key, value, f"take {' or '.join(about.choices)}")
     if not isinstance(typed, int | float):
         return typed
+    if isinstance(typed, int) and not -_MAX_INT64 <= typed <= _MAX_INT64:
+        raise _refusal(key or entry.key, value, "write a whole number of at most 64 bits")
     too_low = about.minimum is not None and typed < about.minimum
     too_high = about.maximum is not None and typed > about.maximum
     if too_low or too_high or not math.isfinite(typed):
@@ -96,4 +100,15 @@ def _items(value: Any) -> tuple[Any, ...]:
 
 
 def _refusal(key: str, value: Any, advice: str) -> ConfigError:
-    return ConfigError((Problem(key=key, detail=f"{value!r} can't be used here: {advice}"),))
+    return ConfigError((Problem(key=key, detail=f"{_shown(value)} can't be used here: {advice}"),))
+
+
+def _shown(value: Any) -> str:
+    """The value as a sentence shows it, whatever it is: cut, and in characters that UTF-8 has."""
+    if isinstance(value, int) and not -_MAX_INT64 <= value <= _MAX_INT64:
+        return f"a whole number of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a deeply nested {type(value).__name__}"
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."

@@ -17,12 +17,14 @@ from lbcore.wire import fields as wire
 from lbcore.wire.bundles import check_bundle
 from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.messages import RejectReason
+from lbcore.wire.rules import MAX_INT64
 
 Arguments = TypeVar("Arguments")
 Reader = Callable[[Mapping[str, Any], str], Any]
 
 MAX_CHARS = 4_096
 MAX_ITEMS = 100_000
+_MAX_FLOAT = 1.7976931348623157e308
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +149,36 @@ def positions(given: Mapping[str, Any], name: str) -> tuple[int, ...]:
 
 
 def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """At least one setting with its value."""
+    """At least one setting with its value: a text, a number, true or false, or a list of texts.
+
+    Whether it suits the setting is the configuration's to say, but what no JSON and no table can
+    hold (NaN, infinity, more than 64 bits, lone surrogates, what is nested) never gets there.
+    """
     found = wire.mapping(given, name)
     if not found:
         raise Refusal(RejectReason.OUT_OF_RANGE, f"{name} must have at least one setting")
+    if len(found) > MAX_ITEMS:
+        raise Refusal(RejectReason.TOO_LARGE, f"{name} must have at most {MAX_ITEMS} settings")
+    for key in found:
+        wire.nonempty({name: key}, name, MAX_CHARS)
+        _check_setting(found, key)
     return found
+
+
+def _check_setting(found: Mapping[str, Any], key: str) -> None:
+    value = found[key]
+    if type(value) is list:
+        for item in wire.column(found, key, MAX_ITEMS):
+            wire.text({key: item}, key, MAX_CHARS)
+    elif type(value) is str:
+        wire.text(found, key, MAX_CHARS)
+    elif type(value) is int:
+        wire.integer(found, key, minimum=-MAX_INT64)
+    elif type(value) is float:
+        wire.number(found, key, minimum=-_MAX_FLOAT, maximum=_MAX_FLOAT)
+    elif type(value) is not bool:
+        detail = f"{key} must be a text, a number, true, false or a list of texts"
+        raise Refusal(RejectReason.WRONG_TYPE, f"{detail}, got {wire.shown(value)}")
 
 
 def _decoded(

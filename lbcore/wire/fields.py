@@ -193,6 +193,9 @@ def names(items: Sequence[Any], field: str, max_chars: int) -> tuple[str, ...]:
         wrong = next(item for item in items if not 1 <= len(item) <= max_chars)
         detail = f"an item of {field} must have 1 to {max_chars} characters, got {shown(wrong)}"
         raise Refusal(RejectReason.TOO_LARGE if wrong else RejectReason.OUT_OF_RANGE, detail)
+    if not "".join(items).isascii():
+        for item in items:
+            text({field: item}, field, max_chars)
     return tuple(items)
 
 
