@@ -153,6 +153,8 @@ class BrokerScorer:
         elif isinstance(message, Command | AuditEntry | TopicLoad):
             batch.placed.append(Placed(position=at, message=message))
             batch.counts["accepted"] += 1
+            if isinstance(message, TopicLoad):
+                self._reject_rows(batch, event, message)
         else:
             self._take_report(batch, event, message)
 

@@ -25,6 +25,7 @@ from lbcore.wire.messages import (
     RejectReason,
     Tick,
     Topic,
+    TopicLoad,
 )
 
 SCORER = make_scorer(Config(), cluster="local", group=0, loads=json.loads)
@@ -220,3 +221,19 @@ def test_a_bundle_report_goes_on_without_its_bad_rows_though_they_waited_for_oth
     update: Any = SCORER.step(state, [second], 0).effects[0]
     assert list(update.bundles[0].names) == [BUNDLES[1]]
     assert update.rejected == ()
+
+
+def test_bad_rows_of_a_report_on_topics_are_refused_and_the_others_pass() -> None:
+    topics = ("persistent://t/n/a", "persistent://t/n/b")
+    report = TopicLoad(
+        envelope=envelope(1), bundle=BUNDLES[0], topics=topics, traffic=np.ones((2, 4))
+    )
+    good = raw(report, 1)
+    assert good.value is not None
+    message = json.loads(good.value)
+    message["topics"]["msgRateIn"][0] = -1
+    bad = replace(good, value=json.dumps(message).encode())
+    update: Any = SCORER.step(None, [bad], 0).effects[0]
+    (placed,) = update.placed
+    assert placed.message.topics == topics[1:]
+    assert [one.rejected.reason for one in update.rejected] == [RejectReason.NEGATIVE]
