@@ -33,6 +33,7 @@ from jobs.adapters.checkpoint import (
     unmark_restored,
     write_manifest,
 )
+from jobs.adapters.history_upkeep import HistoryUpkeep
 from jobs.adapters.jars import jar_paths
 from jobs.adapters.java import find_java
 from jobs.adapters.json_log import log_json_lines
@@ -191,7 +192,12 @@ class _Job:
             )
             watch = cleanup.enter_context(TopicWatch(address, place.topics))
             pipeline = self.config.pipeline
-            upkeep = TableUpkeep(writer, pipeline.upkeep_interval_ms, pipeline.upkeep_files_max)
+            upkeep = TableUpkeep(
+                writer,
+                pipeline.upkeep_interval_ms,
+                pipeline.upkeep_files_max,
+                HistoryUpkeep(kind=pipeline.history, days=pipeline.history_days),
+            )
             each = _EachBatch(sink, resumption, upkeep)
             query = start_query(session.result(), self.config, beginning, each)
             told = _Told(log=log, metrics=metrics)

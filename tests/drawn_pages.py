@@ -16,6 +16,7 @@ from jobs.telemetry.declared import Metric, by_name
 from jobs.telemetry.job_names import JOB_METRICS
 from jobs.telemetry.lookup_names import LOOKUP_METRICS
 from lbcore.config.render import render_page
+from lbcore.model.archives import ARCHIVES, MONTH, Archive
 from lbcore.model.tables import TABLES, Column, Table
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -49,8 +50,19 @@ Upkeep is the job's own: between two batches, each `pipeline.upkeep_interval_ms`
 small files of one table, writes a checkpoint, and removes what is past its time. A version can be
 read for half an hour (the log); a data file that was replaced stays for a day, in
 `bundle_ownership` for an hour, so that who reads an older version can finish. Rows of the decision
-log stay 90 days, those of `load_history` and `rejected_reports` 30, `audit` a year, all others for
-ever. Followers that are away for longer load whole."""
+log stay 90 days, those of `load_history` and `rejected_reports` 30, `audit` a year, history as
+below, all others for ever. Followers that are away for longer load whole.
+
+Rows of `ownership_events` and `commands` past `pipeline.history_days` are history, of which
+`pipeline.history` says what becomes: `archive` (unless set otherwise) lets a row go once its
+archive has it, `drop` lets it go, `keep` keeps all. What stays in any case answers every question
+about the time since: of each living bundle the newest event before, of commands those that have not
+ended and the 2,000 of a cluster that the job remembers. `python -m jobs.archive_history --tables
+DIR` (by hand, by cron or by spark-submit, with the job's `--config` and `--set`) copies what is due
+into the archives, beside the job, which alone takes rows out of its tables; killed at any point it
+is started again. Without it nothing goes. With `drop` a question about an older time finds nothing.
+With the first row that goes `ownership_events` stops being append-only for Delta: who streams from
+it with Spark needs `skipChangeCommits`."""
 
 _SQL_HEAD = """\
 # SQL
@@ -125,7 +137,20 @@ def _draw_metric(metric: Metric) -> str:
 def draw_tables() -> str:
     """The page of the tables."""
     contents = "\n".join(f"- [{table.name}](#{table.name}): {table.doc}" for table in TABLES)
-    return "\n\n".join([_TABLES_HEAD, contents, *map(_draw_table, TABLES)]) + "\n"
+    archives = map(_draw_archive, ARCHIVES.values())
+    return "\n\n".join([_TABLES_HEAD, contents, *map(_draw_table, TABLES), *archives]) + "\n"
+
+
+def _draw_archive(archive: Archive) -> str:
+    name = archive.table.name
+    return (
+        f"## {archive.name}\n\nThe rows of [{name}](#{name}) past their days, written by "
+        f"`jobs/archive_history.py` alone: its columns, and `{MONTH.name}` ({MONTH.doc}); in "
+        f"Z-order by `{archive.ordered_by}`. A row is in both for a while. `ballast sql`, "
+        "`explain`, `ownership` and the views of `ballast sql --spark` read both as "
+        f"`{name}`, each row once; "
+        f"`ballast sql` knows the two alone as `{archive.live_name}` and `{archive.name}`."
+    )
 
 
 def draw_sql() -> str:

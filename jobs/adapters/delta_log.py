@@ -15,6 +15,8 @@ from urllib.parse import unquote
 from jobs.adapters.table_place import StoreError, TablePlace, is_store
 
 _WRITER_KEY = "ballast"
+HISTORY_KEY = "ballast_history"
+"""In commitInfo of a commit that took rows past their time away, and nothing else."""
 
 
 class CorruptLogError(ValueError):
@@ -40,8 +42,9 @@ class Commit:
     """One version of a table.
 
     added: files with new rows, relative to the table's folder; those that a compaction wrote anew
-    are left out. needs_reload: rows were taken away, or the table's schema, properties or protocol
-    changed: adding rows is not enough. writer: None in commits that are not the job's. digest: of
+    are left out, and those that were only written anew without what is past its time.
+    needs_reload: rows were taken away, or the table's schema, properties or protocol changed:
+    adding rows is not enough. writer: None in commits that are not the job's. digest: of
     the log's file, by which the same commit is known again.
     """
 
@@ -131,11 +134,12 @@ def commit_path(table: TablePlace, version: int) -> TablePlace:
 
 
 def _commit_of(version: int, actions: list[Mapping[str, Any]]) -> Commit:
+    is_history = any(HISTORY_KEY in action.get("commitInfo", {}) for action in actions)
     changing = [
         (kind, action[kind])
         for action in actions
         for kind in ("add", "remove")
-        if kind in action and action[kind]["dataChange"]
+        if kind in action and action[kind]["dataChange"] and not is_history
     ]
     kinds = {kind for action in actions for kind in action}
     added = [action for kind, action in changing if kind == "add"]

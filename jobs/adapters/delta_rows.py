@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from jobs.adapters.table_place import TablePlace
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import check_namespace, parse_range
+from lbcore.model.tables import BROKERS, NAMESPACES, PINS, TENANTS, TOPICS
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress, ListenerUrls
 from lbcore.route.bundles import BundleRoute
@@ -34,6 +35,16 @@ _BROKER_COLUMNS = (
     "pulsar_service_url_tls",
     "advertised_listeners",
 )
+
+
+PRESENT: Mapping[str, str] = {
+    BROKERS.name: "state <> 'forgotten'",
+    NAMESPACES.name: "NOT is_deleted",
+    PINS.name: "is_set",
+    TENANTS.name: "NOT is_deleted",
+    TOPICS.name: "NOT is_deleted",
+}
+"""The SQL condition of the rows of what is there, in tables that keep a row of what is gone."""
 
 
 class CorruptRowError(ValueError):
@@ -80,15 +91,16 @@ def routes_of(rows: pa.Table) -> list[BundleRoute]:
 
 
 def brokers_of(table: DeltaTable, cluster: str) -> list[BrokerAddress]:
-    """The brokers of one cluster; raises CorruptRowError."""
-    rows = scan(table, _BROKER_COLUMNS, of_cluster(cluster))
+    """The brokers of one cluster that are not forgotten; raises CorruptRowError."""
+    condition = f"{of_cluster(cluster)} AND {PRESENT[BROKERS.name]}"
+    rows = scan(table, _BROKER_COLUMNS, condition)
     return [broker_of(row) for row in rows.to_pylist()]
 
 
 def hashes_of(table: DeltaTable, cluster: str) -> dict[str, HashFunction]:
     """The existing namespaces of one cluster with their hash; raises CorruptRowError."""
-    rows = scan(table, ("namespace", "hash", "is_deleted"), of_cluster(cluster))
-    existing = [row for row in rows.to_pylist() if not row["is_deleted"]]
+    condition = f"{of_cluster(cluster)} AND {PRESENT[NAMESPACES.name]}"
+    existing = scan(table, ("namespace", "hash"), condition).to_pylist()
     try:
         return {check_namespace(row["namespace"]): HashFunction(row["hash"]) for row in existing}
     except ValueError as error:

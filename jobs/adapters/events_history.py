@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import time_ns
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from jobs.adapters.delta_log import commit_path
+from jobs.adapters.delta_log import Commit, commit_path
 from jobs.adapters.table_tail import LostError, TableTail
 from lbcore.ownership.records import State
 from lbcore.sim.judge import LONG_AGO, Transition
@@ -51,7 +50,7 @@ class EventsHistory:
         looked_at_ms = time_ns() // 1_000_000
         try:
             for commit in self._tail.new_commits():
-                found += self._commit(commit.version)
+                found += self._commit(commit)
         except (LostError, FileNotFoundError):
             found += self._load(version=None)
         for one in found:
@@ -75,23 +74,19 @@ class EventsHistory:
         )
         return [row for row in rows if row.version_id > known.get(row.bundle, 0)]
 
-    def _commit(self, version: int) -> Sequence[Transition]:
-        log = commit_path(self._path, version)
+    def _commit(self, commit: Commit) -> Sequence[Transition]:
+        log = commit_path(self._path, commit.version)
         text, written_ms = log.read_bytes(), log.stat().st_mtime_ns // 1_000_000
         actions = [json.loads(line) for line in text.splitlines() if line]
         said_ms = _commit_time(actions)
-        files = [
-            pq.read_table(self._path / unquote(action["add"]["path"]), columns=list(_COLUMNS))
-            for action in actions
-            if "add" in action and action["add"]["dataChange"]
-        ]
+        files = [pq.read_table(self._path / name, columns=list(_COLUMNS)) for name in commit.added]
         if not files:
             return []
         # The log file is written under another name and then linked, so it may have become
         # readable a moment after its time stamp: the judge's allowance covers that moment.
         return _transitions(
             pa.concat_tables(files),
-            version=version,
+            version=commit.version,
             from_ms=min(said_ms, written_ms) if said_ms else written_ms,
             to_ms=written_ms,
         )

@@ -18,7 +18,8 @@ from deltalake.exceptions import DeltaError
 from jobs.adapters.delta_tables import table_path
 from jobs.adapters.table_place import TablePlace, is_delta, open_delta
 from jobs.console import CommandError, MisuseError
-from jobs.sql.views import VIEWS, Engine
+from jobs.sql.views import VIEWS, Engine, whole_table
+from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
 
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -40,7 +41,7 @@ class SqlEngine:
             )
         self._builder = QueryBuilder()
         wanted = {table.name for table in TABLES} if names is None else set(names)
-        known = {name for name in sorted(wanted) if self._register(root, name)}
+        known = {name for name in sorted(wanted) if self._know(root, name)}
         for view in VIEWS:
             if known.issuperset(view.reads):
                 # tables of another version may lack a column: then this view alone is missing
@@ -58,11 +59,23 @@ class SqlEngine:
             )
         return self._run(text)
 
-    def _register(self, root: TablePlace, name: str) -> bool:
+    def _know(self, root: TablePlace, name: str) -> bool:
+        """Give a table its name, which means it and its archive where it has one."""
+        archive = ARCHIVES.get(name)
+        if archive is None or not is_delta(table_path(root, archive.name)):
+            return self._register(root, name, name)
+        if not self._register(root, name, archive.live_name):  # before what takes its rows
+            return False
+        self._register(root, archive.name, archive.name)
+        text = whole_table(archive, archive.live_name, archive.name)
+        self._run(f"CREATE VIEW {name} AS {text}")
+        return True
+
+    def _register(self, root: TablePlace, name: str, called: str) -> bool:
         path = table_path(root, name)
         if not is_delta(path):
             return False
-        self._builder.register(name, open_delta(path))
+        self._builder.register(called, open_delta(path))
         return True
 
     def _run(self, statement: str) -> pa.Table:

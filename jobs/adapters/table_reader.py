@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from jobs.adapters.archived_rows import WholeTable, open_whole
 from jobs.adapters.delta_log import WriterCommit, has_commit, last_writer_commit, newest_version
 from jobs.adapters.delta_rows import of_cluster
 from jobs.adapters.delta_tables import table_path
@@ -80,7 +80,7 @@ class TableReader:
             path = table_path(self.root, name)
             if not is_delta(path):
                 return []
-            return self._scan(open_delta(path), columns, condition).to_pylist()
+            return self._scan(open_whole(self.root, name), columns, condition).to_pylist()
         raise AssertionError
 
     def rows_at(self, name: str, at_ms: int) -> list[Row]:
@@ -91,7 +91,7 @@ class TableReader:
                 return []
             table = open_delta(path)
             table.load_as_version(datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc))
-            return self._scan(table, None, "").to_pylist()
+            return self._scan(WholeTable(name=name, live=table), None, "").to_pylist()
         raise AssertionError
 
     def newest(self, condition: str = "") -> AsOf:
@@ -108,7 +108,7 @@ class TableReader:
                 next_step="choose one of these, or a time such as 5m",
             )
         with self._readable(OWNERSHIP_EVENTS.name):
-            events = open_delta(self._events, version)
+            events = WholeTable(name=OWNERSHIP_EVENTS.name, live=open_delta(self._events, version))
             rows = self._records(events, condition)
         commit = last_writer_commit(self._events, version)
         at_ms = commit.now_ms if commit else max((row["at_ms"] for row in rows), default=0)
@@ -117,12 +117,12 @@ class TableReader:
     def at_time(self, at_ms: int, condition: str = "") -> AsOf:
         """The records as they were at a time, in ms since 1970."""
         with self._readable(OWNERSHIP_EVENTS.name):
-            events = open_delta(self._events)
+            events = open_whole(self.root, OWNERSHIP_EVENTS.name).as_of(at_ms)
             until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
             rows = self._records(events, until)
         return AsOf(version=self._version_at(at_ms), at_ms=at_ms, rows=rows)
 
-    def _records(self, events: DeltaTable, condition: str) -> list[Row]:
+    def _records(self, events: WholeTable, condition: str) -> list[Row]:
         """The event with the highest version of each bundle that is not gone. O(events)."""
         rows = self._scan(events, RECORD_COLUMNS, condition)
         newest = rows.group_by("bundle").aggregate([("version_id", "max")])
@@ -144,18 +144,9 @@ class TableReader:
             version -= 1
         return version
 
-    def _scan(self, table: DeltaTable, columns: Sequence[str] | None, condition: str) -> pa.Table:
+    def _scan(self, table: WholeTable, columns: Sequence[str] | None, condition: str) -> pa.Table:
         where = of_cluster(self.cluster) + (f" AND ({condition})" if condition else "")
-        rows = pa.table(
-            table.scan(
-                columns=None if columns is None else list(columns), predicate=where
-            ).read_all()
-        )
-        plain = [
-            field.with_type(pa.string()) if field.type == pa.string_view() else field
-            for field in rows.schema
-        ]
-        return rows.cast(pa.schema(plain))
+        return table.scan(columns, where)
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:

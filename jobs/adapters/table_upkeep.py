@@ -2,14 +2,14 @@
 
 Decides which table is due and what is old enough to go, never what is true: files are joined, the
 log is cut behind a checkpoint, files that no version within the retention names are removed, and
-rows older than their table keeps are deleted. Runs in the job, because nobody else may write to
-its tables. A turn that another commit crosses is given up: the next one comes. Source: ours;
-Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
+rows older than their table keeps are deleted (history by `history_upkeep`). Runs in the job,
+because nobody else may write to its tables. A turn that another commit crosses is given up: the
+next one comes. Source: ours; Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
 """
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from jobs.adapters.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.table_writer import NO_CLEANING, TableWriter
 from lbcore.model.tables import (
     AUDIT,
@@ -28,7 +29,6 @@ from lbcore.model.tables import (
     TABLES,
 )
 
-DAY_MS = 86_400_000
 KEPT_DAYS: Mapping[str, int] = {
     DECISIONS.name: 90,
     DECISION_CANDIDATES.name: 90,
@@ -37,7 +37,7 @@ KEPT_DAYS: Mapping[str, int] = {
     REJECTED_REPORTS.name: 30,
     AUDIT.name: 365,
 }
-"""Rows of these go after so many days; the other tables keep theirs for ever."""
+"""Rows of these go after so many days; history after `pipeline.history_days`, the rest never."""
 
 JOINED_BYTES = 32_000_000
 """Files are joined up to this size: half a second's work between two batches."""
@@ -48,12 +48,13 @@ class TableUpkeep:
     """Takes its turn when it is called after a batch and the interval is over.
 
     interval_ms: between two turns, 0 = never; every table has one in 16 of them. files_max: files
-    of a table from which on they are joined.
+    of a table from which on they are joined. history: lets go of what is past its days.
     """
 
     writer: TableWriter
     interval_ms: int
     files_max: int
+    history: HistoryUpkeep = field(default_factory=HistoryUpkeep)
     _turn: int = 0
     _due_s: float = 0.0
 
@@ -75,7 +76,7 @@ class TableUpkeep:
         table = self.writer.refreshed(name)
         done: dict[str, Any] = {"event": "upkeep", "table": name}
         try:
-            done["rows_expired"] = _expire(table, name, now_ms)
+            done["rows_expired"] = _expire(table, name, now_ms) + self.history(table, name, now_ms)
             done["files_joined"] = self._join(table)
         except CommitFailedError as error:
             done["given_up"] = str(error)

@@ -9,15 +9,16 @@ service runs. Source: ours.
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from jobs.adapters.archived_rows import open_whole
 from jobs.adapters.delta_follower import boot_ms
-from jobs.adapters.delta_rows import of_cluster, read_scanned
+from jobs.adapters.delta_rows import PRESENT, of_cluster, read_scanned
 from jobs.adapters.delta_tables import open_table, table_path
 from jobs.adapters.table_place import TablePlace, is_store, table_place
 from jobs.adapters.table_tail import LostError, TableTail
@@ -31,6 +32,7 @@ from lbcore.model.tables import (
     DECISIONS,
     LOAD_HISTORY,
     OWNERSHIP_EVENTS,
+    POLICIES,
     REJECTED_REPORTS,
     TABLES,
     Table,
@@ -68,12 +70,11 @@ _STORE_POLL_MS = 1_000  # a request a table
 def scan_rows(
     root: TablePlace, table: str, condition: str, columns: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of a table that meet an SQL condition, now; blocks, so call it in a thread.
+    """The rows of a table, with its archive's, that meet an SQL condition, now; blocks.
 
     Raises OSError, DeltaError, pa.ArrowException for a table that can't be read.
     """
-    wanted = None if columns is None else list(columns)
-    return list(read_scanned(open_table(root, table), wanted, condition).to_pylist())
+    return list(open_whole(root, table).scan(columns, condition).to_pylist())
 
 
 class TableViews:
@@ -93,7 +94,11 @@ class TableViews:
         self._tails: dict[str, TableTail] = {}
 
     def rows(self, table: str) -> Rows:
-        """The rows of a small table; none while it isn't there. Raises KeyError for another."""
+        """The rows of a small table, of what is there still; none while it isn't there.
+
+        Of policies those that are set and one of each kind that was, of config_versions the newest.
+        Raises KeyError for another table.
+        """
         if table not in _HELD:
             raise KeyError(f"table must be one of {', '.join(sorted(_HELD))}, got {table!r}")
         return self._rows.get(table, ())
@@ -168,7 +173,7 @@ class TableViews:
 
     def _load_whole(self, table: Table) -> None:
         handle = open_table(self.root, table.name)
-        condition = of_cluster(self.cluster)
+        condition = f"{of_cluster(self.cluster)} AND {PRESENT.get(table.name, 'true')}"
         if table.name == LOAD_HISTORY.name:
             condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"
         found = read_scanned(handle, None, condition).to_pylist()
@@ -176,10 +181,9 @@ class TableViews:
         if table.name == LOAD_HISTORY.name:
             self._take_load({}, found)
         else:
-            self._rows[table.name] = tuple(found)
-        if table.name == CONFIG_VERSIONS.name:
-            newest = max(found, key=lambda row: row["number"], default={"settings": "{}"})
-            self._settings = json.loads(newest["settings"])
+            self._rows[table.name] = held = _STANDING.get(table.name, tuple)(tuple(found))
+            if table.name == CONFIG_VERSIONS.name:
+                self._settings = json.loads(held[0]["settings"]) if held else {}
         self._tails[table.name] = tail
 
     def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
@@ -196,6 +200,24 @@ class TableViews:
         if text != self.last_error:
             logger.warning("views_not_refreshed", extra={"fields": {"error": text}})
         self.last_error = text
+
+
+def _standing(found: Rows) -> Rows:
+    """The policies that are set, and one of each kind that was (whether there ever were any)."""
+    taken_back = {row["kind"]: row for row in found if not row["is_set"]}
+    return (*(row for row in found if row["is_set"]), *taken_back.values())
+
+
+def _newest(found: Rows) -> Rows:
+    """The change of the configuration that is in force."""
+    return (max(found, key=lambda row: int(row["number"])),) if found else ()
+
+
+_STANDING: Mapping[str, Callable[[Rows], Rows]] = {
+    POLICIES.name: _standing,
+    CONFIG_VERSIONS.name: _newest,
+}
+"""What is held of tables whose rows would grow in number for ever."""
 
 
 def _newest_minute(handle: Any, condition: str) -> int:

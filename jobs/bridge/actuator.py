@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 _AGAIN_S = 0.5
 _REPEAT_S = 10.0
+_REMEMBERED_MAX = 1_000
 _MINUTE_S = 60.0
 
 
@@ -104,8 +105,15 @@ class Actuator:
             logger.exception("work on %s has ended", record.bundle)
         finally:
             with self._lock:
+                now_s = time.monotonic()
                 self._working.discard(record.bundle)
-                self._rested[record.bundle] = (record.version_id, time.monotonic() + _REPEAT_S)
+                self._rested[record.bundle] = (record.version_id, now_s + _REPEAT_S)
+                if len(self._rested) > _REMEMBERED_MAX:
+                    self._forget(now_s)
+
+    def _forget(self, now_s: float) -> None:
+        """Drop the bundles that have rested long enough, which stops nothing."""
+        self._rested = {name: one for name, one in self._rested.items() if one[1] > now_s}
 
     def _follow(self, record: OwnershipRecord, newest: "Newest") -> None:
         """Do what the record needs until it is answered, left, or superseded."""
@@ -191,6 +199,8 @@ class Actuator:
         with self._lock:  # till it is sent: a seq that comes after a higher one counts as late
             seq = max(self._seqs.get(answer.broker, 0), now_ms - 1) + 1
             self._seqs[answer.broker] = seq
+            if len(self._seqs) > _REMEMBERED_MAX:  # those of earlier times are below the clock
+                self._seqs = {name: one for name, one in self._seqs.items() if one >= now_ms}
             envelope = Envelope(
                 cluster=self._cluster,
                 broker=answer.broker,

@@ -166,6 +166,12 @@ class Collector:
         if is_due:
             self._namespaces_due_s = time.monotonic() + self._rhythm.namespaces_ms / 1_000
             self._namespaces = from_pulsar
+            with self._lock:
+                self._topics = {
+                    bundle: topic
+                    for bundle, topic in self._topics.items()
+                    if bundle.rpartition("/")[0] in from_pulsar
+                }
         else:
             self._namespaces |= from_pulsar
 

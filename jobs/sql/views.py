@@ -8,6 +8,7 @@ and a return are those of `lbcore.sim.summary`.
 from dataclasses import dataclass
 from enum import Enum
 
+from lbcore.model.archives import Archive
 from lbcore.model.tables import Column
 
 
@@ -303,6 +304,27 @@ SELECT cluster, namespace, bundle, state,
   version_id, at_ms AS since_ms, {instant("at_ms")} AS since
 FROM bundle_ownership WHERE state NOT IN ('Deleted', 'Init')""",
 )
+
+
+def one_table(live: str) -> str:
+    """A SELECT of a table that has no archive. live: what the engine calls it."""
+    return f"SELECT * FROM {live}"
+
+
+def whole_table(archive: Archive, live: str, archived: str) -> str:
+    """A SELECT of a table and its archive as one. live, archived: what the engine calls them.
+
+    A row that has moved is in both until the job lets it go, and is given once. The table is named
+    once, so that an engine can't read it at two moments.
+    """
+    columns = ", ".join(column.name for column in archive.table.columns)
+    same = " AND ".join(f"l.{name} = a.{name}" for name in archive.key)
+    return f"""
+WITH live AS (SELECT {columns} FROM {live})
+SELECT {columns} FROM live
+UNION ALL
+SELECT {columns} FROM {archived} a WHERE NOT EXISTS (SELECT 1 FROM live l WHERE {same})"""
+
 
 VIEWS = (
     OWNERS,

@@ -10,13 +10,14 @@ from typing import Any
 
 from jobs.adapters.delta_tables import table_path
 from jobs.adapters.sql_engine import SqlEngine, plain_rows
-from jobs.adapters.table_place import TablePlace
+from jobs.adapters.table_place import TablePlace, is_delta
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.text_table import text_table
 from jobs.sql.queries import QUERIES
-from jobs.sql.views import VIEWS, Engine
+from jobs.sql.views import VIEWS, Engine, one_table, whole_table
 from lbcore.explain.explanation import number
+from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import TABLES
 
 _BY_NAME = {query.name: query for query in QUERIES}
@@ -64,7 +65,13 @@ def spark_statements(tables: TablePlace) -> Iterable[str]:
     yield "SET spark.sql.session.timeZone = UTC"
     for table in TABLES:
         path = table_path(tables, table.name)
-        yield f"CREATE OR REPLACE TEMPORARY VIEW {table.name} AS SELECT * FROM delta.`{path}`"  # noqa: S608 (a folder's name; nothing is carried out here)
+        text = one_table(f"delta.`{path}`")
+        archive = ARCHIVES.get(table.name)
+        if archive is not None and is_delta(table_path(tables, archive.name)):
+            text = whole_table(
+                archive, f"delta.`{path}`", f"delta.`{table_path(tables, archive.name)}`"
+            )
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {table.name} AS {text}"
     yield from (view.statement(Engine.SPARK) for view in VIEWS)
 
 

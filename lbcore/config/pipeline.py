@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lbcore.config.setting import setting
 
 MINUTE_MS = 60_000
+KEPT, ARCHIVED, DROPPED = "keep", "archive", "drop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,19 @@ class Pipeline:
         minimum=2,
         maximum=100_000,
         doc="A table with more data files has them joined in its turn.",
+    )
+    history: str = setting(
+        ARCHIVED,
+        choices=(KEPT, ARCHIVED, DROPPED),
+        doc="What becomes of rows of ownership_events and commands past history_days: archive lets"
+        " them go once jobs/archive_history.py has copied them, drop lets them go, keep doesn't.",
+    )
+    history_days: int = setting(
+        90,
+        unit="days",
+        minimum=1,
+        maximum=36_500,
+        doc="Days of ownership_events and commands that stay in the job's tables.",
     )
     heartbeat_commit_ms: int = setting(
         10_000,

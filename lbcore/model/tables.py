@@ -59,7 +59,7 @@ _RECORD = (
 
 OWNERSHIP_EVENTS = Table(
     name="ownership_events",
-    doc="Each transition of each bundle; the truth, append-only, kept for ever.",
+    doc="Each transition of each bundle; the truth: rows are added, and leave as history.",
     columns=(
         *_RECORD,
         _column("state_before", "string", "state before the transition"),

@@ -67,9 +67,9 @@ class Position:
 class Snapshot:
     """Bundles, namespaces and brokers of one cluster at one moment.
 
-    namespaces: all that have a record or are known. lanes: what `lookup` reads, by the text before
-    the last "/" of a topic's name ("persistent://tenant/ns"); existing namespaces only. unsound: by
-    namespace, existing ones only.
+    namespaces: all that exist or have a live bundle; of others nothing is kept. lanes: what
+    `lookup` reads, by the text before the last "/" of a topic's name ("persistent://tenant/ns");
+    existing namespaces only. unsound: by namespace, existing ones only.
     """
 
     cluster: str
@@ -169,6 +169,8 @@ class Snapshot:
         unsound = dict(self.unsound)
         for found in changed:
             namespaces[found.namespace] = found
+            if found.hash_function is None and not found.live:
+                del namespaces[found.namespace]
             unsound.pop(found.namespace, None)
             if found.hash_function is not None and found.unsound is not None:
                 unsound[found.namespace] = found.unsound
