@@ -13,6 +13,7 @@ from lbcore.config.cluster import ClusterConfig
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.filters import FilterConfig
 from lbcore.config.kafka import KafkaConfig, TopicsConfig
+from lbcore.config.limits import LimitsConfig
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.ownership import AgentConfig, OwnershipConfig
 from lbcore.config.pipeline import Pipeline
@@ -38,6 +39,7 @@ class Config:
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     filters: FilterConfig = field(default_factory=FilterConfig)
     splitting: Splitting = field(default_factory=Splitting)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     ownership: OwnershipConfig = field(default_factory=OwnershipConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     wire: Wire = field(default_factory=Wire)

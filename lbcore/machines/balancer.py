@@ -23,6 +23,7 @@ from lbcore.machines.faults import tell_faults
 from lbcore.machines.group_update import GroupUpdate, Placed
 from lbcore.machines.intake import count_updates
 from lbcore.machines.ledger import Ledger
+from lbcore.machines.memo import remembered
 from lbcore.machines.outcome import waiting_from_plain, waiting_to_plain
 from lbcore.machines.phases import Batch, run_phases
 from lbcore.machines.plan_chunks import pack_plan, unpack_plan
@@ -114,7 +115,9 @@ class ClusterBalancer:
             **pack_brokers(state.brokers, state.packed),
             "liveness": packing.pack(state.liveness.to_plain(), {}),
             **pack_plan(state.plan, state.packed),
-            "rules": packing.pack(state.rules.to_plain(), {}),
+            "rules": remembered(
+                state.packed, "rules", state.rules, lambda: packing.pack(state.rules.to_plain(), {})
+            ),
             "catalogue": state.catalogue.blob,
             "waiting": packing.pack(
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}

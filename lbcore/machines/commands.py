@@ -20,6 +20,7 @@ from lbcore.machines.handlers.policies import POLICY_HANDLERS
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
 from lbcore.machines.handlers.splits import SPLIT_HANDLERS
 from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
+from lbcore.machines.placing import place
 from lbcore.machines.waiting import (
     MAX_WAITING,
     begin_wait,
@@ -69,7 +70,7 @@ def take_command(work: Work, command: Command, sent_ms: int) -> None:
 
     sent_ms: when Kafka got it. One that names a bundle in the middle of a split waits for its end.
     """
-    if command.command_id in work.commands or command.command_id in work.waiting:
+    if any(command.command_id in ids for ids in (work.commands, work.waiting, work.unplaced)):
         work.counts["repeated_command"] += 1
         return
     deadline_ms = sent_ms + command.timeout_ms if command.timeout_ms else 0
@@ -88,6 +89,26 @@ def take_queued_of(work: Work, command_ids: Sequence[str]) -> None:
         if not _is_busy(work, _arguments(waiting.command)):
             del work.waiting[command_id]
             _take(work, waiting.command, waiting.deadline_ms)
+    place_assigned(work)
+
+
+def place_assigned(work: Work) -> None:
+    """Carry out the assignments that name no broker, placed all at once. O(bundles), once.
+
+    What else was asked about their bundles meanwhile has waited for this.
+    """
+    asked_for, names = work.unplaced, work.unplaced_bundles
+    work.unplaced, work.unplaced_bundles = {}, {}
+    rows = {name: work.ledger.index[name] for name in names if _is_free(work, name)}
+    places = {} if is_external(work) else place(work, list(rows.values()), {})
+    work.places = {name: places[row] for name, row in rows.items() if row in places}
+    for command, deadline_ms in asked_for.values():
+        _carry_out(work, command, _arguments(command), deadline_ms)
+
+
+def _is_free(work: Work, bundle: str) -> bool:
+    record = work.ledger.record(bundle)
+    return record is not None and record.state is State.FREE
 
 
 def _take(work: Work, command: Command, deadline_ms: int) -> None:
@@ -96,9 +117,27 @@ def _take(work: Work, command: Command, deadline_ms: int) -> None:
         queued = Outcome(status=ACCEPTED)
         begin_wait(work, command, queued, deadline_ms, is_queued=True)
         return
+    if _is_to_be_placed(arguments):
+        work.unplaced[command.command_id] = command, deadline_ms
+        work.unplaced_bundles[getattr(arguments, "bundle", "")] = None
+    else:
+        _carry_out(work, command, arguments, deadline_ms)
+
+
+def _is_to_be_placed(arguments: asked.CommandArguments | asked.Refused) -> bool:
+    return isinstance(arguments, asked.AssignBundle) and not arguments.destination
+
+
+def _carry_out(
+    work: Work,
+    command: Command,
+    arguments: asked.CommandArguments | asked.Refused,
+    deadline_ms: int,
+) -> None:
     outcome = _outcome(work, command, arguments)
     if outcome.status == ACCEPTED:
-        begin_wait(work, command, outcome, deadline_ms)
+        is_sure = command.kind == "create_namespace"  # it goes on to its end, however long that is
+        begin_wait(work, command, outcome, 0 if is_sure else deadline_ms)
     else:
         write_outcome(work, command, outcome)
 
@@ -111,11 +150,14 @@ def _is_busy(work: Work, arguments: asked.CommandArguments | asked.Refused) -> b
     """Whether the command must wait for the end of what goes on with its bundle.
 
     A split, for all but an override; an unload without a destination, for who wants it assigned;
-    whatever it is, for who wants it split.
+    whatever it is, for who wants it split; the end of the batch's commands, for whatever comes
+    after an assignment that is placed there.
     """
     if isinstance(arguments, asked.UnloadNamespace | asked.SplitBundle) and arguments.namespace:
         return has_split_under_way(work, arguments.namespace)
     bundle = getattr(arguments, "bundle", "")
+    if bundle in work.unplaced_bundles and not _is_to_be_placed(arguments):
+        return True
     record = work.ledger.record(bundle) if bundle else None
     if record is None or isinstance(arguments, asked.OverrideBundle):
         return False

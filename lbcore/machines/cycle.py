@@ -12,6 +12,7 @@ from typing import Any
 
 from lbcore.config.ownership import EAGER
 from lbcore.machines.considered import skip_inputs, write_considered
+from lbcore.machines.creations import is_rest
 from lbcore.machines.deletions import is_deleting
 from lbcore.machines.drains import is_emptying
 from lbcore.machines.external import is_external
@@ -112,7 +113,8 @@ def assign_free(work: Work, rows: Sequence[int]) -> None:
 
 def _is_due(work: Work, row: int) -> bool:
     """Whether a free bundle gets an owner now: brokers have settled, and it is to stay."""
-    if is_deleting(work, work.ledger.names[row].rpartition("/")[0]):
+    name = work.ledger.names[row]
+    if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
         return False
     settle_ms = work.config.pipeline.settle_ms
     waited_ms = work.clock_ms - int(work.ledger.clock_ms[row])

@@ -10,12 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.machines.book import NamespaceEntry, namespace_row
 from lbcore.machines.handlers.catalogue import forget_topics
 from lbcore.machines.outcome import DONE, Outcome
 from lbcore.machines.waiting import finish_command
 from lbcore.machines.work import Work
-from lbcore.model.tables import NAMESPACES
 from lbcore.ownership.changes import Transition, holder_of
 from lbcore.ownership.protocol import delete, unload
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -33,12 +31,6 @@ def is_deleting(work: Work, namespace: str) -> bool:
 def live_records(work: Work, namespace: str) -> list[OwnershipRecord]:
     """The records of the namespace's bundles that are not deleted, in name order."""
     return [work.ledger.record_at(row) for row in work.ledger.live_rows(namespace)]
-
-
-def keep_namespace(work: Work, name: str, entry: NamespaceEntry) -> None:
-    """Make this the namespace's entry, in the table too."""
-    work.namespaces[name] = entry
-    work.add_row(NAMESPACES.name, namespace_row(name, entry))
 
 
 def drive_deletions(work: Work) -> None:
@@ -72,7 +64,7 @@ def forget_expired(work: Work) -> None:
     for namespace in sorted(highest):
         entry = work.namespaces[namespace]
         above = max(entry.highest_version, highest[namespace])
-        keep_namespace(work, namespace, replace(entry, highest_version=above))
+        work.keep_namespace(namespace, replace(entry, highest_version=above))
     work.forget(names)
     work.counts["forgotten"] += len(names)
 
@@ -106,7 +98,7 @@ def _delete(work: Work, name: str, records: Sequence[OwnershipRecord]) -> None:
             count, highest = count + 1, max(highest, answer.record.version_id)
     left = {key: value for key, value in entry.properties.items() if key != DELETING}
     gone = replace(entry, is_deleted=True, highest_version=highest, properties=left)
-    keep_namespace(work, name, gone)
+    work.keep_namespace(name, gone)
     forget_topics(work, name)
     work.topics = work.topics.without(record.bundle for record in records)
     finish_command(work, command_id, Outcome(status=DONE, result={"bundles": count}))

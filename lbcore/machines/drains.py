@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.outcome import DONE, TIMED_OUT, Outcome
-from lbcore.machines.rules import Drain, added, without
+from lbcore.machines.rules import Drain
 from lbcore.machines.waiting import finish_command
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
@@ -83,7 +83,7 @@ def _end(work: Work, broker: str, drain: Drain) -> None:
 
 
 def _give_up(work: Work, broker: str, drain: Drain) -> None:
-    work.change_rules(drains=without(work.rules.drains, broker))
+    work.set_rule("drains", broker, None)
     result = {"left": drain.left, "total": drain.total, "deadline_ms": drain.deadline_ms}
     work.write_decision(work.next_decision(), "drain", "GivenUp", result, source=broker)
     reason = (
@@ -95,4 +95,4 @@ def _give_up(work: Work, broker: str, drain: Drain) -> None:
 
 
 def _keep(work: Work, broker: str, drain: Drain) -> None:
-    work.change_rules(drains=added(work.rules.drains, broker, drain))
+    work.set_rule("drains", broker, drain)

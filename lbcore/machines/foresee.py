@@ -32,7 +32,7 @@ from lbcore.machines.rehearse import RehearsalRows, state_of
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.standing import is_draining
 from lbcore.machines.work import BalancerState, Work
-from lbcore.model.tables import COMMANDS, DECISION_CANDIDATES, DECISIONS
+from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
 from lbcore.plan.pending import load_share
 from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT
@@ -229,7 +229,7 @@ def _changed(
             arguments={"broker": broker},
         )
         take_command(work, drain, now_ms)
-        outcome = work.rows[COMMANDS.name][-1]
+        outcome = work.outcomes[command_id]
         if outcome["status"] not in (ACCEPTED, DONE):
             return Impossible(reason=outcome["reason"])
     return work.close()

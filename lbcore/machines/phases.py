@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from lbcore.machines.apart import Fault
 from lbcore.machines.checking import check_transitions
-from lbcore.machines.commands import take_command, take_queued_of
+from lbcore.machines.commands import place_assigned, take_command, take_queued_of
+from lbcore.machines.creations import drive_creations
 from lbcore.machines.cycle import place_free, run_cycle
 from lbcore.machines.deletions import drive_deletions, forget_expired
 from lbcore.machines.drains import drive_drains
@@ -116,6 +117,7 @@ def _take_commands(work: Work, items: Sequence[Placed]) -> None:
     for item in items:
         if isinstance(item.message, Command):
             take_command(work, item.message, item.position.timestamp_ms)
+    place_assigned(work)
 
 
 def _answers(_: Work, batch: Batch) -> list[Answer]:
@@ -179,6 +181,7 @@ PHASES: dict[str, Phase] = {
     "judge_brokers": Whole(do=lambda work, _: judge_brokers(work)),
     "repair_ownership": Whole(do=lambda work, _: repair_ownership(work)),
     "drive_deletions": Whole(do=lambda work, _: drive_deletions(work)),
+    "drive_creations": Whole(do=lambda work, _: drive_creations(work)),
     "observe_moves": Whole(do=lambda work, _: observe_moves(work)),
     "place_free": Whole(do=lambda work, _: place_free(work)),
     "run_cycle": Whole(do=lambda work, _: run_cycle(work)),

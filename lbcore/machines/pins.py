@@ -5,22 +5,18 @@ moves strayed bundles to their pins. A failure breaks a pin, because serving com
 returns when the broker takes bundles again. Part of `balancer`. Source: ours.
 """
 
-from lbcore.machines.rules import Pin, without
+from lbcore.machines.rules import Pin
 from lbcore.machines.work import Work
 from lbcore.ownership.records import OwnershipRecord, State
 
 
 def end_pins(work: Work) -> None:
     """Drop the pins whose time is over."""
-    over = [
-        bundle for bundle, pin in sorted(work.rules.pins.items()) if 0 < pin.until_ms <= work.now_ms
-    ]
-    if not over:
-        return
-    for bundle in over:
+    pins = work.rules.pins
+    for bundle in sorted(name for name in pins if 0 < pins[name].until_ms <= work.now_ms):
         work.counts["pin_expired"] += 1
-        _write(work, bundle, work.rules.pins[bundle], "Expired")
-    work.change_rules(pins=without(work.rules.pins, *over))
+        _write(work, bundle, pins[bundle], "Expired")
+        work.set_rule("pins", bundle, None)
 
 
 def follow_pins(work: Work) -> None:
@@ -28,24 +24,20 @@ def follow_pins(work: Work) -> None:
 
     Counts the pins that a forced transition broke.
     """
-    if not work.rules.pins:
-        return
-    pins = dict(work.rules.pins)
-    for before, after in work.transitions:
-        pin = pins.get(after.bundle)
+    for before, after in work.transitions if work.rules.pins else ():
+        pin = work.rules.pins.get(after.bundle)
         if pin is None:
             continue
         if after.state is State.DELETED:
-            del pins[after.bundle]
+            work.set_rule("pins", after.bundle, None)
             children = before.children if before and before.state is State.SPLITTING else {}
-            pins |= dict.fromkeys(sorted(children), pin)
+            for child in sorted(children):
+                work.set_rule("pins", child, pin)
             reason = "Inherited" if children else "Gone"
             _write(work, after.bundle, pin, reason, children=len(children))
         elif _is_broken(pin, before, after):
             work.counts["pin_broken"] += 1
             _write(work, after.bundle, pin, "Broken", destination=after.destination)
-    if pins != work.rules.pins:
-        work.change_rules(pins={bundle: pins[bundle] for bundle in sorted(pins)})
 
 
 def _is_broken(pin: Pin, before: OwnershipRecord | None, after: OwnershipRecord) -> bool:

@@ -51,6 +51,7 @@ class TableRows:
     config_versions: Iterable[Row] = ()
 
 
+_BY_WORD = frozenset({"create_namespace", "delete_namespace"})
 _TABLES = (BROKERS, NAMESPACES, COMMANDS, TENANTS, TOPICS, POLICIES, PINS, CONFIG_VERSIONS)
 
 
@@ -105,7 +106,7 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
 def _waiting(commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
     """The commands that were accepted and have not ended; their bundles are those in flight.
 
-    A deletion ends by the word of `deletions`, not with its bundles.
+    A creation and a deletion end by the word of who carries them out, not with their bundles.
     """
     moving: dict[str, dict[str, str]] = {}
     for row in ledger.rows_in(*IN_FLIGHT).tolist():
@@ -115,7 +116,7 @@ def _waiting(commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
     for row in commands:
         if row["status"] == ACCEPTED:
             command_id, result = row["command_id"], json.loads(row["result"])
-            under_way = {} if row["kind"] == "delete_namespace" else moving.get(command_id, {})
+            under_way = {} if row["kind"] in _BY_WORD else moving.get(command_id, {})
             had = result.pop(FROM, {})
             found[command_id] = Waiting(
                 command=_command(row),

@@ -16,7 +16,7 @@ from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.book import BrokerEntry
-from lbcore.machines.commands import take_command
+from lbcore.machines.commands import place_assigned, take_command
 from lbcore.machines.effects import Row
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import ACCEPTED, DONE
@@ -80,15 +80,14 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
     state = state_of(config, command.cluster, rows, now_ms)
     work = Work.on(state, config, digest(config), now_ms)
     take_command(work, command, now_ms)
+    place_assigned(work)
     work.write_rules(state.rules)
-    outcomes = [
-        r for r in work.rows.get(COMMANDS.name, []) if r["command_id"] == command.command_id
-    ]
+    outcome = work.outcomes.get(command.command_id)
     written = {effect.kind: effect.rows for effect in work.effects()}
     return Rehearsal(
-        status=outcomes[-1]["status"] if outcomes else state.commands[command.command_id],
-        reason=outcomes[-1]["reason"] if outcomes else "its id was carried out before",
-        result=json.loads(outcomes[-1]["result"]) if outcomes else {},
+        status=outcome["status"] if outcome else state.commands[command.command_id],
+        reason=outcome["reason"] if outcome else "its id was carried out before",
+        result=json.loads(outcome["result"]) if outcome else {},
         transitions=tuple(_transition(before, after) for before, after in work.transitions),
         rows={name: written[name] for name in written if name not in _NOT_SHOWN},
     )

@@ -47,6 +47,7 @@ def take_answers(work: Work, answers: Sequence[Answer]) -> None:
         name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_silent
     }
     intents: dict[str, tuple[int, Intent]] = {}
+    _reserve_children(work, answers)
     for answer in answers:
         ack = answer.ack
         intent = _take(work, ack, answer.sender, incarnations)
@@ -63,6 +64,14 @@ def take_audit(work: Work, entries: Sequence[AuditEntry]) -> None:
     for entry in entries:
         work.counts[f"audit:{'allowed' if entry.is_allowed else 'refused'}"] += 1
         work.add_row(AUDIT.name, {name: getattr(entry, name) for name in _AUDITED})
+
+
+def _reserve_children(work: Work, answers: Sequence[Answer]) -> None:
+    """Rows for the children of all splits that are answered: each added alone costs as much."""
+    acks = (answer.ack for answer in answers)
+    answered = {ack.bundle for ack in acks if ack.outcome is AckOutcome.SPLIT}
+    children = (work.ledger.children.get(bundle, {}) for bundle in sorted(answered))
+    work.ledger.add(child for names in children for child in names)
 
 
 def _take(work: Work, ack: Ack, sender: Instance, incarnations: dict[str, str]) -> Intent | None:

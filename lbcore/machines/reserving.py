@@ -5,7 +5,7 @@ record is taken back. A row added alone costs as much as adding all of a batch's
 `balancer`. Source: ours.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,10 +16,13 @@ from lbcore.wire.messages import Command
 
 
 def reserve_bundles(work: Work, commands: Sequence[Command]) -> None:
-    """Add the bundles of the namespaces that these commands ask for. O(m log m), once."""
+    """Add the bundles of the namespaces that these commands ask for and that one batch makes."""
     creating = [command for command in commands if command.kind == "create_namespace"]
-    if len(creating) > 1:
-        work.ledger.add(name for command in creating for name in _bundles(work, command))
+    room = work.config.limits.bundles_made_max
+    names: list[str] = []
+    for command in creating if len(creating) > 1 else ():
+        names += _bundles(work, command, room - len(names))
+    work.ledger.add(names)
 
 
 def drop_unrecorded(work: Work) -> None:
@@ -29,7 +32,8 @@ def drop_unrecorded(work: Work) -> None:
         work.ledger.remove(work.ledger.names[row] for row in rows)
 
 
-def _bundles(work: Work, command: Command) -> Iterable[str]:
+def _bundles(work: Work, command: Command, room: int) -> Sequence[str]:
+    """The bundles that the command asks for; none if they are more than there is room for."""
     arguments = asked.parse_arguments(command.kind, command.arguments)
     if command.command_id in work.commands or not isinstance(arguments, asked.CreateNamespace):
         return ()
@@ -38,7 +42,7 @@ def _bundles(work: Work, command: Command) -> Iterable[str]:
         return ()
     try:
         count = arguments.bundles or work.config.splitting.default_bundles
-        if count > asked.MAX_BUNDLES:
+        if max(count, len(arguments.boundaries)) > room:
             return ()
         boundaries = arguments.boundaries or even_boundaries(count)
         return NamespaceBundles(namespace=arguments.namespace, boundaries=boundaries).names()

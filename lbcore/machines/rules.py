@@ -6,10 +6,11 @@ rebuilt exactly. Source: ours; policies are Pulsar 4.0.8's.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
+from lbcore import packing
 from lbcore.machines.effects import to_json
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 
@@ -23,8 +24,6 @@ PIN = "pin"
 SET_ASIDE = "set_aside"
 
 WHOLE_CLUSTER = ""
-
-Rule = TypeVar("Rule")
 
 Key = tuple[str, str]
 """Kind and name."""
@@ -106,18 +105,22 @@ class Rules:
 
     def facts(self) -> dict[Key, dict[str, Any]]:
         """Every rule as JSON-able values, by kind and name."""
-        plain: dict[str, dict[str, dict[str, Any]]] = {
-            PIN: {name: asdict(pin) for name, pin in self.pins.items()},
-            DRAIN: {name: asdict(drain) for name, drain in self.drains.items()},
-            PAUSED: {name: asdict(paused) for name, paused in self.paused.items()},
-            ISOLATION: {name: policy.to_json() for name, policy in self.isolation.items()},
-            ANTI_AFFINITY: {name: {"group": group} for name, group in self.anti_affinity.items()},
-            EXCLUDED: {name: {} for name in self.excluded},
-            SET_ASIDE: {name: {"why": why} for name, why in self.set_aside.items()},
+        return {
+            (kind, name): fact(rule)
+            for field_name, (kind, fact) in _FACTS.items()
+            for name, rule in _by_name(getattr(self, field_name)).items()
         }
-        if self.brake is not None:
-            plain[BRAKE] = {WHOLE_CLUSTER: {**asdict(self.brake), "lost": list(self.brake.lost)}}
-        return {(kind, name): value for kind, of in plain.items() for name, value in of.items()}
+
+    def copy(self) -> "Rules":
+        """The same rules, which changes of one by one don't reach."""
+        kinds = {one.name: getattr(self, one.name) for one in fields(self)}
+        copied: dict[str, Any] = {k: dict(of) for k, of in kinds.items() if isinstance(of, dict)}
+        return replace(self, **copied)
+
+    def in_order(self, kinds: Iterable[str]) -> "Rules":
+        """The same rules, those of some kinds (fields) put in name order."""
+        ordered: dict[str, Any] = {kind: _sorted(getattr(self, kind)) for kind in kinds}
+        return replace(self, **ordered) if ordered else self
 
     @staticmethod
     def from_facts(facts: Mapping[Key, Mapping[str, Any]], config_changes: int) -> "Rules":
@@ -160,24 +163,55 @@ class Rules:
         return Rules.from_facts(facts, plain["config_changes"])
 
 
-def added(rules: Mapping[str, Rule], name: str, rule: Rule) -> dict[str, Rule]:
-    """The rules of one kind with this one, in name order."""
-    known = {**rules, name: rule}
-    return {one: known[one] for one in sorted(known)}
-
-
-def without(rules: Mapping[str, Rule], *gone: str) -> dict[str, Rule]:
-    """The rules of one kind but for these."""
-    return {name: rule for name, rule in rules.items() if name not in gone}
-
-
 def differing(before: Rules, after: Rules) -> list[tuple[Key, dict[str, Any], bool]]:
-    """The rules that are not the same, in key order: the value now, or the last, and is it set."""
-    if before is after:
-        return []
-    old, new = before.facts(), after.facts()
-    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    return [(key, new.get(key, old.get(key, {})), key in new) for key in keys]
+    """The rules that are not the same, in key order: the value now, or the last, and is it set.
+
+    O(rules of the kinds that were changed).
+    """
+    found: dict[Key, tuple[dict[str, Any], bool]] = {}
+    for kind in fields(Rules):
+        old, new = getattr(before, kind.name), getattr(after, kind.name)
+        if old is not new and kind.name in _FACTS:
+            found |= _differing(kind.name, old, new)
+    return [(key, *found[key]) for key in sorted(found)]
+
+
+def _differing(name: str, old: Any, new: Any) -> dict[Key, tuple[dict[str, Any], bool]]:
+    kind, fact = _FACTS[name]
+    before, after = _by_name(old), _by_name(new)
+    names = [one for one in before.keys() | after.keys() if before.get(one) != after.get(one)]
+    return {
+        (kind, one): (fact(after[one] if one in after else before[one]), one in after)
+        for one in names
+    }
+
+
+def _sorted(rules: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: rules[name] for name in sorted(rules)}
+
+
+def _by_name(rules: Any) -> Mapping[str, Any]:
+    """The rules of one kind by name, whatever they are kept in."""
+    if isinstance(rules, Mapping):
+        return rules
+    if isinstance(rules, Brake):
+        return {WHOLE_CLUSTER: rules}
+    return dict.fromkeys(rules or (), True)
+
+
+_FACTS: Mapping[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "pins": (PIN, packing.fields_of),
+    "drains": (DRAIN, packing.fields_of),
+    "paused": (PAUSED, packing.fields_of),
+    "isolation": (ISOLATION, lambda policy: policy.to_json()),
+    "anti_affinity": (ANTI_AFFINITY, lambda group: {"group": group}),
+    "excluded": (EXCLUDED, lambda _: {}),
+    "set_aside": (SET_ASIDE, lambda why: {"why": why}),
+    "brake": (BRAKE, lambda brake: {**packing.fields_of(brake), "lost": list(brake.lost)}),
+}
+"""Field of `Rules` → the kind of its rules, and a rule as JSON-able values."""
+
+KIND_OF_FIELD = {name: kind for name, (kind, _) in _FACTS.items()}
 
 
 def policy_row(key: Key, value: Mapping[str, Any], *, is_set: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from lbcore.machines.deletions import is_deleting
 from lbcore.machines.placing import make_snapshot, planning_config, usable_brokers
 from lbcore.machines.standing import flapping, is_open
-from lbcore.machines.topics import created_hashes
+from lbcore.machines.topics import created_topics
 from lbcore.machines.waiting import wait_also
 from lbcore.machines.work import Work
 from lbcore.model.names import FULL_UPPER, parse_bundle
@@ -59,11 +59,11 @@ def finish_split(work: Work, before: OwnershipRecord) -> None:
 def known_topics(work: Work, bundle: str) -> TopicLoads | None:
     """What is known of a bundle's topics: reported by its owner, or created here; None = nothing.
 
-    Created ones that nobody has reported are without load. O(topics of the cluster).
+    Created ones that nobody has reported are without load; of very many, some stand for all.
     """
     reported = work.topics.loads_of(bundle)
     namespace, lower, upper = parse_bundle(bundle)
-    created = created_hashes(work, namespace)
+    created = created_topics(work, namespace).hashes
     last = upper if upper == FULL_UPPER else upper - 1
     created = created[(created >= lower) & (created <= last)]
     if reported is None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lbcore.config.splitting import Splitting
+from lbcore.machines.catalogue import CreatedTopics
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.topic_book import BundleTopics, sender_of
 from lbcore.machines.work import Work
@@ -26,6 +27,10 @@ TAKEN_OR_NOT = ("taken", "unchanged", "late", "foreign_bundle", "unknown_bundle"
 
 TOPICS_COUNTED = "topics:"
 """What a batch's count of each of them begins with."""
+
+
+HASHED_MAX = 16_384
+"""Created topics of a namespace that are hashed, spread evenly over all: enough to cut between."""
 
 
 def take_topics(work: Work, messages: Sequence[TopicLoad]) -> None:
@@ -61,19 +66,32 @@ def _is_known(known: BundleTopics, topics: BundleTopics, config: Splitting) -> b
     return not is_warm and np.array_equal(known.hashes, topics.hashes)
 
 
-def created_hashes(work: Work, namespace: str) -> Ints:
-    """The hashes of the topics that were created here, each partition's, ascending. O(topics)."""
-    names = [
-        full
-        for topic in work.catalogue.topics_of(namespace)
-        for full in _served(topic, work.catalogue.topics[topic])
-    ]
+def created_topics(work: Work, namespace: str) -> CreatedTopics:
+    """The topics that were created here, each partition, as of the first question in this batch.
+
+    O(topics of the namespace) once a batch, whatever the number of their partitions.
+    """
+    if namespace not in work.created:
+        work.created[namespace] = _created(work, namespace)
+    return work.created[namespace]
+
+
+def _created(work: Work, namespace: str) -> CreatedTopics:
+    topics = work.catalogue.topics_of(namespace)
+    names = sorted(topics)
+    ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
+    total = int(ends[-1]) if names else 0
+    stands_for = max(-(-total // HASHED_MAX), 1)
+    at = np.arange(0, total, stands_for)
+    of = np.searchsorted(ends, at, side="right")
+    left = zip(of.tolist(), (ends[of] - at - 1).tolist(), strict=True)
+    served = [_served(names[row], topics[names[row]], number) for row, number in left]
     function = HashFunction(work.namespaces[namespace].hash)
-    return np.unique(hash_topics(function, names))
+    return CreatedTopics(hashes=np.unique(hash_topics(function, served)), stands_for=stands_for)
 
 
-def _served(topic: str, partitions: int) -> list[str]:
-    return [format_partition(topic, at) for at in range(partitions)] if partitions else [topic]
+def _served(topic: str, partitions: int, number: int) -> str:
+    return format_partition(topic, number) if partitions else topic
 
 
 def _reason_not_to_take(

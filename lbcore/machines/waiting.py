@@ -7,10 +7,12 @@ word of whoever carries it out, or because its time is over; what goes on then g
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from lbcore.machines.apart import Fault
 from lbcore.machines.effects import to_json
 from lbcore.machines.outcome import (
+    ACCEPTED,
     DEADLINE,
     DONE,
     FAILED,
@@ -21,7 +23,6 @@ from lbcore.machines.outcome import (
     Waiting,
 )
 from lbcore.machines.work import Work
-from lbcore.model.tables import COMMANDS
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
@@ -38,10 +39,7 @@ def write_outcome(work: Work, command: Command, outcome: Outcome) -> None:
     work.commands[command.command_id] = outcome.status
     kind = command.kind if command.kind in asked.KINDS else "unknown"
     work.counts[f"command:{kind}:{outcome.status}"] += 1
-    rows = work.rows.get(COMMANDS.name, [])
-    rows[:] = [row for row in rows if row["command_id"] != command.command_id]
-    work.add_row(
-        COMMANDS.name,
+    work.write_outcome_row(
         {
             "command_id": command.command_id,
             "kind": command.kind,
@@ -70,6 +68,14 @@ def begin_wait(
     if outcome.moving:
         shown[FROM] = dict(outcome.moving)
     write_outcome(work, command, replace(outcome, result=shown))
+
+
+def tell_progress(work: Work, command_id: str, result: Mapping[str, Any]) -> None:
+    """Write down how far an accepted command has come; nothing when nobody waits for it."""
+    waiting = work.waiting.get(command_id)
+    if waiting is not None:
+        outcome = Outcome(status=ACCEPTED, result={**waiting.result, **result})
+        begin_wait(work, waiting.command, outcome, waiting.deadline_ms)
 
 
 def finish_command(work: Work, command_id: str, outcome: Outcome) -> None:

@@ -14,16 +14,31 @@ from lbcore.config.load import digest, with_dynamic
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
 from lbcore.machines.apart import Guard, Unguarded
-from lbcore.machines.book import BrokerEntry, NamespaceEntry
-from lbcore.machines.catalogue import Catalogue
+from lbcore.machines.book import BrokerEntry, NamespaceEntry, namespace_row
+from lbcore.machines.catalogue import Catalogue, CreatedTopics, OpenCatalogue
 from lbcore.machines.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.memo import Memo, remembered
 from lbcore.machines.outcome import Waiting
-from lbcore.machines.rules import PIN, Key, Rules, differing, pin_row, policy_row
+from lbcore.machines.rules import (
+    KIND_OF_FIELD,
+    PIN,
+    Key,
+    Rules,
+    differing,
+    pin_row,
+    policy_row,
+)
 from lbcore.machines.topic_book import TopicBook
 from lbcore.machines.watched import Watched
-from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, PINS, POLICIES
+from lbcore.model.tables import (
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    PINS,
+    POLICIES,
+)
 from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -85,8 +100,11 @@ class BalancerState:
 class Work:
     """The state opened for change, and what the batch adds up to.
 
-    is_catching_up: what the batch has read is old, and newer reports wait; see `watching`. guard:
-    runs what may be put aside.
+    unplaced: id → commands that want a bundle assigned wherever placement says, with deadlines;
+    unplaced_bundles: those bundles; places: what placement says of them. usage: kind → tenant → how
+    many it has, see `usage`. made: bundles made for new namespaces. is_catching_up: what the batch
+    has read is old, and newer reports wait; see `watching`. guard: runs what may be
+    put aside.
     """
 
     config: Config
@@ -100,7 +118,7 @@ class Work:
     commands: dict[str, str]
     settings: Mapping[str, Any]
     rules: Rules
-    catalogue: Catalogue
+    catalogue: OpenCatalogue
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
@@ -114,9 +132,17 @@ class Work:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     changed_by: dict[Key, Command] = field(default_factory=dict)
+    opened_rules: set[str] = field(default_factory=set)
+    outcomes: dict[str, Row] = field(default_factory=dict)
     alarms: set[str] = field(default_factory=set)
     faults: list[Mapping[str, Any]] = field(default_factory=list)
+    created: dict[str, CreatedTopics] = field(default_factory=dict)
+    unplaced: dict[str, tuple[Command, int]] = field(default_factory=dict)
+    unplaced_bundles: dict[str, None] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    usage: dict[str, Counter[str]] = field(default_factory=dict)
     decided: int = 0
+    made: int = 0
     is_catching_up: bool = False
     guard: Guard = field(default_factory=Unguarded)
 
@@ -136,7 +162,7 @@ class Work:
             commands=dict(state.commands),
             settings={},
             rules=state.rules,
-            catalogue=state.catalogue,
+            catalogue=OpenCatalogue(state.catalogue),
             times=state.times,
             waiting=dict(state.waiting),
             topics=state.topics,
@@ -187,10 +213,31 @@ class Work:
         self.follow_files(settings)
 
     def change_rules(self, command: Command | None = None, **rules: Any) -> None:
-        """Change what stands until it is taken back; command: who asked for it."""
+        """Replace all rules of some kinds; command: who asked for it. O(rules of these kinds)."""
         before, self.rules = self.rules, replace(self.rules, **rules)
+        self.opened_rules -= rules.keys()
         if command is not None:
             self.changed_by |= {key: command for key, _, _ in differing(before, self.rules)}
+
+    def set_rule(self, kind: str, name: str, rule: Any, command: Command | None = None) -> None:
+        """Let one rule stand until it is taken back, or (None) take it back.
+
+        kind: a field of `Rules` that holds rules by name. command: who asked for it. O(1), but for
+        the first change of a kind in a batch, which copies its rules.
+        """
+        if getattr(self.rules, kind).get(name) == rule:
+            return
+        if kind not in self.opened_rules:
+            self.opened_rules.add(kind)
+            copied: dict[str, Any] = {kind: dict(getattr(self.rules, kind))}
+            self.rules = replace(self.rules, **copied)
+        opened: dict[str, Any] = getattr(self.rules, kind)
+        if rule is None:
+            del opened[name]
+        else:
+            opened[name] = rule
+        if command is not None:
+            self.changed_by[KIND_OF_FIELD[kind], name] = command
 
     def write_rules(self, before: Rules) -> None:
         """A row of `policies` or `pins` for each rule that is not as before the batch."""
@@ -216,8 +263,8 @@ class Work:
             namespaces=self.namespaces,
             commands=self.commands,
             settings=self.settings,
-            rules=self.rules,
-            catalogue=self.catalogue,
+            rules=self.rules.in_order(self.opened_rules),
+            catalogue=self.catalogue.close(),
             times=replace(self.times, stepped_ms=self.now_ms),
             waiting=self.waiting,
             topics=self.topics,
@@ -266,6 +313,20 @@ class Work:
         full = {"cluster": self.cluster, "at_ms": self.now_ms, **row}
         self.rows.setdefault(table, []).append(full)
 
+    def keep_namespace(self, name: str, entry: NamespaceEntry) -> None:
+        """Make this the namespace's entry, in the table too."""
+        self.namespaces[name] = entry
+        self.add_row(NAMESPACES.name, namespace_row(name, entry))
+
+    def write_outcome_row(self, row: Row) -> None:
+        """The row of `commands` that stays for its command: the last of a batch. O(1)."""
+        self.outcomes.pop(row["command_id"], None)
+        self.outcomes[row["command_id"]] = {
+            "cluster": self.cluster,
+            "at_ms": self.now_ms,
+            **row,
+        }
+
     def next_decision(self) -> str:
         """The id of this batch's next decision."""
         self.decided += 1
@@ -297,6 +358,8 @@ class Work:
     def effects(self) -> list[Effect]:
         """Rows by table, the transitions' tables included; tables in name order."""
         rows = dict(self.rows)
+        if self.outcomes:
+            rows[COMMANDS.name] = list(self.outcomes.values())
         pairs = list(enumerate(self.transitions))
         newest = {after.bundle: record_row(after, i) for i, (_, after) in pairs}
         gone = [record_row(record, 0) for record in self.forgotten]
@@ -309,12 +372,14 @@ class Work:
         return [Effect(kind=name, rows=rows[name]) for name in sorted(rows)]
 
 
-_NESTED = ("ends", "rows")
+_NESTED = ("ends", "rows", "usage")
 _RESTORED = tuple(sorted(Work.__dataclass_fields__.keys() - {"ledger", "guard"}))
 
 
 def _copied(name: str, value: Any) -> Any:
     """A copy of a field that what is done to it doesn't change; what never changes is shared."""
+    if isinstance(value, Rules | OpenCatalogue):
+        return value.copy()
     if name in _NESTED:
         return {key: inner.copy() for key, inner in value.items()}
     return value.copy() if isinstance(value, dict | list | set) else value

@@ -237,6 +237,11 @@ def tenant_of(namespace: str) -> str:
     return namespace.partition("/")[0]
 
 
+def namespace_of_bundle(name: str) -> str:
+    """The namespace in a bundle's full name, which is not checked."""
+    return name.rpartition("/")[0]
+
+
 def bundle_order(name: str) -> str:
     """What names of bundles are sorted by: namespace after namespace, each by lower boundary.
 

@@ -4,7 +4,6 @@ Decides the rules that hold for every kind: what is missing, of the wrong form o
 refused with a sentence for the one who asked. The kinds stand in `wire.commands`. Source: ours.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
@@ -17,6 +16,7 @@ from lbcore.wire import fields as wire
 from lbcore.wire.bundles import check_bundle
 from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.messages import RejectReason
+from lbcore.wire.nearest import nearest
 from lbcore.wire.rules import MAX_INT64
 
 Arguments = TypeVar("Arguments")
@@ -46,8 +46,8 @@ def read_arguments(declaring: type[Arguments], given: Mapping[str, Any]) -> Argu
     names = [item.name for item in declared]
     unknown = sorted(set(given) - set(names))
     if unknown:
-        near = difflib.get_close_matches(unknown[0], names, n=1)
-        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+        near = nearest(unknown[0], tuple(names))
+        advice = f"did you mean {near}?" if near else f"there are {', '.join(names) or 'none'}"
         detail = f"there is no argument {shown(unknown[0])}; {advice}"
         raise Refusal(RejectReason.UNKNOWN_ARGUMENT, detail)
     missing = [item.name for item in declared if item.name not in given and item.default is MISSING]

@@ -6,7 +6,6 @@ dataclasses and write them with `format_arguments`. Source: ours; the kinds foll
 interface (4.0.8).
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ from lbcore.wire.catalogue_commands import CATALOGUE_KINDS, CatalogueArguments
 from lbcore.wire.fields import Refusal, shown
 from lbcore.wire.messages import RejectReason
 from lbcore.wire.mirror_commands import MIRROR_KINDS, MirrorArguments
+from lbcore.wire.nearest import nearest
 
 LARGEST = "LARGEST"
 HOT = "HOT"
@@ -310,8 +310,8 @@ def parse_arguments(kind: str, given: Mapping[str, Any]) -> CommandArguments | R
     """
     declaring = KINDS.get(kind)
     if declaring is None:
-        near = difflib.get_close_matches(kind, KINDS, n=1)
-        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(KINDS)}"
+        near = nearest(kind, tuple(KINDS))
+        advice = f"did you mean {near}?" if near else f"there are {', '.join(KINDS)}"
         detail = f"there is no command {shown(kind)}; {advice}"
         return Refused(reason=RejectReason.UNKNOWN_KIND, detail=detail)
     try:

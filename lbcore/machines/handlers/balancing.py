@@ -9,8 +9,10 @@ from typing import Any
 from lbcore.machines.brake import release
 from lbcore.machines.handlers.bundles import find_record
 from lbcore.machines.outcome import DONE, Outcome, refuse
-from lbcore.machines.rules import Paused, Pin, added, without
+from lbcore.machines.rules import Paused, Pin
+from lbcore.machines.usage import RULES, note_gone, reason_not_to_rule
 from lbcore.machines.work import Work
+from lbcore.model.names import tenant_of
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
@@ -29,14 +31,18 @@ def _pin(work: Work, command: Command, arguments: asked.PinBundle) -> Outcome:
         owner=arguments.owner or command.principal,
         reason=arguments.reason,
     )
-    work.change_rules(command, pins=added(work.rules.pins, bundle, pin))
+    problem = reason_not_to_rule(work, bundle, is_known=bundle in work.rules.pins)
+    if problem:
+        return refuse(problem)
+    work.set_rule("pins", bundle, pin, command)
     return Outcome(status=DONE, result={"until_ms": pin.until_ms})
 
 
 def _unpin(work: Work, command: Command, arguments: asked.UnpinBundle) -> Outcome:
     if arguments.bundle not in work.rules.pins:
         return refuse(f"bundle {arguments.bundle} is not pinned; table pins lists those that are")
-    work.change_rules(command, pins=without(work.rules.pins, arguments.bundle))
+    work.set_rule("pins", arguments.bundle, None, command)
+    note_gone(work, RULES, tenant_of(arguments.bundle))
     return Outcome(status=DONE)
 
 
@@ -46,7 +52,10 @@ def _pause(work: Work, command: Command, arguments: asked.Pause) -> Outcome:
     if name and (known is None or known.is_deleted):
         return refuse(f"there is no namespace {name}; table namespaces lists them")
     paused = Paused(since_ms=work.now_ms, by=command.principal, reason=arguments.reason)
-    work.change_rules(command, paused=added(work.rules.paused, name, paused))
+    problem = reason_not_to_rule(work, name, is_known=not name or name in work.rules.paused)
+    if problem:
+        return refuse(problem)
+    work.set_rule("paused", name, paused, command)
     return Outcome(status=DONE)
 
 
@@ -55,7 +64,8 @@ def _resume(work: Work, command: Command, arguments: asked.Resume) -> Outcome:
     if name not in work.rules.paused:
         what = f"namespace {name}" if name else "the cluster"
         return refuse(f"{what} is not paused; table policies lists what is")
-    work.change_rules(command, paused=without(work.rules.paused, name))
+    work.set_rule("paused", name, None, command)
+    note_gone(work, RULES, tenant_of(name))
     return Outcome(status=DONE)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from lbcore.machines.drains import held_by, is_named
 from lbcore.machines.outcome import ACCEPTED, DONE, FAILED, Outcome, refuse
 from lbcore.machines.placing import usable_brokers
-from lbcore.machines.rules import Drain, added, without
+from lbcore.machines.rules import Drain
 from lbcore.machines.standing import is_draining
 from lbcore.machines.waiting import finish_command
 from lbcore.machines.work import Work
@@ -31,7 +31,7 @@ def _drain(work: Work, command: Command, arguments: asked.DrainBroker) -> Outcom
         deadline_ms=work.now_ms + arguments.deadline_ms if arguments.deadline_ms else 0,
         command_id=command.command_id,
     )
-    work.change_rules(command, drains=added(work.rules.drains, broker, drain))
+    work.set_rule("drains", broker, drain, command)
     inputs = {
         "total": total,
         "max_in_flight": drain.max_in_flight or work.config.shedding.max_drains_in_flight,
@@ -63,7 +63,7 @@ def _cancel_drain(work: Work, command: Command, arguments: asked.CancelDrain) ->
     if drain is None:
         return refuse(f"broker {broker} is not drained by command; table policies lists drains")
     left = held_by(work, broker)
-    work.change_rules(command, drains=without(work.rules.drains, broker))
+    work.set_rule("drains", broker, None, command)
     inputs = {"left": left, "total": drain.total, "command_id": command.command_id}
     work.write_decision(work.next_decision(), "drain", "Cancelled", inputs, source=broker)
     reason = f"cancelled by command {command.command_id} with {left} bundles left"
@@ -87,7 +87,7 @@ def _forget(work: Work, command: Command, arguments: asked.ForgetBroker) -> Outc
     work.liveness = work.liveness.forget(broker)
     pins = sum(pin.broker == broker for pin in work.rules.pins.values())
     if broker in work.rules.drains:
-        work.change_rules(command, drains=without(work.rules.drains, broker))
+        work.set_rule("drains", broker, None, command)
     return Outcome(status=DONE, result={"pins_to_it": pins})
 
 

@@ -8,9 +8,9 @@ interface.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lbcore.machines.creations import is_rest
 from lbcore.machines.deletions import is_deleting
 from lbcore.machines.outcome import ACCEPTED, DONE, Outcome, refuse
-from lbcore.machines.placing import place
 from lbcore.machines.work import Work
 from lbcore.ownership.changes import NOBODY, Origin, Refused, Transition
 from lbcore.ownership.protocol import assign, reassign, unload
@@ -31,6 +31,9 @@ def find_record(work: Work, bundle: str) -> OwnershipRecord | Outcome:
         return refuse(
             f"the namespace of {bundle} is being deleted; create it anew when that is done"
         )
+    if is_rest(work, bundle):
+        return refuse(f"bundle {bundle} stands for those that are still being made; ask again when "
+                      "the create_namespace of its namespace is done")  # fmt: skip
     return record
 
 
@@ -93,7 +96,10 @@ def _unload_bundle(work: Work, command: Command, arguments: asked.UnloadBundle) 
 
 
 def _assign_bundle(work: Work, command: Command, arguments: asked.AssignBundle) -> Outcome:
-    """Also what lookups ask for; many may ask for the same bundle, and one assigns it."""
+    """Also what lookups ask for; many may ask for the same bundle, and one assigns it.
+
+    Without a destination it goes where `commands.place_assigned` has found a place for it.
+    """
     bundle, wanted = arguments.bundle, arguments.destination
     record = find_record(work, bundle)
     if isinstance(record, Outcome):
@@ -103,11 +109,10 @@ def _assign_bundle(work: Work, command: Command, arguments: asked.AssignBundle) 
         return Outcome(status=DONE, result={"owner": owner, "state": record.state.value})
     if record.state is not State.FREE:
         return refuse(f"bundle {bundle} is not free ({_shown(record)}); unload it to {wanted}")
-    row = work.ledger.index[bundle]
     problem = reason_not_to_take(work, wanted)
     if _pinned_elsewhere(work, bundle, wanted):
         problem = f"bundle {bundle} can't go to {wanted}: {_pinned_elsewhere(work, bundle, wanted)}"
-    destination = wanted or place(work, [row], {}).get(row, "")
+    destination = wanted or work.places.get(bundle, "")
     if not destination:
         problem = f"no broker may take {bundle} now; start one, or look at the policies"
     if problem:

@@ -8,8 +8,10 @@ PersistentTopicsBase.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lbcore.machines import usage
 from lbcore.machines.catalogue import MAX_TOPICS, Tenant, tenant_row, topic_row
 from lbcore.machines.outcome import DONE, Outcome, refuse
+from lbcore.machines.usage import NAMESPACES, PARTITIONS, has_any, note_gone, reason_not_to_add
 from lbcore.machines.work import Work
 from lbcore.model.names import namespace_of_topic, partition_of, strip_partition, tenant_of
 from lbcore.model.tables import TENANTS, TOPICS
@@ -28,9 +30,8 @@ def namespaces_of(work: Work, tenant: str) -> list[str]:
 
 def forget_topics(work: Work, namespace: str) -> None:
     """Drop a namespace's topics from the catalogue, as it is deleted."""
-    gone = work.catalogue.topics_of(namespace)
-    if gone:
-        _keep_topics(work, dict.fromkeys(gone))
+    for topic in sorted(work.catalogue.topics_of(namespace)):
+        _keep_topic(work, topic, None)
 
 
 def _create_tenant(work: Work, _: Command, arguments: asked.CreateTenant) -> Outcome:
@@ -42,19 +43,19 @@ def _create_tenant(work: Work, _: Command, arguments: asked.CreateTenant) -> Out
 
 def _update_tenant(work: Work, _: Command, arguments: asked.UpdateTenant) -> Outcome:
     name = arguments.tenant
-    if name not in work.catalogue.tenants and not namespaces_of(work, name):
+    if name not in work.catalogue.tenants and not has_any(work, NAMESPACES, name):
         return refuse(f"there is no tenant {name}; make it with create_tenant")
     return _keep_tenant(work, arguments)
 
 
 def _delete_tenant(work: Work, _: Command, arguments: asked.DeleteTenant) -> Outcome:
     name = arguments.tenant
-    namespaces = namespaces_of(work, name)
-    if namespaces:
-        return refuse(f"tenant {name} still has namespace {namespaces[0]}; delete that first")
+    if has_any(work, NAMESPACES, name):
+        first = namespaces_of(work, name)[0]
+        return refuse(f"tenant {name} still has namespace {first}; delete that first")
     if name not in work.catalogue.tenants:
         return refuse(f"there is no tenant {name}; table tenants lists them")
-    work.catalogue = work.catalogue.with_tenant(name, None)
+    work.catalogue.set_tenant(name, None)
     work.add_row(TENANTS.name, tenant_row(name, None))
     return Outcome(status=DONE)
 
@@ -71,7 +72,12 @@ def _create_topic(work: Work, _: Command, arguments: asked.CreateTopic) -> Outco
         return refuse(f"topic {topic} exists already; delete it first, or choose another name")
     if len(known) >= MAX_TOPICS:
         return refuse(f"{MAX_TOPICS} topics are kept at most; let brokers report the others")
-    _keep_topics(work, {topic: partitions})
+    tenant = tenant_of(namespace_of_topic(topic))
+    more = {PARTITIONS: partitions, usage.TOPICS: 1}
+    problem = reason_not_to_add(work, tenant, more)
+    if problem:
+        return refuse(problem)
+    _keep_topic(work, topic, partitions)
     return Outcome(status=DONE)
 
 
@@ -82,7 +88,11 @@ def _update_topic(work: Work, _: Command, arguments: asked.UpdateTopic) -> Outco
         return refuse(f"there is no partitioned topic {topic}; create it first")
     if partitions < now:
         return refuse(f"topic {topic} has {now} partitions; ask for as many or more")
-    _keep_topics(work, {topic: partitions})
+    tenant = tenant_of(namespace_of_topic(topic))
+    problem = reason_not_to_add(work, tenant, {PARTITIONS: partitions - now})
+    if problem:
+        return refuse(problem)
+    _keep_topic(work, topic, partitions)
     return Outcome(status=DONE)
 
 
@@ -90,21 +100,24 @@ def _delete_topic(work: Work, _: Command, arguments: asked.DeleteTopic) -> Outco
     topic = arguments.topic
     if topic not in work.catalogue.topics:
         return refuse(f"there is no topic {topic}; table topics lists those that were created")
-    _keep_topics(work, {topic: None})
+    _keep_topic(work, topic, None)
     return Outcome(status=DONE)
 
 
 def _keep_tenant(work: Work, arguments: asked.CreateTenant | asked.UpdateTenant) -> Outcome:
     tenant = Tenant(admin_roles=arguments.admin_roles, allowed_clusters=arguments.allowed_clusters)
-    work.catalogue = work.catalogue.with_tenant(arguments.tenant, tenant)
+    work.catalogue.set_tenant(arguments.tenant, tenant)
     work.add_row(TENANTS.name, tenant_row(arguments.tenant, tenant))
     return Outcome(status=DONE)
 
 
-def _keep_topics(work: Work, partitions: Mapping[str, int | None]) -> None:
-    work.catalogue = work.catalogue.with_topics(partitions)
-    for name, count in sorted(partitions.items()):
-        work.add_row(TOPICS.name, topic_row(name, count))
+def _keep_topic(work: Work, name: str, partitions: int | None) -> None:
+    if partitions is None:
+        tenant, had = tenant_of(namespace_of_topic(name)), work.catalogue.topics[name]
+        note_gone(work, usage.TOPICS, tenant)
+        note_gone(work, PARTITIONS, tenant, had)
+    work.catalogue.set_topic(name, partitions)
+    work.add_row(TOPICS.name, topic_row(name, partitions))
 
 
 def _partitions_of(known: Mapping[str, int], topic: str) -> frozenset[str]:

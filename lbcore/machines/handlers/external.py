@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbcore.machines.book import NamespaceEntry
-from lbcore.machines.deletions import keep_namespace, live_records
+from lbcore.machines.deletions import live_records
 from lbcore.machines.external import is_external
 from lbcore.machines.handlers.catalogue import forget_topics
 from lbcore.machines.outcome import DONE, Outcome, refuse
@@ -116,7 +116,7 @@ def _keep(
     if is_deleted:
         forget_topics(work, name)
     if kept != entry:
-        keep_namespace(work, name, kept)
+        work.keep_namespace(name, kept)
 
 
 def _observe_policies(work: Work, command: Command, arguments: ObservePolicies) -> Outcome:

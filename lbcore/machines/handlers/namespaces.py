@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from lbcore.machines.book import SPLIT_ALGORITHM, NamespaceEntry
-from lbcore.machines.deletions import DELETING, is_deleting, keep_namespace, live_records
+from lbcore.machines.creations import begin_creation, give_up_creation, room_for_whole
+from lbcore.machines.deletions import DELETING, is_deleting, live_records
 from lbcore.machines.handlers.bundles import reason_not_to_take, release
 from lbcore.machines.outcome import ACCEPTED, DONE, Outcome, refuse
+from lbcore.machines.usage import BUNDLES, NAMESPACES, reason_not_to_add
 from lbcore.machines.work import Work
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
-from lbcore.model.names import is_system_topic
+from lbcore.model.names import is_system_topic, tenant_of
 from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import create
 from lbcore.ownership.records import Cause, State
@@ -33,28 +35,55 @@ def has_split_under_way(work: Work, namespace: str) -> bool:
 def _create_namespace(work: Work, command: Command, arguments: asked.CreateNamespace) -> Outcome:
     name, algorithm = arguments.namespace, arguments.split_algorithm
     known = work.namespaces.get(name)
-    if known is not None and not known.is_deleted:
-        if is_deleting(work, name):
-            return refuse(f"namespace {name} is still being deleted; create it when that is done")
-        return refuse(f"namespace {name} exists already; delete it first, or choose another name")
-    supported = work.config.splitting.supported_algorithms
-    if algorithm and algorithm not in supported:
-        listed = ", ".join(supported)
-        return refuse(f"split algorithm {algorithm} is not supported; choose one of {listed}")
     try:
         bundles = _bundles(work, arguments)
     except InvalidRangeError as error:
         return refuse(f"namespace {name} can't be divided so: {error}")
-    made = _made(work, command, bundles, known.highest_version if known else 0)
+    problem = _problem_to_create(work, name, algorithm, len(bundles))
+    if problem:
+        return refuse(problem)
+    floor = known.highest_version if known else 0
+    properties = {SPLIT_ALGORITHM: algorithm} if algorithm else {}
+    entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor, properties=properties)
+    if len(bundles) > room_for_whole(work):
+        return _begin(work, command, arguments, bundles, entry)
+    made = _made(work, command, bundles, floor)
     if isinstance(made, Outcome):
         return made
     for transition in made:
         work.apply(transition)
-    floor = known.highest_version if known else 0
-    properties = {SPLIT_ALGORITHM: algorithm} if algorithm else {}
-    entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor, properties=properties)
-    keep_namespace(work, name, entry)
+    work.made += len(bundles)
+    work.keep_namespace(name, entry)
     return Outcome(status=DONE, result={"bundles": len(bundles)})
+
+
+def _problem_to_create(work: Work, name: str, algorithm: str, bundles: int) -> str:
+    """Why the namespace can't be created; "" = nothing is in the way."""
+    known = work.namespaces.get(name)
+    if known is not None and not known.is_deleted:
+        if is_deleting(work, name):
+            return f"namespace {name} is still being deleted; create it when that is done"
+        return f"namespace {name} exists already; delete it first, or choose another name"
+    supported = work.config.splitting.supported_algorithms
+    if algorithm and algorithm not in supported:
+        listed = ", ".join(supported)
+        return f"split algorithm {algorithm} is not supported; choose one of {listed}"
+    return reason_not_to_add(work, tenant_of(name), {BUNDLES: bundles, NAMESPACES: 1})
+
+
+def _begin(
+    work: Work,
+    command: Command,
+    arguments: asked.CreateNamespace,
+    bundles: NamespaceBundles,
+    entry: NamespaceEntry,
+) -> Outcome:
+    """Too many bundles for one batch: `creations` makes them in slices."""
+    creation: dict[str, Any] = {"command_id": command.command_id, "bundles": len(bundles)}
+    if arguments.boundaries:
+        creation["boundaries"] = list(bundles.boundaries)
+    begin_creation(work, bundles.namespace, entry, creation)
+    return Outcome(status=ACCEPTED, result={"bundles": len(bundles), "made": 0})
 
 
 def _bundles(work: Work, arguments: asked.CreateNamespace) -> NamespaceBundles:
@@ -105,9 +134,11 @@ def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNames
     topics = topics_in(work, name) if arguments.only_empty else 0
     if topics:
         return refuse(f"namespace {name} {NOT_EMPTY}: it has {topics} topics; delete those first")
+    reason = f"namespace {name} was deleted by command {command.command_id} before it was made"
+    give_up_creation(work, name, reason)
     entry = work.namespaces[name]
     properties = {**entry.properties, DELETING: command.command_id}
-    keep_namespace(work, name, replace(entry, properties=properties))
+    work.keep_namespace(name, replace(entry, properties=properties))
     return Outcome(status=ACCEPTED)
 
 

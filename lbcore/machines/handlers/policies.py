@@ -5,12 +5,16 @@ Decides whether each is possible now; the filters of the plan obey from the next
 loadBalancerSheddingExcludedNamespaces.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lbcore.machines.outcome import DONE, Outcome, refuse
-from lbcore.machines.rules import added, without
+from lbcore.machines.rules import EXCLUDED
+from lbcore.machines.usage import RULES, note_gone, reason_not_to_rule
 from lbcore.machines.work import Work
+from lbcore.model.names import tenant_of
 from lbcore.plan.filter.policies import InvalidPolicyError, IsolationPolicy
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
@@ -28,7 +32,7 @@ def _set_isolation(work: Work, command: Command, arguments: asked.SetIsolationPo
         )
     except InvalidPolicyError as error:
         return refuse(str(error))
-    work.change_rules(command, isolation=added(work.rules.isolation, policy.name, policy))
+    work.set_rule("isolation", policy.name, policy, command)
     return Outcome(status=DONE)
 
 
@@ -38,13 +42,16 @@ def _delete_isolation(
     if arguments.policy not in work.rules.isolation:
         known = ", ".join(sorted(work.rules.isolation)) or "none"
         return refuse(f"there is no isolation policy {arguments.policy}; there are: {known}")
-    work.change_rules(command, isolation=without(work.rules.isolation, arguments.policy))
+    work.set_rule("isolation", arguments.policy, None, command)
     return Outcome(status=DONE)
 
 
 def _set_group(work: Work, command: Command, arguments: asked.SetAntiAffinityGroup) -> Outcome:
-    groups = added(work.rules.anti_affinity, arguments.namespace, arguments.group)
-    work.change_rules(command, anti_affinity=groups)
+    name = arguments.namespace
+    problem = reason_not_to_rule(work, name, is_known=name in work.rules.anti_affinity)
+    if problem:
+        return refuse(problem)
+    work.set_rule("anti_affinity", name, arguments.group, command)
     return Outcome(status=DONE)
 
 
@@ -53,21 +60,31 @@ def _delete_group(
 ) -> Outcome:
     if arguments.namespace not in work.rules.anti_affinity:
         return refuse(f"namespace {arguments.namespace} is in no anti-affinity group")
-    groups = without(work.rules.anti_affinity, arguments.namespace)
-    work.change_rules(command, anti_affinity=groups)
+    work.set_rule("anti_affinity", arguments.namespace, None, command)
+    note_gone(work, RULES, tenant_of(arguments.namespace))
     return Outcome(status=DONE)
 
 
 def _exclude(work: Work, command: Command, arguments: asked.ExcludeNamespace) -> Outcome:
-    excluded = {*work.rules.excluded, arguments.namespace}
-    work.change_rules(command, excluded=tuple(sorted(excluded)))
+    before, name = work.rules.excluded, arguments.namespace
+    at = bisect_left(before, name)
+    is_known = before[at : at + 1] == (name,)
+    problem = reason_not_to_rule(work, name, is_known=is_known)
+    if problem:
+        return refuse(problem)
+    if not is_known:
+        work.rules = replace(work.rules, excluded=(*before[:at], name, *before[at:]))
+        work.changed_by[EXCLUDED, name] = command
     return Outcome(status=DONE)
 
 
 def _include(work: Work, command: Command, arguments: asked.IncludeNamespace) -> Outcome:
-    name = arguments.namespace
-    if name in work.rules.excluded:
-        work.change_rules(command, excluded=tuple(n for n in work.rules.excluded if n != name))
+    before, name = work.rules.excluded, arguments.namespace
+    at = bisect_left(before, name)
+    if before[at : at + 1] == (name,):
+        work.rules = replace(work.rules, excluded=before[:at] + before[at + 1 :])
+        note_gone(work, RULES, tenant_of(name))
+        work.changed_by[EXCLUDED, name] = command
         return Outcome(status=DONE)
     if name in work.config.shedding.excluded_namespaces:
         return refuse(

@@ -17,10 +17,11 @@ from lbcore.machines.deletions import is_deleting, live_records
 from lbcore.machines.handlers.bundles import find_record
 from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
 from lbcore.machines.splits import choose_places, known_topics, without_topics
-from lbcore.machines.topics import created_hashes
+from lbcore.machines.topics import created_topics
+from lbcore.machines.usage import BUNDLES, reason_not_to_add
 from lbcore.machines.work import Work
 from lbcore.model.bundles import BundleRange, children_of
-from lbcore.model.names import format_bundle, parse_bundle, split_bundle_name
+from lbcore.model.names import format_bundle, parse_bundle, split_bundle_name, tenant_of
 from lbcore.ownership.changes import Refused
 from lbcore.ownership.protocol import split
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -52,7 +53,9 @@ def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) ->
             f"{len(empty)} of the {len(decision.children)} children of {bundle} would have no "
             f"known topic, {empty[0]} for one; {advice}, or force it"
         )
-    return _carry_out(work, command, record, decision, empty)
+    more = {BUNDLES: len(decision.children) - 1}
+    problem = reason_not_to_add(work, tenant_of(bundle), more)
+    return refuse(problem) if problem else _carry_out(work, command, record, decision, empty)
 
 
 def _chosen(work: Work, namespace: str, which: str) -> str | Outcome:
@@ -83,8 +86,9 @@ def _topic_counts(
     """How many topics each bundle has: as its owner says, or were created here if that is more."""
     reported = work.ledger.topics[[work.ledger.index[name] for name in names]]
     lowers = np.array([parse_bundle(name)[1] for name in names], dtype=np.int64)
-    of = np.searchsorted(lowers, created_hashes(work, namespace), side="right") - 1
-    return np.maximum(reported, np.bincount(of, minlength=len(names)))
+    created = created_topics(work, namespace)
+    of = np.searchsorted(lowers, created.hashes, side="right") - 1
+    return np.maximum(reported, np.bincount(of, minlength=len(names)) * created.stands_for)
 
 
 def _decision(

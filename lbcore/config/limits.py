@@ -1,0 +1,69 @@
+"""Limits of one tenant: what its administrators may make before they are refused.
+
+Decides nothing; the handlers of commands read it. Without limits one tenant could fill the state
+that every batch of everybody works on. Source: ours; Pulsar 4.0.8 has maxNamespacesPerTenant and
+maxTopicsPerNamespace.
+"""
+
+from dataclasses import dataclass
+
+from lbcore.config.setting import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsConfig:
+    """How much of everything one tenant may have, and how much of it one batch makes."""
+
+    tenant_namespaces_max: int = setting(
+        10_000,
+        unit="namespaces",
+        minimum=1,
+        maximum=10_000_000,
+        dynamic=True,
+        doc="Most namespaces of a tenant; create_namespace is refused beyond it.",
+    )
+    tenant_bundles_max: int = setting(
+        200_000,
+        unit="bundles",
+        minimum=1,
+        maximum=10_000_000,
+        dynamic=True,
+        doc="Most bundles of a tenant, those still to be made included; create_namespace and"
+        " split_bundle are refused beyond it. Splits by themselves have"
+        " splitting.max_namespace_bundles.",
+    )
+    tenant_topics_max: int = setting(
+        150_000,
+        unit="topics",
+        minimum=1,
+        maximum=10_000_000,
+        dynamic=True,
+        doc="Most topics of a tenant that create_topic keeps, a partitioned one counted once.",
+    )
+    tenant_partitions_max: int = setting(
+        4_194_304,
+        unit="partitions",
+        minimum=1,
+        maximum=1_000_000_000,
+        dynamic=True,
+        doc="Most partitions of all topics of a tenant together; create_topic and update_topic are"
+        " refused beyond it.",
+    )
+    tenant_rules_max: int = setting(
+        20_000,
+        unit="rules",
+        minimum=1,
+        maximum=10_000_000,
+        dynamic=True,
+        doc="Most pins, pauses, anti-affinity groups and exclusions of a tenant's namespaces and"
+        " bundles together.",
+    )
+    bundles_made_max: int = setting(
+        4_000,
+        unit="bundles",
+        minimum=10,
+        maximum=1_000_000,
+        dynamic=True,
+        doc="Most bundles that one batch makes for namespaces that are created; larger ones go on"
+        " in the batches that follow, beside smaller ones.",
+    )

@@ -1,0 +1,175 @@
+"""Namespaces of more bundles than one batch makes: in slices, beside everything else."""
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from lbcore.config.load import with_dynamic
+from lbcore.config.tree import Config
+from lbcore.machines.creations import CREATING
+from lbcore.model.bundles import even_boundaries
+from lbcore.model.names import format_bundle
+from lbcore.ownership.invariants import of_bundles
+from lbcore.ownership.records import State
+from tests.checked_world import CheckedWorld
+from tests.ruled_world import outcome
+from tests.world import World, gapless, states
+
+SLICE, BUNDLES = 10, 73
+
+
+class WatchedWorld(CheckedWorld):
+    """Looks at what each batch makes."""
+
+    def look(self) -> None:
+        super().look()
+        live: dict[str, list[str]] = {}
+        for row in self.newest():
+            if row["state"] != State.DELETED.value:
+                live.setdefault(str(row["namespace"]), []).append(str(row["bundle"]))
+        for name, bundles in live.items():
+            assert of_bundles(name, bundles) == []
+
+
+def running(**settings: object) -> World:
+    config = with_dynamic(Config(), {"limits.bundles_made_max": SLICE, **settings})
+    world = WatchedWorld(config, 3, seed=4)
+    world.run(5_000)
+    return world
+
+
+def live(world: World, name: str) -> list[str]:
+    assert world.state is not None
+    ledger = world.state.ledger
+    return [ledger.names[row] for row in ledger.live_rows(name)]
+
+
+def rows(world: World, command_id: str) -> list[Mapping[str, Any]]:
+    return [r for r in world.other_rows["commands"] if r["command_id"] == command_id]
+
+
+def expected(name: str, boundaries: tuple[int, ...] = ()) -> list[str]:
+    cuts = boundaries or even_boundaries(BUNDLES)
+    return [format_bundle(name, *ends) for ends in pairwise(cuts)]
+
+
+def test_large_namespace_is_made_in_slices_with_progress_to_its_end() -> None:
+    world = running()
+    made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
+    world.run(40_000)
+    told = rows(world, made)
+    assert [row["status"] for row in told[:-1]] == ["accepted"] * (len(told) - 1)
+    assert len(told) >= BUNDLES // SLICE
+    progress = [json.loads(row["result"])["made"] for row in told]
+    assert progress == sorted(progress)
+    assert (told[-1]["status"], progress[-1]) == ("done", BUNDLES)
+    assert live(world, "t/big") == expected("t/big")
+    assert states(world)["Owned"] == BUNDLES
+    assert gapless(world)
+    created: dict[object, int] = {}
+    for event in world.events:
+        if event["cause"] == "create" and event["state"] == State.FREE.value:
+            created[event["at_ms"]] = created.get(event["at_ms"], 0) + 1
+    assert max(created.values()) <= SLICE + 2  # two rests are made besides
+    assert world.state is not None
+    assert world.state.namespaces["t/big"].properties == {}
+
+
+def test_bundles_at_given_boundaries_are_made_in_slices_too() -> None:
+    world = running()
+    cuts = (0, *(number * number * 1_000 for number in range(1, 40)), 0xFFFFFFFF)
+    made = world.command("create_namespace", namespace="t/big", boundaries=list(cuts))
+    world.run(20_000)
+    assert outcome(world, made)["status"] == "done"
+    assert live(world, "t/big") == expected("t/big", cuts)
+
+
+def test_small_namespace_is_made_at_once_beside_large_ones() -> None:
+    world = running()
+    for number in range(4):
+        world.command("create_namespace", namespace=f"t/big{number}", bundles=BUNDLES)
+    world.run(2_000)
+    small = world.command("create_namespace", namespace="u/small", bundles=4)
+    world.run(2_000)
+    assert outcome(world, small)["status"] == "done"
+    assert len(live(world, "t/big0")) < BUNDLES
+    world.run(60_000)
+    for number in range(4):
+        assert live(world, f"t/big{number}") == expected(f"t/big{number}")
+
+
+@pytest.mark.parametrize("way_back", ["restart_job", "rebuild_job"])
+def test_half_made_namespace_goes_on_after_the_job_came_back(way_back: str) -> None:
+    world = running()
+    made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
+    for _ in range(2):
+        world.run(2_000)
+        getattr(world, way_back)()
+    assert 1 < len(live(world, "t/big")) < BUNDLES
+    world.run(40_000)
+    assert outcome(world, made)["status"] == "done"
+    assert live(world, "t/big") == expected("t/big")
+
+
+def test_half_made_namespace_is_deleted_and_made_again() -> None:
+    world = running()
+    made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
+    world.run(3_000)
+    gone = world.command("delete_namespace", namespace="t/big")
+    world.run(15_000)
+    assert outcome(world, made)["status"] == "failed"
+    assert "deleted" in outcome(world, made)["reason"]
+    assert outcome(world, gone)["status"] == "done"
+    assert live(world, "t/big") == []
+    again = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
+    world.run(40_000)
+    assert outcome(world, again)["status"] == "done"
+    assert live(world, "t/big") == expected("t/big")
+    assert gapless(world)
+
+
+def test_rest_of_a_half_made_namespace_is_nobodys_to_have() -> None:
+    world = running()
+    made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
+    world.run(2_000)
+    rest = live(world, "t/big")[-1]
+    asked = [
+        world.command("assign_bundle", bundle=rest),
+        world.command("pin_bundle", bundle=rest, broker="broker-0:8080"),
+        world.command("override_bundle", bundle=rest, destination="broker-0:8080"),
+    ]
+    twice = world.command("create_namespace", namespace="t/big", bundles=1)
+    world.run(30_000)
+    for command_id in asked:
+        status, reason = (outcome(world, command_id)[name] for name in ("status", "reason"))
+        assert status == "refused"
+        assert "being made" in reason or "is gone" in reason
+    assert outcome(world, twice)["status"] == "refused"
+    assert outcome(world, made)["status"] == "done"
+    owned = {str(e["bundle"]) for e in world.events if e["state"] == State.OWNED.value}
+    assert owned == set(expected("t/big"))
+
+
+def test_creation_goes_on_past_the_time_in_which_its_sender_waits() -> None:
+    world = running()
+    made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
+    assert world.state is not None
+    world.run(2_000)
+    assert CREATING in world.state.namespaces["t/big"].properties
+    assert world.state.waiting[made].deadline_ms == 0
+
+
+def test_splits_while_a_namespace_is_made_do_not_disturb_it() -> None:
+    world = running()
+    made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
+    world.run(4_000)
+    first = live(world, "t/big")[0]
+    split = world.command("split_bundle", bundle=first, force=True)
+    world.run(40_000)
+    assert outcome(world, split)["status"] == "done"
+    assert outcome(world, made)["status"] == "done"
+    assert set(expected("t/big")[1:]) <= set(live(world, "t/big"))
+    assert len(live(world, "t/big")) == BUNDLES + 1
