@@ -62,7 +62,10 @@ DIR` (by hand, by cron or by spark-submit, with the job's `--config` and `--set`
 into the archives, beside the job, which alone takes rows out of its tables; killed at any point it
 is started again. Without it nothing goes. With `drop` a question about an older time finds nothing.
 With the first row that goes `ownership_events` stops being append-only for Delta: who streams from
-it with Spark needs `skipChangeCommits`."""
+it with Spark needs `skipChangeCommits`.
+
+`ownership_events/_batches` has the rows that the newest batches owe the other tables: who copies
+the tables copies it too. A rebuild writes from it what a crash kept from them."""
 
 _SQL_HEAD = """\
 # SQL

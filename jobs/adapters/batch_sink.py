@@ -1,9 +1,10 @@
 """The sink of the streaming job: a batch's effects become commits, then records, then a log line.
 
 Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
-brokers), the events, with which the batch becomes true, all other tables side by side; then Kafka,
-so that brokers act on what is durable. Repeating a batch writes nothing twice; effects that differ
-from what a table already has of the same batch stop the job. Source: ours.
+brokers), a file with the rows of all that follows, the events, whose commit names that file and
+with which the batch becomes true, all other tables side by side; then Kafka, so that brokers act on
+what is durable. Repeating a batch writes nothing twice; effects that differ from what a table
+already has of the same batch stop the job. Source: ours.
 """
 
 import hashlib
@@ -70,9 +71,8 @@ ORDER = (
     LOAD_HISTORY.name,
 )
 EVENTS = OWNERSHIP_EVENTS.name
-_IN_TURN = ORDER[: ORDER.index(EVENTS) + 1]
-OUTCOMES = "outcomes"
-"""In the metadata of a commit of events: the batch's rows of `commands`, which follow it."""
+FIRST = ORDER[: ORDER.index(EVENTS)]
+"""The tables that a batch writes before its events."""
 
 
 class ForkedError(RuntimeError):
@@ -131,7 +131,8 @@ class BatchSink:
         about = self._about(batch_id, now_ms, effects_digest(effects))
         self._check_repeated(batch_id, about)
         tables = {name: self._table(name, effects.get(name, []), batch_id) for name in ORDER}
-        commits = self._write(tables, batch_id, about, now_ms)
+        gone = self._table(TOMBSTONE, effects.get(TOMBSTONE, []), batch_id)
+        commits = self._write(tables, gone, about)
         committed = time.monotonic()
         messages = _messages(effects, self.writer.epoch)
         if messages:
@@ -202,29 +203,32 @@ class BatchSink:
             raise ForkedError(message)
 
     def _write(
-        self, tables: Mapping[str, pa.Table], batch_id: int, about: Mapping[str, Any], now_ms: int
+        self, tables: Mapping[str, pa.Table], gone: pa.Table, about: Mapping[str, Any]
     ) -> dict[str, tuple[int, int]]:
-        """Commit what there is; of each table that was due its version, and what it took in ms."""
-        is_due = now_ms - self._committed_ms >= self.heartbeat_ms
+        """Commit what there is; of each table that was due its version, and what it took in ms.
+
+        gone: the tombstones, which a rebuild sends if the job gets no further than the events.
+        """
+        is_due = about["now_ms"] - self._committed_ms >= self.heartbeat_ms
         is_any = any(len(table) for table in tables.values())
-        outcomes = tables[COMMANDS.name].to_pylist()
-        said = {EVENTS: {**about, OUTCOMES: outcomes} if outcomes else about}
         wanted = {
             name: table
             for name, table in tables.items()
             if len(table) or (name == EVENTS and (is_due or is_any))
         }
 
-        def write(name: str) -> tuple[int, int]:
+        def write(name: str, said: Mapping[str, Any] = about) -> tuple[int, int]:
             started = time.monotonic()
-            self.writer.write(name, wanted[name], batch_id, said.get(name, about))
+            self.writer.write(name, wanted[name], about["batch_id"], said)
             return self.writer.version(name), _ms(time.monotonic() - started)
 
-        written = {name: write(name) for name in _IN_TURN if name in wanted}
+        written = {name: write(name) for name in FIRST if name in wanted}
+        rest = [name for name in wanted if name not in (*FIRST, EVENTS)]
         if EVENTS in wanted:
-            self._committed_ms = now_ms
+            owed = {name: wanted[name] for name in rest} | ({TOMBSTONE: gone} if len(gone) else {})
+            written[EVENTS] = write(EVENTS, {**about, **self.writer.keep_rest(owed)})
+            self._committed_ms = about["now_ms"]
             self.passed("events_committed")
-        rest = [name for name in wanted if name not in _IN_TURN]
         with ThreadPoolExecutor(max(1, len(rest))) as pool:
             written |= dict(zip(rest, pool.map(write, rest), strict=True))
         self.passed("tables_committed")

@@ -15,36 +15,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
-from jobs.adapters.batch_sink import EVENTS, ORDER, OUTCOMES, Publisher
+from jobs.adapters.batch_rows import REST
+from jobs.adapters.batch_sink import EVENTS, FIRST, ORDER, Publisher
 from jobs.adapters.delta_rows import of_cluster, scan
 from jobs.adapters.delta_tables import arrow_schema
-from jobs.adapters.table_place import open_delta
 from jobs.adapters.table_writer import TableWriter, newest_batch
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.commands import REMEMBERED_COMMANDS
+from lbcore.machines.effects import TOMBSTONE
 from lbcore.machines.outcome import ACCEPTED
 from lbcore.machines.rebuild import TableRows, rebuild_state, record_from_row
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.ownership.records import Cause
-from lbcore.ownership.wire_record import format_record
+from lbcore.ownership.wire_record import format_record, record_key
 
-_BEFORE_EVENTS = ORDER[: ORDER.index(EVENTS)]
+OUTCOMES = "outcomes"
+"""In the metadata of commits of events of older versions: the batch's rows of `commands`."""
+
 _SENT_AT_ONCE = 5_000
 
 
 def complete_last_batch(writer: TableWriter) -> None:
-    """Write the current records and outcomes that the last batch owes; again does no harm."""
+    """Make the tables those of whole batches; again does no harm.
+
+    What the last batch owes is written; what was written before the events of a batch that never
+    were committed is taken back.
+    """
+    _undo_unfinished(writer)
     last = writer.last_commit()
     if last is None:
         return
-    owed = {
-        BUNDLE_OWNERSHIP.name: _records_of(writer, last),
-        COMMANDS.name: pa.Table.from_pylist(last.get(OUTCOMES, []), arrow_schema(COMMANDS)),
-    }
     writer.use_query(last["query_id"])
-    for name, rows in owed.items():
-        if len(rows):
+    for name, rows in _owed(writer, last).items():
+        if name in ORDER and len(rows):
             writer.write(name, rows, last["batch_id"], last)
 
 
@@ -59,7 +63,7 @@ def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> 
     last = writer.last_commit()
     if last is None:
         return 0
-    said = {name: value for name, value in last.items() if name != OUTCOMES}
+    said = {name: value for name, value in last.items() if name not in (OUTCOMES, REST)}
     query = f"restored-{writer.epoch}"
     about = {**said, "query_id": query, "batch_id": 0, "now_ms": now_ms}
     about |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
@@ -69,10 +73,15 @@ def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> 
         for row in _rows(writer, NAMESPACES.name)
     ]
     current = enumerate(_rows(writer, BUNDLE_OWNERSHIP.name))
-    events = [_lifted({**row, **stamp}, number, writer.epoch) for number, row in current]
+    lifted = [_lifted({**row, **stamp}, number, writer.epoch) for number, row in current]
+    events = pa.Table.from_pylist(lifted, arrow_schema(OWNERSHIP_EVENTS))
+    owed = {BUNDLE_OWNERSHIP.name: events.select(arrow_schema(BUNDLE_OWNERSHIP).names)}
+    gone = writer.rest_of(last).get(TOMBSTONE)
+    rest = writer.keep_rest(owed if gone is None else {**owed, TOMBSTONE: gone})
     writer.use_query(query)
-    for table, rows in ((NAMESPACES, namespaces), (OWNERSHIP_EVENTS, events)):
-        writer.write(table.name, pa.Table.from_pylist(rows, arrow_schema(table)), 0, about)
+    named = pa.Table.from_pylist(namespaces, arrow_schema(NAMESPACES))
+    writer.write(NAMESPACES.name, named, 0, about)
+    writer.write(EVENTS, events, 0, {**about, **rest})
     complete_last_batch(writer)
     return len(events)
 
@@ -86,6 +95,7 @@ def _lifted(row: Mapping[str, Any], number: int, epoch: int) -> dict[str, Any]:
 
 def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, str, bytes]]:
     """Each cluster's rebuilt state: (cluster, chunk name, chunk)."""
+    _undo_unfinished(writer)
     tables = {one.name: _rows(writer, one.name) for one in fields(TableRows)}
     for cluster in config.pipeline.clusters:
         mine = {
@@ -101,7 +111,14 @@ def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, s
 
 
 def send_all_records(writer: TableWriter, publisher: Publisher) -> int:
-    """Tell brokers every current record once more; how many. Readers fold by version."""
+    """Tell brokers every current record once more; how many. Readers fold by version.
+
+    Before them the tombstones of the last batch, which may have ended before it sent them.
+    """
+    last = writer.last_commit()
+    gone = writer.rest_of(last).get(TOMBSTONE) if last else None
+    if gone is not None:
+        publisher.publish([(record_key(r["cluster"], r["bundle"]), None) for r in gone.to_pylist()])
     rows = _rows(writer, BUNDLE_OWNERSHIP.name)
     messages = [
         format_record(record_from_row(row, writer.epoch))
@@ -110,6 +127,14 @@ def send_all_records(writer: TableWriter, publisher: Publisher) -> int:
     for start in range(0, len(messages), _SENT_AT_ONCE):
         publisher.publish(messages[start : start + _SENT_AT_ONCE])
     return len(messages)
+
+
+def _owed(writer: TableWriter, last: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """The rows that follow a commit of events; of an older version, what its commit itself says."""
+    if REST in last:
+        return writer.rest_of(last)
+    outcomes = pa.Table.from_pylist(last.get(OUTCOMES, []), arrow_schema(COMMANDS))
+    return {BUNDLE_OWNERSHIP.name: _records_of(writer, last), COMMANDS.name: outcomes}
 
 
 def _records_of(writer: TableWriter, last: Mapping[str, Any]) -> pa.Table:
@@ -128,8 +153,6 @@ def _records_of(writer: TableWriter, last: Mapping[str, Any]) -> pa.Table:
 def _rows(writer: TableWriter, name: str) -> list[dict[str, Any]]:
     table = writer.table(name)
     table.update_incremental()
-    if name in _BEFORE_EVENTS:
-        table = _as_of(table, writer.last_commit())
     wanted = needed_commands(table) if name == COMMANDS.name else None
     rows: list[dict[str, Any]] = pa.table(table.scan(predicate=wanted).read_all()).to_pylist()
     return rows
@@ -151,17 +174,13 @@ def needed_commands(table: DeltaTable) -> str:
     return " OR ".join(conditions)
 
 
-def _as_of(table: DeltaTable, last: Mapping[str, Any] | None) -> DeltaTable:
-    """The table without what a batch wrote whose events never were committed."""
-    newest = newest_batch(table)
-    if newest is None or not _is_ahead(newest.about, last):
-        return table
-    return open_delta(table.table_uri, newest.table_version - 1)
+def _undo_unfinished(writer: TableWriter) -> None:
+    """Take back what a batch wrote whose events were not committed.
 
-
-def _is_ahead(about: Mapping[str, Any], last: Mapping[str, Any] | None) -> bool:
-    if last is None:
-        return True
-    if about["query_id"] == last["query_id"]:
-        return bool(about["batch_id"] > last["batch_id"])
-    return bool(about["writer_epoch"] > last["writer_epoch"])
+    Nobody else has written since: it is each table's newest batch.
+    """
+    for name in FIRST:
+        newest = newest_batch(writer.refreshed(name))
+        about = newest.about if newest else {}
+        if about and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
+            writer.undo(name, newest.table_version - 1)

@@ -111,6 +111,11 @@ class StorePath:
         with store_errors(self), _file_system().open_output_stream(self._key) as stream:
             stream.write(data)
 
+    def unlink(self) -> None:
+        """Remove the object; raises FileNotFoundError when there is none."""
+        with store_errors(self):
+            _file_system().delete_file(self._key)
+
     def exists(self) -> bool:
         """Whether there is such an object, in one request; a prefix is none."""
         try:

@@ -25,6 +25,7 @@ from lbcore.model.tables import (
     DECISION_EFFECTS,
     DECISIONS,
     LOAD_HISTORY,
+    OWNERSHIP_EVENTS,
     REJECTED_REPORTS,
     TABLES,
 )
@@ -84,6 +85,8 @@ class TableUpkeep:
         table.create_checkpoint()
         table.cleanup_metadata()
         done["files_removed"] = len(table.vacuum(dry_run=False, **_committed()))
+        if name == OWNERSHIP_EVENTS.name:
+            done["files_removed"] += self.writer.remove_past_rests()
         done["files"] = len(table.file_uris())
         done["took_ms"] = round((time.monotonic() - started_s) * 1_000)
         return done

@@ -20,13 +20,19 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError
 
+from jobs.adapters.batch_rows import (
+    REST,
+    read_batch_rows,
+    remove_batch_rows,
+    write_batch_rows,
+)
 from jobs.adapters.current_rows import CurrentRows, commit_current, read_current, with_changes
 from jobs.adapters.delta_tables import (
     ensure_tables,
     refresh,
     with_all_columns,
 )
-from jobs.adapters.table_place import TablePlace, store_errors
+from jobs.adapters.table_place import TablePlace, store_errors, table_place
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 
 EPOCH_APP = "writer_epoch"
@@ -59,6 +65,7 @@ class TableWriter:
     def __init__(self, root: str | TablePlace) -> None:
         self._tables = ensure_tables(root)
         self._query_id = ""
+        self._rest: Mapping[str, Any] = {}
         self._read: dict[str, _Transactions] = {}
         self._current: CurrentRows | None = None
         self.epoch = max(_transaction(table, EPOCH_APP) for table in self._tables.values())
@@ -121,10 +128,42 @@ class TableWriter:
         )
         raise TableBusyError(message)
 
-    def has_batch(self, name: str, batch_id: int) -> bool:
-        """Whether the table has the batch, of this checkpoint."""
+    def keep_rest(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
+        """Put the rows that follow the next commit of events aside; what that is to say of them.
+
+        owed: table, or kind of effect → rows.
+        """
+        if not owed:
+            return {}
+        last = self._rest or (self.last_commit() or {}).get(REST, {})
+        self._rest = write_batch_rows(self._place(), self.epoch, last, owed)
+        return {REST: self._rest}
+
+    def rest_of(self, last: Mapping[str, Any]) -> dict[str, pa.Table]:
+        """Table, or kind of effect → the rows that follow a commit of events."""
+        return read_batch_rows(self._place(), last[REST]) if REST in last else {}
+
+    def remove_past_rests(self) -> int:
+        """Remove what earlier jobs put aside and nobody needs any more; how many files."""
+        last = self.last_commit()
+        return remove_batch_rows(self._place(), self.epoch, last) if last else 0
+
+    def has_batch(self, name: str, batch_id: int, query_id: str = "") -> bool:
+        """Whether the table has the batch, of this checkpoint or the one named."""
         refresh(self._tables[name])
-        return self._transaction(name, f"{name}:{self._query_id}") >= batch_id
+        return self._transaction(name, f"{name}:{query_id or self._query_id}") >= batch_id
+
+    def undo(self, name: str, version: int) -> None:
+        """Make the table what it was at a version, before the batch that wrote the next one."""
+        table = self.refreshed(name)
+        about = json.dumps(
+            {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
+        )
+        properties = CommitProperties(custom_metadata={METADATA_KEY: about}, max_commit_retries=0)
+        with store_errors(table.table_uri):
+            table.restore(
+                version, commit_properties=properties, post_commithook_properties=NO_CLEANING
+            )
 
     def version(self, name: str) -> int:
         """The version of a table, as far as this writer has seen it."""
@@ -148,6 +187,9 @@ class TableWriter:
         refresh(table)
         self._check_epoch(name)
         return table
+
+    def _place(self) -> TablePlace:
+        return table_place(self._tables[OWNERSHIP_EVENTS.name].table_uri)
 
     def _transaction(self, name: str, app_id: str) -> int:
         """The newest of an application; delta-rs reads the log back to its checkpoint for it."""

@@ -1,6 +1,5 @@
 """The writer of the tables on real Delta tables: once a batch, and only by the newest job."""
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,89 +8,30 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters import table_writer
-from jobs.adapters.batch_sink import BatchSink, ForkedError, Identity
+from jobs.adapters.batch_sink import ForkedError
 from jobs.adapters.current_rows import CurrentRows
 from jobs.adapters.delta_tables import arrow_schema
-from jobs.adapters.ownership_publisher import Keyed
-from jobs.adapters.recovery import (
-    complete_last_batch,
-    lift_versions,
-    rebuilt_states,
-    send_all_records,
-)
 from jobs.adapters.table_writer import FencedError, TableWriter
-from lbcore.config.tree import Config
-from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import (
-    REPORT,
     RESEND,
     TOMBSTONE,
     Effect,
-    event_row,
     record_row,
 )
 from lbcore.model.tables import BUNDLE_OWNERSHIP, NAMESPACES
-from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.wire_record import parse_record
 from tests.effects_frame import EffectsFrame
-
-QUERY = "query-1"
-READ = {"offsets": {"acks": {"0": 9}}, "topics": {"acks": "anew"}}
-BUNDLE_A, BUNDLE_B, BUNDLE_C = (f"t/n/0x{i}0000000_0x{i + 1}0000000" for i in range(3))
-
-
-class Sent:
-    """A publisher that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.messages: list[Keyed] = []
-
-    def publish(self, messages: Sequence[Keyed]) -> None:
-        self.messages += messages
-
-
-def record(bundle: str, version: int) -> OwnershipRecord:
-    return OwnershipRecord(
-        cluster="local", bundle=bundle, state=State.FREE, version_id=version, timestamp_ms=5
-    )
-
-
-def batch(*records: OwnershipRecord, now_ms: int = 1_000) -> EffectsFrame:
-    ends = {"acks": {"0": 7}}
-    report = {"cluster": "local", "now_ms": now_ms, "ends": ends, "is_debugging": False}
-    effects = [Effect(kind=REPORT, rows=[report])]
-    if records:
-        rows = [event_row(None, r, i) for i, r in enumerate(records)]
-        effects.append(Effect(kind="ownership_events", rows=rows))
-        rows = [record_row(r, i) for i, r in enumerate(records)]
-        effects.append(Effect(kind="bundle_ownership", rows=rows))
-    return EffectsFrame(effects, "local")
-
-
-def sink_on(root: Path, sent: Sent | None = None) -> BatchSink:
-    lines: list[Mapping[str, Any]] = []
-    sink = BatchSink(
-        writer=claimed(root),
-        publisher=sent or Sent(),
-        identity=Identity(query_id="", code_version="c", config_version="f"),
-        heartbeat_ms=10_000,
-        log=lines.append,
-    )
-    sink.use_query(QUERY)
-    return sink
-
-
-def claimed(root: Path) -> TableWriter:
-    writer = TableWriter(root)
-    writer.claim()
-    return writer
-
-
-def rows(root: Path, table: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pa.table(
-        DeltaTable(str(root / table)).scan().read_all()
-    ).to_pylist()
-    return found
+from tests.small_batches import (
+    BUNDLE_A,
+    BUNDLE_B,
+    BUNDLE_C,
+    QUERY,
+    Sent,
+    batch,
+    record,
+    rows,
+    sink_on,
+)
 
 
 def test_batch_repeated_writes_nothing_twice_and_sends_again(tmp_path: Path) -> None:
@@ -150,35 +90,6 @@ def test_older_job_is_fenced_at_its_next_commit(tmp_path: Path) -> None:
     assert len(rows(tmp_path, "ownership_events")) == 2
 
 
-class CrashError(Exception):
-    """The job is gone at a point of a batch."""
-
-
-def crash_at(point: str) -> Callable[[str], None]:
-    def passed(reached: str) -> None:
-        if reached == point:
-            raise CrashError
-
-    return passed
-
-
-def command_row(command_id: str) -> dict[str, Any]:
-    texts = ("kind", "arguments", "principal", "address", "status", "reason", "result")
-    return {"cluster": "local", "command_id": command_id, "at_ms": 1, **dict.fromkeys(texts, "x")}
-
-
-def namespace_row(name: str, version: int) -> dict[str, Any]:
-    return {
-        "cluster": "local",
-        "namespace": name,
-        "hash": "crc32",
-        "is_deleted": False,
-        "highest_version": version,
-        "properties": "{}",
-        "at_ms": 1,
-    }
-
-
 def test_writer_asks_the_log_what_it_has_only_after_a_commit_of_another(tmp_path: Path) -> None:
     """Its own newest commit says whose the table is, and which batch it has."""
     name = NAMESPACES.name
@@ -207,79 +118,6 @@ def test_writer_asks_the_log_what_it_has_only_after_a_commit_of_another(tmp_path
         writer.write(name, rows, 4, {})
     with pytest.raises(FencedError):
         writer.refreshed(name)
-
-
-def test_batch_left_half_written_is_completed_before_a_rebuild(tmp_path: Path) -> None:
-    sink_on(tmp_path)(batch(record(BUNDLE_A, 1), record(BUNDLE_B, 1)), 0)
-    sink = sink_on(tmp_path)
-    sink.passed = crash_at("events_committed")
-    outcome = Effect(kind="commands", rows=[command_row("one")])
-    told = batch(record(BUNDLE_A, 2), record(BUNDLE_A, 3), now_ms=5)  # when records are made
-    with pytest.raises(CrashError):
-        sink(EffectsFrame([*told.effects, outcome], "local"), 1)
-    assert {row["version_id"] for row in rows(tmp_path, "bundle_ownership")} == {1}
-    for _ in range(2):
-        complete_last_batch(claimed(tmp_path))
-        versions = {r["bundle"]: r["version_id"] for r in rows(tmp_path, "bundle_ownership")}
-        assert versions == {BUNDLE_A: 3, BUNDLE_B: 1}
-        assert [row["command_id"] for row in rows(tmp_path, "commands")] == ["one"]
-
-
-def test_restored_tables_are_lifted_above_all_versions_that_anybody_has_seen(
-    tmp_path: Path,
-) -> None:
-    named = Effect(kind="namespaces", rows=[namespace_row("t/n", 1)])
-    told = batch(record(BUNDLE_A, 1), record(BUNDLE_B, 4))
-    sink_on(tmp_path)(EffectsFrame([*told.effects, named], "local"), 0)
-    before = {row["bundle"]: row for row in rows(tmp_path, "bundle_ownership")}
-    for now_ms in (1_700_000_000_000, 1_700_000_001_000):
-        writer = claimed(tmp_path)
-        assert lift_versions(writer, now_ms, READ) == 2
-        last = writer.last_commit()
-        assert last is not None
-        assert {name: last[name] for name in READ} == READ
-        current = {row["bundle"]: row for row in rows(tmp_path, "bundle_ownership")}
-        for bundle, row in current.items():
-            assert row["version_id"] == now_ms
-            same = ("state", "source", "destination", "destination_incarnation", "children")
-            assert [row[name] for name in same] == [before[bundle][name] for name in same]
-        assert [row["highest_version"] for row in rows(tmp_path, "namespaces")] == [now_ms]
-        assert {cluster for cluster, _, _ in rebuilt_states(Config(), writer)} == {"local"}
-    lift_versions(claimed(tmp_path), 5, READ)  # the clock was put back
-    versions = [row["version_id"] for row in rows(tmp_path, "bundle_ownership")]
-    assert versions == [now_ms + 1] * 2
-    assert lift_versions(claimed(tmp_path / "empty"), 9, READ) == 0
-
-
-def test_rows_of_a_batch_whose_events_were_never_committed_are_not_rebuilt_from(
-    tmp_path: Path,
-) -> None:
-    named = Effect(kind="namespaces", rows=[namespace_row("t/n", 1)])
-    sink_on(tmp_path)(EffectsFrame([*batch(record(BUNDLE_A, 1)).effects, named], "local"), 0)
-    writer = claimed(tmp_path)
-    writer.use_query(QUERY)
-    table = pa.Table.from_pylist(
-        [{**namespace_row("t/never", 1), "batch_id": 1}], arrow_schema(NAMESPACES)
-    )
-    writer.write(NAMESPACES.name, table, 1, {**(writer.last_commit() or {}), "batch_id": 1})
-    assert len(rows(tmp_path, NAMESPACES.name)) == 2
-    config = Config()
-    (cluster,) = config.pipeline.clusters
-    chunks = {name: blob for _, name, blob in rebuilt_states(config, claimed(tmp_path))}
-    state = ClusterBalancer(cluster=cluster, config=config).unpack(chunks)
-    assert list(state.namespaces) == ["t/n"]
-    assert state.ledger.names == [BUNDLE_A]
-
-
-def test_every_current_record_is_sent_again_under_the_new_epoch(tmp_path: Path) -> None:
-    sink_on(tmp_path)(batch(record(BUNDLE_B, 4), record(BUNDLE_A, 1)), 0)
-    sent, writer = Sent(), claimed(tmp_path)
-    assert send_all_records(writer, sent) == 2
-    told = [parse_record(key, value) for key, value in sent.messages]
-    assert [(r.bundle, r.version_id, r.writer_epoch) for r in told if r] == [
-        (BUNDLE_A, 1, writer.epoch),
-        (BUNDLE_B, 4, writer.epoch),
-    ]
 
 
 def test_newest_record_of_a_bundle_wins_in_the_current_table(tmp_path: Path) -> None:
