@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ from jobs.adapters.state_folder import hold_folder
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
 from jobs.adapters.table_place import store_errors, table_place
 from jobs.adapters.table_upkeep import TableUpkeep
-from jobs.adapters.table_writer import FencedError, TableWriter
+from jobs.adapters.table_writer import TableWriter
 from jobs.adapters.ticks import Ticker
 from jobs.adapters.topic_watch import TopicWatch
 from jobs.console import CommandError, Exit, note
@@ -96,7 +97,7 @@ def main(
             cleanup.enter_context(store_errors(args.tables))
             with hold_folder(args.state_dir, until=stop if args.standby else None) as is_held:
                 return job.run() if is_held else Exit.DONE
-    except (CommandError, FencedError) as error:
+    except CommandError as error:
         note(str(error))
         return Exit.FAILED
 
@@ -153,12 +154,14 @@ class _Job:
         place = find_kafka(address, inputs, [address.topic_name(Topic.OWNERSHIP)])
         writer = TableWriter(self.args.tables)
         present = _manifest(self.config, place, writer.epoch + 1)
-        resumption = choose_checkpoint(self.args.state_dir, present, writer.epoch)
+        resumption = choose_checkpoint(
+            self.args.state_dir, present, writer.epoch, writer.claimed_by
+        )
         # Spark takes seconds to start: beside the rest, but not before what may refuse the start
         session = self.cleanup.enter_context(ThreadPoolExecutor(1)).submit(self.warm_up)
         write_manifest(self.args.state_dir, present, resumption)
-        writer.claim()
-        write_manifest(self.args.state_dir, replace(present, epoch=writer.epoch), resumption)
+        claimed = replace(present, epoch=writer.claim(present.claim), claim="")
+        write_manifest(self.args.state_dir, claimed, resumption)
         log = _logger(self.args.log)
         telemetry = self.config.telemetry
         metrics = JobMetrics(
@@ -169,7 +172,9 @@ class _Job:
         log({"event": "start", **about})
         with ExitStack() as cleanup:
             publisher = OwnershipPublisher(
-                address.topic_name(Topic.OWNERSHIP), **address.client_options("balance_cluster")
+                address.topic_name(Topic.OWNERSHIP),
+                writer.is_ours,
+                **address.client_options("balance_cluster"),
             )
             cleanup.callback(publisher.close)
             beginning = _beginning(self.config, self.args, writer, resumption, place)
@@ -223,6 +228,7 @@ def _manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
         kafka_cluster=place.cluster_id,
         topics=place.topics,
         epoch=epoch,
+        claim=uuid4().hex,
     )
 
 
@@ -341,12 +347,21 @@ def _progress_line(progress: Any) -> dict[str, Any]:
 
 
 def _explain(error: str, watch: TopicWatch) -> str:
-    for line in error.splitlines():
+    lines = error.splitlines()
+    for number, line in enumerate(lines):
         for name in _OUR_ERRORS:
             if name in line:
-                return "error: the job has ended\n  why: " + line.split(name, 1)[1]
+                return _in_our_words(line.split(name, 1)[1], lines[number + 1 :])
     loss = watch.look()
     return str(loss) if loss else f"error: the streaming query has ended\n  why: {error}"
+
+
+def _in_our_words(first: str, rest: Sequence[str]) -> str:
+    """An error of ours, of which Spark has kept the text: its three parts, or a sentence."""
+    if not first.startswith("error: "):
+        return f"error: the job has ended\n  why: {first}"
+    parts = [line for line in rest[:2] if line.startswith(("  why: ", " next: "))]
+    return "\n".join([first, *parts])
 
 
 def _ticker(config: Config, address: KafkaAddress) -> Ticker:

@@ -52,10 +52,11 @@ def batch(*records: OwnershipRecord, now_ms: int = 1_000) -> EffectsFrame:
     return EffectsFrame(effects, "local")
 
 
-def sink_on(root: Path, sent: Sent | None = None) -> BatchSink:
+def sink_on(root: Path | TableWriter, sent: Sent | None = None) -> BatchSink:
+    """A sink on tables that it claims, or that were claimed."""
     lines: list[Mapping[str, Any]] = []
     sink = BatchSink(
-        writer=claimed(root),
+        writer=root if isinstance(root, TableWriter) else claimed(root),
         publisher=sent or Sent(),
         identity=Identity(query_id="", code_version="c", config_version="f"),
         heartbeat_ms=10_000,

@@ -10,7 +10,7 @@ two is right. Nothing is ever deleted here. Source: ours.
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
@@ -28,8 +28,9 @@ class Manifest:
     """Under what a checkpoint was made and last used.
 
     state_schema: of the balancer's state; layout: of Spark's state store. topics: name → Kafka's
-    id. epoch: the writer's, of the job that used it last. What an older manifest doesn't say is
-    empty, and fits everything but the layout.
+    id. epoch: the writer's, of the job that used it last. claim: the id of its claim of the tables,
+    "" once it is known to have succeeded. What an older manifest doesn't say is empty, and fits
+    everything but the layout.
     """
 
     code_version: str
@@ -42,6 +43,7 @@ class Manifest:
     topics: Mapping[str, str] = field(default_factory=dict)
     checkpoint: str = ""
     epoch: int = -1
+    claim: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +82,22 @@ def code_version() -> str:
     return digest.hexdigest()[:16]
 
 
-def choose_checkpoint(state_dir: Path, present: Manifest, claimed_epoch: int) -> Resumption:
+def choose_checkpoint(
+    state_dir: Path,
+    present: Manifest,
+    claimed_epoch: int,
+    claimed_by: Callable[[], str] = lambda: "",
+) -> Resumption:
     """Go on from the last checkpoint if it may be trusted, else from a new one.
 
     present: as things are now; its `epoch` is the one that this job is about to claim, its
-    `checkpoint` is not looked at. claimed_epoch: the newest that any job has claimed, -1 for none.
-    Writes nothing; raises CheckpointMismatchError.
+    `checkpoint` is not looked at. claimed_epoch: the newest that any job has claimed, -1 for none;
+    claimed_by: gives the id of that claim. Writes nothing; raises CheckpointMismatchError.
     """
     last = read_manifest(state_dir)
     reason = _distrust(state_dir, last, present, claimed_epoch)
+    if last is not None and not reason:
+        _check_claim(state_dir, last, claimed_epoch, claimed_by)
     name = f"epoch-{present.epoch}" if reason or last is None else last.checkpoint
     return Resumption(checkpoint=state_dir / _FOLDER / name, reason=reason)
 
@@ -174,6 +183,18 @@ def _distrust(state_dir: Path, last: Manifest | None, present: Manifest, claimed
     for why in _mismatches(last, present, claimed_epoch):
         raise CheckpointMismatchError(state_dir, why)
     return _out_of_date(last, present, unfinished_batch(checkpoint))
+
+
+def _check_claim(
+    state_dir: Path, last: Manifest, claimed_epoch: int, claimed_by: Callable[[], str]
+) -> None:
+    """Refuse a checkpoint whose job may have lost the race for the tables to another."""
+    if last.claim and claimed_epoch == last.epoch and claimed_by() != last.claim:
+        why = (
+            f"another job claimed the tables when this one did (writer epoch {claimed_epoch}), and "
+            "won: what this checkpoint says of owners is out of date"
+        )
+        raise CheckpointMismatchError(state_dir, why)
 
 
 def _mismatches(last: Manifest, present: Manifest, claimed_epoch: int) -> Iterator[str]:

@@ -8,10 +8,12 @@ protocol's reader version 1 and writer version 3.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
 from jobs.adapters.delta_log import checkpoint_version, has_commit
@@ -25,6 +27,7 @@ from jobs.adapters.table_place import (
 )
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Table
 
+_ATTEMPTS = 8
 _SCALARS: Mapping[str, pa.DataType] = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -84,11 +87,18 @@ def table_path(root: str | TablePlace, name: str) -> TablePlace:
 def ensure_table(root: str | TablePlace, table: Table) -> DeltaTable:
     """The table under `root`, made first if it is missing, with its constraints.
 
-    May be repeated and interrupted: what an earlier call left undone is done now. A table of an
-    older version gets the nullable columns that it lacks, in which its rows are null. Raises
-    TableSchemaError when a table of that name has other columns.
+    May be repeated, interrupted and called by two at once: what somebody left undone is done now. A
+    table of an older version gets the nullable columns that it lacks, in which its rows are null.
+    Raises TableSchemaError when a table of that name has other columns.
     """
     path = table_path(root, table.name)
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(CommitFailedError):  # somebody else did the same
+            return _ensured(path, table)
+    return _ensured(path, table)
+
+
+def _ensured(path: TablePlace, table: Table) -> DeltaTable:
     if not is_delta(path):
         _create(path, table)
     handle = open_delta(path)

@@ -1,10 +1,12 @@
 """Sends what brokers must know: a batch's records and tombstones in one Kafka transaction.
 
-Decides nothing. The transactional id is the writer's place: once a newer job has initialised it,
-an older job's records are refused. Readers use read_committed. Source: ours; Kafka transactions.
+Decides nothing. The transactional id is the writer's place: once another job has initialised it,
+this one's records are refused. Whose place it is the tables say: an older job that was slow to
+start may take it last, and then it is taken back. Readers use read_committed. Source: ours; Kafka
+transactions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from kafka import KafkaProducer
@@ -13,37 +15,54 @@ from kafka.errors import KafkaError, ProducerFencedError
 from jobs.adapters.table_writer import FencedError
 
 _SEND_TIMEOUT_S = 60
+_ATTEMPTS = 3
 
 Keyed: TypeAlias = "tuple[bytes, bytes | None]"
 """Key and value of a message; no value is a tombstone."""
 
 
 class OwnershipPublisher:
-    """A transactional producer for one `ownership` topic."""
+    """A transactional producer for one `ownership` topic.
 
-    def __init__(self, topic: str, **connection: Any) -> None:
+    is_ours: whether the tables are still this job's.
+    """
+
+    def __init__(self, topic: str, is_ours: Callable[[], bool], **connection: Any) -> None:
         self._topic = topic
-        self._producer = KafkaProducer(
-            acks="all", transactional_id=f"ballast-{topic}", linger_ms=2, **connection
-        )
-        self._producer.init_transactions()
+        self._is_ours = is_ours
+        self._connection = connection
+        self._producer = self._claimed()
 
     def publish(self, messages: Sequence[Keyed]) -> None:
         """Send all messages, in order, or none. Raises FencedError, KafkaError."""
+        for _ in range(_ATTEMPTS):
+            if self._is_sent(messages):
+                return
+            if not self._is_ours():
+                break
+            self.close()
+            self._producer = self._claimed()
+        raise FencedError(f"Kafka refused records for {self._topic}")
+
+    def _claimed(self) -> KafkaProducer:
+        producer = KafkaProducer(
+            acks="all", transactional_id=f"ballast-{self._topic}", linger_ms=2, **self._connection
+        )
+        producer.init_transactions()
+        return producer
+
+    def _is_sent(self, messages: Sequence[Keyed]) -> bool:
+        """Whether Kafka took them; not from one whose place another has taken."""
+        topic, producer = self._topic, self._producer
         try:
-            self._producer.begin_transaction()
-            sent = [
-                self._producer.send(self._topic, key=key, value=value) for key, value in messages
-            ]
-            self._producer.commit_transaction()
+            producer.begin_transaction()
+            sent = [producer.send(topic, key=key, value=value) for key, value in messages]
+            producer.commit_transaction()
             for future in sent:
                 future.get(timeout=_SEND_TIMEOUT_S)
-        except ProducerFencedError as error:
-            message = (
-                f"Kafka refused records for {self._topic}: a newer balance_cluster job has taken "
-                "over; stop one of the two (this one ends)"
-            )
-            raise FencedError(message) from error
+        except ProducerFencedError:
+            return False
+        return True
 
     def close(self) -> None:
         """Let go of the connection."""

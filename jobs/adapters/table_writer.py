@@ -33,14 +33,16 @@ from jobs.adapters.delta_tables import (
     with_all_columns,
 )
 from jobs.adapters.table_place import TablePlace, store_errors, table_place
+from jobs.console import CommandError
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 
 EPOCH_APP = "writer_epoch"
 METADATA_KEY = "ballast"
+CLAIM_KEY = "ballast_claim"
 NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """Old commits go in `table_upkeep` only: a job that starts may still need those before its end."""
 
-_ATTEMPTS = 5
+_ATTEMPTS = 8
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     table.name: ("cluster", *table.key) for table in TABLES if table.key
@@ -48,12 +50,26 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 """Tables with one row a key; the others only grow."""
 
 
-class FencedError(RuntimeError):
+class FencedError(CommandError):
     """Another job has taken over the tables."""
 
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            "this job has lost its tables and ends; it has stopped writing",
+            why=f"{why}: another balance_cluster job was started on the same tables and took over",
+            next_step="let one of the two run: stop the other, and whatever starts it again",
+        )
 
-class TableBusyError(RuntimeError):
+
+class TableBusyError(CommandError):
     """A commit failed again and again although no other job took over."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} failed in a row",
+            why="other commits came between, of somebody who is no balance_cluster job",
+            next_step="stop whatever else writes to the tables and start the job again",
+        )
 
 
 class TableWriter:
@@ -74,24 +90,31 @@ class TableWriter:
         """Name the checkpoint whose batch ids the next commits carry."""
         self._query_id = query_id
 
-    def claim(self) -> int:
-        """Commit the next epoch to every table: from then on older jobs are refused."""
+    def claim(self, claim_id: str = "") -> int:
+        """Commit the next epoch to every table: from then on older jobs are refused.
+
+        Of jobs that claim at once `ownership_events` takes one: who is late there, or finds a newer
+        epoch in any other table, raises FencedError. claim_id: what the commits say of this claim.
+        """
         for table in self._tables.values():
-            table.update_incremental()
-        claimed = [_transaction(table, EPOCH_APP) for table in self._tables.values()]
-        self.epoch = epoch = max(claimed) + 1
-        for table in self._tables.values():
-            empty = pa.Table.from_batches([], pa.schema(table.schema()))
-            write_deltalake(
-                table,
-                empty,
-                mode="append",
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(EPOCH_APP, epoch)]
-                ),
-                post_commithook_properties=NO_CLEANING,
-            )
-        return epoch
+            refresh(table)
+        known = [_transaction(table, EPOCH_APP) for table in self._tables.values()]
+        self.epoch = max(known) + 1
+        for name in sorted(self._tables, key=lambda name: name != OWNERSHIP_EVENTS.name):
+            self._claim(name, claim_id)
+        return self.epoch
+
+    def claimed_by(self) -> str:
+        """The id of the newest claim; "" when the log does not reach back to it any more."""
+        for commit in self._tables[OWNERSHIP_EVENTS.name].history():
+            if CLAIM_KEY in commit:
+                return str(commit[CLAIM_KEY])
+        return ""
+
+    def is_ours(self) -> bool:
+        """Whether no other job has claimed the tables since."""
+        refresh(self._tables[OWNERSHIP_EVENTS.name])
+        return self._transaction(OWNERSHIP_EVENTS.name, EPOCH_APP) == self.epoch
 
     def write(
         self, name: str, rows: pa.Table, batch_id: int, about: Mapping[str, Any]
@@ -122,11 +145,7 @@ class TableWriter:
                 values = {**known.values, app_id: batch_id}
                 self._read[name] = _Transactions(version=table.version(), values=values)
             return table
-        message = (
-            f"table {name}: {_ATTEMPTS} commits of batch {batch_id} failed in a row, because other "
-            "commits came between; stop whatever else writes to it and start the job again"
-        )
-        raise TableBusyError(message)
+        raise TableBusyError(f"table {name}: {_ATTEMPTS} commits of batch {batch_id}")
 
     def keep_rest(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
         """Put the rows that follow the next commit of events aside; what that is to say of them.
@@ -201,28 +220,37 @@ class TableWriter:
             known.values[app_id] = _transaction(table, app_id)
         return known.values[app_id]
 
+    def _claim(self, name: str, claim_id: str) -> None:
+        table = self._tables[name]
+        properties = CommitProperties(
+            custom_metadata={CLAIM_KEY: claim_id},
+            max_commit_retries=0,
+            app_transactions=[Transaction(EPOCH_APP, self.epoch)],
+        )
+        for _ in range(_ATTEMPTS):
+            refresh(table)
+            newest = self._transaction(name, EPOCH_APP)
+            if newest >= self.epoch:
+                raise FencedError(_taken(name, newest, self.epoch))
+            try:
+                with store_errors(table.table_uri):
+                    _append(table, _no_rows(table), properties)
+            except CommitFailedError:
+                continue
+            return
+        raise TableBusyError(f"table {name}: {_ATTEMPTS} claims")
+
     def _check_epoch(self, name: str) -> None:
         newest = self._transaction(name, EPOCH_APP)
         if newest != self.epoch:
-            message = (
-                f"table {name} belongs to writer epoch {newest} now, this job has {self.epoch}: "
-                "another balance_cluster job was started on the same tables and took over; stop "
-                "one of the two (this one has stopped writing and ends)"
-            )
-            raise FencedError(message)
+            raise FencedError(_taken(name, newest, self.epoch))
 
     def _commit(
         self, name: str, table: DeltaTable, rows: pa.Table, properties: CommitProperties
     ) -> None:
         keys = KEYS.get(name)
         if keys is None or not len(rows):
-            write_deltalake(
-                table,
-                rows,
-                mode="append",
-                commit_properties=properties,
-                post_commithook_properties=NO_CLEANING,
-            )
+            _append(table, rows, properties)
             return
         if name == BUNDLE_OWNERSHIP.name:
             self._rewrite(table, rows, properties)
@@ -278,3 +306,21 @@ def newest_batch(table: DeltaTable) -> CommittedBatch | None:
 def _transaction(table: DeltaTable, app_id: str) -> int:
     version = table.transaction_version(app_id)
     return -1 if version is None else version
+
+
+def _append(table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+    write_deltalake(
+        table,
+        rows,
+        mode="append",
+        commit_properties=properties,
+        post_commithook_properties=NO_CLEANING,
+    )
+
+
+def _no_rows(table: DeltaTable) -> pa.Table:
+    return pa.Table.from_batches([], pa.schema(table.schema()))
+
+
+def _taken(name: str, newest: int, epoch: int) -> str:
+    return f"table {name} belongs to writer epoch {newest} now, this job has {epoch}"

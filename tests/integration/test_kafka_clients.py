@@ -18,6 +18,8 @@ from jobs.adapters.kafka_clients import (
     Sender,
     Tail,
 )
+from jobs.adapters.ownership_publisher import OwnershipPublisher
+from jobs.adapters.table_writer import FencedError
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
 from tests.kafka_cluster import make_topics, running_kafka
@@ -140,3 +142,34 @@ def test_clients_without_kafka_say_what_to_do() -> None:
     address = KafkaAddress(bootstrap="127.0.0.1:9", security={"bootstrap_timeout_ms": 300})
     with pytest.raises(CommandError, match=r"Kafka at 127.0.0.1:9 can't be reached"):
         Tail(address, Topic.OWNERSHIP, "test")
+
+
+class Tables:
+    """Whose the tables are."""
+
+    def __init__(self) -> None:
+        self.owner = ""
+
+
+def test_place_in_kafka_that_an_older_job_took_last_is_taken_back(address: KafkaAddress) -> None:
+    """The tables say whose it is: the newer job goes on, the older one ends."""
+    tables = Tables()
+    topic = address.topic_name(Topic.OWNERSHIP)
+
+    def publisher(name: str) -> OwnershipPublisher:
+        options = address.client_options(name)
+        return OwnershipPublisher(topic, lambda: tables.owner == name, **options)
+
+    newer = publisher("newer")
+    tables.owner = "newer"
+    newer.publish([(b"key", b"1")])
+    older = publisher("older")
+    newer.publish([(b"key", b"2"), (b"gone", None)])
+    with pytest.raises(FencedError, match="Kafka refused records"):
+        older.publish([(b"key", b"older")])
+    newer.publish([(b"key", b"3")])
+    tail = Tail(address, Topic.OWNERSHIP, "test")
+    found = [message.value for message in read_until(tail, 4)]
+    for one in (newer, older, tail):
+        one.close()
+    assert sorted(value or b"" for value in found) == [b"", b"1", b"2", b"3"]

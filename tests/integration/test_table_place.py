@@ -30,6 +30,7 @@ from jobs.adapters.table_writer import FencedError, TableWriter
 from jobs.cli import main
 from jobs.console import Exit
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS, PINS
+from tests.claiming import LOST, WON, ends, race, started
 from tests.following import BROKERS, BUNDLES, NAMESPACE, content, move, poll_until, served
 from tests.lookup_tables import CLUSTER, TablesWriter, owned
 from tests.object_store import (
@@ -182,3 +183,12 @@ def test_other_schemes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "s3://bucket/prefix" in capsys.readouterr().err
     assert table_place("file:///a/b%20c") == Path("/a/b c")
     assert table_place("s3a://b/c/") == StorePath("s3://b/c")
+
+
+@pytest.mark.long
+def test_of_jobs_that_claim_tables_in_a_store_at_once_one_has_them(store: str) -> None:
+    root = f"{store}/claimed"
+    TableWriter(root)
+    for number, after_s in enumerate((0.0, 0.0, 0.2, 0.5), start=1):
+        writers = race(started(root), started(root, after_s))
+        assert ends(writers, number) == {WON: 1, LOST: 1}
