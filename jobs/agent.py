@@ -101,7 +101,7 @@ class Agent:
         self._state: AgentState | None = None
         self._wake_at_ms: int | None = None
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._feed = OwnershipFeed(identity.cluster)
+        self._feed = OwnershipFeed(identity.cluster, told=(identity.broker,))
         client_id = f"agent-{identity.cluster}-{identity.broker}"
         self._tail = Tail(address, Topic.OWNERSHIP, client_id)
         self._sender = Sender(address, client_id)

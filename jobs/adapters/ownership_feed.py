@@ -5,7 +5,7 @@ brokers it concerns: those it names, and those that a record of the bundle named
 serves all agents of a process. Source: ours.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -30,11 +30,17 @@ class Addressed:
 
 
 class OwnershipFeed:
-    """Folds one cluster's records; remembers the newest of each bundle."""
+    """Folds one cluster's records; remembers the newest of each bundle.
 
-    def __init__(self, cluster: str) -> None:
+    told: the brokers whose news are asked for, None = all. Of each bundle those of them that it
+    ever named are remembered, so that who runs in one broker's process names it: else that grows
+    with every broker that there ever was.
+    """
+
+    def __init__(self, cluster: str, told: Collection[str] | None = None) -> None:
         self.records: dict[str, OwnershipRecord] = {}
         self.rejected = 0
+        self._told = None if told is None else frozenset(told)
         self._prefix = f"{cluster}/"
         self._concerned: dict[str, set[str]] = {}
 
@@ -72,8 +78,10 @@ class OwnershipFeed:
         if known is not None and not is_newer(parsed.version_id, known.version_id):
             return None
         self.records[parsed.bundle] = parsed
-        concerned = self._concerned.setdefault(parsed.bundle, set())
-        concerned |= _named(parsed)
+        named = _named(parsed) if self._told is None else _named(parsed) & self._told
+        concerned = self._concerned.get(parsed.bundle, set()) | named
+        if concerned:
+            self._concerned[parsed.bundle] = concerned
         return Addressed(event=RecordRead(record=parsed), brokers=tuple(sorted(concerned)))
 
 

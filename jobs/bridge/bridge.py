@@ -69,7 +69,7 @@ class Bridge:
         pulsar_cluster = options.pulsar_cluster or only_cluster(admin)
         self._sender = Sender(address, f"bridge-{self._cluster}")
         self._tail = Tail(address, Topic.OWNERSHIP, f"bridge-{self._cluster}")
-        self._feed = OwnershipFeed(self._cluster)
+        self._feed = OwnershipFeed(self._cluster, told=())  # which reads the records alone
         names = (self._cluster, pulsar_cluster)
         self._collector = Collector(admin, names, config, options.rhythm, self._send)
         limits = replace(options.limits, old_ms=config.ownership.in_flight_timeout_ms)

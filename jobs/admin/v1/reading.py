@@ -6,9 +6,9 @@ Decides how many may run at once, so that reading old tables never holds lookups
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 from typing import Any, TypeVar
 
+from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.table_reader import TableReader
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
@@ -51,22 +51,25 @@ async def in_background(context: AdminContext, read: Callable[[TableReader], Val
 
 
 class Kept:
-    """What was read last of each cluster, which is read anew only after `keep_s`."""
+    """What was read last of each cluster, which is read anew only after `keep_s`.
+
+    By the clock that counts suspension: what was read before is not of now.
+    """
 
     def __init__(self, keep_s: float) -> None:
-        self._keep_s = keep_s
-        self._made: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
+        self._keep_ms = round(keep_s * 1_000)
+        self._made: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
 
     async def get(
         self, context: AdminContext, read: Callable[[TableReader], dict[str, Any]]
     ) -> dict[str, Any]:
         """Of this cluster, `keep_s` old at most; raises HttpError 503 when that can't be."""
         key = (str(context.views.root), context.cluster)
-        made_s, value = self._made.get(key, (-self._keep_s, {}))
-        if monotonic() - made_s < self._keep_s:
+        made_ms, value = self._made.get(key, (-self._keep_ms, {}))
+        if boot_ms() - made_ms < self._keep_ms:
             return value
         value = await in_background(context, read)
-        self._made[key] = (monotonic(), value)
+        self._made[key] = (boot_ms(), value)
         return value
 
 

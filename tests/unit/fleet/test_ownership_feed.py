@@ -60,3 +60,13 @@ def test_feed_gives_a_starting_broker_the_newest_records_that_name_it() -> None:
     assert [read.record.bundle for read in feed.current("b1")] == [low, high]
     assert [read.record.bundle for read in feed.current("b2")] == [high]
     assert feed.current("b9") == []
+
+
+def test_feed_of_one_broker_remembers_no_other_that_ever_was() -> None:
+    feed, all_of_it = OwnershipFeed("c", told=("b7",)), OwnershipFeed("c")
+    for version in range(1, 1_000):
+        news = message(assigning(BUNDLE, f"b{version}", "i", version=version))
+        ((mine,), (told,)) = (feed.take([news]), all_of_it.take([news]))
+        assert mine.brokers == (("b7",) if version >= 7 else ())
+        assert "b7" in told.brokers or version < 7
+    assert feed._concerned == {BUNDLE: {"b7"}}  # noqa: SLF001 (what grew is seen nowhere else)
