@@ -54,11 +54,10 @@ class Placer:
 
     def run(self) -> list[int]:
         """A broker index for each bundle of the request."""
-        bundles = self.cluster.snapshot.bundles
         rows = self.request.bundles.tolist()
         order = list(range(len(rows)))
         if self.placement.heaviest_first:
-            order.sort(key=lambda at: -(bundles.long[rows[at], 0] + bundles.long[rows[at], 1]))
+            order.sort(key=lambda at: -self.rate_of(rows[at]))
         found = [-1] * len(rows)
         for at in order:
             chosen = self.place(at, rows[at])
@@ -87,10 +86,7 @@ class Placer:
     def count(self, row: int, broker: str) -> None:
         """Count what the bundle adds to its broker."""
         bundles, brokers = self.cluster.snapshot.bundles, self.cluster.snapshot.brokers
-        rate = max(
-            float(bundles.long[row, 0] + bundles.long[row, 1]),
-            self.placement.planned_rate_floor_msg_per_s,
-        )
+        rate = max(self.rate_of(row), self.placement.planned_rate_floor_msg_per_s)
         self.planned_rate[broker] = self.planned_rate.get(broker, 0.0) + rate
         if not self.placement.count_planned:
             return
@@ -144,15 +140,49 @@ class Placer:
         least = min((scores[name] for name in among), default=0.0)
         return [name for name in among if scores[name] == least]
 
+    def rate_of(self, row: int) -> float:
+        """A bundle's long-term message rate; where plans are counted, at least the present one."""
+        bundles = self.cluster.snapshot.bundles
+        long = float(bundles.long[row, 0] + bundles.long[row, 1])
+        if not self.placement.count_planned:
+            return long
+        rate = max(long, float(bundles.short[row, 0] + bundles.short[row, 1]))
+        owner = int(bundles.owner[row])
+        total = self.own_rate(owner) if owner >= 0 else 0.0
+        return rate * (max(total, self.reported_rate(owner)) / total) if total > 0.0 else rate
+
+    def own_rate(self, broker: int) -> float:
+        """What a broker's bundles carry, by the higher of their rates."""
+        bundles = self.cluster.snapshot.bundles
+        found = 0.0
+        for row, owner in enumerate(bundles.owner.tolist()):
+            if owner == broker:
+                long = float(bundles.long[row, 0] + bundles.long[row, 1])
+                found += max(long, float(bundles.short[row, 0] + bundles.short[row, 1]))
+        return found
+
+    def reported_rate(self, broker: int) -> float:
+        """What a broker says that it carries."""
+        traffic = self.cluster.snapshot.brokers.traffic
+        return float(traffic[broker, 0] + traffic[broker, 1])
+
     def rate(self, name: str) -> float:
-        """Long-term message rate, planned and own."""
+        """The broker's message rate, planned and own."""
+        if self.placement.count_planned:
+            number = self.names.index(name)
+            own = max(self.own_rate(number), self.reported_rate(number))
+            return self.planned_rate.get(name, 0.0) + own
+        return self.planned_rate.get(name, 0.0) + self.long_term_rate(name)
+
+    def long_term_rate(self, name: str) -> float:
+        """Pulsar's: in and out summed apart."""
         bundles, number = self.cluster.snapshot.bundles, self.names.index(name)
         rate_in = rate_out = 0.0
         for row, owner in enumerate(bundles.owner.tolist()):
             if owner == number:
                 rate_in += float(bundles.long[row, 0])
                 rate_out += float(bundles.long[row, 1])
-        return self.planned_rate.get(name, 0.0) + (rate_in + rate_out)
+        return rate_in + rate_out
 
     def smooth(self, name: str) -> None:
         """Advance a broker's average."""

@@ -30,7 +30,8 @@ class JobLog:
 
     durations_ms: of every batch, from its rows to its records in Kafka; cycle_durations_ms: of
     those in which a decision cycle ran. decisions: "kind:reason" → count. reports: verdict → count
-    of messages. brokers: as the newest batch sees them.
+    of messages. brokers: as the newest batch sees them. now_ms,
+    cycled_ms: see `times`.
     """
 
     batches: int = 0
@@ -43,6 +44,7 @@ class JobLog:
     bundles: Mapping[str, int] = field(default_factory=dict)
     in_flight: int = 0
     now_ms: int = 0
+    cycled_ms: int = 0
     moves: int = 0
     recent_moves: deque[ShownMove] = field(default_factory=lambda: deque(maxlen=_MOVES_SHOWN))
     _cycle: int = -1
@@ -64,6 +66,10 @@ class JobLog:
         """Bundles that there are: what is kept of deleted ones does not count."""
         return sum(count for state, count in self.bundles.items() if state != "Deleted")
 
+    def times(self) -> tuple[int, int]:
+        """Of the newest batch, and of the newest with a cycle; 0 = there was none."""
+        return self.now_ms, self.cycled_ms
+
     def _fold_batch(self, line: Mapping[str, Any]) -> None:
         duration_ms = int(line["duration_ms"])
         if line["batch_id"] != self._batch_id:  # one line a cluster, one duration a batch
@@ -73,6 +79,7 @@ class JobLog:
         self.now_ms = line["now_ms"]
         if line["cycle"] != self._cycle:
             self._cycle = line["cycle"]
+            self.cycled_ms = line["now_ms"]
             self.cycle_durations_ms.append(duration_ms)
         self._count(line["counts"])
         self.brokers, self.bundles = line.get("brokers", self.brokers), line["bundles"]

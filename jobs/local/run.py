@@ -30,6 +30,7 @@ from jobs.local.options import RunOptions
 from jobs.local.run_summary import RunFacts, summarise
 from jobs.local.run_tables import RunTables
 from jobs.local.status import Status, broker_rows, imbalance_of, recent_percentile
+from lbcore.machines.job_state import NEVER_MS, JobState, JobWord, judge_job
 from lbcore.sim.summary import LoadSample
 
 _POLL_S = 0.1
@@ -160,6 +161,7 @@ class LocalRun:
         return Status(
             elapsed_ms=self._elapsed_ms(),
             phase=self._phase(sample),
+            job=self._judged().words() if job.now_ms else "",
             brokers=broker_rows(self._fleet.brokers, job),
             imbalance=imbalance_of(sample),
             bundles_open=sample.bundles_open if sample else 0,
@@ -178,8 +180,16 @@ class LocalRun:
     def _phase(self, sample: LoadSample | None) -> str:
         if self._zero_ms is None:
             return "waiting for the first batch"
+        judged = self._judged()
+        if judged.word is not JobWord.AT_WORK:
+            return f"the job is {judged.word.value}"
         is_open = sample is not None and sample.bundles_open >= self._size.bundles
         return "running" if is_open else "opening bundles"
+
+    def _judged(self) -> JobState:
+        """The job by the lines of its batches: at each commit there is one at least."""
+        wrote, cycled = (now_ms() - at_ms if at_ms else NEVER_MS for at_ms in self._job.times())
+        return judge_job(wrote, cycled, self._wiring.config.pipeline)
 
     def _elapsed_ms(self) -> int:
         return 0 if self._zero_ms is None else now_ms() - self._zero_ms

@@ -30,10 +30,15 @@ class BrokerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """One moment of a run; times in ms, imbalance = max / mean of the true load."""
+    """One moment of a run; times in ms.
+
+    job: how it is, in `lbcore.machines.job_state`'s words, "" = no batch yet. imbalance: as
+    `signals.imbalance` says, of the true message rates of the brokers that live.
+    """
 
     elapsed_ms: int
     phase: str
+    job: str
     brokers: tuple[BrokerRow, ...]
     imbalance: float | None
     bundles_open: int

@@ -101,12 +101,12 @@ def _health(status: Status) -> Text:
         f"batches {status.batches}, cycle p50 {_ms(status.cycle_p50_ms)}, "
         f"p95 {_ms(status.cycle_p95_ms)}, moves {status.moves}, in flight {status.in_flight}"
     )
-    lines = [batches]
+    lines = [f"job {status.job or 'not heard yet'}", batches]
     if status.lookups is not None:
         counts = status.lookups
         lines.append(
             f"lookups {counts.sent}: {counts.right} right, {counts.wrong} wrong, "
-            f"{counts.unavailable} told to wait, {counts.failed} failed"
+            f"{counts.unavailable} told to wait, {counts.failed} failed, {counts.pending} under way"
         )
     again = {name: count for name, count in status.restarts.items() if count}
     if again:

@@ -4,14 +4,15 @@ Decides how far back is looked; what is said of it is `lbcore.machines.status`'.
 """
 
 from jobs.adapters.table_reader import TableReader
-from lbcore.machines.status import RECENT_MS, StatusRows
+from lbcore.machines.status import HISTORY_MS, RECENT_MS, StatusRows
 
 
 def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
     """What a status is made of, as the tables have it now."""
     writer = reader.writer()
-    since_ms = (writer.now_ms if writer else now_ms) - RECENT_MS
-    recent = f"at_ms >= {since_ms}"
+    written_ms = writer.now_ms if writer else now_ms
+    recent = f"at_ms >= {written_ms - RECENT_MS}"
+    history = f"at_ms >= {written_ms - HISTORY_MS}"
     record = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
     told = f"kind = 'observe_ownership' AND {recent}"
     return StatusRows(
@@ -19,7 +20,7 @@ def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
         writer_ms=writer.now_ms if writer else None,
         bundles=reader.rows("bundle_ownership", record),
         brokers=reader.rows("brokers", ("broker", "state")),
-        decisions=reader.rows("decisions", ("cycle", "kind", "reason", "source", "at_ms"), recent),
+        decisions=reader.rows("decisions", ("cycle", "kind", "reason", "source", "at_ms"), history),
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", ("broker", "minute_ms", "score", "traffic"), recent),

@@ -20,7 +20,13 @@ ORDERS = ("score", "msg/s", "bundles", "name")
 _SPARK_CELLS = 30
 _BORDER_LINES = 4
 _FIXED_LINES = 4 + _BORDER_LINES
-_PHASES = {"ready": "green", "in progress": "cyan", "off": "yellow", "stalled": "bold red"}
+_PHASES = {
+    "ready": "green",
+    "in progress": "cyan",
+    "off": "yellow",
+    "late": "yellow",
+    "stalled": "bold red",
+}
 _STEPS = {"up": -1, "k": -1, "down": 1, "j": 1}
 _KEYS = "↑ ↓ select   s sort   e explain   Esc back   q quit"
 
@@ -96,8 +102,9 @@ def _headline(overview: Mapping[str, Any]) -> Text:
     counts = ", ".join(f"{count} {name}" for name, count in status["bundles"].items())
     text.append(f"   bundles {counts or 'none'}", style="default")
     known = [one["imbalance"] for one in overview["balance"] if one["imbalance"] is not None]
-    if known:
-        text.append(f"   imbalance {known[-1]:.2f} ", style=how_even(known[-1]))
+    uneven = status["imbalance"]
+    if uneven is not None:
+        text.append(f"   imbalance {uneven:.2f} ", style=how_even(uneven))
         text.append(sparkline(known, _SPARK_CELLS), style="cyan")
     return text
 
@@ -105,10 +112,8 @@ def _headline(overview: Mapping[str, Any]) -> Text:
 def _why(status: Mapping[str, Any], trouble: str) -> Text:
     if trouble:
         return Text(f"old: {trouble}", style="red", no_wrap=True)
-    silent_ms = status["writer_silent_ms"]
-    ago = "never" if silent_ms < 0 else f"{format_duration(silent_ms)} ago"
     at = format_instant(status["now_ms"])
-    return Text(f"{status['why']}; heartbeat {ago}; {at}", style="dim", no_wrap=True)
+    return Text(f"{status['why']}; job {status['job_words']}; {at}", style="dim", no_wrap=True)
 
 
 def _brokers(state: TopState, rows: Sequence[Mapping[str, Any]], room: int) -> Table:

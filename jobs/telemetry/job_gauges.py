@@ -82,8 +82,8 @@ def _show_brokers(
     for at, usage in enumerate(USAGE_NAMES):
         percent = {(n, LOADING): p[at] for n, p in zip(names, columns["percent"], strict=True)}
         store.replace(usage, percent, cluster)
-    scores = {(n, "max", LOADING): one["score"] for n, one in brokers.items()}
-    scores |= {(n, "max_ema", LOADING): one["ema"] for n, one in brokers.items()}
+    scores = {(n, "max", LOADING): one["usage"] for n, one in brokers.items()}
+    scores |= {(n, "max_ema", LOADING): one["score"] for n, one in brokers.items()}
     store.replace("pulsar_lb_resource_usage", scores, cluster)
     owned = {(name, CHANNEL): one["bundles"] for name, one in brokers.items()}
     store.replace("pulsar_sunit_state_chn_owned_su_total", owned, cluster)

@@ -46,7 +46,7 @@ _LB: tuple[Metric, ...] = (
     ),
     gauge(
         "pulsar_lb_resource_usage",
-        "A broker's score, 1.0 = 100 %: as reported (max) and smoothed (max_ema).",
+        "A broker's usage, 1.0 = 100 %: as reported (max), and its score, smoothed (max_ema).",
         *("cluster", "broker", "feature", "metric"),
         feature=("max", "max_ema"),
     ),

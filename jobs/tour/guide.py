@@ -15,7 +15,7 @@ from typing import Any
 
 from jobs.adapters.prometheus import Prometheus
 from jobs.adapters.sql_engine import SqlEngine, plain_rows
-from jobs.console import CommandError, say
+from jobs.console import CommandError, Exit, say
 from jobs.local.layout import Layout
 from jobs.local.stack import ROOT
 from jobs.tour.alert_words import alert_lines, state_of
@@ -147,7 +147,8 @@ class Guide:
             check=False,
             timeout=_VERB_TIMEOUT_S,
         )
-        if ended.returncode not in codes:
+        stalled = (Exit.FAILED,) if words[0] == "status" else ()  # it is asked for until it is not
+        if ended.returncode not in (*codes, *stalled):
             raise CommandError(
                 f"ballast {' '.join(words)} ended with {ended.returncode}",
                 why=(ended.stderr or ended.stdout).strip()[:500],

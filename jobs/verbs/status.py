@@ -1,6 +1,7 @@
-"""How the cluster is: off, ready, in progress or stalled; what moves; what is wrong.
+"""How the cluster is: off, ready, late, in progress or stalled; what moves; what is wrong.
 
-From the tables alone, so it answers while the job and Kafka are away.
+From the tables alone, so it answers while the job and Kafka are away. The exit code is 1 when it is
+stalled.
 """
 
 import argparse
@@ -12,9 +13,9 @@ from jobs.console import Exit, answer
 from jobs.operating.durations import format_duration, format_instant
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.status_rows import read_status_rows
-from lbcore.machines.status import ClusterStatus, DrainStatus, make_status
+from lbcore.machines.status import ClusterStatus, DrainStatus, Phase, make_status
 
-_SHOWN = 10
+_SHOWN, _GAPS_SHOWN = 10, 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,24 +25,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write it; done whatever the state: --json has `phase` and `alarms` for programs."""
+    """Write it; failed when it is stalled: --json has `phase` and `alarms` for programs."""
     where = whereabouts(args)
     now_ms = wall_ms()
     rows = read_status_rows(where.reader(), now_ms)
     status = make_status(where.cluster, rows, where.config.for_cluster(where.cluster), now_ms)
     answer(args, status.to_json(), "\n".join(status_lines(status)))
-    return Exit.DONE
+    return Exit.FAILED if status.phase is Phase.STALLED else Exit.DONE
 
 
 def status_lines(status: ClusterStatus) -> Iterable[str]:
     """The status for people, the most important first."""
     yield f"{status.cluster}: {status.phase.value} – {status.why}"
     yield from (f"  ALARM  {alarm}" for alarm in status.alarms)
-    yield f"  job     last heartbeat {_ago(status.writer_silent_ms)}"
+    yield f"  job     {status.job_words}"
+    yield from (f"  gap     {gap.words()}" for gap in status.gaps[-_GAPS_SHOWN:])
     what = f": {status.last_cycle}" if status.last_cycle else ""
     yield f"  cycle   {status.cycle}, {_ago(status.cycle_age_ms)}{what}"
     yield f"  brokers {_counts(status.brokers)}"
     yield f"  bundles {_counts(status.bundles)}"
+    if status.imbalance is not None:
+        uneven = f"{status.imbalance:.2f} (message rates of live brokers, highest over mean)"
+        yield f"  imbalance {uneven}"
     yield from _mirror(status)
     yield from _rules(status)
     yield from _broker_table(status)
@@ -93,13 +98,19 @@ def _broker_table(status: ClusterStatus) -> Iterable[str]:
         return
     width = max(len(row.broker) for row in status.broker_rows)
     yield ""
-    yield f"  {'broker':<{width}}  {'state':<8}  {'bundles':>7}  {'score':>6}  {'msg/s':>10}"
+    yield (
+        f"  {'broker':<{width}}  {'state':<8}  {'bundles':>7}  {'score':>6}  {'msg/s':>10}"
+        f"  {'load of':>9}"
+    )
     for row in status.broker_rows:
         score = "" if row.score is None else f"{row.score:.0%}"
         rate = "" if row.msg_rate is None else f"{row.msg_rate:,.0f}"
+        known = row.load_age_ms >= 0
+        age = f"{format_duration(row.load_age_ms)} ago" if known else "not known"
         yield (
             f"  {row.broker:<{width}}  {row.state:<8}  {row.bundles:>7}  {score:>6}  {rate:>10}"
-        ).rstrip()
+            f"  {age:>9}"
+        )
 
 
 def _flight(status: ClusterStatus) -> Iterable[str]:

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
     Row,
     count_of,
-    duration,
     has_moved,
-    instant,
     number,
     owner_of,
     percent,
@@ -26,6 +26,8 @@ from lbcore.explain.reasons import (
     skip_words,
     verdict_words,
 )
+from lbcore.model.times import duration, instant
+from lbcore.signals.usage import weighted_usage
 
 _STANDSTILLS = frozenset(
     {
@@ -62,14 +64,11 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
 
 
 def usages(rows: ExplainRows) -> dict[str, float]:
-    """Broker → usage as last written down, 1.0 = 100 %: the highest of its resources but memory."""
-    load = rows.newest_load()
-    return {name: _usage(load[name]) for name in sorted(load)}
-
-
-def _usage(load: Row) -> float:
-    cpu, _, *others = load["percent"]
-    return float(max(cpu, *others)) / 100.0
+    """Live broker → usage as last written down, 1.0 = 100 %."""
+    load = rows.live_load()
+    names = sorted(load)
+    percent = np.array([load[name]["percent"] for name in names], dtype=np.float64).reshape(-1, 5)
+    return dict(zip(names, weighted_usage(percent, rows.config.signals).tolist(), strict=True))
 
 
 def newest_cycle(rows: ExplainRows) -> list[Row]:

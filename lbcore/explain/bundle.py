@@ -16,14 +16,13 @@ from lbcore.explain.explanation import (
     Row,
     bundles_of,
     count_of,
-    duration,
     has_moved,
-    instant,
     number,
     owner_of,
     percent,
 )
 from lbcore.explain.reasons import gauge_words, since_words, verdict_words
+from lbcore.model.times import duration, instant
 from lbcore.plan.filter.policies import IsolationPolicy, matches_any
 
 _TOO_LARGE_SHARE = 0.5

@@ -9,17 +9,11 @@ from collections.abc import Iterable
 
 from lbcore.explain.broker import newest_cycle, usages
 from lbcore.explain.causes import decision_words
-from lbcore.explain.explanation import (
-    ExplainRows,
-    Explanation,
-    Row,
-    count_of,
-    duration,
-    instant,
-    number,
-    percent,
-)
+from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
 from lbcore.explain.reasons import gauge_words, since_words, skip_words, verdict_words
+from lbcore.machines.job_state import gaps
+from lbcore.model.times import duration, instant
+from lbcore.signals.imbalance import imbalance
 
 _SHOWN = 10
 
@@ -69,12 +63,13 @@ def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
 def _headline(rows: ExplainRows, cycle: list[Row]) -> str:
     load = usages(rows)
     words = f"{rows.cluster}: "
-    if load and max(load.values()) > 0:
+    uneven = imbalance(sum(row["traffic"][:2]) for row in rows.live_load().values())
+    if load and uneven is not None:
         mean = sum(load.values()) / len(load)
         hot = max(sorted(load), key=lambda name: load[name])
         words += (
-            f"imbalance {max(load.values()) / mean:.2f} (max/mean; {hot} at {percent(load[hot])}, "
-            f"mean {percent(mean)}); "
+            f"imbalance {uneven:.2f} (message rates, max/mean); {hot} has the highest usage, "
+            f"{percent(load[hot])}, the mean is {percent(mean)}; "
         )
     if not cycle:
         return f"{words}no decision cycle is known."
@@ -112,6 +107,7 @@ def _considered(rows: ExplainRows) -> Iterable[str]:
 
 
 def _blocks(rows: ExplainRows) -> Iterable[str]:
+    yield from (gap.words() for gap in gaps(rows.decisions, rows.config.pipeline, rows.at_ms))
     if rows.rules("brake"):
         yield "the brake is on: nothing is balanced until `ballast release-brake`"
     for name, value in rows.rules("paused").items():

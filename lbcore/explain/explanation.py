@@ -6,9 +6,9 @@ Decides only how it reads. Made by the modules beside it from rows of the tables
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from operator import itemgetter
 from typing import Any
 
 from lbcore.config.tree import Config
@@ -21,8 +21,7 @@ SECTIONS = (
     ("blocks", "what holds it"),
     ("changes", "what would have to change"),
 )
-_WHOLE_FROM, _UNITS = 1_000, 2
-_SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+_WHOLE_FROM = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +31,7 @@ class ExplainRows:
     records: the newest of each bundle that is not gone. events: of the bundle that is asked for;
     decisions, candidates, effects: of the last `window_ms`, and those that the question names.
     load: of load_history, of the last ten minutes. config: the cluster's, as in force at the end.
+    Tables keep no order: the rows may come in any, and stand here in time's.
     """
 
     cluster: str
@@ -48,6 +48,11 @@ class ExplainRows:
     pins: Sequence[Row] = ()
     load: Sequence[Row] = ()
 
+    def __post_init__(self) -> None:
+        """Puts the rows into one order, so that the last of some is the newest of them."""
+        for name, key in _ORDER.items():
+            object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=key)))
+
     def rules(self, kind: str) -> dict[str, Any]:
         """What is set of a kind of policy: name → value."""
         rows = [row for row in self.policies if row["kind"] == kind and row["is_set"]]
@@ -55,8 +60,12 @@ class ExplainRows:
 
     def newest_load(self) -> dict[str, Row]:
         """Broker → its newest row of load_history."""
-        ordered = sorted(self.load, key=lambda row: int(row["minute_ms"]))
-        return {row["broker"]: row for row in ordered}
+        return {row["broker"]: row for row in self.load}
+
+    def live_load(self) -> dict[str, Row]:
+        """The newest load of the brokers that are heard: what a dead one carried is nobody's."""
+        silent = {row["broker"] for row in self.brokers if row["state"] == "silent"}
+        return {name: row for name, row in self.newest_load().items() if name not in silent}
 
     def decision(self, decision_id: str) -> Row | None:
         """The row of a decision, if it is among those that were read."""
@@ -71,6 +80,33 @@ class ExplainRows:
 
 def _by_name(row: Row) -> str:
     return str(row["name"])
+
+
+def _decided(row: Row) -> tuple[int, int, str]:
+    """Ids of decisions end in a number that counts within a batch."""
+    tail = str(row["decision_id"]).rpartition("-")[2]
+    return int(row["at_ms"]), int(tail) if tail.isdigit() else 0, str(row["decision_id"])
+
+
+def _considered(row: Row) -> tuple[object, ...]:
+    """Of one cycle and phase the highest number first, those without one last."""
+    number = float(row["number"])
+    names = (row["subject"], row["broker"], row["verdict"], row["decision_id"])
+    return (row["at_ms"], row["phase"], -number if math.isfinite(number) else math.inf, *names)
+
+
+_ORDER: Mapping[str, Callable[[Row], Any]] = {
+    "records": itemgetter("bundle", "version_id"),
+    "events": itemgetter("bundle", "version_id"),
+    "decisions": _decided,
+    "candidates": _considered,
+    "effects": itemgetter("at_ms", "decision_id", "bundle"),
+    "brokers": itemgetter("broker"),
+    "policies": itemgetter("kind", "name"),
+    "pins": itemgetter("bundle"),
+    "load": itemgetter("minute_ms", "broker"),
+}
+"""Table → what its rows are sorted by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,28 +173,6 @@ def number(value: float) -> str:
 def percent(usage: float) -> str:
     """A usage, 1.0 = 100 %."""
     return f"{100 * usage:.0f} %" if math.isfinite(usage) else "unknown"
-
-
-def instant(at_ms: int) -> str:
-    """To the second, UTC."""
-    moment = datetime.fromtimestamp(at_ms // 1_000, tz=timezone.utc)
-    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def duration(span_ms: int) -> str:
-    """Two units at most: 850 ms, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h."""
-    units = ((_DAY_MS, "d"), (_HOUR_MS, "h"), (_MINUTE_MS, "min"), (_SECOND_MS, "s"))
-    if span_ms < _SECOND_MS:
-        return f"{span_ms} ms"
-    words: list[str] = []
-    for size, name in units:
-        if span_ms >= size or words:
-            count, span_ms = divmod(span_ms, size)
-            if count:
-                words.append(f"{count} {name}")
-            if len(words) == _UNITS or (words and not count):
-                break
-    return " ".join(words)
 
 
 def bundles_of(record: Row) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from lbcore.explain.causes import decision_words
 from lbcore.explain.explanation import ExplainRows, Row
 from lbcore.machines.status import ClusterStatus
+from lbcore.signals.imbalance import imbalance_of_sums
 
 DECISIONS_SHOWN = 20
 IN_FLIGHT_SHOWN = 50
@@ -18,7 +19,7 @@ IN_FLIGHT_SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The brokers' message rates at one time, msg/s. imbalance: max / mean, None without load."""
+    """The brokers' message rates at one time, msg/s; None of it without load."""
 
     at_ms: int
     brokers: int
@@ -27,8 +28,8 @@ class Moment:
 
     @property
     def imbalance(self) -> float | None:
-        """How uneven, 1.0 = even."""
-        return self.most / self.mean if self.mean > 0 else None
+        """`signals.imbalance`'s, of the brokers that had reported, by the sums of an SQL engine."""
+        return imbalance_of_sums(self.most, self.mean)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""

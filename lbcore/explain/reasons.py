@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lbcore.explain.explanation import Row, duration, instant, number
+from lbcore.explain.explanation import Row, number
+from lbcore.model.times import duration, instant
 
 SKIPS: Mapping[str, str] = {
     "HitCount": "a broker is beyond its threshold, but not for enough reports in a row yet",

@@ -33,7 +33,6 @@ from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.standing import is_draining
 from lbcore.machines.work import BalancerState, Work
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
-from lbcore.plan.pending import load_share
 from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
@@ -74,7 +73,8 @@ class BrokerView:
 class Balance:
     """Load at one moment.
 
-    imbalance, floor_adjusted: of the usage of brokers that stay; None = no load.
+    imbalance, floor_adjusted: of the message rates of live brokers; of `after` without those that
+    are empty because they are drained: they are to be stopped. None = no load.
     """
 
     brokers: tuple[BrokerView, ...]
@@ -293,15 +293,9 @@ def _balance(work: Work) -> Balance:
         )
         for at, name in enumerate(names)
     )
-    hottest = max(
-        (
-            load_share(snapshot.bundles.short[row], snapshot.brokers.traffic[at]) * float(usage[at])
-            for row, at in enumerate(owner.tolist())
-            if at >= 0
-        ),
-        default=0.0,
-    )
-    loads = [one.usage for one in brokers if not one.is_draining]
+    bundle_rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+    hottest = float(bundle_rates[owner >= 0].max(initial=0.0))
+    loads = [one.msg_rate for one in brokers if one.bundles or not one.is_draining]
     return Balance(
         brokers=brokers,
         imbalance=imbalance(loads),

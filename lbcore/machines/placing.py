@@ -42,7 +42,8 @@ def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> dict[i
     """A destination for each row that can have one: row → broker.
 
     avoided: row → a broker that must not get it. By the configured strategy, behind the filters;
-    counts what the same call has placed.
+    counts what the same call has placed. Where the load of all of them is known, it decides:
+    distributed evenly by count are only those of which nobody knows it.
     """
     names = usable_brokers(work)
     if not rows or not names:
@@ -63,7 +64,10 @@ def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> dict[i
         is_unload=np.zeros(len(rows), dtype=np.bool_),
     )
     seed = cluster_seed(work.cluster)
-    answer = place_bundles(request, work.plan.placement, place_settings(config), seed)
+    settings = place_settings(config)
+    if (work.ledger.short_count[np.array(rows)] > 0).all():
+        settings = settings.by_load()
+    answer = place_bundles(request, work.plan.placement, settings, seed)
     work.plan = replace(work.plan, placement=answer.state)
     return {
         row: names[broker]

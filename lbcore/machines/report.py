@@ -103,8 +103,8 @@ def make_report(work: Work) -> dict[str, Any]:
         "ends": _ends(work),
         "brokers": {
             name: {
-                "score": max(entry.percent[0], *entry.percent[2:]) / _PERCENT,
-                "ema": entry.weighted_max_ema,
+                "score": entry.weighted_max_ema,
+                "usage": max(entry.percent[0], *entry.percent[2:]) / _PERCENT,
                 "msg_rate": entry.traffic[0] + entry.traffic[1],
                 "bundles": owned.get(name, 0),
                 "state": entry.state(is_drained=name in work.rules.drains),

@@ -4,8 +4,9 @@ Decides the phase, and what is wrong enough to be an alarm. Stands beside the ba
 nothing of it; verbs and services show it. Source: ours.
 
 Phases, the first that holds: *stalled* (the job is away, makes no cycles, or bundles are in flight
-for longer than any timeout), *off* (never started, paused as a whole, or braked), *in progress*
-(bundles are moving, or a broker is drained), *ready*.
+for longer than any timeout), *off* (never started, paused as a whole, or braked), *late* (the job's
+next commit is overdue), *in progress* (bundles are moving, or a broker is drained), *ready*.
+`job_state` judges how the job is.
 """
 
 import json
@@ -17,18 +18,21 @@ from typing import Any
 
 from lbcore.config.tree import Config
 from lbcore.machines.faults import KIND as FAULT
+from lbcore.machines.job_state import NEVER_MS, Gap, JobState, JobWord, gaps, judge_job
 from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.machines.rules import SET_ASIDE
+from lbcore.model.times import duration
 from lbcore.ownership.repair import stuck_after_ms
+from lbcore.signals.imbalance import imbalance
 
 Row = Mapping[str, Any]
 
 RECENT_MS = 600_000
-"""How far back decisions and rejected reports are looked at."""
+"""How far back alarms look for decisions and rejected reports."""
+HISTORY_MS = 3_600_000
+"""How far back times without cycles are told."""
 
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
-_HEARTBEATS_MISSED, _CYCLES_MISSED = 3, 3
-_SLACK_MS = 5_000
 
 
 class Phase(str, Enum):
@@ -36,6 +40,7 @@ class Phase(str, Enum):
 
     OFF = "off"
     READY = "ready"
+    LATE = "late"
     IN_PROGRESS = "in progress"
     STALLED = "stalled"
 
@@ -44,9 +49,9 @@ class Phase(str, Enum):
 class StatusRows:
     """One cluster's rows, each table's as its name says.
 
-    load: of load_history, decisions and rejected: of the last RECENT_MS; observed: the commands
-    with which a bridge told of another authority, as recent. writer_ms: time of the
-    job's last commit, None = there was none.
+    load: of load_history, and rejected: of the last RECENT_MS; decisions: of the last HISTORY_MS;
+    observed: the commands with which a bridge told of another authority, as recent. writer_ms: time
+    of the job's last commit, None = there was none.
     """
 
     writer_ms: int | None
@@ -62,13 +67,18 @@ class StatusRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """A broker. bundles: that it owns. load: None = no row of load_history is recent."""
+    """A broker. bundles: that it owns.
+
+    score: smoothed usage, 1.0 = 100 %; msg_rate: msg/s in and out; load_age_ms: since the interval
+    of load_history that says so began. None, and -1: it is silent, or no row is recent.
+    """
 
     broker: str
     state: str
     bundles: int
     score: float | None = None
     msg_rate: float | None = None
+    load_age_ms: int = NEVER_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +100,8 @@ class ClusterStatus:
 
     in_flight: the oldest first. pauses: namespace ("" = the whole cluster) → who, why, since when.
     set_aside: changed settings that don't suit the files, by "section.name" → why not.
+    job: one judgement, and its words; gaps: times without cycles within HISTORY_MS, oldest first.
+    imbalance: of the message rates of the live brokers, None without load.
     """
 
     cluster: str
@@ -110,27 +122,37 @@ class ClusterStatus:
     pins: tuple[Row, ...]
     excluded: tuple[str, ...]
     set_aside: Mapping[str, str] = field(default_factory=dict)
+    job: JobState
+    job_words: str
+    gaps: tuple[Gap, ...]
+    imbalance: float | None
     alarms: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""
-        return {**asdict(self), "phase": self.phase.value}
+        plain = asdict(self)
+        plain["job"]["word"] = self.job.word.value
+        return {**plain, "phase": self.phase.value}
 
 
 def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> ClusterStatus:
     """How the cluster is at `now_ms`. config: of the cluster. O(rows)."""
     policies = _policies(rows.policies)
     last = _last_cycle(rows.decisions)
-    broker_rows = _broker_rows(rows)
+    broker_rows = _broker_rows(rows, now_ms)
+    silent_ms = -1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms)
+    cycle_age_ms = max(0, now_ms - last[0]["at_ms"]) if last else -1
+    hears_ticks = not _misses_ticks(rows.decisions)
+    job = judge_job(silent_ms, cycle_age_ms, config.pipeline, hears_ticks=hears_ticks)
     draft = ClusterStatus(
         cluster=cluster,
         now_ms=now_ms,
         phase=Phase.READY,
         why="",
-        writer_silent_ms=-1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms),
+        writer_silent_ms=silent_ms,
         cycle=last[0]["cycle"] if last else 0,
-        cycle_age_ms=max(0, now_ms - last[0]["at_ms"]) if last else -1,
+        cycle_age_ms=cycle_age_ms,
         last_cycle=_cycle_words(last),
         brokers=_counted(row.state for row in broker_rows),
         broker_rows=broker_rows,
@@ -142,6 +164,10 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         pins=tuple(sorted(_set(rows.pins), key=lambda row: str(row["bundle"]))),
         excluded=tuple(sorted(policies.get("excluded", {}))),
         set_aside={key: value["why"] for key, value in policies.get(SET_ASIDE, {}).items()},
+        job=job,
+        job_words=job.words(),
+        gaps=gaps(rows.decisions, config.pipeline, now_ms),
+        imbalance=imbalance(row.msg_rate for row in broker_rows if row.msg_rate is not None),
         mirror=mirror_status(rows.observed, config, now_ms),
     )
     phase, why = _phase(draft, config)
@@ -177,7 +203,7 @@ def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
     )
 
 
-def _broker_rows(rows: StatusRows) -> tuple[BrokerStatus, ...]:
+def _broker_rows(rows: StatusRows, now_ms: int) -> tuple[BrokerStatus, ...]:
     leaving = ("Releasing", "Splitting")
     held = Counter(row["destination"] for row in rows.bundles if row["state"] == "Owned")
     held.update(row["source"] for row in rows.bundles if row["state"] in leaving)
@@ -187,12 +213,19 @@ def _broker_rows(rows: StatusRows) -> tuple[BrokerStatus, ...]:
             broker=row["broker"],
             state=row["state"],
             bundles=held[row["broker"]],
-            score=load[row["broker"]]["score"] if row["broker"] in load else None,
-            msg_rate=sum(load[row["broker"]]["traffic"][:2]) if row["broker"] in load else None,
+            **({} if row["state"] == "silent" else _load(load.get(row["broker"]), now_ms)),
         )
         for row in sorted(rows.brokers, key=lambda row: str(row["broker"]))
         if row["state"] != "forgotten"
     )
+
+
+def _load(row: Row | None, now_ms: int) -> dict[str, Any]:
+    """What a row of load_history says of a broker that is heard."""
+    if row is None:
+        return {}
+    age_ms = max(0, now_ms - int(row["minute_ms"]))
+    return {"score": row["score"], "msg_rate": sum(row["traffic"][:2]), "load_age_ms": age_ms}
 
 
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
@@ -204,6 +237,13 @@ def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
     return [row for row in newest if row["at_ms"] == begun_ms]
 
 
+def _misses_ticks(decisions: Iterable[Row]) -> bool:
+    """Whether the newest word about ticks is that none come back."""
+    ticks = [row for row in decisions if row["kind"] == "ticks"]
+    newest = max(ticks, key=lambda row: int(row["at_ms"]), default=None)
+    return newest is not None and newest["reason"] == "Missing"
+
+
 def _cycle_words(rows: Iterable[Row]) -> str:
     """What a cycle decided: `2 transfer (HitCount)`; several, by count."""
     counts = Counter((row["kind"], row["reason"]) for row in rows)
@@ -212,11 +252,12 @@ def _cycle_words(rows: Iterable[Row]) -> str:
 
 
 def _phase(status: ClusterStatus, config: Config) -> tuple[Phase, str]:
-    if status.writer_silent_ms < 0:
-        return Phase.OFF, "the streaming job has never written anything"
+    if status.job.word is JobWord.NEVER_STARTED:
+        return Phase.OFF, status.job.why()
     tests: Sequence[tuple[Phase, Callable[[], str]]] = (
         (Phase.STALLED, lambda: _stalled(status, config)),
         (Phase.OFF, lambda: _off(status)),
+        (Phase.LATE, status.job.why),
         (Phase.IN_PROGRESS, lambda: _progress(status)),
     )
     for phase, reason_of in tests:
@@ -227,20 +268,14 @@ def _phase(status: ClusterStatus, config: Config) -> tuple[Phase, str]:
 
 
 def _stalled(status: ClusterStatus, config: Config) -> str:
-    if _is_job_away(status, config):
-        return "the streaming job is away: nothing is decided, lookups go on"
+    if status.job.word is JobWord.AWAY:
+        return status.job.why()
     if "active" not in status.brokers and "draining" not in status.brokers and status.brokers:
         return "no broker is heard: records stay until one is"
-    rhythm = config.pipeline
-    if status.cycle_age_ms > _CYCLES_MISSED * rhythm.decision_interval_ms + _SLACK_MS:
-        return "the job writes, but makes no cycles"
+    if status.job.is_stalled:
+        return status.job.why()
     stuck = _stuck(status, config)
     return f"{len(stuck)} bundles are in flight for longer than any timeout" if stuck else ""
-
-
-def _is_job_away(status: ClusterStatus, config: Config) -> bool:
-    limit_ms = _HEARTBEATS_MISSED * config.pipeline.heartbeat_commit_ms
-    return status.writer_silent_ms > limit_ms
 
 
 def _stuck(status: ClusterStatus, config: Config) -> list[Row]:
@@ -268,9 +303,7 @@ def _progress(status: ClusterStatus) -> str:
 
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
     """What somebody should look at: what is wrong, then what to do."""
-    if status.writer_silent_ms >= 0 and _is_job_away(status, config):
-        silent_s = status.writer_silent_ms // 1000
-        yield f"no heartbeat of the job for {silent_s} s: read its log, start it again"
+    yield from _job_alarms(status.job)
     silent = [row.broker for row in status.broker_rows if row.state == "silent"]
     if silent:
         yield f"silent: {', '.join(silent)}; start them, or `ballast broker forget` them"
@@ -298,16 +331,25 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
 
 def _decided(rows: StatusRows) -> Iterable[str]:
     """What the job itself has noticed of late, as rows of `decisions` say it."""
-    if any(row["kind"] == FAULT for row in rows.decisions):
+    since_ms = (rows.writer_ms or 0) - RECENT_MS
+    recent = [row for row in rows.decisions if row["at_ms"] >= since_ms]
+    if any(row["kind"] == FAULT for row in recent):
         yield (
             "something raised while it was worked on and was put aside: read the events fault of"
             " the job's log and section BallastFaults of docs/runbook.md, and report it"
         )
-    ticks = [row for row in rows.decisions if row["kind"] == "ticks"]
-    if max(ticks, key=lambda row: int(row["at_ms"]), default={"reason": ""})["reason"] == "Missing":
-        yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
-    for broker in sorted({row["source"] for row in rows.decisions if row["kind"] == "back_off"}):
+    for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
+
+
+def _job_alarms(job: JobState) -> Iterable[str]:
+    if job.word is JobWord.AWAY:
+        silent = duration(job.wrote_ago_ms)
+        yield f"no heartbeat of the job for {silent}: read its log, start it again"
+    if job.word is JobWord.WITHOUT_CYCLES:
+        yield f"{job.why()}: read its log, start it again"
+    if not job.hears_ticks:
+        yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
 
 
 def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
@@ -321,5 +363,5 @@ def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterabl
         if row["state"] == "Free" and status.now_ms - row["at_ms"] > limit_ms
     ]
     if free:
-        such = free[0]["bundle"]
+        such = min(row["bundle"] for row in free)
         yield f"{len(free)} bundles have no owner, such as {such}: no broker may take it"

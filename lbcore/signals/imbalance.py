@@ -1,6 +1,8 @@
 """Imbalance: how unevenly load lies on brokers, and how much of that moves could undo.
 
-Decides the two definitions that every report uses; nothing about what is done. Source: ours.
+Decides the two definitions that every report uses; nothing about what is done. A cluster's
+imbalance is that of the message rates, in and out, of its live brokers; a scenario's, whose
+brokers' capacity is known, that of their loads in percent of it. Source: ours.
 """
 
 import math
@@ -12,6 +14,11 @@ def imbalance(broker_loads: Iterable[float]) -> float | None:
     loads = list(broker_loads)
     total = math.fsum(loads)
     return max(loads) * len(loads) / total if loads and total > 0.0 else None
+
+
+def imbalance_of_sums(most: float, mean: float) -> float | None:
+    """The same by the highest load and the mean; None without load."""
+    return most / mean if mean > 0.0 else None
 
 
 def floor_adjusted_imbalance(broker_loads: Iterable[float], hottest_bundle: float) -> float | None:

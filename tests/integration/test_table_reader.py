@@ -98,15 +98,20 @@ def test_ownership_verb_of_no_moment_is_misuse(
 
 
 def test_status_verb_reads_the_tables(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(tables, capsys, "status")
+    words = ["status", "--tables", str(tables), "--cluster", CLUSTER]
+    assert main([*words, "--json"]) == 1, "it is stalled"
+    found = json.loads(capsys.readouterr().out)
     assert found["bundles"] == {"Owned": 2}
     assert [(row["broker"], row["bundles"]) for row in found["broker_rows"]] == [
         ("b1", 0),
         ("b2", 2),
     ]
     assert found["phase"] == "stalled", "the job of these tables wrote long ago"
-    assert main(["status", "--tables", str(tables), "--cluster", CLUSTER]) == 0
-    assert "ALARM  no heartbeat" in capsys.readouterr().out
+    assert main(words) == 1
+    said = capsys.readouterr().out
+    assert "ALARM  no heartbeat" in said
+    assert f"job     {found['job_words']}" in said
+    assert found["job"]["word"] == "away"
 
 
 def test_verb_without_tables_says_what_to_do(

@@ -105,3 +105,26 @@ def test_drain_without_anybody_to_take_the_bundles_is_refused() -> None:
     command_id = world.command("drain_broker", broker="broker-0:8080")
     world.run(2_000)
     assert "start another broker" in str(outcome(world, command_id)["reason"])
+
+
+def test_drain_of_hot_bundles_does_not_all_go_to_the_broker_that_has_just_started() -> None:
+    world = running(4, 56)
+    world.rates = dict.fromkeys(owners(world), 400.0)
+    world.run(200_000)
+    world.kill("broker-1:8080")
+    world.run(60_000)
+    hot = [bundle for bundle, owner in owners(world).items() if owner == "broker-2:8080"]
+    world.rates = {**world.rates, **dict.fromkeys(hot, 1_500.0)}
+    world.run(30_000)
+    world.start("broker-1:8080")
+    world.run(8_000)
+    world.command("drain_broker", broker="broker-2:8080")
+    world.run(4_000)
+    went = Counter(str(row["destination"]) for row in decided(world, "drain", "Draining"))
+    carried: Counter[str] = Counter()
+    for bundle, owner in owners(world).items():
+        carried[owner] += world.rates[bundle]
+    fair = sum(carried.values()) / 3
+    assert went.total() == len(hot)
+    assert went["broker-1:8080"] > max(went["broker-0:8080"], went["broker-3:8080"])
+    assert carried["broker-1:8080"] <= fair + max(world.rates.values()), carried

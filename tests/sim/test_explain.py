@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
+from random import Random
 from unittest import mock
 
 import pytest
@@ -11,8 +13,10 @@ from jobs.cli import main
 from lbcore.explain.broker import explain_broker, newest_cycle
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
-from lbcore.explain.explanation import Explanation, duration, number
+from lbcore.explain.explanation import Explanation, number
+from lbcore.explain.overview import last_decisions
 from lbcore.explain.reasons import REPAIRS, gauge_words
+from lbcore.model.times import duration
 from lbcore.ownership.changes import IntentReason
 from tests.explained_world import about, rows_of, write_tables
 from tests.ruled_world import decided, owners, running, skewed
@@ -296,3 +300,25 @@ def test_skip_of_the_past_says_what_was_needed_then(world: World) -> None:
 
 def test_reason_of_every_repair_has_words() -> None:
     assert {reason.value for reason in IntentReason} == REPAIRS.keys()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_explanations_do_not_depend_on_the_order_of_rows(world: World, seed: int) -> None:
+    rows = rows_of(world)
+    random = Random(seed)
+    tables = {
+        one.name: random.sample(list(getattr(rows, one.name)), len(getattr(rows, one.name)))
+        for one in fields(rows)
+        if isinstance(getattr(rows, one.name), tuple)
+    }
+    assert {"candidates", "decisions", "effects", "load"} <= set(tables)
+    mixed = replace(rows, **tables)
+    assert explain_cluster(mixed) == explain_cluster(rows)
+    for broker in {row["broker"] for row in rows.brokers}:
+        assert explain_broker(mixed, broker) == explain_broker(rows, broker)
+    bundle = str(decided(world, "transfer")[-1]["bundle"])
+    assert explain_bundle(mixed, bundle) == explain_bundle(rows, bundle)
+    assert last_decisions(mixed) == last_decisions(rows)
+    for decision in rows.decisions[-5:]:
+        name = str(decision["decision_id"])
+        assert explain_decision(mixed, name) == explain_decision(rows, name)

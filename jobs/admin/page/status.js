@@ -78,11 +78,11 @@ function draw({ status, balance, decisions, service }) {
   phase(status.phase, status.why);
   drawAlarms(status.alarms);
   drawBrokers(status.broker_rows);
-  drawBalance(balance, status.now_ms);
+  drawBalance(balance, status);
   drawMoves(status);
   drawDecisions(decisions, status.now_ms);
   at("ages").textContent = `as of ${day(status.now_ms)} ${clock(status.now_ms)} UTC · `
-    + `last heartbeat of the job ${duration(status.writer_silent_ms)} ago · `
+    + `job ${status.job_words} · `
     + `table version ${service.table_version}, ${duration(service.age_ms)} old`;
 }
 
@@ -132,16 +132,16 @@ function loadBar(score, top) {
 }
 
 function drawBrokers(brokers) {
-  const known = brokers.map((one) => (
-    one.state === "silent" ? { ...one, score: null, msg_rate: null } : one));
-  const order = [...known].sort((a, b) => (b.score ?? -1) - (a.score ?? -1));
-  const top = Math.max(1, ...known.map((broker) => broker.score ?? 0));
+  const order = [...brokers].sort((a, b) => (b.score ?? -1) - (a.score ?? -1));
+  const top = Math.max(1, ...brokers.map((broker) => broker.score ?? 0));
   replace(at("brokers"), order.slice(0, BROKERS_SHOWN).map((broker) => row(
     explainButton("broker", broker.broker),
     make("td", broker.state, "state", broker.state),
     loadBar(broker.score, top),
     make("td", broker.msg_rate === null ? "–" : number.format(broker.msg_rate), "number"),
     make("td", number.format(broker.bundles), "number"),
+    make("td", broker.load_age_ms < 0 ? "not known" : `${duration(broker.load_age_ms)} ago`,
+      "number"),
   )));
   const more = at("more-brokers");
   more.hidden = order.length <= BROKERS_SHOWN;
@@ -155,12 +155,12 @@ function shape(tag, attributes, text) {
   return element;
 }
 
-function drawBalance(balance, nowMs) {
+function drawBalance(balance, { now_ms: nowMs, imbalance }) {
   const known = balance.filter((moment) => moment.imbalance !== null);
   const last = known[known.length - 1];
   const most = Math.max(...known.map((moment) => moment.imbalance));
-  at("imbalance").textContent = last
-    ? `last ${last.imbalance.toFixed(2)}, most ${most.toFixed(2)}` : "no load is known";
+  at("imbalance").textContent = last && imbalance !== null
+    ? `now ${imbalance.toFixed(2)}, most ${most.toFixed(2)}` : "no load is known";
   const [left, right, top, bottom] = [34, 712, 8, 128];
   const high = Math.max(1.5, last ? most : 0);
   const x = (ms) => right - (right - left) * (nowMs - ms) / 3600000;

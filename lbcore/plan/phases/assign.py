@@ -39,14 +39,15 @@ PHASE = "assign"
 class Wanted:
     """Bundles to place, k rows of the snapshot. excluded, planned: as in PlaceRequest.
 
-    is_unload: bool[k]. keeps_plan: even distribution does not apply.
+    is_unload: bool[k]. by_load: their load is known and decides; even distribution by count, which
+    would give an empty broker all of them, does not apply.
     """
 
     rows: Ints
     excluded: Ints
     planned: Ints
     is_unload: Bools
-    keeps_plan: bool = False
+    by_load: bool = False
 
 
 def assign(draft: Draft) -> Draft:
@@ -81,7 +82,7 @@ def _place_shed(draft: Draft) -> Draft:
             excluded=asked.source,
             planned=asked.destination,
             is_unload=np.ones(len(open_rows), dtype=np.bool_),
-            keeps_plan=keeps_plan,
+            by_load=keeps_plan,
         )
         draft, destination[open_rows] = _placed(draft, wanted)
     kept = replace(moves, destination=destination).at(np.flatnonzero(destination >= 0))
@@ -135,6 +136,7 @@ def _place_forced(draft: Draft) -> Draft:
         excluded=moves.source[open_rows],
         planned=moves.destination[open_rows],
         is_unload=np.zeros(len(open_rows), dtype=np.bool_),
+        by_load=True,
     )
     draft, found = _placed(draft, wanted)
     destination = moves.destination.copy()
@@ -181,8 +183,8 @@ def _placed(draft: Draft, wanted: Wanted, family: Family | None = None) -> tuple
         request = _request(draft, family.snapshot, wanted, family.index)
         request = replace(request, usage=family.usage)
     settings = place_settings(draft.config)
-    if wanted.keeps_plan:
-        settings = replace(settings, filters=replace(settings.filters, distribute_evenly=False))
+    if wanted.by_load:
+        settings = settings.by_load()
     seed = cluster_seed(draft.snapshot.cluster)
     remembered = draft.state.placement.without_brokers(frozenset(request.snapshot.brokers.names))
     answer = place_bundles(request, remembered, settings, seed)

@@ -37,7 +37,7 @@ from lbcore.plan.place.rules import (
     RoundRobinRule,
     Rule,
     UsageRule,
-    long_rates,
+    bundle_rates,
 )
 from lbcore.plan.place.score import ScoreRule
 from lbcore.plan.snapshot import Bools, Ints
@@ -65,7 +65,7 @@ def placing_order(request: PlaceRequest, config: PlacementConfig) -> Ints:
     """Positions in the request: heaviest first, equal ones as given; or all as given."""
     if not config.heaviest_first:
         return np.arange(len(request.bundles))
-    return np.argsort(-long_rates(request), kind="stable")
+    return np.argsort(-bundle_rates(request, config), kind="stable")
 
 
 def strategy_rule(

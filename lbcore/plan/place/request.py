@@ -5,7 +5,7 @@ Source: ours.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,10 @@ class PlaceSettings:
     filters: FilterConfig
     history_weight: float = 0.9
     excluded_namespaces: frozenset[str] = frozenset()
+
+    def by_load(self) -> "PlaceSettings":
+        """For bundles whose load is known: even distribution by count does not apply."""
+        return replace(self, filters=replace(self.filters, distribute_evenly=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

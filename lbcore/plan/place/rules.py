@@ -13,7 +13,11 @@ import numpy as np
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.plan.place.choice import choose
-from lbcore.plan.place.message_rate import MessageRates, long_term_rates
+from lbcore.plan.place.message_rate import (
+    MessageRates,
+    PresentRates,
+    long_term_rates,
+)
 from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest, PlaceSettings
 from lbcore.plan.place.resource_usage import (
     below_average,
@@ -100,10 +104,13 @@ class MessageRateRule:
     def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "MessageRateRule":
         """The rule at the start of a plan."""
         base = long_term_rates(request.snapshot)
+        if config.count_planned:
+            base = PresentRates.of(request.snapshot).broker
+        weights = bundle_rates(request, config)
         usage, threshold = request.usage, config.overloaded_threshold_percent
         return MessageRateRule(
             rates=MessageRates.of(base, usage, threshold),
-            weights=np.maximum(long_rates(request), config.planned_rate_floor_msg_per_s),
+            weights=np.maximum(weights, config.planned_rate_floor_msg_per_s),
             draw=draw,
             spread_overloaded=config.count_planned,
         )
@@ -326,8 +333,13 @@ class AvgRule:
         return state
 
 
-def long_rates(request: PlaceRequest) -> Floats:
-    """Long-term msg/s, in plus out, of each bundle of the request."""
+def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
+    """Msg/s, in plus out, of each bundle of the request: long-term, or (ours) at least the present.
+
+    What is hot now counts as hot where `count_planned` counts it on its new broker.
+    """
+    if config.count_planned:
+        return PresentRates.of(request.snapshot).bundle[request.bundles]
     long = request.snapshot.bundles.long[request.bundles]
     rates: Floats = long[:, RATE_IN] + long[:, RATE_OUT]
     return rates

@@ -1,5 +1,8 @@
 """The live view: what a person reads in it."""
 
+import re
+from dataclasses import replace
+
 from rich.console import Console
 
 from jobs.adapters.prober import ProbeCounts
@@ -16,6 +19,7 @@ def _status() -> Status:
     return Status(
         elapsed_ms=65_000,
         phase="running",
+        job="at work: wrote 1 s ago, cycle 3 s ago, ticks heard",
         brokers=(
             BrokerRow(name="broker-1", state="active", msg_rate=2_000.0, bundles=7, score=0.52),
             BrokerRow(name="broker-2", state="killed", msg_rate=0.0, bundles=0, score=None),
@@ -57,6 +61,15 @@ def test_view_says_imbalance_moves_with_cause_and_lookups() -> None:
     assert "broker-1 → (nobody)" in text
     assert "shed" in text
     assert "95 right, 0 wrong, 4 told to wait, 1 failed" in text
+
+
+def test_view_counts_every_lookup_that_was_asked() -> None:
+    counts = ProbeCounts(sent=84_047, right=84_030, wrong=1, unavailable=5, failed=3, pending=8)
+    text = "\n".join(_drawn(replace(_status(), lookups=counts)))
+    line = next(line for line in text.splitlines() if "lookups" in line)
+    asked, *classes = map(int, re.findall(r"\d+", line))
+    assert asked == sum(classes)
+    assert "8 under way" in line
 
 
 def test_view_says_what_was_restarted_and_what_to_try() -> None:

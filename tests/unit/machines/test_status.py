@@ -159,3 +159,30 @@ def test_status_is_json_with_pins_load_and_exclusions() -> None:
     assert plain["broker_rows"][0]["score"] == 0.5
     assert plain["broker_rows"][0]["msg_rate"] == 7.0
     assert plain["broker_rows"][1]["score"] is None
+
+
+def test_status_of_a_job_whose_commit_is_overdue_is_late_not_ready() -> None:
+    found = status(writer_ms=NOW_MS - 19_000, decisions=[decision(7, age_ms=20_000)])
+    assert found.phase is Phase.LATE
+    assert "last commit 19 s ago, one is due every 10 s" in found.why
+
+
+def test_status_of_a_silent_broker_shows_no_load_and_that_of_others_has_an_age() -> None:
+    brokers = [{"broker": "b1", "state": "silent"}, {"broker": "b2", "state": "active"}]
+    load = [
+        {"broker": name, "minute_ms": NOW_MS - 90_000, "score": 0.5, "traffic": [rate, 0.0, 0, 0]}
+        for name, rate in (("b1", 18_773.0), ("b2", 100.0))
+    ]
+    found = status(brokers=brokers, load=load)
+    dead, live = found.broker_rows
+    assert (dead.msg_rate, dead.score, dead.load_age_ms) == (None, None, -1)
+    assert (live.msg_rate, live.load_age_ms) == (100.0, 90_000)
+    assert found.imbalance == 1.0
+
+
+def test_status_tells_the_times_without_cycles_of_the_last_hour() -> None:
+    rows = [decision(n, age_ms=1_000_000 - n * 10_000) for n in range(5)]
+    rows += [decision(n, age_ms=(100 - n) * 10_000 + 2_000) for n in range(90, 101)]
+    found = status(decisions=rows)
+    assert [gap.until_ms - gap.from_ms for gap in found.gaps] == [858_000]
+    assert found.phase is Phase.READY

@@ -1,0 +1,153 @@
+"""The job's state: whether it writes, makes cycles and hears ticks, judged once, for every reader.
+
+Decides the words that status, page, `top`, the run's display and doctor show, and which gaps
+between cycles are told afterwards. Stands beside the balancer, which knows nothing of it.
+Source: ours.
+
+Words, the first that holds: *never started*; *away* (no commit for three heartbeats); *late* (none
+for a heartbeat and the slack); *without cycles* (it writes, but a cycle is overdue three times);
+*at work*. Nobody can tell a frozen job from a dead one by the tables: both are away.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import Any
+
+from lbcore.config.pipeline import Pipeline
+from lbcore.model.times import duration, instant
+
+NEVER_MS = -1
+SLACK_MS = 5_000
+"""How long a batch may take before what it writes is overdue."""
+_HEARTBEATS_MISSED, _CYCLES_MISSED = 3, 3
+_CYCLES_WRITTEN_PAST = 2
+"""Commits after so many cycles that did not come show that it writes without them."""
+_CYCLE_KINDS = frozenset({"skip", "transfer", "unload", "split", "drain"})
+
+
+class JobWord(str, Enum):
+    """How the job is; the value is shown everywhere."""
+
+    NEVER_STARTED = "never started"
+    AWAY = "away"
+    LATE = "late"
+    WITHOUT_CYCLES = "without cycles"
+    AT_WORK = "at work"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """How the job is. Ages in ms, -1 = never.
+
+    wrote_ago_ms: its newest commit; cycle_ago_ms: its newest cycle. heartbeat_ms: how often a
+    commit is due; cycle_ms: a cycle. hears_ticks: whether ticks come back on broker-load.
+    """
+
+    word: JobWord
+    wrote_ago_ms: int
+    cycle_ago_ms: int
+    heartbeat_ms: int
+    cycle_ms: int
+    hears_ticks: bool
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether nothing is decided now, though the job was started once."""
+        return self.word in (JobWord.AWAY, JobWord.WITHOUT_CYCLES)
+
+    def why(self) -> str:
+        """What is wrong in a sentence, "" = nothing."""
+        if self.word is JobWord.NEVER_STARTED:
+            return "the streaming job has never written anything"
+        wrote = f"last commit {duration(self.wrote_ago_ms)} ago, one is due every "
+        wrote += duration(self.heartbeat_ms)
+        if self.word is JobWord.AWAY:
+            return f"the streaming job is away: nothing is decided, lookups go on ({wrote})"
+        if self.word is JobWord.LATE:
+            return f"the streaming job is late: {wrote}"
+        if self.word is JobWord.WITHOUT_CYCLES:
+            return (
+                f"the job writes, but makes no cycles (last {duration(self.cycle_ago_ms)} ago, "
+                f"one is due every {duration(self.cycle_ms)})"
+            )
+        return ""
+
+    def words(self) -> str:
+        """One line: `at work: wrote 2 s ago, cycle 3 s ago, ticks heard`."""
+        ticks = "ticks heard" if self.hears_ticks else "no ticks on broker-load"
+        if self.word in (JobWord.NEVER_STARTED, JobWord.AWAY):
+            ticks = "ticks not known"
+        return (
+            f"{self.word.value}: wrote {_ago(self.wrote_ago_ms)}, cycle {_ago(self.cycle_ago_ms)}, "
+            f"{ticks}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A time without cycles, ms since 1970.
+
+    from_ms: the cycle before it; until_ms: the cycle after it, 0 = it lasts.
+    """
+
+    from_ms: int
+    until_ms: int
+
+    def words(self) -> str:
+        """`no cycles from ... to ... (28 min 52 s)`."""
+        if not self.until_ms:
+            return f"no cycles since {instant(self.from_ms)}: nothing was decided"
+        lasted = duration(self.until_ms - self.from_ms)
+        until = instant(self.until_ms)
+        return f"no cycles from {instant(self.from_ms)} to {until} ({lasted}): nothing was decided"
+
+
+def judge_job(
+    wrote_ago_ms: int, cycle_ago_ms: int, rhythm: Pipeline, *, hears_ticks: bool = True
+) -> JobState:
+    """The job by the ages of its newest commit and cycle, ms, -1 = there was none."""
+    return JobState(
+        word=_word(wrote_ago_ms, cycle_ago_ms, rhythm),
+        wrote_ago_ms=wrote_ago_ms,
+        cycle_ago_ms=cycle_ago_ms,
+        heartbeat_ms=rhythm.heartbeat_commit_ms,
+        cycle_ms=rhythm.decision_interval_ms,
+        hears_ticks=hears_ticks,
+    )
+
+
+def _word(wrote_ago_ms: int, cycle_ago_ms: int, rhythm: Pipeline) -> JobWord:
+    if wrote_ago_ms < 0:
+        return JobWord.NEVER_STARTED
+    if wrote_ago_ms > _HEARTBEATS_MISSED * rhythm.heartbeat_commit_ms:
+        return JobWord.AWAY
+    if wrote_ago_ms > rhythm.heartbeat_commit_ms + SLACK_MS:
+        return JobWord.LATE
+    wrote_on = cycle_ago_ms - wrote_ago_ms > _CYCLES_WRITTEN_PAST * rhythm.decision_interval_ms
+    is_overdue = cycle_ago_ms > _overdue_ms(rhythm)
+    return JobWord.WITHOUT_CYCLES if is_overdue and wrote_on else JobWord.AT_WORK
+
+
+def _overdue_ms(rhythm: Pipeline) -> int:
+    return _CYCLES_MISSED * rhythm.decision_interval_ms + SLACK_MS
+
+
+def gaps(decisions: Iterable[Mapping[str, Any]], rhythm: Pipeline, now_ms: int) -> tuple[Gap, ...]:
+    """The times without cycles, oldest first, by rows of `decisions` in any order. O(n log n).
+
+    Every cycle writes a row at least. The last may still be going on. A first row whose cycle is
+    not the first one has no gap before it: nobody knows how far back was read.
+    """
+    rows = (row for row in decisions if row["cycle"] and row["kind"] in _CYCLE_KINDS)
+    made_ms = sorted({int(row["at_ms"]) for row in rows})
+    limit_ms = _overdue_ms(rhythm)
+    found = [Gap(from_ms=a, until_ms=b) for a, b in pairwise(made_ms) if b - a > limit_ms]
+    if made_ms and now_ms - made_ms[-1] > limit_ms:
+        found.append(Gap(from_ms=made_ms[-1], until_ms=0))
+    return tuple(found)
+
+
+def _ago(age_ms: int) -> str:
+    return "never" if age_ms < 0 else f"{duration(age_ms)} ago"
