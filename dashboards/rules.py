@@ -101,6 +101,9 @@ OWNERSHIP = (
 BALANCE = (
     _alert("BallastImbalance", WARNING, 900, "ballast_floor_adjusted_imbalance > 1.6",
            "One broker of {{ $labels.cluster }} carries {{ $value | humanize }} times what it should."),
+    _alert("BallastBrokerHeld", WARNING, 180, "ballast_broker_held_seconds > 0",
+           "{{ $labels.broker }} is hot for {{ $value | humanizeDuration }} and gives nothing: held by "
+           "{{ $labels.reason }}."),
     _alert("BallastUnsplittable", WARNING, 300, "ballast_unsplittable_bundles > 0",
            "{{ $value }} bundles of {{ $labels.cluster }} are too hot, and nothing divides them."),
     _alert("BallastThrash", WARNING, 0,

@@ -111,6 +111,9 @@ CASES: Mapping[str, Case] = {
         at="30m",
     ),
     "BallastImbalance": _constant('ballast_floor_adjusted_imbalance{cluster="c"}', 1.9, 1.2),
+    "BallastBrokerHeld": _constant(
+        'ballast_broker_held_seconds{cluster="c",broker="b1",reason="grace"}', 240, 0
+    ),
     "BallastUnsplittable": _constant('ballast_unsplittable_bundles{cluster="c"}', 1, 0),
     "BallastThrash": Case(
         fires={

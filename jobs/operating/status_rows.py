@@ -21,6 +21,11 @@ def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
         bundles=reader.rows("bundle_ownership", record),
         brokers=reader.rows("brokers", ("broker", "state")),
         decisions=reader.rows("decisions", ("cycle", "kind", "reason", "source", "at_ms"), history),
+        held=reader.rows(
+            "decisions",
+            ("kind", "reason", "source", "at_ms", "inputs"),
+            f"kind = 'held' AND {recent}",
+        ),
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", ("broker", "minute_ms", "score", "traffic"), recent),

@@ -26,6 +26,7 @@ from lbcore.explain.reasons import (
     skip_words,
     verdict_words,
 )
+from lbcore.machines.held_words import HELD, OVER, VALID_MS, held_status, held_words
 from lbcore.model.times import duration, instant
 from lbcore.signals.usage import weighted_usage
 
@@ -126,9 +127,21 @@ def standing_words(rows: ExplainRows, broker: str) -> Iterable[str]:
     if gauge["verdict"] == "too_few_hits":
         period = duration(rows.config.pipeline.hit_period_ms)
         yield f"a hit needs a report newer than the one before, and counts once in {period}"
-    elif gauge["verdict"] not in ("taken", "below_threshold"):
+    held = newest_held(rows, broker)
+    if held is not None:
+        yield from held_words(held)
+        yield from _largest(rows, broker)
+    elif gauge["verdict"] not in ("taken", "below_threshold", "too_few_hits"):
         yield f"it is beyond its threshold, but {verdict_words(gauge['verdict'])}"
         yield from _largest(rows, broker)
+
+
+def newest_held(rows: ExplainRows, broker: str) -> Row | None:
+    """What the job said last of the broker as one that is hot and gives nothing, while it holds."""
+    told = [row for row in rows.decisions if row["kind"] == HELD and row["source"] == broker]
+    if not told or told[-1]["reason"] == OVER or rows.at_ms - told[-1]["at_ms"] > VALID_MS:
+        return None
+    return told[-1]
 
 
 def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
@@ -228,6 +241,9 @@ def _considered(rows: ExplainRows, broker: str) -> Iterable[str]:
 
 def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     broker = row["broker"]
+    held = newest_held(rows, broker)
+    if held is not None:
+        yield from (one.words for one in held_status([held], rows.at_ms))
     if row["state"] == "silent":
         yield "it is taken for dead: its bundles go to others, it gives and takes nothing"
     drain = rows.rules("drain").get(broker)

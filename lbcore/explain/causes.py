@@ -9,6 +9,7 @@ from typing import Any
 
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.reasons import REPAIRS, skip_words
+from lbcore.machines.held_words import HELD, OVER, held_words
 
 _CAUSES: Mapping[str, str] = {
     "create": "its namespace was created",
@@ -47,6 +48,10 @@ def cause_words(rows: ExplainRows, record: Row) -> Iterable[str]:
 def decision_words(rows: ExplainRows, decision: Row) -> Iterable[str]:
     """A decision: what, on which numbers, what was expected and what came of it."""
     inputs = json.loads(decision["inputs"])
+    if decision["kind"] == HELD:
+        yield f"decision {decision['decision_id']}: {_what(decision)}"
+        yield from held_words(decision) if decision["reason"] != OVER else ("it is over",)
+        return
     yield f"decision {decision['decision_id']} in cycle {decision['cycle']}: {_what(decision)}"
     yield from _grounds(decision, inputs)
     if inputs.get("refused"):

@@ -11,6 +11,7 @@ from lbcore.explain.broker import newest_cycle, usages
 from lbcore.explain.causes import decision_words
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
 from lbcore.explain.reasons import gauge_words, since_words, skip_words, verdict_words
+from lbcore.machines.held_words import HELD, held_status
 from lbcore.machines.job_state import gaps
 from lbcore.model.times import duration, instant
 from lbcore.signals.imbalance import imbalance
@@ -107,6 +108,8 @@ def _considered(rows: ExplainRows) -> Iterable[str]:
 
 
 def _blocks(rows: ExplainRows) -> Iterable[str]:
+    told = [row for row in rows.decisions if row["kind"] == HELD]
+    yield from (one.words for one in held_status(told, rows.at_ms))
     yield from (gap.words() for gap in gaps(rows.decisions, rows.config.pipeline, rows.at_ms))
     if rows.rules("brake"):
         yield "the brake is on: nothing is balanced until `ballast release-brake`"

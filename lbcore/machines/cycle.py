@@ -16,6 +16,7 @@ from lbcore.machines.creations import is_rest
 from lbcore.machines.deletions import is_deleting
 from lbcore.machines.drains import is_emptying
 from lbcore.machines.external import is_external
+from lbcore.machines.hot import Planned, watch_hot
 from lbcore.machines.ledger import CAUSE_CODE
 from lbcore.machines.observed import watch_move
 from lbcore.machines.placing import make_snapshot, place, planning_config, usable_brokers
@@ -141,6 +142,8 @@ def _plan(work: Work, scope: Scope) -> None:
     result, work.plan = plan(snapshot, before, config, work.now_ms, scope)
     if config.cluster.observe_only:
         work.plan = replace(work.plan, moves=before.moves)  # none of them happens
+    made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
+    watch_hot(work, made)
     _tell_unsplittable(work, snapshot, before.split.unsplittable)
     if not isinstance(result, Plan):
         if scope is _ONLY_WISHES:

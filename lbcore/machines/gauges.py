@@ -33,6 +33,11 @@ def make_gauges(work: Work) -> dict[str, Any]:
         "states": {state.value: _ages(work, state) for state in _SHOWN},
         "balance": _balance(work),
         "hits_needed": _hits_needed(work),
+        "held": {
+            name: {"reason": hot.rule, "for_ms": work.now_ms - hot.since_ms}
+            for name, hot in work.plan.hot.items()
+            if hot.told_ms
+        },
         "transfer_hits": work.plan.transfer.hits,
         "split_hits": len(work.plan.split.hits),
         "unsplittable": len(work.plan.split.unsplittable),

@@ -18,6 +18,7 @@ from typing import Any
 
 from lbcore.config.tree import Config
 from lbcore.machines.faults import KIND as FAULT
+from lbcore.machines.held_words import HELD, HeldStatus, held_status
 from lbcore.machines.job_state import NEVER_MS, Gap, JobState, JobWord, gaps, judge_job
 from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.machines.rules import SET_ASIDE
@@ -49,9 +50,9 @@ class Phase(str, Enum):
 class StatusRows:
     """One cluster's rows, each table's as its name says.
 
-    load: of load_history, and rejected: of the last RECENT_MS; decisions: of the last HISTORY_MS;
-    observed: the commands with which a bridge told of another authority, as recent. writer_ms: time
-    of the job's last commit, None = there was none.
+    load: of load_history, held: those decisions whole, and rejected: of the last RECENT_MS;
+    decisions: of the last HISTORY_MS; observed: the commands with which a bridge told of another
+    authority, as recent. writer_ms: time of the job's last commit, None = there was none.
     """
 
     writer_ms: int | None
@@ -62,6 +63,7 @@ class StatusRows:
     pins: Sequence[Row]
     load: Sequence[Row]
     rejected: Sequence[Row]
+    held: Sequence[Row] = ()
     observed: Sequence[Row] = ()
 
 
@@ -101,7 +103,8 @@ class ClusterStatus:
     in_flight: the oldest first. pauses: namespace ("" = the whole cluster) → who, why, since when.
     set_aside: changed settings that don't suit the files, by "section.name" → why not.
     job: one judgement, and its words; gaps: times without cycles within HISTORY_MS, oldest first.
-    imbalance: of the message rates of the live brokers, None without load.
+    imbalance: of the message rates of the live brokers, None without load. held: hot brokers that
+    give nothing, and why.
     """
 
     cluster: str
@@ -126,6 +129,7 @@ class ClusterStatus:
     job_words: str
     gaps: tuple[Gap, ...]
     imbalance: float | None
+    held: tuple[HeldStatus, ...]
     alarms: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
 
@@ -168,6 +172,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         job_words=job.words(),
         gaps=gaps(rows.decisions, config.pipeline, now_ms),
         imbalance=imbalance(row.msg_rate for row in broker_rows if row.msg_rate is not None),
+        held=held_status(rows.held, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.observed, config, now_ms),
     )
     phase, why = _phase(draft, config)
@@ -230,7 +235,7 @@ def _load(row: Row | None, now_ms: int) -> dict[str, Any]:
 
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
     """What the newest cycle decided; commands that came after it bear its number, too."""
-    cycles = [row for row in decisions if row["cycle"] > 0]
+    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] != HELD]
     number = max((row["cycle"] for row in cycles), default=0)
     newest = [row for row in cycles if row["cycle"] == number]
     begun_ms = min((row["at_ms"] for row in newest), default=0)
@@ -321,6 +326,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
             f"the changed setting {key} is set aside and the file's value is in force ({why}):"
             f" `ballast config reset {key}`, or mend the file and start the job again"
         )
+    yield from (held.words for held in status.held)
     yield from _waiting(status, rows, config)
     yield from mirror_alarms(status.mirror)
     yield from _decided(rows)

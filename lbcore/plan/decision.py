@@ -137,6 +137,22 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hot:
+    """A broker beyond a threshold. since_ms: since when, without giving anything.
+
+    told_ms: when it was last told as held, 0 = it was not; rule: what holds it, as told then.
+    """
+
+    since_ms: int
+    told_ms: int = 0
+    rule: str = ""
+
+    def to_row(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
     """What planning remembers from cycle to cycle; plain data, empty at the start.
 
@@ -145,7 +161,7 @@ class PlanState:
     its move under way, in name order (their loads are added up in this order). unseen: broker →
     load that was decided and that its reports don't show. unloaded_ms: bundle → when it was last
     shed, within the grace period. gave_ms, took_ms: broker → when bundles were last shed from it,
-    or to it.
+    or to it. hot: broker → since when it is beyond a threshold and gives nothing.
     """
 
     strategy: str = ""
@@ -160,10 +176,13 @@ class PlanState:
     unloaded_ms: Mapping[str, int] = field(default_factory=dict)
     gave_ms: Mapping[str, int] = field(default_factory=dict)
     took_ms: Mapping[str, int] = field(default_factory=dict)
+    hot: Mapping[str, Hot] = field(default_factory=dict)
 
     def to_row(self) -> dict[str, Any]:
         """The state as a JSON object with sorted keys."""
+        hot = {"hot": {name: self.hot[name].to_row() for name in sorted(self.hot)}}
         return {
+            **(hot if self.hot else {}),
             "schema": STATE_SCHEMA,
             "strategy": self.strategy,
             "shed": {name: _sorted(value) for name, value in asdict(self.shed).items()},
@@ -197,6 +216,7 @@ class PlanState:
             unloaded_ms=dict(row["unloaded_ms"]),
             gave_ms=dict(row.get("gave_ms", {})),
             took_ms=dict(row.get("took_ms", {})),
+            hot={name: Hot(**plain) for name, plain in row.get("hot", {}).items()},
         )
 
 

@@ -1,0 +1,219 @@
+"""Held: which rules keep a broker that is hot for long enough from giving anything.
+
+Decides nothing about the cluster. A plan is pure, so the question is put to the planner itself: a
+rule is a cause if the same cycle without that rule takes something from the broker. Causes that
+hold only together are found by leaving one after the other in force. Asked by the cycle after a
+plan that left a hot broker as it was. Source: ours; a cause is what is meant by "but for" it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lbcore.plan.decision import Decision, Kind, Plan, Scope, Skip
+from lbcore.plan.lifts import FILTERS, HOLDS, LIMITS, RULES, STRATEGY, Inputs, lifted
+from lbcore.plan.planner import plan
+from lbcore.plan.shed.gauge import Gauge
+from lbcore.plan.snapshot import Ints
+from lbcore.plan.trace import GaugeRows
+from lbcore.signals.usage import weighted_usage
+
+BROKERS_MAX = 20
+_NEVER_STUCK = frozenset({"", "below_threshold"})
+_TOO_LITTLE = frozenset(
+    {"no_fitting_bundle", "no_eligible_bundle", "below_min_unload", "below_min_throughput"}
+)
+"""What strategies say before limits and filters are asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A rule that holds the broker. setting: where it is set, "" = by a command.
+
+    bundles: of the broker's that it holds, 0 = it holds none by name. first_ms, last_ms: when the
+    first and the last of these are free by the clock alone, ms since 1970, 0 = never.
+    """
+
+    rule: str
+    setting: str
+    bundles: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBroker:
+    """A hot broker that gives nothing. verdict: the strategy's word; usage, mean: 1.0 = 100 %.
+
+    causes: each of which alone, lifted, lets it give; or, where is_joint, all of which together.
+    None: its bundles can't move whatever is set. bundles: that it has.
+    """
+
+    broker: str
+    verdict: str
+    usage: float
+    mean: float
+    bundles: int
+    causes: tuple[Cause, ...]
+    is_joint: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The arguments of the plan that is asked about."""
+
+    inputs: Inputs
+    now_ms: int
+    scope: Scope
+
+    def plan(self, inputs: Inputs) -> frozenset[str]:
+        """The brokers that give something in this cycle under other inputs."""
+        scope = replace(self.scope, splits=False, assigns=False, is_traced=False)
+        found, _ = plan(inputs.snapshot, inputs.state, inputs.config, self.now_ms, scope)
+        return givers(found)
+
+
+def givers(result: Plan | Skip) -> frozenset[str]:
+    """The brokers that balancing takes something from."""
+    if isinstance(result, Skip):
+        return frozenset()
+    return frozenset(one.source for one in result.decisions if _is_shed(one))
+
+
+def _is_shed(one: Decision) -> bool:
+    return one.kind in (Kind.TRANSFER, Kind.UNLOAD) and one.reason != "Pinned"
+
+
+def stuck(result: Plan | Skip) -> dict[str, str]:
+    """Broker → the strategy's verdict, of the brokers that are to give and give nothing.
+
+    They are beyond a threshold for as many observations as it takes. Needs a traced plan.
+    """
+    found: dict[str, str] = {}
+    giving = givers(result)
+    for part in result.trace.parts:
+        if not isinstance(part, GaugeRows):
+            continue
+        names = zip(result.trace.brokers, part.verdicts, _is_ready(part.gauge), strict=True)
+        for name, verdict, is_ready in names:
+            waits = verdict == "too_few_hits" and not is_ready
+            if verdict not in _NEVER_STUCK and not waits and name not in giving:
+                found[name] = verdict
+    return found
+
+
+def near(result: Plan | Skip) -> frozenset[str]:
+    """The brokers that are beyond a threshold now, for however long. Needs a traced plan."""
+    return frozenset(
+        name
+        for part in result.trace.parts
+        if isinstance(part, GaugeRows)
+        for name, verdict in zip(result.trace.brokers, part.verdicts, strict=True)
+        if verdict not in _NEVER_STUCK
+    )
+
+
+def _is_ready(gauge: Gauge) -> list[bool]:
+    """Which brokers have the hits of a level that they are beyond."""
+    is_ready = np.zeros(len(gauge.number), dtype=np.bool_)
+    for level in gauge.levels:
+        is_ready |= (gauge.number >= level.threshold) & (level.hits >= level.needed)
+    ready: list[bool] = is_ready.tolist()
+    return ready
+
+
+def held_brokers(asked: Asked, verdicts: Mapping[str, str]) -> tuple[HeldBroker, ...]:
+    """Why each of these brokers gives nothing, the hottest first, at most BROKERS_MAX.
+
+    verdicts: of `stuck`. O(rules × plan), and first only the rules that hold a bundle of theirs.
+    """
+    brokers = asked.inputs.snapshot.brokers
+    usage = weighted_usage(brokers.percent, asked.inputs.config.signals)
+    mean = float(np.cumsum(usage)[-1]) / len(usage)
+    index = {name: at for at, name in enumerate(brokers.names)}
+    hot = sorted((-float(usage[index[name]]), name) for name in verdicts)
+    chosen = [name for negative, name in hot if -negative >= mean][:BROKERS_MAX]
+    search = _Search(asked)
+    return tuple(
+        HeldBroker(
+            broker=name,
+            verdict=verdicts[name],
+            usage=float(usage[index[name]]),
+            mean=mean,
+            bundles=int((asked.inputs.snapshot.bundles.owner == index[name]).sum()),
+            causes=causes,
+            is_joint=is_joint,
+        )
+        for name in chosen
+        for causes, is_joint in (
+            search.causes(name, index[name], is_chosen=verdicts[name] not in _TOO_LITTLE),
+        )
+    )
+
+
+class _Search:
+    """Plans without rules, each made once for all brokers."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._known: dict[tuple[str, ...], frozenset[str]] = {}
+        inputs = asked.inputs
+        self._holds = {n: hold.holds(inputs, asked.now_ms) for n, hold in HOLDS.items()}
+
+    def causes(self, broker: str, at: int, *, is_chosen: bool) -> tuple[tuple[Cause, ...], bool]:
+        """The causes, and whether they hold only together.
+
+        is_chosen: the strategy chose bundles of it, so what stopped them came after.
+        """
+        holding = [name for name in HOLDS if len(self._held(name, at))]
+        for rules in (holding, [*LIMITS, *FILTERS] if is_chosen else []):
+            alone = [name for name in rules if self._frees(broker, (name,))]
+            if alone:
+                return self._named(alone, at), False
+        every = (*holding, *LIMITS, *FILTERS)
+        together = self._least(broker, every)
+        if together:
+            return self._named(together, at), True
+        alone = [name for name in STRATEGY if self._frees(broker, (name,))]
+        if alone:
+            return self._named(alone, at), False
+        return self._named(self._least(broker, (*every, *STRATEGY)), at), True
+
+    def _named(self, rules: Iterable[str], at: int) -> tuple[Cause, ...]:
+        return tuple(self._cause(name, at) for name in rules)
+
+    def _least(self, broker: str, rules: Sequence[str]) -> tuple[str, ...]:
+        """Rules that free the broker together, and none of which may be left out; () = none do."""
+        if not self._frees(broker, rules):
+            return ()
+        for name in rules:
+            fewer = tuple(one for one in rules if one != name)
+            if self._frees(broker, fewer):
+                rules = fewer
+        return tuple(rules)
+
+    def _frees(self, broker: str, rules: Iterable[str]) -> bool:
+        names = tuple(rules)
+        if names not in self._known:
+            self._known[names] = self._asked.plan(lifted(self._asked.inputs, names))
+        return broker in self._known[names]
+
+    def _held(self, name: str, at: int) -> Ints:
+        """The rows of the broker's bundles that a rule holds."""
+        owner = self._asked.inputs.snapshot.bundles.owner
+        rows: Ints = np.flatnonzero(self._holds[name] & (owner == at))
+        return rows
+
+    def _cause(self, name: str, at: int) -> Cause:
+        if name not in HOLDS:
+            return Cause(rule=name, setting=RULES[name].setting)
+        rows = self._held(name, at)
+        until_ms = HOLDS[name].until_ms(self._asked.inputs)[rows].tolist()
+        return Cause(
+            rule=name,
+            setting=HOLDS[name].setting,
+            bundles=len(rows),
+            first_ms=min(until_ms, default=0),
+            last_ms=max(until_ms, default=0),
+        )
