@@ -13,15 +13,17 @@ from typing import Any
 
 from jobs.adapters.command_client import CommandClient, NoOutcome, Ticket, new_command
 from jobs.adapters.outcome_follower import CommandOutcome
-from jobs.adapters.table_reader import TableReader, wall_ms
+from jobs.adapters.table_reader import wall_ms
 from jobs.console import CommandError, Exit, UnknownError, answer, note
 from jobs.operating.command_words import read_command
 from jobs.operating.durations import format_duration
+from jobs.operating.outlook import Outlook
+from jobs.operating.rehearsal_rows import read_rehearsal_rows
 from jobs.operating.stack_words import Whereabouts, whereabouts
+from lbcore.config.tree import Config
+from lbcore.machines.foresee import Impossible, WhatIf, foresee
 from lbcore.machines.outcome import DONE
 from lbcore.machines.rehearse import Rehearsal, RehearsalRows, rehearse
-from lbcore.machines.status import RECENT_MS
-from lbcore.model.tables import LOAD_HISTORY
 from lbcore.wire.messages import Command
 
 _GRACE_MS = 5_000
@@ -161,10 +163,10 @@ def _rehearse(args: argparse.Namespace, where: Whereabouts, command: Command) ->
     reader = where.reader()
     writer = reader.writer()
     now_ms = wall_ms()
-    found = rehearse(
-        where.config.for_cluster(where.cluster), read_rehearsal_rows(reader), command, now_ms
-    )
+    config, rows = where.config.for_cluster(where.cluster), read_rehearsal_rows(reader)
+    found = rehearse(config, rows, command, now_ms)
     age_ms = -1 if writer is None else max(0, now_ms - writer.now_ms)
+    outlook = _outlook(config, rows, command, (now_ms, age_ms)) if found.is_possible else None
     value = {
         "dry_run": True,
         "kind": command.kind,
@@ -175,18 +177,25 @@ def _rehearse(args: argparse.Namespace, where: Whereabouts, command: Command) ->
         "transitions": [dict(one) for one in found.transitions],
         "changes": {name: list(rows) for name, rows in found.rows.items()},
         "tables_age_ms": age_ms,
+        **({} if outlook is None else {"foresight": outlook.found.to_json()}),
     }
-    answer(args, value, "\n".join(_rehearsal_lines(command, found, age_ms)))
+    lines = _rehearsal_lines(command, found, age_ms) if outlook is None else outlook.lines()
+    answer(args, value, "\n".join(lines))
     return Exit.DONE if found.is_possible else Exit.FAILED
 
 
-def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
-    """Everything that a rehearsal goes by; of the load's history only the newest."""
-    writer = reader.writer()
-    newest = f"at_ms >= {(writer.now_ms if writer else wall_ms()) - RECENT_MS}"
-    return RehearsalRows.read(
-        lambda name: reader.rows(name, condition=newest if name == LOAD_HISTORY.name else "")
-    )
+def _outlook(
+    config: Config, rows: RehearsalRows, command: Command, times: tuple[int, int]
+) -> Outlook | None:
+    """What a drain would bring, in the words of `plan --dry-run`; None of other commands.
+
+    times: now, and the age of the tables.
+    """
+    if command.kind != "drain_broker":
+        return None
+    what_if = WhatIf(remove_brokers=(str(command.arguments["broker"]),))
+    found = foresee(config, command.cluster, rows, times[0], what_if)
+    return None if isinstance(found, Impossible) else Outlook(found=found, tables_age_ms=times[1])
 
 
 def _rehearsal_lines(command: Command, found: Rehearsal, age_ms: int) -> Iterable[str]:

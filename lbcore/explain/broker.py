@@ -250,9 +250,13 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
     if drain is not None:
         yield f"it is being emptied: {drain['left']} of {drain['total']} bundles left"
     names = {record["bundle"] for record in owned}
-    pinned = [pin["bundle"] for pin in rows.pins if pin["is_set"] and pin["bundle"] in names]
-    if pinned:
-        yield f"{count_of(len(pinned), 'bundle')} pinned to it, such as {min(pinned)}"
+    pinned = [p["bundle"] for p in rows.pins if p["is_set"] and p["broker"] == broker]
+    there = [bundle for bundle in pinned if bundle in names]
+    if there:
+        yield f"{count_of(len(there), 'bundle')} pinned to it, such as {min(there)}"
+    away = sorted(set(pinned) - set(there))
+    if away:
+        yield f"{count_of(len(away), 'bundle')} pinned to it and elsewhere now, such as {away[0]}"
     moving = [record for record in owned if record["state"] != "Owned"]
     if moving:
         yield f"{count_of(len(moving), 'bundle')} of it changing hands"

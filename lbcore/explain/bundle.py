@@ -116,7 +116,8 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
             until = f"until {instant(pin['until_ms'])}" if pin["until_ms"] else "until unpinned"
             by = f"by {pin['principal']}" if pin["principal"] else ""
             about = ", ".join(filter(None, (by, pin["owner"], pin["reason"])))
-            yield f"pinned to {pin['broker']} {until}" + (f" ({about})" if about else "")
+            words = f"pinned to {pin['broker']} {until}" + (f" ({about})" if about else "")
+            yield words + _strayed(rows, record, str(pin["broker"]))
     for name, value in rows.rules("paused").items():
         if name in ("", namespace):
             where = "the whole cluster" if not name else f"namespace {name}"
@@ -129,6 +130,20 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
         yield f"namespace {namespace} is excluded from shedding"
     yield from _cool_downs(rows)
     yield from _policies(rows, namespace)
+
+
+def _strayed(rows: ExplainRows, record: Row, broker: str) -> str:
+    """Why a pinned bundle is elsewhere, and what brings it back; "" when it is at its pin."""
+    owner = owner_of(record)
+    if owner == broker:
+        return ""
+    states = {row["broker"]: row["state"] for row in rows.brokers}
+    at = f"; it is at {owner or 'nobody'} because {broker} "
+    if broker in rows.rules("drain") or states.get(broker) == "draining":
+        return f"{at}is being emptied: it comes back when {broker} takes bundles again"
+    if states.get(broker) != "active":
+        return f"{at}is {states.get(broker, 'not known')}: it comes back when {broker} is active"
+    return f"; it is at {owner or 'nobody'}, and the next cycle moves it there"
 
 
 def _policies(rows: ExplainRows, namespace: str) -> Iterable[str]:

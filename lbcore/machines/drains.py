@@ -34,6 +34,16 @@ def is_named(work: Work, broker: str) -> bool:
     )
 
 
+def pins_of_drain(work: Work, broker: str) -> dict[str, list[str]]:
+    """The bundles pinned to a broker that is drained, if there are any.
+
+    A drain breaks pins, for the broker is to be stopped; they stay set, and the bundles come back
+    when it takes bundles again.
+    """
+    pinned = sorted(name for name, pin in work.rules.pins.items() if pin.broker == broker)
+    return {"pins_broken": pinned} if pinned else {}
+
+
 def is_emptying(work: Work) -> bool:
     """Whether some live broker that drains, by command or by its own word, has bundles left."""
     names = {
@@ -77,7 +87,8 @@ def _advanced(work: Work, drain: Drain, left: int) -> Drain:
 def _end(work: Work, broker: str, drain: Drain) -> None:
     done = replace(drain, left=0, estimated_end_ms=work.now_ms, is_done=True)
     _keep(work, broker, done)
-    result = {"moved": drain.total, "took_ms": work.now_ms - drain.since_ms}
+    took_ms = work.now_ms - drain.since_ms
+    result = {"moved": drain.total, "took_ms": took_ms, **pins_of_drain(work, broker)}
     work.write_decision(work.next_decision(), "drain", "Done", result, source=broker)
     finish_command(work, drain.command_id, Outcome(status=DONE, result=result))
 

@@ -1,10 +1,9 @@
 """Foresee: what the next cycles would do, by the balancer's own code, with nothing done.
 
 Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
-run on it under the same load, each on fresh reports, each move landed before the next cycle. Hits
-and averages are in no table and begin anew, so a decision that needs hits comes in the cycle in
-which it has them: at the latest then, perhaps sooner, for the running balancer may have counted
-some. Topics, sessions and graces from before are not known either. Beside `rehearse`. Source: ours.
+run on it under the same load, each on fresh reports, each move landed before the next cycle.
+Graces, cool-downs and roles are as the tables say, and so are hits where they stand there
+(`recall`); what cannot be known is named in the answer. Beside `rehearse`. Source: ours.
 """
 
 import json
@@ -25,9 +24,11 @@ from lbcore.machines.book import BrokerEntry
 from lbcore.machines.commands import take_command
 from lbcore.machines.cycle import place_free, run_cycle
 from lbcore.machines.effects import Row
+from lbcore.machines.held_words import HELD, held_status
 from lbcore.machines.landing import land, owners_of, report_landed
 from lbcore.machines.outcome import ACCEPTED, DONE
 from lbcore.machines.placing import make_snapshot, usable_brokers
+from lbcore.machines.recall import recalled_plan, unknowns
 from lbcore.machines.rehearse import RehearsalRows, state_of
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.standing import is_draining
@@ -91,7 +92,10 @@ class Foresight:
     must.
     skips: of cycles that would decide nothing. waiting: what the first cycle finds near: the number
     against each threshold, hits and how many more are needed (None: the number is below it).
-    idle: brokers of which no load is known, taken for idle.
+    idle: brokers of which no load is known, taken for idle. held: why hot brokers would give
+    nothing, once they have the hits; broken_pins: bundles that a drain takes from their pins; hot:
+    brokers that end above the threshold of overload and did not begin there. unknown: what cannot
+    be known here.
     """
 
     strategy: str
@@ -104,6 +108,10 @@ class Foresight:
     skips: tuple[Mapping[str, Any], ...]
     waiting: tuple[Mapping[str, Any], ...]
     idle: tuple[str, ...]
+    held: tuple[str, ...] = ()
+    broken_pins: tuple[str, ...] = ()
+    hot: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""
@@ -132,18 +140,37 @@ def foresee(
     changed = _changed(replace(state, settings={}), config, now_ms, what_if)
     if isinstance(changed, Impossible):
         return changed
+    plan = recalled_plan(rows.decisions, rows.candidates, config.shedding, now_ms)
+    found = _run(replace(changed, plan=plan), config, now_ms, before)
     known = {str(row["broker"]) for row in rows.load}
-    return _run(changed, config, now_ms, (before, known))
+    newest_ms = max((int(row["at_ms"]) for row in rows.load), default=now_ms + 1)
+    names = (one.broker for one in found.after.brokers)
+    return replace(
+        found,
+        idle=tuple(name for name in names if name not in known),
+        broken_pins=tuple(
+            sorted(b for b, pin in state.rules.pins.items() if pin.broker in what_if.remove_brokers)
+        ),
+        hot=_heated(found, config),
+        unknown=unknowns(config.shedding, max(-1, now_ms - newest_ms)),
+    )
 
 
-def _run(
-    state: BalancerState, config: Config, now_ms: int, known: tuple[Balance, set[str]]
-) -> Foresight:
-    """known: the balance before, and the brokers whose load is known."""
+def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
+    """Who ends above the threshold of overload, and began below it."""
+    limit = config.placement.overloaded_threshold_percent / 100.0
+    hot_before = {one.broker for one in found.before.brokers if one.usage > limit}
+    after = (one.broker for one in found.after.brokers if one.usage > limit)
+    return tuple(name for name in after if name not in hot_before)
+
+
+def _run(state: BalancerState, config: Config, now_ms: int, before: Balance) -> Foresight:
+    """before: the balance, without what would be otherwise."""
     step_ms = _cycle_ms(config)
     decisions: list[Mapping[str, Any]] = []
     skips: list[Mapping[str, Any]] = []
     waiting: tuple[Mapping[str, Any], ...] = ()
+    held: dict[str, str] = {}
     for number in range(CYCLES):
         rows, state = _cycle(state, config, (now_ms, number * step_ms), step_ms)
         when = {
@@ -152,7 +179,11 @@ def _run(
             "after_ms": number * step_ms,
             "latest_ms": number * max(step_ms, config.signals.report_max_interval_ms),
         }
-        for row in rows.get(DECISIONS.name, []):
+        made = rows.get(DECISIONS.name, [])
+        held = {one.broker: one.words for one in held_status(made, now_ms)} | held
+        for row in made:
+            if row["kind"] == HELD:
+                continue
             chosen = skips if row["kind"] == "skip" else decisions
             chosen.append({**when, **_decision(row)})
         if number == 0:
@@ -164,12 +195,13 @@ def _run(
         placement=placement_strategy(config),
         cycle_ms=step_ms,
         cycles=CYCLES,
-        before=known[0],
+        before=before,
         after=_balance(last),
         decisions=tuple(decisions),
         skips=tuple(skips),
         waiting=waiting,
-        idle=tuple(name for name in usable_brokers(last) if name not in known[1]),
+        idle=(),
+        held=tuple(held[broker] for broker in sorted(held)),
     )
 
 

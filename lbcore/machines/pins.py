@@ -1,13 +1,14 @@
 """Pins: bundles that operators keep on a broker, followed through splits, deaths and time.
 
 Decides when a pin ends (its time is over, its bundle gone) and who inherits it; the plan's cycle
-moves strayed bundles to their pins. A failure breaks a pin, because serving comes first; the bundle
-returns when the broker takes bundles again. Part of `balancer`. Source: ours.
+moves strayed bundles to their pins. A failure breaks a pin, because serving comes first, and so
+does a drain, because the broker is to be stopped; the bundle returns when the broker takes bundles
+again. Part of `balancer`. Source: ours.
 """
 
 from lbcore.machines.rules import Pin
 from lbcore.machines.work import Work
-from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.ownership.records import Cause, OwnershipRecord, State
 
 
 def end_pins(work: Work) -> None:
@@ -22,7 +23,7 @@ def end_pins(work: Work) -> None:
 def follow_pins(work: Work) -> None:
     """After the batch's transitions: children of splits inherit, gone bundles are unpinned.
 
-    Counts the pins that a forced transition broke.
+    Counts the pins that a forced transition or a drain broke.
     """
     for before, after in work.transitions if work.rules.pins else ():
         pin = work.rules.pins.get(after.bundle)
@@ -41,10 +42,11 @@ def follow_pins(work: Work) -> None:
 
 
 def _is_broken(pin: Pin, before: OwnershipRecord | None, after: OwnershipRecord) -> bool:
-    """Whether the bundle is taken from its pin by force."""
+    """Whether the bundle is taken from its pin, by force or by a drain of the pin's broker."""
     was_there = before is not None and pin.broker in (before.source, before.destination)
-    is_taken = after.is_forced and after.state is State.ASSIGNING
-    return is_taken and was_there and after.destination != pin.broker
+    is_forced = after.is_forced and after.state is State.ASSIGNING
+    is_drained = after.cause is Cause.DRAIN and after.state is State.RELEASING
+    return (is_forced or is_drained) and was_there and after.destination != pin.broker
 
 
 def _write(work: Work, bundle: str, pin: Pin, reason: str, **inputs: object) -> None:

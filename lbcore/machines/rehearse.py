@@ -25,6 +25,7 @@ from lbcore.machines.work import BalancerState, Work
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
+    DECISION_CANDIDATES,
     DECISIONS,
     LOAD_HISTORY,
     OWNERSHIP_EVENTS,
@@ -41,16 +42,26 @@ _NOT_SHOWN = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalRows:
-    """One cluster's rows: those that a state is rebuilt from, and rows of load_history."""
+    """One cluster's rows: those that a state is rebuilt from, and rows of load_history.
+
+    decisions: of the grace period; candidates: of the last cycles: what planning remembers.
+    """
 
     tables: TableRows
     load: Sequence[Row]
+    decisions: Sequence[Row] = ()
+    candidates: Sequence[Row] = ()
 
     @staticmethod
     def read(rows_of: Callable[[str], Sequence[Row]]) -> "RehearsalRows":
         """By asking for each table that is needed."""
         tables = {of.name: rows_of(of.name) for of in fields(TableRows)}
-        return RehearsalRows(tables=TableRows(**tables), load=rows_of(LOAD_HISTORY.name))
+        return RehearsalRows(
+            tables=TableRows(**tables),
+            load=rows_of(LOAD_HISTORY.name),
+            decisions=rows_of(DECISIONS.name),
+            candidates=rows_of(DECISION_CANDIDATES.name),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,10 @@
 """Brokers that are emptied, stopped and forgotten, in a cluster in virtual time."""
 
+import json
 from collections import Counter
 
+from lbcore.explain.bundle import explain_bundle
+from tests.explained_world import about
 from tests.ruled_world import (
     decided,
     most_unserved,
@@ -128,3 +131,28 @@ def test_drain_of_hot_bundles_does_not_all_go_to_the_broker_that_has_just_starte
     assert went.total() == len(hot)
     assert went["broker-1:8080"] > max(went["broker-0:8080"], went["broker-3:8080"])
     assert carried["broker-1:8080"] <= fair + max(world.rates.values()), carried
+
+
+def test_drain_breaks_pins_says_which_and_they_come_back_when_it_is_cancelled() -> None:
+    world = running(bundles=24)
+    broker = "broker-1:8080"
+    bundle = min(name for name, owner in owners(world).items() if owner == broker)
+    world.command("pin_bundle", bundle=bundle, broker=broker, reason="release day")
+    world.run(3_000)
+    drain = world.command("drain_broker", broker=broker)
+    world.run(20_000)
+    told = json.loads(str(outcome(world, drain)["result"]))
+    assert told["pins_broken"] == [bundle]
+    assert [row["bundle"] for row in decided(world, "pin", "Broken")] == [bundle]
+    owner = owners(world)[bundle]
+    assert owner != broker
+    found = explain_bundle(about(world, bundle), bundle)
+    assert found is not None
+    (pinned,) = [text for text in found.blocks if text.startswith("pinned to")]
+    assert pinned.endswith(
+        f"; it is at {owner} because {broker} is being emptied: it comes back when {broker} takes "
+        "bundles again"
+    )
+    world.command("cancel_drain", broker=broker)
+    world.run(30_000)
+    assert owners(world)[bundle] == broker

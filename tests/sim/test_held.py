@@ -9,6 +9,9 @@ import pytest
 
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster
+from lbcore.machines.foresee import Foresight, WhatIf, foresee
+from lbcore.machines.rebuild import newest_rows
+from lbcore.machines.rehearse import RehearsalRows
 from lbcore.machines.status import ClusterStatus, StatusRows, make_status
 from tests.explained_world import rows_of
 from tests.ruled_world import decided, owners, running, skewed
@@ -55,6 +58,19 @@ def status_of(world: World) -> ClusterStatus:
     )
 
 
+def foreseen(world: World, **what_if: Any) -> Foresight:
+    newest = {row["broker"]: row for row in world.other_rows["load_history"]}
+    rows = RehearsalRows(
+        tables=newest_rows(world.newest(), world.other_rows),
+        load=[dict(row) for row in newest.values()],
+        decisions=list(reversed(world.decisions)),
+        candidates=world.other_rows["decision_candidates"],
+    )
+    found = foresee(world.config, CLUSTER, rows, world.now_ms, WhatIf(**what_if))
+    assert isinstance(found, Foresight), found
+    return found
+
+
 def newest_held(world: World) -> Mapping[str, Any]:
     return decided(world, "held")[-1]
 
@@ -92,6 +108,19 @@ def test_metrics_say_who_is_held_by_what_and_for_how_long(world: World) -> None:
     assert held["for_ms"] >= 60_000
 
 
+def test_dry_run_knows_the_grace_and_says_what_the_job_then_does(world: World) -> None:
+    found = foreseen(world)
+    moves = ("transfer", "unload")
+    assert [one for one in found.decisions if one["kind"] in moves] == []
+    assert "held by grace: " in found.held[0]
+    assert any("hits of brokers" in text for text in found.unknown)
+    before = len(decided(world, "transfer"))
+    world.run(found.cycle_ms * found.cycles)
+    assert len(decided(world, "transfer")) == before
+    ended = foreseen(world, settings=("shedding.grace_period_ms=0",))
+    assert any(one["kind"] == "transfer" and one["source"] == HOT for one in ended.decisions)
+
+
 def test_held_broker_survives_packing_and_is_over_when_it_cools(world: World) -> None:
     assert world.state is not None
     hot = world.state.plan.hot
@@ -103,3 +132,25 @@ def test_held_broker_survives_packing_and_is_over_when_it_cools(world: World) ->
     world.run(120_000)
     assert newest_held(world)["reason"] == "Over"
     assert status_of(world).held == ()
+
+
+def test_drain_is_foreseen_as_it_then_happens_with_pins_and_hot_receivers() -> None:
+    world = running(4, 40, pipeline={"load_history_interval_ms": 10_000})
+    world.rates = dict.fromkeys(owners(world), 700.0)
+    world.run(120_000)
+    broker = "broker-1:8080"
+    bundle = min(name for name, owner in owners(world).items() if owner == broker)
+    world.command("pin_bundle", bundle=bundle, broker=broker)
+    world.run(20_000)
+    found = foreseen(world, remove_brokers=(broker,))
+    drains = {
+        one["bundle"]: one["destination"] for one in found.decisions if one["kind"] == "drain"
+    }
+    world.command("drain_broker", broker=broker)
+    world.run(20_000)
+    made = {row["bundle"]: row["destination"] for row in decided(world, "drain", "Draining")}
+    assert drains == made
+    assert found.broken_pins == (bundle,)
+    limit = world.config.placement.overloaded_threshold_percent / 100.0
+    assert set(found.hot) == {one.broker for one in found.after.brokers if one.usage > limit}
+    assert len(found.hot) == 3

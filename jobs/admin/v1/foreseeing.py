@@ -15,7 +15,8 @@ from jobs.admin.exchange import RETRY, HttpError, Reply, Request, json_reply
 from jobs.admin.routes import Route
 from jobs.admin.v1.reading import in_background
 from jobs.console import CommandError, MisuseError
-from jobs.operating.foreseeing import Outlook, look_ahead
+from jobs.operating.foreseeing import look_ahead
+from jobs.operating.outlook import Outlook
 from lbcore.machines.foresee import ADDED_MAX, WhatIf
 
 _ASKED_MAX = 100

@@ -6,7 +6,7 @@ Decides whether each is possible now; `drains` carries a drain on. Part of `comm
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lbcore.machines.drains import held_by, is_named
+from lbcore.machines.drains import held_by, is_named, pins_of_drain
 from lbcore.machines.outcome import ACCEPTED, DONE, FAILED, Outcome, refuse
 from lbcore.machines.placing import usable_brokers
 from lbcore.machines.rules import Drain
@@ -38,8 +38,10 @@ def _drain(work: Work, command: Command, arguments: asked.DrainBroker) -> Outcom
         "deadline_ms": drain.deadline_ms,
         "command_id": command.command_id,
     }
+    result = {"total": total, **pins_of_drain(work, broker)}
+    inputs |= result
     work.write_decision(work.next_decision(), "drain", "Begun", inputs, source=broker)
-    return Outcome(status=ACCEPTED, result={"total": total})
+    return Outcome(status=ACCEPTED, result=result)
 
 
 def _reason_not_to_drain(work: Work, broker: str) -> str:

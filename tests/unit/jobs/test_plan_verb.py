@@ -48,6 +48,7 @@ def tables(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     with (
         mock.patch("jobs.operating.foreseeing.wall_ms", now),
         mock.patch("jobs.operating.commanding.wall_ms", now),
+        mock.patch("jobs.operating.rehearsal_rows.wall_ms", now),
     ):
         yield root
 
@@ -59,7 +60,7 @@ def plan(tables: Path, *words: str) -> int:
 def test_text_says_what_comes_when_and_what_it_brings(
     tables: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert plan(tables) == 0
+    assert plan(tables, "--set", "shedding.avg_high_hits=3") == 0
     text = capsys.readouterr().out
     assert text.startswith("dry run, nothing was sent")
     assert "under avg with avg: 10 cycles" in text
@@ -70,6 +71,32 @@ def test_text_says_what_comes_when_and_what_it_brings(
     assert "after 1 more hit, cycle 2, in 10.0 s to 1m 00s:" in text
     assert f"{HOT} → broker-1:8080: Overloaded (avg); source 60.0 % → " in text
     assert "(floor-adjusted " in text
+    assert "not known here: which report was judged last" in text
+
+
+def test_text_counts_the_hits_that_the_tables_have(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(tables) == 0
+    text = capsys.readouterr().out
+    assert "at once:" in text
+    assert "would decide nothing: HitCount" not in text.splitlines()[2]
+
+
+def test_drain_is_foreseen_in_the_same_form(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["broker", "drain", HOT, "--dry-run", "--tables", str(tables)]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert f"{HOT} → broker-1:8080: Draining" in text
+    assert f"{HOT} (drained)" in text
+    assert "gets hot: " not in text
+    assert "not known here: " in text
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["status"] == "accepted"
+    assert found["foresight"]["hot"] == []
 
 
 def test_json_has_the_same_and_strategy_takes_a_placement_that_suits(
