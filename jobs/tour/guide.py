@@ -147,8 +147,8 @@ class Guide:
             check=False,
             timeout=_VERB_TIMEOUT_S,
         )
-        stalled = (Exit.FAILED,) if words[0] == "status" else ()  # it is asked for until it is not
-        if ended.returncode not in (*codes, *stalled):
+        is_stalled = words[0] == "status" and ended.returncode == Exit.FAILED and ended.stdout
+        if ended.returncode not in codes and not is_stalled:
             raise CommandError(
                 f"ballast {' '.join(words)} ended with {ended.returncode}",
                 why=(ended.stderr or ended.stdout).strip()[:500],
