@@ -66,6 +66,8 @@ CASES: Mapping[str, Case] = {
         'ballast_spark_phase_seconds{phase="triggerExecution"}', 6.5, 1.2
     ),
     "BallastNoTicks": _constant(_TICKS, 1, 0),
+    "BallastFaults": _counted('ballast_faults_total{cluster="c",phase="command"}', 1),
+    "BallastSettingSetAside": _constant('ballast_settings_set_aside{cluster="c"}', 1, 0),
     "BallastStateLarge": _constant('ballast_state_bytes{operator="balancer"}', 3e9, 1e8),
     "BallastDebugForgotten": _for_long('ballast_debug{cluster="c"}', steps=1_000, at="245m"),
     "BallastBrokerDown": _constant(f"ballast_broker_up{_BROKER}", 0, 1),
