@@ -10,7 +10,8 @@ from typing import Any
 
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import SHEDDING, short_name
-from lbcore.plan.decision import PlanState
+from lbcore.machines.held_words import HELD, OVER, VALID_MS
+from lbcore.plan.decision import Hot, PlanState
 from lbcore.plan.shed.common import ShedState
 
 Row = Mapping[str, Any]
@@ -43,6 +44,7 @@ def recalled_plan(
         took_ms=_by_name(
             (str(row["destination"]), int(row["at_ms"])) for row in shed if row["destination"]
         ),
+        hot=_hot(decisions, now_ms),
     )
 
 
@@ -73,6 +75,16 @@ def _is_planned(row: Row) -> bool:
     if row["kind"] not in _MOVES or not row["bundle"]:
         return False
     return row["reason"] in _WISHED or "command_id" not in json.loads(row["inputs"])
+
+
+def _hot(decisions: Iterable[Row], now_ms: int) -> dict[str, Hot]:
+    """Since when brokers are hot that were told as held and are not known to have cooled."""
+    told = {str(r["source"]): r for r in sorted(decisions, key=_at_ms) if r["kind"] == HELD}
+    return {
+        name: Hot(since_ms=int(json.loads(row["inputs"])["since_ms"]))
+        for name, row in sorted(told.items())
+        if row["reason"] != OVER and now_ms - row["at_ms"] <= VALID_MS
+    }
 
 
 def _by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

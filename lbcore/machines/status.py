@@ -269,7 +269,8 @@ def _phase(status: ClusterStatus, config: Config) -> tuple[Phase, str]:
         reason = reason_of()
         if reason:
             return phase, reason
-    return Phase.READY, "nothing is moving"
+    hot = ", ".join(held.broker for held in status.held)
+    return Phase.READY, f"nothing is moving, though {hot} is hot" if hot else "nothing is moving"
 
 
 def _stalled(status: ClusterStatus, config: Config) -> str:

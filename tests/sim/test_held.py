@@ -94,6 +94,7 @@ def test_explain_and_status_name_the_rule_and_until_when_in_the_same_words(world
     found = status_of(world)
     (held,) = found.held
     assert held.words in found.alarms
+    assert found.why == f"nothing is moving, though {HOT} is hot"
     assert held.words in explained.blocks
     assert rule in held.words
     assert f"{HOT} is hot for " in held.words
@@ -113,6 +114,7 @@ def test_dry_run_knows_the_grace_and_says_what_the_job_then_does(world: World) -
     moves = ("transfer", "unload")
     assert [one for one in found.decisions if one["kind"] in moves] == []
     assert "held by grace: " in found.held[0]
+    assert " is hot for 0 ms" not in found.held[0]
     assert any("hits of brokers" in text for text in found.unknown)
     before = len(decided(world, "transfer"))
     world.run(found.cycle_ms * found.cycles)
