@@ -4,6 +4,7 @@ Load averages and hits begin anew, and liveness watches every broker from now on
 the same: records, brokers, namespaces, rules, settings, the catalogue, commands and their ends.
 """
 
+import json
 from collections.abc import Mapping
 
 from lbcore.machines.work import BalancerState
@@ -46,7 +47,7 @@ def promised(state: BalancerState) -> Mapping[str, object]:
                 entry.incarnation,
                 entry.is_silent,
                 entry.is_draining,
-                entry.texts,
+                {key: text for key, text in entry.texts.items() if text},
                 entry.starts_ms,
                 entry.restarted_ms,
             )
@@ -54,7 +55,7 @@ def promised(state: BalancerState) -> Mapping[str, object]:
         },
         "namespaces": state.namespaces,
         "rules": state.rules,
-        "settings": state.settings,
+        "settings": json.loads(json.dumps(state.settings)),
         "catalogue": state.catalogue,
         "commands": state.commands,
         "waiting": {

@@ -1,0 +1,217 @@
+"""The fuzz: any of everything that can happen, step by step, then peace, and all must be well.
+
+`python -m tests.fuzz.campaign SEED [STEPS]` tells one world's steps aloud. A step is one thing that
+happens and the half second after it. What is drawn comes from the seed alone.
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from lbcore.config.load import parse_config
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import AuditEntry, Command, Topic
+from tests.fuzz import hostile
+from tests.fuzz.drawn_commands import draw
+from tests.fuzz.fuzzed_world import CRASHES, FuzzedWorld
+from tests.rebuilt import check_tables
+from tests.stories import begun, healing_ms, unsettled
+from tests.story_actions import ACTIONS, Action
+from tests.world import CLUSTER, Faults, World, gapless
+
+STEP_MS = 500
+REST_STEPS = 400
+LEFT_OUT = frozenset({"commands", "more_commands", "recreate", "restart_one_by_one", "job_away"})
+"""Actions of stories that take long, or that are drawn here in another way."""
+
+CLOCK_STEPS_MS = (-3_600_000, -40_000, 5_000, 40_000, 3_600_000)
+AWAY_MS = (3_000, 30_000, 120_000)
+
+
+def _command(world: FuzzedWorld, chooser: random.Random) -> None:
+    for _ in range(chooser.choice((1, 1, 1, 3, 10))):
+        kind, arguments = draw(world, chooser)
+        world.command_count += chooser.choice((0, 1, 1, 1, 1, 1, 1, 1))
+        command = Command(
+            cluster=CLUSTER,
+            command_id=f"command-{world.command_count}",
+            kind=kind,
+            arguments={},
+            timeout_ms=chooser.choice((0, 0, 1_000, 30_000)),
+            principal=chooser.choice(("", "admin", "ä")),
+        )
+        topic, key, value = format_message(command)
+        asked = json.dumps({**json.loads(value), "arguments": arguments}, ensure_ascii=False)
+        world.append_raw(topic.value, key, asked.encode("utf-8", "surrogatepass"))
+
+
+def _mutant(world: World, chooser: random.Random) -> None:
+    """A message that was sent before, changed."""
+    places = [place for place in sorted(world.log) if world.log[place]]
+    for _ in range(chooser.choice((1, 1, 3))):
+        topic, partition = chooser.choice(places)
+        found = chooser.choice(world.log[topic, partition][-50:])
+        if found.value:
+            world.append_raw(topic, found.key, hostile.mutated(chooser, found.value))
+
+
+def _garbage(world: World, chooser: random.Random) -> None:
+    """Bytes that are no message, under a key that may be one."""
+    key = chooser.choice((None, b"", b"local", b"local/broker-0:8080", b"\xff", b"other/x"))
+    world.append_raw(chooser.choice(list(Topic)[:-1]).value, key, chooser.choice(hostile.BYTES))
+
+
+def _again(world: World, chooser: random.Random) -> None:
+    """An old message once more."""
+    places = [place for place in sorted(world.log) if world.log[place]]
+    topic, partition = chooser.choice(places)
+    found = chooser.choice(world.log[topic, partition])
+    world.append_raw(topic, found.key, found.value)
+
+
+def _audit(world: FuzzedWorld, chooser: random.Random) -> None:
+    entry = AuditEntry(
+        cluster=CLUSTER, principal="x", address="", action="delete_namespace", is_allowed=False
+    )
+    topic, key, value = format_message(entry)
+    changes = {name: chooser.choice(hostile.STRANGE) for name in ("principal", "action")}
+    said = json.dumps({**json.loads(value), **changes}, ensure_ascii=False)
+    world.append_raw(topic.value, key, said.encode("utf-8", "surrogatepass"))
+
+
+def _crash(world: World, chooser: random.Random) -> None:
+    world.crash = chooser.choice(CRASHES)
+
+
+def _away(world: World, chooser: random.Random) -> None:
+    world.is_job_away = True
+    world.run(chooser.choice(AWAY_MS), step_ms=3_000)
+    world.is_job_away = False
+
+
+def _clock(world: World, chooser: random.Random) -> None:
+    """A clock jumps, for two seconds or from then on."""
+    name = chooser.choice(("driver_ahead_ms", "log_ahead_ms"))
+    before = getattr(world, name)
+    setattr(world, name, before + chooser.choice(CLOCK_STEPS_MS))
+    if chooser.random() < 0.7:
+        world.run(2_000)
+        setattr(world, name, before)
+
+
+def _peace(world: World, chooser: random.Random) -> None:
+    """Nobody does anything for a while; faults of the messenger end."""
+    world.faults = Faults()
+    world.run(chooser.choice((2_000, 5_000)))
+
+
+def _revive(world: World, _: random.Random) -> None:
+    """Whoever is dead, frozen or cut off is back."""
+    for name, broker in sorted(world.brokers.items()):
+        if broker.agent is None:
+            world.start(name)
+        world.pause(name, is_paused=False)
+        world.cut_off(name, is_cut_off=False)
+
+
+def _nothing(world: World, chooser: random.Random) -> None:
+    del world, chooser
+
+
+EVERYTHING: Mapping[str, Action] = {
+    **{name: action for name, action in ACTIONS.items() if name not in LEFT_OUT},
+    "again": _again,
+    "audit": _audit,
+    "away": _away,
+    "clock": _clock,
+    "command": _command,
+    "command 2": _command,
+    "command 3": _command,
+    "command 4": _command,
+    "crash": _crash,
+    "crash 2": _crash,
+    "garbage": _garbage,
+    "mutant": _mutant,
+    "mutant 2": _mutant,
+    "nothing": _nothing,
+    "peace": _peace,
+    "revive": _revive,
+    "revive 2": _revive,
+}
+
+
+def campaign(seed: int, steps: int, *, aloud: bool = False) -> FuzzedWorld:
+    """A world's fuzz; prints the seed when something is wrong in it, and raises what is wrong."""
+    with _named(seed, steps):
+        chooser = random.Random(seed)
+        config = parse_config({"pipeline": {"scorer_groups": chooser.choice((1, 2, 5))}})
+        world = FuzzedWorld(config, chooser.randint(1, 4), seed=seed)
+        begun(world, chooser.randint(1, 4))
+        for number in range(steps):
+            name = chooser.choice(sorted(EVERYTHING))
+            if aloud:
+                sys.stdout.write(f"{number} {world.now_ms} {name}\n")
+            EVERYTHING[name](world, chooser)
+            world.run(STEP_MS)
+            if number % REST_STEPS == REST_STEPS - 1:
+                come_to_rest(world)
+        come_to_rest(world)
+        return world
+
+
+def come_to_rest(world: FuzzedWorld) -> None:
+    """End every fault and every wish of operators: everything must be served, and nothing more."""
+    world.driver_ahead_ms = world.log_ahead_ms = max(world.driver_ahead_ms, world.log_ahead_ms)
+    world.faults, world.crash = Faults(), ""
+    world.is_job_away = world.are_ticks_away = False
+    _revive(world, world.random)
+    world.run(5_000)
+    _take_back_rules(world)
+    world.run(healing_ms(world.config) + world.config.signals.report_max_interval_ms)
+    assert gapless(world)
+    assert not unsettled(world), unsettled(world)
+    check_tables(world)
+
+
+def _take_back_rules(world: FuzzedWorld) -> None:
+    assert world.state is not None
+    rules = world.state.rules
+    world.command("reset_config", keys=[])
+    world.command("set_config", values={"shedding.is_balancing": False, "splitting.enabled": False})
+    world.command("release_brake")
+    for kind, argument, names in (
+        ("resume", "namespace", rules.paused),
+        ("cancel_drain", "broker", rules.drains),
+        ("delete_isolation_policy", "policy", rules.isolation),
+        ("delete_anti_affinity_group", "namespace", rules.anti_affinity),
+        ("unpin_bundle", "bundle", rules.pins),
+    ):
+        for name in sorted(names):
+            world.command(kind, **{argument: name})
+
+
+@contextmanager
+def _named(seed: int, steps: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        command = f"python -m tests.fuzz.campaign {seed} {steps}"
+        sys.stderr.write(f"fuzz {seed} went wrong; to see it again: {command}\n")
+        raise
+
+
+def main() -> None:
+    """Tell one world's fuzz aloud."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("steps", type=int, nargs="?", default=REST_STEPS)
+    args = parser.parse_args()
+    world = campaign(args.seed, args.steps, aloud=True)
+    sys.stdout.write(f"{len(world.events)} events, {world.batches} batches, all well\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""Anything that can happen, in any order, to the whole control plane in virtual time: all is well.
+
+See tests/fuzz. What goes wrong prints the command that shows it again.
+"""
+
+import pytest
+
+from tests.fuzz.campaign import campaign
+
+STEPS = 500
+WORLDS = 40
+MANY = 50
+WENT_WRONG: tuple[int, ...] = ()
+"""Seeds that found something."""
+
+
+@pytest.mark.parametrize("seed", [*range(WORLDS), *WENT_WRONG])
+def test_cluster_through_anything_keeps_its_invariants_and_comes_to_rest(seed: int) -> None:
+    campaign(seed, STEPS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first_seed", range(10_000, 12_000, MANY))
+def test_cluster_through_a_million_steps_of_anything_keeps_its_invariants(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + MANY):
+        campaign(seed, STEPS)
