@@ -39,6 +39,7 @@ BACK = ("unload_bundle", {"bundle": LEFT, "destination": "a:1"})
 SPLIT = ("split_bundle", {"bundle": RIGHT, "unload": False})
 _FAULTS = {"lost": 1, "doubled": 1, "crashes": 1}
 _ALLOWED = {
+    "frozen": {"commands": (), "instants": 8, "freezes": 1},
     "alone": {"commands": (), "instants": 10, "crashes": 1, "freezes": 1},
     "answers": {"commands": (MOVE, BACK), "instants": 3, "lost": 1, "doubled": 1},
     "moves": {"commands": (MOVE, BACK), "instants": 8, "delays": 2, "failures": 1},
