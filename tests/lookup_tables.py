@@ -125,6 +125,12 @@ class TablesWriter:
         newer = "s.version_id > t.version_id"
         merge.when_matched_update_all(newer).when_not_matched_insert_all().execute()
 
+    def forget(self, bundle: str) -> None:
+        """Take a deleted bundle out of the current records, as after the tombstone's delay."""
+        table = self.tables[BUNDLE_OWNERSHIP.name]
+        table.update_incremental()
+        table.delete(f"bundle = '{bundle}'")
+
     def _record_rows(self, table: Table, rows: Sequence[Row]) -> pa.Table:
         batch = {"writer_epoch": self.epoch, "at_ms": self.now_ms, "batch_id": self.batch_id}
         values = [row.columns(table, **batch, seq_in_batch=at) for at, row in enumerate(rows)]

@@ -4,19 +4,22 @@ Decides when to add a commit's rows, when to load the tables whole, and when to 
 what the rows mean is `lbcore.route`'s. Feeds the lookup service and the Python client.
 
 The current table and the events are two tables, so a load takes `bundle_ownership` first and then
-every event that it may lack: those of a later writer's epoch, those of a later batch of the same
-epoch, and those of the ten minutes before its newest row. Too many do no harm, because the highest
-version of a bundle wins. Batch ids alone would not do: a job that lost its checkpoint counts from 0
-again. After that the logs are read on (`table_tail`), version by version. Source: ours.
+every event that it may lack: those of a later writer's epoch, and those of the same epoch from the
+first batch on that has an event of the ten minutes before its newest batch, or later. Too many do
+no harm, because the highest version of a bundle wins, as long as all that came after them are read
+too: so they are chosen by epoch and batch, and a time, which is a clock's, says how far back. The
+newest batch alone would not do: a job that lost its checkpoint counts batches from 0 again.
+After that the logs are read on (`table_tail`), version by version. Source: ours.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.adapters.delta_log import WriterCommit, last_writer_commit, log_path
@@ -105,7 +108,7 @@ class DeltaFollower:
             self._publish(started_ms)
         elif self.view is not None and self._is_published():
             view = self.view
-            self.view = View(snapshot=view.snapshot, confirmed_ms=started_ms, writer=view.writer)
+            self.view = replace(view, confirmed_ms=started_ms)
             self.counts.last_error = ""
 
     def _advance(self, started_ms: int) -> bool:
@@ -137,7 +140,7 @@ class DeltaFollower:
         brokers = open_table(self._root, BROKERS.name)
         namespaces = open_table(self._root, NAMESPACES.name)
         current = scan(ownership, (*ROUTE_COLUMNS, *ORDER_COLUMNS), of_cluster(self.cluster))
-        newer = scan(events, ROUTE_COLUMNS, self._not_yet_in(current))
+        newer = scan(events, ROUTE_COLUMNS, self._not_yet_in(current, events))
         candidate = (
             Snapshot(cluster=self.cluster)
             .with_brokers(brokers_of(brokers, self.cluster))
@@ -168,19 +171,26 @@ class DeltaFollower:
         tables = (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)
         return all(log_path(table_path(self._root, table.name)).is_dir() for table in tables)
 
-    def _not_yet_in(self, current: pa.Table) -> str:
-        """The condition for the events that the rows of the current table may lack."""
+    def _not_yet_in(self, current: pa.Table, events: DeltaTable) -> str:
+        """The condition for the events that the rows of the current table may lack.
+
+        With any event, all that came after it, by epoch and batch: of one that a wrong clock put
+        into the future, what it made may have been deleted since.
+        """
         condition = of_cluster(self.cluster)
         if not len(current):
             return condition
         epoch = pc.max(current["writer_epoch"]).as_py()
         of_epoch = current.filter(pc.equal(current["writer_epoch"], epoch))
         batch_id = pc.max(of_epoch["batch_id"]).as_py()
-        at_ms = pc.max(current["at_ms"]).as_py()
+        of_batch = of_epoch.filter(pc.equal(of_epoch["batch_id"], batch_id))
+        since_ms = pc.max(of_batch["at_ms"]).as_py() - _OVERLAP_MS
+        recent = f"{condition} AND writer_epoch = {epoch} AND at_ms > {since_ms}"
+        first = pc.min(scan(events, ("batch_id",), recent)["batch_id"]).as_py()
+        oldest = batch_id if first is None else min(first, batch_id)
         return (
             f"{condition} AND (writer_epoch > {epoch}"
-            f" OR (writer_epoch = {epoch} AND batch_id > {batch_id})"
-            f" OR at_ms > {at_ms - _OVERLAP_MS})"
+            f" OR (writer_epoch = {epoch} AND batch_id >= {oldest}))"
         )
 
     # -- following the logs
@@ -240,7 +250,7 @@ class DeltaFollower:
         self._reload_reason = None
         self._reload_delay_ms = _RELOAD_DELAY_MS
         self.counts.last_error = ""
-        self.view = View(snapshot=tables.candidate, confirmed_ms=confirmed_ms, writer=tables.writer)
+        self.view = self._view(tables, confirmed_ms, is_live=not is_whole)
         for listener in self._listeners:
             listener()
         changes = Changes(
@@ -252,6 +262,20 @@ class DeltaFollower:
         self._untold.clear()
         for tell in self._commit_listeners:
             tell(changes)
+
+    def _view(self, tables: _Tables, confirmed_ms: int, *, is_live: bool) -> View:
+        """The candidate as it is shown. is_live: its last commit was found as it came."""
+        view = View(
+            snapshot=tables.candidate,
+            confirmed_ms=confirmed_ms,
+            writer=tables.writer,
+            heard_ms=confirmed_ms,
+            is_heard_live=is_live,
+        )
+        before = self.view
+        if before is not None and before.writer == tables.writer:
+            return replace(view, heard_ms=before.heard_ms, is_heard_live=before.is_heard_live)
+        return view
 
     def _find_unsound(self, tables: _Tables) -> dict[str, Unsound]:
         """What is wrong, by namespace or bundle.

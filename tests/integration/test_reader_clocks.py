@@ -1,0 +1,55 @@
+"""Clocks that are wrong, and those who follow the tables: nobody refuses, nobody is misled."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs.adapters import follower_view
+from jobs.adapters.delta_follower import DeltaFollower
+from tests.following import BROKERS, BUNDLES, content, fresh, move
+from tests.lookup_tables import Row, TablesWriter, bundles_of, owned
+
+LATE = "acme/late"
+PARENT, *OTHERS = bundles_of(LATE, 4)
+HALVES = (f"{LATE}/0x00000000_0x20000000", f"{LATE}/0x20000000_0x40000000")
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+FAULTS_MS = (-HOUR_MS, -40_000, 5_000, 40_000, HOUR_MS)
+
+
+@pytest.mark.parametrize("fault_ms", FAULTS_MS)
+def test_reader_that_starts_after_a_wrong_hour_of_the_driver_serves_what_is(
+    tmp_path: Path, writer: TablesWriter, fault_ms: int
+) -> None:
+    writer.now_ms += 2 * HOUR_MS
+    writer.now_ms += fault_ms
+    writer.namespaces({LATE: "crc32"})
+    writer.batch(owned(LATE, 4, BROKERS))
+    writer.now_ms -= fault_ms
+    children = [Row(bundle=half, version=2, destination="b1") for half in HALVES]
+    writer.batch([*children, Row(bundle=PARENT, version=2, state="Deleted", source="b1")])
+    writer.now_ms += 15 * MINUTE_MS
+    writer.batch([move(BUNDLES[0], 2, "b9")])
+    writer.forget(PARENT)
+    loaded = fresh(tmp_path)
+    assert loaded.view is not None, loaded.counts
+    assert not loaded.counts.refused
+    found = [bundle for bundle, _, _ in content(loaded)]
+    assert found == sorted([*BUNDLES, *HALVES, *OTHERS])
+
+
+@pytest.mark.parametrize("fault_ms", FAULTS_MS)
+def test_silence_of_the_job_is_told_by_no_wrong_clock(
+    follower: DeltaFollower, writer: TablesWriter, monkeypatch: pytest.MonkeyPatch, fault_ms: int
+) -> None:
+    writer.now_ms += fault_ms
+    true_ms = writer.now_ms + 1_000 - fault_ms
+    writer.batch([move(BUNDLES[0], 2, "b9")])
+    follower.poll()
+    view = follower.view
+    assert view is not None
+    boot_ms = view.heard_ms
+    for silent_ms in (0, 30_000, 2 * HOUR_MS):
+        monkeypatch.setattr(follower_view, "boot_ms", lambda: boot_ms + silent_ms)  # noqa: B023 (called at once)
+        assert abs(view.writer_silent_ms(true_ms + silent_ms) - silent_ms) <= 60_000
+        assert view.writer_silent_ms(true_ms + silent_ms) >= silent_ms - 2_000
