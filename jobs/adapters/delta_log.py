@@ -112,6 +112,13 @@ def newest_version(table: TablePlace) -> int:
     return version
 
 
+def oldest_version(table: TablePlace) -> int:
+    """The oldest version that the log has a commit of, -1 without any."""
+    return min(
+        (int(path.stem) for path in log_path(table).glob("[0-9]" * 20 + ".json")), default=-1
+    )
+
+
 def last_writer_commit(
     table: TablePlace, version: int, *, steps: int = 1000
 ) -> WriterCommit | None:

@@ -8,19 +8,28 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jobs.adapters.archived_rows import WholeTable, open_whole
-from jobs.adapters.delta_log import WriterCommit, has_commit, last_writer_commit, newest_version
+from jobs.adapters.delta_log import (
+    WriterCommit,
+    has_commit,
+    last_writer_commit,
+    newest_version,
+    oldest_version,
+)
 from jobs.adapters.delta_rows import of_cluster
 from jobs.adapters.delta_tables import table_path
-from jobs.adapters.table_place import StoreError, TablePlace, is_delta, open_delta
+from jobs.adapters.table_past import PastRows, oldest_ms, rows_at
+from jobs.adapters.table_place import TablePlace, is_delta, open_delta
 from jobs.console import CommandError
-from lbcore.model.tables import OWNERSHIP_EVENTS
+from lbcore.model.tables import OWNERSHIP_EVENTS, Table
+from lbcore.ownership.records import State
 
 Row: TypeAlias = dict[str, Any]
 
@@ -43,12 +52,19 @@ RECORD_COLUMNS = (
 class AsOf:
     """The records at one moment. version: of ownership_events; at_ms: of its newest row or asked.
 
-    rows: one a bundle, in name order, deleted ones left out.
+    version: -1 when the log has none so old any more. rows: one a bundle, in name order, deleted
+    ones left out. known_from_ms: from when on events tell; nothing is known of before.
     """
 
     version: int
     at_ms: int
     rows: Sequence[Row]
+    known_from_ms: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether events reach back so far."""
+        return self.at_ms >= self.known_from_ms
 
 
 class TableReader:
@@ -83,15 +99,20 @@ class TableReader:
             return self._scan(open_whole(self.root, name), columns, condition).to_pylist()
         raise AssertionError
 
-    def rows_at(self, name: str, at_ms: int) -> list[Row]:
-        """The cluster's rows as the table was at a time, by the times of its commits."""
+    def rows_at(self, table: Table, at_ms: int) -> PastRows:
+        """The cluster's rows of a table with one row a key, as they were, where that is known."""
+        with self._readable(table.name):
+            path = table_path(self.root, table.name)
+            if not is_delta(path):
+                return PastRows()
+            return rows_at(path, table, at_ms, lambda one: self._whole(table.name, one))
+        raise AssertionError
+
+    def oldest_ms(self, name: str) -> int | None:
+        """The time of the oldest row that a table has, of any cluster; None when it has none."""
         with self._readable(name):
             path = table_path(self.root, name)
-            if not is_delta(path):
-                return []
-            table = open_delta(path)
-            table.load_as_version(datetime.fromtimestamp(at_ms / 1_000, tz=timezone.utc))
-            return self._scan(WholeTable(name=name, live=table), None, "").to_pylist()
+            return oldest_ms(open_delta(path)) if is_delta(path) else None
         raise AssertionError
 
     def newest(self, condition: str = "") -> AsOf:
@@ -108,8 +129,7 @@ class TableReader:
                 next_step="choose one of these, or a time such as 5m",
             )
         with self._readable(OWNERSHIP_EVENTS.name):
-            events = WholeTable(name=OWNERSHIP_EVENTS.name, live=open_delta(self._events, version))
-            rows = self._records(events, condition)
+            rows = self._records(self._events_at(version), condition)
         commit = last_writer_commit(self._events, version)
         at_ms = commit.now_ms if commit else max((row["at_ms"] for row in rows), default=0)
         return AsOf(version=version, at_ms=at_ms, rows=rows)
@@ -120,7 +140,46 @@ class TableReader:
             events = open_whole(self.root, OWNERSHIP_EVENTS.name).as_of(at_ms)
             until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
             rows = self._records(events, until)
-        return AsOf(version=self._version_at(at_ms), at_ms=at_ms, rows=rows)
+            known_from_ms = self._known_from_ms(open_whole(self.root, OWNERSHIP_EVENTS.name))
+        version = self._version_at(at_ms)
+        return AsOf(version=version, at_ms=at_ms, rows=rows, known_from_ms=known_from_ms)
+
+    def known_from_ms(self) -> int:
+        """From when on events tell who owned what, 0 without any: nothing is known of before."""
+        with self._readable(OWNERSHIP_EVENTS.name):
+            return self._known_from_ms(open_whole(self.root, OWNERSHIP_EVENTS.name))
+        raise AssertionError
+
+    def _known_from_ms(self, events: WholeTable) -> int:
+        """The oldest event; where rows went for good, the latest whose predecessor did.
+
+        A table is append-only for Delta until rows go.
+        """
+        parts = [events.live] if events.archive is None else [events.live, events.archive]
+        oldest = min(filter(None, map(oldest_ms, parts)), default=0)
+        is_whole = events.live.metadata().configuration.get("delta.appendOnly") == "true"
+        if is_whole or events.archive is not None:
+            return oldest
+        rows = self._scan(events, ("bundle", "version_id", "at_ms", "state_before"), "")
+        first = rows.group_by("bundle").aggregate([("version_id", "min")])
+        first = first.rename_columns({"version_id_min": "version_id"})
+        kept = rows.join(first, keys=["bundle", "version_id"], join_type="inner")
+        bereft = kept.filter(pc.not_equal(kept["state_before"], State.INIT.value))
+        return int(pc.max(bereft["at_ms"]).as_py()) if len(bereft) else oldest
+
+    def _whole(self, name: str, table: DeltaTable) -> list[Row]:
+        return self._scan(WholeTable(name=name, live=table), None, "").to_pylist()
+
+    def _events_at(self, version: int) -> WholeTable:
+        try:
+            return WholeTable(name=OWNERSHIP_EVENTS.name, live=open_delta(self._events, version))
+        except TableNotFoundError as error:
+            raise CommandError(
+                f"version {version} of ownership_events can't be read any more",
+                why=f"its log reaches back to version {oldest_version(self._events)}: it is kept "
+                "for half an hour",
+                next_step="ask by time: events are kept, whatever became of the log",
+            ) from error
 
     def _records(self, events: WholeTable, condition: str) -> list[Row]:
         """The event with the highest version of each bundle that is not gone. O(events)."""
@@ -152,7 +211,7 @@ class TableReader:
     def _readable(self, name: str) -> Iterator[None]:
         try:
             yield
-        except StoreError:
+        except CommandError:  # a store's as well
             raise
         except _UNREADABLE as error:
             raise CommandError(

@@ -28,7 +28,8 @@ BIAS = """\
 open loop: load is attributed to bundles as it was recorded and goes with a bundle to its new owner;
 what clients would have done otherwise is not in it. Rates are the balancer's averages of 10
 reports, once an interval: peaks were higher, and moves that were undone within one are missing
-from the first line."""
+from the first line. Capacities and failure domains are today's: what they were is not kept."""
+MINUTE_MS = 60_000
 _WIDE = 18
 _COLUMNS = {title: named for title, named in COLUMNS.items() if named[0]}
 """Those of the league that the simulator measures."""
@@ -36,17 +37,20 @@ _COLUMNS = {title: named for title, named in COLUMNS.items() if named[0]}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A recorded run, ready to be balanced again."""
+    """A recorded run, ready to be balanced again. missing_ms: asked for, and not recorded."""
 
     history: History
     recording: Recording
     scenario: Scenario
+    missing_ms: int = 0
 
 
 def read_past(reader: TableReader, last_ms: int, seed: int) -> Past:
     """What the tables recorded. last_ms: only the end, so long; 0 = all. Raises CommandError."""
     rows = read_history(reader.root, reader.cluster)
     newest_ms = max((int(row["minute_ms"]) for row in rows), default=0)
+    oldest_ms = min((int(row["minute_ms"]) for row in rows), default=0)
+    missing_ms = max(0, oldest_ms - (newest_ms - last_ms + MINUTE_MS)) if last_ms else 0
     rows = [row for row in rows if not last_ms or row["minute_ms"] > newest_ms - last_ms]
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
     try:
@@ -66,7 +70,7 @@ def read_past(reader: TableReader, last_ms: int, seed: int) -> Past:
         )
     domains = {row["broker"]: row["failure_domain"] for row in known}
     scenario = backtest_scenario(history, recording, domains, seed)
-    return Past(history=history, recording=recording, scenario=scenario)
+    return Past(history=history, recording=recording, scenario=scenario, missing_ms=missing_ms)
 
 
 def try_again(
@@ -99,6 +103,11 @@ def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         f"{len(past.scenario.brokers)} brokers, {bundles} bundles, "
         f"{format_duration(past.recording.length_ms)} from {format_instant(intervals[0].at_ms)}"
     )
+    if past.missing_ms:
+        yield (
+            f"{format_duration(past.missing_ms)} less than was asked for: load_history reaches "
+            "back no further"
+        )
     fit = past.history.fit
     yield (
         f"100 % of a broker is taken for {fit.full_rate:.0f} msg/s, idle {fit.idle:.1f} %"

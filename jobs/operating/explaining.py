@@ -5,22 +5,40 @@ decisions that a bundle's own records name. Used by the verb and by the service.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jobs.adapters.table_past import PastRows
 from jobs.adapters.table_reader import Row, TableReader
+from jobs.adapters.table_upkeep import DAY_MS, KEPT_DAYS
 from lbcore.config.dynamic import in_force
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
-from lbcore.explain.explanation import ExplainRows, Explanation
+from lbcore.explain.explanation import ExplainRows, Explanation, Gap
+from lbcore.explain.reach import unknown, with_unknown
+from lbcore.model.tables import (
+    BROKERS,
+    DECISION_CANDIDATES,
+    DECISION_EFFECTS,
+    DECISIONS,
+    LOAD_HISTORY,
+    OWNERSHIP_EVENTS,
+    PINS,
+    POLICIES,
+    Table,
+)
 
 KINDS = ("bundle", "broker", "cluster", "decision")
 WINDOW_MS = 3_600_000
 _LOAD_MS = 600_000
 _NAMED_MAX = 200
+_GROWING = tuple(
+    table.name
+    for table in (OWNERSHIP_EVENTS, DECISIONS, DECISION_CANDIDATES, DECISION_EFFECTS, LOAD_HISTORY)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,39 +57,52 @@ class Question:
 
 def explain(reader: TableReader, config: Config, question: Question) -> Explanation | None:
     """The answer; None when there is no such thing. config: the cluster's, as its files say."""
-    rows = _read(reader, config, question)
+    rows = read_rows(reader, config, question)
+    found = _explained(rows, question)
+    return unknown(rows, question.kind, question.name) if found is None else found
+
+
+def _explained(rows: ExplainRows, question: Question) -> Explanation | None:
+    found: Explanation | None
     if question.kind == "bundle":
-        return explain_bundle(rows, question.name)
-    if question.kind == "broker":
-        return explain_broker(rows, question.name)
-    if question.kind == "decision":
-        return explain_decision(rows, question.name)
-    return explain_cluster(rows)
+        found = explain_bundle(rows, question.name)
+    elif question.kind == "broker":
+        found = explain_broker(rows, question.name)
+    elif question.kind == "decision":
+        found = explain_decision(rows, question.name)
+    else:
+        found = explain_cluster(rows)
+    return found and with_unknown(rows, found)
 
 
-def _read(reader: TableReader, config: Config, question: Question) -> ExplainRows:
+def read_rows(reader: TableReader, config: Config, question: Question) -> ExplainRows:
+    """The rows that the answer is made of: none is newer than the moment that is asked about."""
     at_ms = question.at_ms or question.now_ms
+    kept = {table: _kept(reader, table, question) for table in (BROKERS, POLICIES, PINS)}
     rows = ExplainRows(
         cluster=reader.cluster,
         at_ms=at_ms,
         window_ms=question.window_ms,
         config=_in_force(config, reader.rows("config_versions", condition=f"at_ms <= {at_ms}")),
         records=_records(reader, question),
-        brokers=_set_rows(reader, "brokers", question),
-        policies=_set_rows(reader, "policies", question),
-        pins=_set_rows(reader, "pins", question),
+        brokers=kept[BROKERS].rows,
+        policies=kept[POLICIES].rows,
+        pins=kept[PINS].rows,
         load=reader.rows("load_history", condition=_between("minute_ms", at_ms, _LOAD_MS)),
+        gaps=[*_gaps_of_keys(kept), *_gaps_of_rows(reader, question)],
+        is_past=bool(question.at_ms),
     )
     recent = _between("at_ms", at_ms, question.window_ms)
+    by_then = f" AND at_ms <= {at_ms}" if question.at_ms else ""
     if question.kind == "decision":
-        recent = _is("decision_id", [question.name])
+        recent = _is("decision_id", [question.name]) + by_then
     events: Sequence[Row] = ()
     if question.kind == "bundle":
         wanted = f"{_is('bundle', [question.name])} AND at_ms <= {at_ms}"
         events = reader.rows("ownership_events", condition=wanted)
         named = sorted({row["decision_id"] for row in events} - {""})[-_NAMED_MAX:]
         if named:
-            recent = f"({recent}) OR ({_is('decision_id', named)})"
+            recent = f"({recent}) OR ({_is('decision_id', named)}{by_then})"
     decisions = reader.rows("decisions", condition=recent)
     of_candidates = recent
     if question.kind == "decision" and decisions:
@@ -98,10 +129,33 @@ def _records(reader: TableReader, question: Question) -> Sequence[Row]:
     return reader.rows("bundle_ownership", condition="state <> 'Deleted' AND state <> 'Init'")
 
 
-def _set_rows(reader: TableReader, name: str, question: Question) -> Sequence[Row]:
+def _kept(reader: TableReader, table: Table, question: Question) -> PastRows:
+    """The rows of a table with one row a key."""
     if question.at_ms:
-        return reader.rows_at(name, question.at_ms)
-    return reader.rows(name)
+        return reader.rows_at(table, question.at_ms)
+    return PastRows(rows=reader.rows(table.name))
+
+
+def _gaps_of_keys(kept: Mapping[Table, PastRows]) -> Iterator[Gap]:
+    for table, past in kept.items():
+        if past.unknown:
+            names = tuple(" ".join(filter(None, key)) for key in past.unknown)
+            yield Gap(table=table.name, reach_ms=past.reach_ms, names=names)
+
+
+def _gaps_of_rows(reader: TableReader, question: Question) -> Iterator[Gap]:
+    """The tables whose rows don't reach back to the moment; or to the window, where rows go."""
+    at_ms = question.at_ms or question.now_ms
+    for name in _GROWING:
+        is_events = name == OWNERSHIP_EVENTS.name
+        oldest_ms = reader.known_from_ms() if is_events else reader.oldest_ms(name)
+        days = KEPT_DAYS.get(name)
+        may_be_gone = (
+            days is not None and at_ms - question.window_ms < question.now_ms - days * DAY_MS
+        )
+        since_ms = at_ms - question.window_ms if may_be_gone else at_ms
+        if oldest_ms is not None and since_ms < oldest_ms:
+            yield Gap(table=name, reach_ms=oldest_ms)
 
 
 def _between(column: str, at_ms: int, span_ms: int) -> str:

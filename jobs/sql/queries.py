@@ -6,7 +6,7 @@ Decides what operators are offered; each says how its answer is read. They read 
 
 from dataclasses import dataclass
 
-from jobs.sql.views import day
+from jobs.sql.views import day, instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,16 @@ class Query:
     question: str
     reading: str
     text: str
+
+
+def _reach(*tables: str) -> str:
+    parts = (
+        f"SELECT cluster, '{name}' AS about, COUNT(*) AS row_count, "
+        f"{instant('MIN(at_ms)')} AS since, {instant('MAX(at_ms)')} AS until "
+        f"FROM {name} GROUP BY cluster"
+        for name in tables
+    )
+    return "\n" + "\nUNION ALL ".join(parts) + "\nORDER BY cluster, about"
 
 
 QUERIES = (
@@ -211,5 +221,21 @@ ORDER BY cluster, day, kind, principal, status""",
 SELECT cluster, {day("at_ms")} AS day, topic, reason, COUNT(*) AS messages, MAX(detail) AS such_as
 FROM rejected_reports GROUP BY cluster, {day("at_ms")}, topic, reason
 ORDER BY cluster, day, messages DESC, topic, reason""",
+    ),
+    Query(
+        name="reach",
+        question="How far back does each table tell?",
+        reading="Nothing is known of before `since`. Rows go after the time that docs/tables.md "
+        "says. `brokers`, `namespaces`, `policies` and `pins` have the newest row of a key alone.",
+        text=_reach(
+            "ownership_events",
+            "commands",
+            "decisions",
+            "decision_candidates",
+            "decision_effects",
+            "load_history",
+            "rejected_reports",
+            "audit",
+        ),
     ),
 )

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     value = {
         "version": found.version,
         "at_ms": found.at_ms,
+        "known_from_ms": found.known_from_ms,
         "bundles": [{name: row[name] for name in _SHOWN} for row in rows],
     }
     answer(args, value, "\n".join([_head(found, len(rows)), *_table(rows)]))
@@ -74,9 +75,21 @@ def _is_asked_for(row: Row | None, broker: str) -> bool:
 
 
 def _head(found: AsOf, count: int) -> str:
+    if not found.is_known:
+        return _unknown(found)
+    return f"{count} bundles at {_moment(found)}"
+
+
+def _moment(found: AsOf) -> str:
+    if found.version < 0:  # events are kept, the log of their commits is not
+        return format_instant(found.at_ms)
+    return f"version {found.version} of ownership_events, {format_instant(found.at_ms)}"
+
+
+def _unknown(found: AsOf) -> str:
     return (
-        f"{count} bundles at version {found.version} of ownership_events,"
-        f" {format_instant(found.at_ms)}"
+        f"nothing is known of {format_instant(found.at_ms)}: ownership_events reaches back to "
+        f"{format_instant(found.known_from_ms)}"
     )
 
 
@@ -107,16 +120,28 @@ def _say_differences(args: argparse.Namespace, before: AsOf, after: AsOf) -> int
         if _is_asked_for(change.before, args.broker) or _is_asked_for(change.after, args.broker)
     ]
     value = {
-        "from": {"version": before.version, "at_ms": before.at_ms},
-        "to": {"version": after.version, "at_ms": after.at_ms},
+        "from": _about(before),
+        "to": _about(after),
         "changes": [_change_value(change) for change in changes],
     }
-    head = (
-        f"{len(changes)} bundles changed from version {before.version}"
-        f" ({format_instant(before.at_ms)}) to {after.version} ({format_instant(after.at_ms)})"
-    )
-    answer(args, value, "\n".join([head, *(_change_line(change) for change in changes)]))
+    unknown = [_unknown(found) for found in (before, after) if not found.is_known]
+    head = f"{len(changes)} bundles changed from {_short(before)} to {_short(after)}"
+    lines = (_change_line(change) for change in changes)
+    answer(args, value, "\n".join([*unknown, head, *lines]))
     return Exit.DONE
+
+
+def _about(found: AsOf) -> dict[str, int]:
+    return {
+        "version": found.version,
+        "at_ms": found.at_ms,
+        "known_from_ms": found.known_from_ms,
+    }
+
+
+def _short(found: AsOf) -> str:
+    at = format_instant(found.at_ms)
+    return f"version {found.version} ({at})" if found.version >= 0 else at
 
 
 def _change_value(change: OwnershipChange) -> dict[str, Any]:

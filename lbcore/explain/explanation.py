@@ -16,6 +16,7 @@ from lbcore.config.tree import Config
 Row = Mapping[str, Any]
 
 SECTIONS = (
+    ("unknown", "what is not known"),
     ("why", "why"),
     ("considered", "considered of late"),
     ("blocks", "what holds it"),
@@ -25,12 +26,26 @@ _WHOLE_FROM = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """What a table doesn't tell of a moment.
+
+    reach_ms: from when on it tells. names: the keys of which it has only newer rows; none: nothing
+    from before `reach_ms` is kept.
+    """
+
+    table: str
+    reach_ms: int
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainRows:
     """One cluster's rows as they were at `at_ms`, each table's as its name says.
 
     records: the newest of each bundle that is not gone. events: of the bundle that is asked for;
     decisions, candidates, effects: of the last `window_ms`, and those that the question names.
     load: of load_history, of the last ten minutes. config: the cluster's, as in force at the end.
+    gaps: what the tables don't tell of that moment. is_past: whether it is not now.
     Tables keep no order: the rows may come in any, and stand here in time's.
     """
 
@@ -47,6 +62,8 @@ class ExplainRows:
     policies: Sequence[Row] = ()
     pins: Sequence[Row] = ()
     load: Sequence[Row] = ()
+    gaps: Sequence[Gap] = ()
+    is_past: bool = False
 
     def __post_init__(self) -> None:
         """Puts the rows into one order, so that the last of some is the newest of them."""
@@ -117,6 +134,7 @@ class Explanation:
     subject: str
     at_ms: int
     headline: str
+    unknown: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
     considered: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()

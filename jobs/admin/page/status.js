@@ -7,6 +7,7 @@ const BROKERS_SHOWN = 100;
 const LOAD_IS_OLD_MS = 150000; // a row a minute is written
 const SVG = "http://www.w3.org/2000/svg";
 const SECTIONS = [
+  ["unknown", "What is not known"],
   ["why", "Why"], ["considered", "Considered of late"], ["blocks", "What holds it"],
   ["changes", "What would have to change"],
 ];

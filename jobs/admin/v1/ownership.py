@@ -35,8 +35,9 @@ async def get_ownership(request: Request, context: AdminContext) -> Reply:
         moment = _moment(request, "as_of")
         found = await in_background(context, lambda reader: _at(reader, moment, namespace))
         rows = [{name: row[name] for name in _SHOWN} for row in found.rows]
-        about = {"table_version": found.version, "at_ms": found.at_ms}
-        return json_reply({**about, **_page(request, ((row["bundle"], row) for row in rows))})
+        return json_reply(
+            {**_about(found), **_page(request, ((row["bundle"], row) for row in rows))}
+        )
     snapshot = context.snapshot
     spaces = sorted(snapshot.namespaces.values(), key=lambda space: space.namespace)
     wanted = [s for s in spaces if s.hash_function and namespace in ("", s.namespace)]
@@ -60,8 +61,8 @@ async def get_diff(request: Request, context: AdminContext) -> Reply:
     ]
     return json_reply(
         {
-            "from": {"table_version": before.version, "at_ms": before.at_ms},
-            "to": {"table_version": after.version, "at_ms": after.at_ms},
+            "from": _about(before),
+            "to": _about(after),
             "changes": changes,
         }
     )
@@ -149,6 +150,14 @@ def _at(reader: TableReader, moment: str, namespace: str) -> AsOf:
     return reader.at_time(int(moment), condition)
 
 
+def _about(found: AsOf) -> dict[str, int]:
+    return {
+        "table_version": found.version,
+        "at_ms": found.at_ms,
+        "known_from_ms": found.known_from_ms,
+    }
+
+
 def _row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in _SHOWN}
 
@@ -212,8 +221,8 @@ OWNERSHIP_ROUTES = (
                 path="/v1/ownership/diff?from=0&namespace=acme/free",
                 status=200,
                 answer={
-                    "from": {"table_version": None, "at_ms": 0},
-                    "to": {"table_version": None, "at_ms": None},
+                    "from": {"table_version": None, "at_ms": 0, "known_from_ms": None},
+                    "to": {"table_version": None, "at_ms": None, "known_from_ms": None},
                     "changes": [
                         {
                             "bundle": _ONE["bundle"],
