@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
@@ -120,7 +121,7 @@ class _Run:
                 done[what] = step()
                 took_ms[what] = round((time.monotonic() - started_s) * 1_000)
                 self.passed(f"{archive.table.name} {what}")
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise CommandError(
                 f"{archive.name} could not be brought up to date",
                 why=str(error).splitlines()[0],

@@ -152,7 +152,8 @@ def test_spark_sql_reads_both_as_one(history: AgedHistory, tmp_path: Path) -> No
             if moved:
                 assert history.look_after(now_ms()) > 0
             for statement in spark_statements(history.root):
-                spark.run(statement)
+                if any(f" VIEW {name} " in statement for name in ARCHIVES):
+                    spark.run(statement)
             events = spark.run("SELECT * FROM ownership_events")
             wanted = sorted(sorted(row.items()) for row in history.events)
             assert sorted(sorted(row.items()) for row in events) == wanted
