@@ -45,7 +45,7 @@ def about(world: World, bundle: str) -> ExplainRows:
 
 
 def eventful() -> World:
-    """A hot spot that moves on, a pin, a crash, a split, a refused command, a stuck transition."""
+    """A hot spot that moves on, a pin, a crash, a split, a return, and what is refused or stuck."""
     world = running(5, 40)
     skewed(world)
     world.run(150_000)
@@ -57,6 +57,10 @@ def eventful() -> World:
     world.run(40_000)
     world.command("split_bundle", bundle=sorted(owners(world))[7], force=True)
     world.run(5_000)
+    bundle = max(name for name, broker in owners(world).items() if broker == "broker-0:8080")
+    for destination in ("broker-3:8080", "broker-0:8080"):
+        world.command("unload_bundle", bundle=bundle, destination=destination)
+        world.run(5_000)
     deaf = "broker-1:8080"
     bundle = max(name for name, broker in owners(world).items() if broker not in ("", deaf))
     world.pause(deaf, is_paused=True)
