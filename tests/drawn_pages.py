@@ -51,7 +51,9 @@ small files of one table, writes a checkpoint, and removes what is past its time
 read for half an hour (the log); a data file that was replaced stays for a day, in
 `bundle_ownership` for an hour, so that who reads an older version can finish. Rows of the decision
 log stay 90 days, those of `load_history` and `rejected_reports` 30, `audit` a year, history as
-below, all others for ever. Followers that are away for longer load whole.
+below; a row that says only that something is no more (a deleted namespace, tenant or topic, a
+forgotten broker, a rule taken back) 7 days; all others for ever. Followers that are away for longer
+load whole.
 
 Rows of `ownership_events` and `commands` past `pipeline.history_days` are history, of which
 `pipeline.history` says what becomes: `archive` (unless set otherwise) lets a row go once its

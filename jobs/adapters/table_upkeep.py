@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from jobs.adapters.delta_rows import of_cluster, read_scanned
 from jobs.adapters.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.table_writer import NO_CLEANING, TableWriter
 from lbcore.model.tables import (
@@ -24,7 +25,9 @@ from lbcore.model.tables import (
     DECISION_CANDIDATES,
     DECISION_EFFECTS,
     DECISIONS,
+    GONE_DAYS,
     LOAD_HISTORY,
+    NAMESPACES,
     OWNERSHIP_EVENTS,
     REJECTED_REPORTS,
     TABLES,
@@ -38,7 +41,10 @@ KEPT_DAYS: Mapping[str, int] = {
     REJECTED_REPORTS.name: 30,
     AUDIT.name: 365,
 }
-"""Rows of these go after so many days; history after `pipeline.history_days`, the rest never."""
+"""Rows of these go after so many days; history after `pipeline.history_days`, the rest never, but
+for rows of what is gone (`Table.gone`)."""
+
+GONE: Mapping[str, str] = {table.name: table.gone for table in TABLES if table.gone}
 
 JOINED_BYTES = 32_000_000
 """Files are joined up to this size: half a second's work between two batches."""
@@ -77,7 +83,11 @@ class TableUpkeep:
         table = self.writer.refreshed(name)
         done: dict[str, Any] = {"event": "upkeep", "table": name}
         try:
-            done["rows_expired"] = _expire(table, name, now_ms) + self.history(table, name, now_ms)
+            done["rows_expired"] = (
+                _expire(table, name, now_ms)
+                + _drop_gone(table, name, now_ms)
+                + self.history(table, name, now_ms)
+            )
             done["files_joined"] = self._join(table)
         except CommitFailedError as error:
             done["given_up"] = str(error)
@@ -108,6 +118,31 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
     if first_ms is None or first_ms >= limit_ms - DAY_MS:
         return 0
     return int(table.delete(f"at_ms < {limit_ms}", **_committed())["num_deleted_rows"])
+
+
+def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:
+    """Delete rows of what is gone for long, a day's worth or more at a time; how many."""
+    condition = GONE.get(name, "")
+    if name == NAMESPACES.name:
+        condition = _below_the_floor(table, condition)
+    if not condition:
+        return 0
+    gone = read_scanned(table, ["at_ms"], condition)["at_ms"]
+    limit_ms, first_ms = now_ms - GONE_DAYS * DAY_MS, pc.min(gone).as_py()
+    if first_ms is None or first_ms >= limit_ms - DAY_MS:
+        return 0
+    expired = f"({condition}) AND at_ms < {limit_ms}"
+    return int(table.delete(expired, **_committed())["num_deleted_rows"])
+
+
+def _below_the_floor(table: DeltaTable, condition: str) -> str:
+    """Of deleted namespaces those whose versions the cluster's row of '' stands for; "" = none."""
+    floors = read_scanned(table, ["cluster", "highest_version"], "namespace = ''").to_pylist()
+    below = [
+        f"({of_cluster(r['cluster'])} AND highest_version <= {r['highest_version']})"
+        for r in floors
+    ]
+    return f"{condition} AND ({' OR '.join(below)})" if below else ""
 
 
 def _committed() -> dict[str, Any]:

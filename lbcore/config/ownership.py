@@ -65,6 +65,15 @@ class OwnershipConfig:
         doc="The record of a deleted bundle is kept this long; at least in_flight_timeout_ms.",
         dynamic=True,
     )
+    forget_broker_after_ms: int = setting(
+        604_800_000,
+        unit="ms",
+        minimum=0,
+        maximum=315_360_000_000,
+        doc="A broker that has been silent for longer, and that no record names, is struck off the"
+        " list, as forget_broker does; 0 = never.",
+        dynamic=True,
+    )
     brake_brokers: int = setting(
         3,
         unit="brokers",

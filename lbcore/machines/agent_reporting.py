@@ -92,7 +92,8 @@ class Reporting:
     """What an agent has reported so far.
 
     seqs: the last seq of each topic. heard_at_ms: the last message of broker-load, asked_at_ms: the
-    last ReadLoad, reported_at_ms: the last load. is_draining: the broker wants to be emptied.
+    last ReadLoad, reported_at_ms: the last load. topics: what was said of bundles that are served.
+    is_draining: the broker wants to be emptied.
     """
 
     seqs: Mapping[str, int] = field(default_factory=dict)
@@ -155,7 +156,14 @@ def report_load(
         capacity=identity.capacity,
         is_draining=reporting.is_draining,
     )
-    reported = replace(counted, heard_at_ms=now_ms, reported_at_ms=now_ms, load=_load_of(read))
+    served = {name: counted.topics[name] for name in read.bundles if name in counted.topics}
+    reported = replace(
+        counted,
+        heard_at_ms=now_ms,
+        reported_at_ms=now_ms,
+        load=_load_of(read),
+        topics=served,
+    )
     return reported, [load, *_parts(read, made_for_bundles, bundles_per_part)]
 
 

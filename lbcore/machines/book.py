@@ -43,7 +43,8 @@ class BrokerEntry:
     reported_ms: Kafka's time of the load report, 0 = none of this incarnation yet. starts_ms: when
     it was first seen, each new incarnation, and when it came back from silence, newest last, the
     latest STARTS_KEPT; restarted_ms: the newest of them but for the first. died_clock_ms: the
-    waiting clock when it was last taken for dead, -1 = not in this state's time.
+    waiting clock when it was last taken for dead, -1 = not in this state's time; silent_ms: time of
+    that batch while it is silent.
     """
 
     incarnation: str
@@ -62,6 +63,7 @@ class BrokerEntry:
     starts_ms: tuple[int, ...] = ()
     restarted_ms: int = 0
     died_clock_ms: int = -1
+    silent_ms: int = 0
 
     def with_report(self, report: BrokerReport) -> "BrokerEntry":
         """The entry after a load report of the same incarnation."""
@@ -93,14 +95,14 @@ class BrokerEntry:
             died_clock_ms=self.died_clock_ms,
         )
 
-    def died(self, clock_ms: int) -> "BrokerEntry":
+    def died(self, clock_ms: int, now_ms: int) -> "BrokerEntry":
         """The entry once the broker is taken for dead."""
-        return replace(self, is_silent=True, died_clock_ms=clock_ms)
+        return replace(self, is_silent=True, died_clock_ms=clock_ms, silent_ms=now_ms)
 
     def returned(self, now_ms: int) -> "BrokerEntry":
         """The entry of a broker that was taken for dead and is heard again, the same start."""
         starts_ms = (*self.starts_ms, now_ms)[-STARTS_KEPT:]
-        return replace(self, is_silent=False, starts_ms=starts_ms, restarted_ms=now_ms)
+        return replace(self, is_silent=False, silent_ms=0, starts_ms=starts_ms, restarted_ms=now_ms)
 
     def state(self, *, is_drained: bool) -> str:
         """The state that the `brokers` table shows. is_drained: by command, empty or not."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.machines.forgetting import drop_rules_of
 from lbcore.machines.handlers.catalogue import forget_topics
 from lbcore.machines.outcome import DONE, Outcome
 from lbcore.machines.waiting import finish_command
@@ -100,5 +101,6 @@ def _delete(work: Work, name: str, records: Sequence[OwnershipRecord]) -> None:
     gone = replace(entry, is_deleted=True, highest_version=highest, properties=left)
     work.keep_namespace(name, gone)
     forget_topics(work, name)
+    drop_rules_of(work, name)
     work.topics = work.topics.without(record.bundle for record in records)
     finish_command(work, command_id, Outcome(status=DONE, result={"bundles": count}))

@@ -236,12 +236,12 @@ class Ledger:
         self._open_ownership(rows)
         self.resent_clock_ms[rows] = clock_ms
 
-    def prune_instances(self, present: Sequence[tuple[str, str]]) -> None:
-        """Forget the starts of brokers that no record names, when most of them are such.
+    def prune_instances(self, present: Sequence[tuple[str, str]], *, is_due: bool = False) -> None:
+        """Forget the starts of brokers that no record names, when it is due or most are such.
 
         present: (broker, incarnation) of the brokers that are known. O(m) when it happens.
         """
-        if len(self.instances.rows) <= 2 * (len(present) + _INSTANCES_KEPT):
+        if not is_due and len(self.instances.rows) <= 2 * (len(present) + _INSTANCES_KEPT):
             return
         named = np.bincount(np.append(self.source, self.destination) + 1)[1:]
         kept = {self.instances.rows[i] for i in np.flatnonzero(named).tolist()}

@@ -17,6 +17,7 @@ from lbcore.machines.cycle import place_free, run_cycle
 from lbcore.machines.deletions import drive_deletions, forget_expired
 from lbcore.machines.drains import drive_drains
 from lbcore.machines.faults import put_answer_aside, put_command_aside, put_message_aside
+from lbcore.machines.forgetting import forget_what_is_over
 from lbcore.machines.group_update import GroupUpdate, Placed
 from lbcore.machines.intake import (
     follow_starts,
@@ -191,6 +192,7 @@ PHASES: dict[str, Phase] = {
         items=lambda work, _: list(work.waiting), do=settle_commands, aside=fail_waiting
     ),
     "forget_expired": Whole(do=lambda work, _: forget_expired(work)),
+    "forget_what_is_over": Whole(do=lambda work, _: forget_what_is_over(work)),
     "reconcile": Whole(do=lambda work, batch: reconcile(work, batch.updates)),
     "check_transitions": Whole(do=lambda work, _: check_transitions(work), is_vital=True),
     "write_rules": Whole(
@@ -205,6 +207,7 @@ INNER_PHASES = (
     "assign_free",
     "delete",
     "drain",
+    "forget_silent",
     "make_report",
     "repair",
     "smooth_loads",

@@ -14,10 +14,11 @@ from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.book import DRAINING, FORGOTTEN, SILENT, TEXTS, BrokerEntry, NamespaceEntry
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.commands import REMEMBERED_COMMANDS
+from lbcore.machines.forgetting import FLOOR, still_needed
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
 from lbcore.machines.rules import rules_from_rows
-from lbcore.machines.work import BalancerState
+from lbcore.machines.work import BalancerState, Times
 from lbcore.model.tables import (
     BROKERS,
     COMMANDS,
@@ -81,25 +82,30 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
     silent = [name for name, entry in brokers.items() if entry.is_silent]
     commands = _by(rows.commands, "at_ms", "command_id")
     latest = commands[-REMEMBERED_COMMANDS:]
+    namespaces = {row["namespace"]: _namespace(row) for row in _by(rows.namespaces, "namespace")}
+    forgotten = namespaces.pop(FLOOR, None)
+    floor = forgotten.highest_version if forgotten else 0
     return BalancerState(
         ledger=ledger,
         liveness=Liveness().expect(sorted(brokers), silent),
         plan=empty.plan,
         brokers=brokers,
-        namespaces={
-            row["namespace"]: NamespaceEntry(
-                hash=row["hash"],
-                is_deleted=row["is_deleted"],
-                highest_version=row["highest_version"],
-                properties=json.loads(row["properties"]),
-            )
-            for row in _by(rows.namespaces, "namespace")
-        },
+        namespaces=still_needed(namespaces, set(ledger.namespaces()[0]), floor),
         commands={row["command_id"]: row["status"] for row in latest},
         settings=json.loads(changes[-1]["settings"]) if changes else {},
         rules=rules,
         catalogue=Catalogue.from_rows(rows.tenants, rows.topics),
         waiting=_waiting(commands, ledger),
+        times=Times(version_floor=floor),
+    )
+
+
+def _namespace(row: Row) -> NamespaceEntry:
+    return NamespaceEntry(
+        hash=row["hash"],
+        is_deleted=row["is_deleted"],
+        highest_version=row["highest_version"],
+        properties=json.loads(row["properties"]),
     )
 
 
@@ -149,6 +155,7 @@ def broker_from_row(row: Row, drains: Collection[str] = ()) -> BrokerEntry:
     return BrokerEntry(
         incarnation=row["incarnation"],
         is_silent=row["state"] == SILENT,
+        silent_ms=row["at_ms"] if row["state"] == SILENT else 0,
         is_draining=row["state"] == DRAINING and row["broker"] not in drains,
         texts={**texts, "broker_version": row["version"]},
         listeners=json.loads(row["advertised_listeners"]),

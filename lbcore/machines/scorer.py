@@ -28,6 +28,8 @@ from lbcore.machines.group_update import (
 )
 from lbcore.machines.scorer_batch import ScorerBatch
 from lbcore.machines.tracks import (
+    TRACK_KEPT_MS,
+    BrokerTrack,
     OpenTrack,
     PendingParts,
     RawMessage,
@@ -85,9 +87,8 @@ class BrokerScorer:
         self, state: ScorerState | None, events: Sequence[RawMessage], now_ms: int
     ) -> Step[ScorerState, GroupUpdate]:
         """Take in one micro-batch. O(messages); the order of `events` doesn't matter."""
-        del now_ms  # reports are judged by Kafka's time and order alone
         batch = ScorerBatch(before=state or {})
-        self._work_on(batch, events, Unguarded())
+        self._work_on(batch, events, Unguarded(), now_ms)
         return Step(state=batch.close(), effects=[self._update(batch)])
 
     def step_apart(
@@ -99,7 +100,6 @@ class BrokerScorer:
         error: Exception,
     ) -> Step[ScorerState, GroupUpdate]:
         """The same micro-batch, without what raises in it."""
-        del now_ms
         batch = ScorerBatch(before=state or {})
 
         def check(_: Mapping[str, Any]) -> None:
@@ -108,12 +108,17 @@ class BrokerScorer:
                 pack_update(self._update(batch))
 
         guard = Guarded(opened=batch, check=check, refused=error if care is Care.ALL else None)
-        self._work_on(batch, events, guard)
+        self._work_on(batch, events, guard, now_ms)
         batch.faults = told(guard.faults)
         return Step(state=batch.close(), effects=[self._update(batch)])
 
-    def _work_on(self, batch: ScorerBatch, events: Sequence[RawMessage], guard: Guard) -> None:
-        """Take in the messages, in the order of the log, then smooth what they brought."""
+    def _work_on(
+        self, batch: ScorerBatch, events: Sequence[RawMessage], guard: Guard, now_ms: int
+    ) -> None:
+        """Take in the messages, in the order of the log, then smooth what they brought.
+
+        now_ms: only to forget by; reports are judged by Kafka's time and order alone.
+        """
 
         def take(some: Sequence[RawMessage]) -> None:
             for event in some:
@@ -134,6 +139,8 @@ class BrokerScorer:
         guard.each("take_messages", sorted(events, key=_order), take, refuse)
         smoothed = partial(self._smooth_loads, batch)
         guard.each("smooth_loads", sorted(batch.loads), smoothed, lose)
+        log_ms = max((event.position.timestamp_ms for event in events), default=0)
+        guard.run("forget_silent", lambda: self._forget_silent(batch, min(now_ms, log_ms)))
 
     def pack(self, state: ScorerState) -> Mapping[str, bytes]:
         """One chunk; see `packing`."""
@@ -205,6 +212,19 @@ class BrokerScorer:
         if before is not None and before is not track and before.pending:
             self._reject_incomplete(batch, before.pending)
         batch.tracks[broker] = track
+
+    def _forget_silent(self, batch: ScorerBatch, at_ms: int) -> None:
+        """Forget brokers that have been silent for long; parts of their reports are rejected.
+
+        at_ms: the time that Kafka's clock and ours agree on, so that neither alone forgets.
+        """
+        heard_ms = at_ms - TRACK_KEPT_MS
+        tracks: Mapping[str, OpenTrack | BrokerTrack] = {**batch.before, **batch.tracks}
+        batch.silent = {name for name, track in tracks.items() if track.heard_ms < heard_ms}
+        for name in sorted(batch.silent):
+            pending = tracks[name].pending
+            if pending is not None:
+                self._reject_incomplete(batch, pending)
 
     def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
         """Advance each track by its loads: all first ones at once, then all second ones.

@@ -18,7 +18,7 @@ class ScorerBatch:
     """What one batch adds up to, while it is worked on.
 
     before: tracks as the batch found them; tracks: those it has touched. loads: the track with the
-    newest load of each broker; reports: that load, smoothed.
+    newest load of each broker; reports: that load, smoothed. silent: brokers to be forgotten.
     """
 
     before: ScorerState
@@ -32,6 +32,7 @@ class ScorerBatch:
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     reports: dict[str, BrokerReport] = field(default_factory=dict)
     faults: list[dict[str, Any]] = field(default_factory=list)
+    silent: set[str] = field(default_factory=set)
 
     def save(self) -> Mapping[str, Any]:
         """How the batch stands, to come back to. O(tracks touched)."""
@@ -47,7 +48,11 @@ class ScorerBatch:
 
     def close(self) -> ScorerState:
         """What is remembered after the batch."""
-        return {**self.before, **{name: track.close() for name, track in self.tracks.items()}}
+        closed = {name: track.close() for name, track in self.tracks.items()}
+        tracks = {**self.before, **closed}
+        if not self.silent:
+            return tracks
+        return {name: track for name, track in tracks.items() if name not in self.silent}
 
     def track(self, broker: str) -> OpenTrack | None:
         """The broker's track, opened on first touch; None when it has none."""

@@ -20,6 +20,9 @@ from lbcore.wire.messages import BrokerLoad, Envelope, Position
 STATE_SCHEMA = 1
 REINSTATED_AFTER_MS = 10_000
 _SUPERSEDED_KEPT = 16
+TRACK_KEPT_MS = 3_600_000
+"""How long a broker is remembered that says nothing. What is forgotten by then would not be used
+again: its averages are old, and no echo of an older start takes an hour. It begins anew."""
 
 
 class Start(str, Enum):

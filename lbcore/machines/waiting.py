@@ -30,6 +30,9 @@ from lbcore.wire.messages import Command
 MAX_WAITING = 1_000
 """Commands that may be under way at once; more are refused."""
 
+WAIT_MAX_MS = 86_400_000
+"""How long a command without a timeout is waited for: nobody may hold a place for ever."""
+
 _SETTLED = frozenset({State.OWNED, State.FREE, State.DELETED})
 _FAULTS_SHOWN = 3
 
@@ -56,7 +59,11 @@ def write_outcome(work: Work, command: Command, outcome: Outcome) -> None:
 def begin_wait(
     work: Work, command: Command, outcome: Outcome, deadline_ms: int, *, is_queued: bool = False
 ) -> None:
-    """Wait for the end of an accepted command, and write down that it is accepted."""
+    """Wait for the end of an accepted command, and write down that it is accepted.
+
+    deadline_ms: 0 = it has no timeout of its own.
+    """
+    deadline_ms = deadline_ms or max(work.now_ms, work.times.tick_ms) + WAIT_MAX_MS
     work.waiting[command.command_id] = Waiting(
         command=command,
         deadline_ms=deadline_ms,
@@ -119,6 +126,9 @@ def _settle(work: Work, command_id: str, ended: Mapping[str, str]) -> None:
             finish_command(work, command_id, _final(work, waiting))
             return
     waiting = work.waiting[command_id]
+    if not waiting.deadline_ms:  # of a state from before each wait had an end
+        waiting = replace(waiting, deadline_ms=max(work.now_ms, work.times.tick_ms) + WAIT_MAX_MS)
+        work.waiting[command_id] = waiting
     if 0 < waiting.deadline_ms < work.times.tick_ms:
         finish_command(work, command_id, _timed_out(waiting))
 

@@ -72,7 +72,7 @@ def note_silent(work: Work, dead: Collection[str]) -> int:
             continue
         if name in dead:
             died.append(name)
-            work.brokers[name] = entry.died(work.clock_ms)
+            work.brokers[name] = entry.died(work.clock_ms, work.now_ms)
         else:
             returned.append(name)
             work.brokers[name] = entry.returned(work.now_ms)

@@ -54,7 +54,8 @@ class Times:
     newest tick's, Kafka's time. cycle: number of the last cycle, begun at cycle_ms; shed_ms,
     split_ms: of the last that shed, and split. history_ms: of the last rows of history.
     newcomer_clock_ms: clock_ms when a broker's start was first seen; brake_clock_ms: and when the
-    brake was engaged. fault_ms: when a fault was last written down.
+    brake was engaged. fault_ms: when a fault was last written down. version_floor: no time, but the
+    highest version of forgotten namespaces.
     """
 
     clock_ms: int = 0
@@ -68,6 +69,7 @@ class Times:
     newcomer_clock_ms: int = 0
     brake_clock_ms: int = 0
     fault_ms: int = 0
+    version_floor: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +136,7 @@ class Work:
     changed_by: dict[Key, Command] = field(default_factory=dict)
     opened_rules: set[str] = field(default_factory=set)
     outcomes: dict[str, Row] = field(default_factory=dict)
+    struck_off: set[str] = field(default_factory=set)
     alarms: set[str] = field(default_factory=set)
     faults: list[Mapping[str, Any]] = field(default_factory=list)
     created: dict[str, CreatedTopics] = field(default_factory=dict)
@@ -254,7 +257,8 @@ class Work:
 
     def close(self) -> BalancerState:
         """The state after the batch."""
-        self.ledger.prune_instances([(name, e.incarnation) for name, e in self.brokers.items()])
+        present = [(name, entry.incarnation) for name, entry in self.brokers.items()]
+        self.ledger.prune_instances(present, is_due=bool(self.struck_off))
         return BalancerState(
             ledger=self.ledger,
             liveness=self.liveness,

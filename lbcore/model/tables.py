@@ -18,17 +18,23 @@ class Column:
     is_nullable: bool = False
 
 
+GONE_DAYS = 7
+"""How long a table of current rows says what is no more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """One table: name, columns, and the row conditions that the engines enforce.
 
-    key: the columns that, with the cluster, name its one newest row; () = it only grows.
+    key: the columns that, with the cluster, name its one newest row; () = it only grows. gone: the
+    SQL condition of a row that only says that there is none any more; such rows go after GONE_DAYS.
     """
 
     name: str
     doc: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
+    gone: str = ""
     constraints: tuple[tuple[str, str], ...] = ()
 
 
@@ -87,6 +93,7 @@ BROKERS = Table(
     name="brokers",
     doc="Each broker as a lookup answers with it.",
     key=("broker",),
+    gone="state = 'forgotten'",
     columns=(
         _column("cluster", "string", "cluster of the broker"),
         _column("broker", "string", "broker's name (host:webPort in Pulsar)"),
@@ -109,14 +116,20 @@ BROKERS = Table(
 
 NAMESPACES = Table(
     name="namespaces",
-    doc="Each namespace, how its topics are hashed and how it was divided at creation.",
+    doc="Each namespace, and how its topics are hashed; '' stands for those that are long gone.",
     key=("namespace",),
+    gone="is_deleted AND namespace <> ''",
     columns=(
         _column("cluster", "string", "cluster of the namespace"),
         _column("namespace", "string", "tenant/namespace"),
         _column("hash", "string", "crc32 or murmur3_32; fixed at creation"),
-        _column("is_deleted", "boolean", "deleted; kept so that versions go on above"),
-        _column("highest_version", "long", "highest version id any of its bundles ever had"),
+        _column("is_deleted", "boolean", "deleted"),
+        _column(
+            "highest_version",
+            "long",
+            "highest version id any of its bundles ever had; of '':"
+            " any bundle of namespaces that are gone, so that versions go on above",
+        ),
         _column("properties", "string", "JSON object: split algorithm, policies and the like"),
         _column("at_ms", "long", "time of the batch that wrote it"),
         _column("batch_id", "long", "micro-batch that wrote it"),
@@ -127,6 +140,7 @@ POLICIES = Table(
     name="policies",
     doc="What operators have set and what stands of it: the newest row of each kind and name.",
     key=("kind", "name"),
+    gone="NOT is_set",
     columns=(
         _column("cluster", "string", "cluster"),
         _column(
@@ -148,6 +162,7 @@ PINS = Table(
     name="pins",
     doc="The bundles that operators keep on a broker: the newest row of each bundle.",
     key=("bundle",),
+    gone="NOT is_set",
     columns=(
         _column("cluster", "string", "cluster of the bundle"),
         _column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
@@ -319,6 +334,7 @@ TENANTS = Table(
     name="tenants",
     doc="Each tenant that was created; others exist as long as they have a namespace.",
     key=("tenant",),
+    gone="is_deleted",
     columns=(
         _column("cluster", "string", "cluster of the tenant"),
         _column("tenant", "string", "its name"),
@@ -334,6 +350,7 @@ TOPICS = Table(
     name="topics",
     doc="Each topic that was created; brokers may serve others, which they report.",
     key=("topic",),
+    gone="is_deleted",
     columns=(
         _column("cluster", "string", "cluster of the topic"),
         _column("namespace", "string", "tenant/namespace"),

@@ -4,10 +4,11 @@ Decides nothing. Made by the phases, read by `machines.balancer`, which turns de
 ownership transitions and rows. Source: ours; reasons are Pulsar's labels where it has one.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.filters import FilterConfig
@@ -25,6 +26,8 @@ from lbcore.plan.split.decision import EMPTY_STATE, SplitDecision, SplitState
 from lbcore.plan.trace import Trace
 
 STATE_SCHEMA = 1
+
+Value = TypeVar("Value")
 
 
 class Kind(str, Enum):
@@ -178,6 +181,38 @@ class PlanState:
     took_ms: Mapping[str, int] = field(default_factory=dict)
     hot: Mapping[str, Hot] = field(default_factory=dict)
 
+    def without(self, *, brokers: Collection[str], bundles: Collection[str]) -> "PlanState":
+        """The state without what is remembered by these names, which are no more."""
+        of_brokers, of_bundles = partial(_other_than, brokers), partial(_other_than, bundles)
+        return replace(
+            self,
+            shed=ShedState(
+                ema=of_brokers(self.shed.ema),
+                hits_low=of_brokers(self.shed.hits_low),
+                hits_high=of_brokers(self.shed.hits_high),
+                destinations=of_bundles(self.shed.destinations),
+            ),
+            transfer=replace(
+                self.transfer, unloaded_brokers=of_brokers(self.transfer.unloaded_brokers)
+            ),
+            split=SplitState(
+                hits=of_bundles(self.split.hits),
+                unsplittable=of_bundles(self.split.unsplittable),
+                pending=of_bundles(self.split.pending),
+            ),
+            placement=replace(
+                self.placement, smoothed_usage=of_brokers(self.placement.smoothed_usage)
+            ),
+            judged=of_brokers(self.judged),
+            split_judged=of_brokers(self.split_judged),
+            moves=of_bundles(self.moves),
+            unseen=of_brokers(self.unseen),
+            unloaded_ms=of_bundles(self.unloaded_ms),
+            gave_ms=of_brokers(self.gave_ms),
+            took_ms=of_brokers(self.took_ms),
+            hot=of_brokers(self.hot),
+        )
+
     def to_row(self) -> dict[str, Any]:
         """The state as a JSON object with sorted keys."""
         hot = {"hot": {name: self.hot[name].to_row() for name in sorted(self.hot)}}
@@ -218,6 +253,10 @@ class PlanState:
             took_ms=dict(row.get("took_ms", {})),
             hot={name: Hot(**plain) for name, plain in row.get("hot", {}).items()},
         )
+
+
+def _other_than(gone: Collection[str], known: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in known.items() if name not in gone}
 
 
 def _sorted(values: Mapping[str, Any]) -> dict[str, Any]:

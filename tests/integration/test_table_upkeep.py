@@ -17,7 +17,19 @@ from jobs.adapters.delta_log import log_path
 from jobs.adapters.delta_tables import arrow_schema, refresh, table_path
 from jobs.adapters.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
 from jobs.adapters.table_writer import FencedError, TableWriter
-from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, REJECTED_REPORTS, Table
+from lbcore.model.tables import BROKERS as BROKERS_TABLE
+from lbcore.model.tables import (
+    BUNDLE_OWNERSHIP,
+    GONE_DAYS,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    PINS,
+    POLICIES,
+    REJECTED_REPORTS,
+    TENANTS,
+    TOPICS,
+    Table,
+)
 from tests.following import BROKERS, BUNDLES, EVENTS, NAMESPACE, content, fresh, move
 from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
 
@@ -171,6 +183,72 @@ def test_rows_past_their_days_go_and_the_others_stay(job: Job) -> None:
     assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 2
     assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 0
     assert job.writer.refreshed(name).count() == 2
+
+
+def plain_row(table: Table, **known: object) -> dict[str, object]:
+    """A row with these values, and nothing in the other columns."""
+    nothing = {"string": "", "boolean": False}
+    return {c.name: known.get(c.name, nothing.get(c.type, 0)) for c in table.columns}
+
+
+@pytest.mark.parametrize(
+    ("table", "gone"),
+    [
+        (POLICIES, {"kind": "paused"}),
+        (PINS, {}),
+        (TENANTS, {"is_deleted": True}),
+        (TOPICS, {"is_deleted": True}),
+        (BROKERS_TABLE, {"state": "forgotten", "advertised_listeners": "{}"}),
+    ],
+)
+def test_rows_of_what_is_gone_go_after_a_week(
+    job: Job, table: Table, gone: dict[str, object]
+) -> None:
+    """And those of what is there stay, however old they are."""
+    there = {"is_set": True, "is_deleted": False, "state": "active", "advertised_listeners": "{}"}
+    old_ms, before = NOW_MS - (GONE_DAYS + 2) * DAY_MS, job.writer.refreshed(table.name).count()
+    key = table.key[-1]
+    rows = [
+        plain_row(table, **{**gone, key: "gone", "at_ms": old_ms}),
+        plain_row(table, **{**gone, key: "gone of late", "at_ms": NOW_MS - DAY_MS}),
+        plain_row(table, **{**gone, **there, key: "there", "at_ms": old_ms}),
+    ]
+    job.writer.write(table.name, pa.Table.from_pylist(rows, arrow_schema(table)), 0, {})
+    assert job.upkeep.look_after(table.name, NOW_MS)["rows_expired"] == 1
+    left = pa.table(job.writer.refreshed(table.name).scan(columns=[key]).read_all())
+    assert len(left) == before + 2
+    assert "gone" not in left[key].to_pylist()
+
+
+def test_deleted_namespaces_go_only_where_the_floor_stands_for_their_versions(job: Job) -> None:
+    """Else a bundle of the same name would begin with versions that agents have seen."""
+    follower = DeltaFollower(job.root, CLUSTER)
+    follower.poll()
+    old = {"cluster": CLUSTER, "is_deleted": True, "at_ms": NOW_MS - (GONE_DAYS + 2) * DAY_MS}
+    known = [("t/low", CLUSTER, 7), ("t/high", CLUSTER, 8), ("t/low", "another", 1)]
+    rows = [
+        plain_row(
+            NAMESPACES, **{**old, "namespace": name, "cluster": of, "highest_version": version}
+        )
+        for name, of, version in known
+    ]
+
+    def write(batch: int, rows: list[dict[str, object]]) -> None:
+        arrow = pa.Table.from_pylist(rows, arrow_schema(NAMESPACES))
+        job.writer.write(NAMESPACES.name, arrow, batch, {})
+
+    write(0, rows)
+    assert job.upkeep.look_after(NAMESPACES.name, NOW_MS)["rows_expired"] == 0
+    write(1, [plain_row(NAMESPACES, **{**old, "namespace": "", "highest_version": 7})])
+    assert job.upkeep.look_after(NAMESPACES.name, NOW_MS)["rows_expired"] == 1
+    left = pa.table(job.writer.refreshed(NAMESPACES.name).scan().read_all()).to_pylist()
+    assert {(row["namespace"], row["highest_version"]) for row in left if row["is_deleted"]} == {
+        ("", 7),
+        ("t/high", 8),
+        ("t/low", 1),
+    }
+    follower.poll()
+    assert content(follower) == content(fresh(job.root))
 
 
 def test_upkeep_of_a_job_that_was_taken_over_touches_nothing(job: Job) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lbcore.machines.drains import held_by, is_named, pins_of_drain
+from lbcore.machines.forgetting import strike_off
 from lbcore.machines.outcome import ACCEPTED, DONE, FAILED, Outcome, refuse
 from lbcore.machines.placing import usable_brokers
 from lbcore.machines.rules import Drain
@@ -85,11 +86,8 @@ def _forget(work: Work, command: Command, arguments: asked.ForgetBroker) -> Outc
             f"broker {broker} still has {held_by(work, broker)} bundles by the records, or some "
             "are on their way from it or to it; wait until they have found new owners"
         )
-    del work.brokers[broker]
-    work.liveness = work.liveness.forget(broker)
     pins = sum(pin.broker == broker for pin in work.rules.pins.values())
-    if broker in work.rules.drains:
-        work.set_rule("drains", broker, None, command)
+    strike_off(work, broker, command)
     return Outcome(status=DONE, result={"pins_to_it": pins})
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from lbcore.machines.book import NamespaceEntry
 from lbcore.machines.deletions import live_records
 from lbcore.machines.external import is_external
+from lbcore.machines.forgetting import drop_rules_of, version_floor
 from lbcore.machines.handlers.catalogue import forget_topics
 from lbcore.machines.outcome import DONE, Outcome, refuse
 from lbcore.machines.watching import note_silent
@@ -69,7 +70,8 @@ def _take_namespace(work: Work, command: Command, name: str, boundaries: Sequenc
     entry = work.namespaces.get(name)
     if not gone and not new and entry is not None:
         return 0
-    floor = _floor(entry, gone)
+    # new bundles' versions go on above those of the bundles whose hashes they take
+    floor = max(version_floor(work, name), *(record.version_id for record in gone), 0)
     _drop(work, command, gone)
     origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
     work.ledger.add(new)
@@ -93,12 +95,6 @@ def _names(name: str, boundaries: Sequence[int]) -> set[str]:
     return set(NamespaceBundles(namespace=name, boundaries=tuple(boundaries)).names())
 
 
-def _floor(entry: NamespaceEntry | None, gone: Sequence[OwnershipRecord]) -> int:
-    """New bundles' versions go on above those of the bundles whose hashes they take."""
-    highest = max((record.version_id for record in gone), default=0)
-    return max(highest, entry.highest_version if entry else 0)
-
-
 def _drop(work: Work, command: Command, gone: Sequence[OwnershipRecord]) -> None:
     origin = work.origin(Cause.EXTERNAL, command_id=command.command_id)
     for record in gone:
@@ -115,6 +111,7 @@ def _keep(
     kept = replace(known, highest_version=floor, is_deleted=is_deleted)
     if is_deleted:
         forget_topics(work, name)
+        drop_rules_of(work, name)
     if kept != entry:
         work.keep_namespace(name, kept)
 

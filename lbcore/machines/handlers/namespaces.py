@@ -11,6 +11,7 @@ from typing import Any
 from lbcore.machines.book import SPLIT_ALGORITHM, NamespaceEntry
 from lbcore.machines.creations import begin_creation, give_up_creation, room_for_whole
 from lbcore.machines.deletions import DELETING, is_deleting, live_records
+from lbcore.machines.forgetting import version_floor
 from lbcore.machines.handlers.bundles import reason_not_to_take, release
 from lbcore.machines.outcome import ACCEPTED, DONE, Outcome, refuse
 from lbcore.machines.usage import BUNDLES, NAMESPACES, reason_not_to_add
@@ -34,7 +35,6 @@ def has_split_under_way(work: Work, namespace: str) -> bool:
 
 def _create_namespace(work: Work, command: Command, arguments: asked.CreateNamespace) -> Outcome:
     name, algorithm = arguments.namespace, arguments.split_algorithm
-    known = work.namespaces.get(name)
     try:
         bundles = _bundles(work, arguments)
     except InvalidRangeError as error:
@@ -42,7 +42,7 @@ def _create_namespace(work: Work, command: Command, arguments: asked.CreateNames
     problem = _problem_to_create(work, name, algorithm, len(bundles))
     if problem:
         return refuse(problem)
-    floor = known.highest_version if known else 0
+    floor = version_floor(work, name)
     properties = {SPLIT_ALGORITHM: algorithm} if algorithm else {}
     entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor, properties=properties)
     if len(bundles) > room_for_whole(work):
