@@ -21,7 +21,7 @@ LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSpli
 ASSIGNING, CHANNEL = "assign", "sunitStateChn"
 """The label `metric`, which Pulsar puts on everything of a subject."""
 
-ALARMS = ("brake", "faults", "flapping", "ticks")
+ALARMS = ("brake", "faults", "flapping", "no_candidate", "ticks")
 """Alarms of a batch's report, without what they name after a colon."""
 
 FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES}))
@@ -243,6 +243,9 @@ _DECISIONS: tuple[Metric, ...] = (
           "cluster"),
     gauge("ballast_alarm", "1 while an alarm is on.", "cluster", "alarm",
           alarm=ALARMS),
+    gauge("ballast_bundles_without_candidate",
+          "Bundles that no broker may take, by the setting that keeps most brokers out.",
+          "cluster", "setting"),
     gauge("ballast_settings_set_aside", "Changed settings that don't suit the files.", "cluster"),
     gauge("ballast_paused", "1 while balancing is paused for the whole cluster.", "cluster"),
     gauge("ballast_debug", "1 while debug mode is on.", "cluster"),

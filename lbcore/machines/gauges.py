@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.config.placement import AVG, BALLAST
+from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.work import Work
@@ -112,8 +114,9 @@ def _hottest(work: Work) -> float:
 
 def _hits_needed(work: Work) -> dict[str, int]:
     shedding = work.config.shedding
-    if shedding.strategy == "avg":
+    strategy = short_name(shedding.strategy, SHEDDING)
+    if strategy == AVG:
         return {LOW: shedding.avg_low_hits, HIGH: shedding.avg_high_hits}
-    if shedding.strategy == "ballast":
+    if strategy == BALLAST:
         return {LOW: work.config.fair_level.low_hits, HIGH: work.config.fair_level.high_hits}
     return {LOW: shedding.multi_hit_low_hits, HIGH: shedding.multi_hit_high_hits}

@@ -16,6 +16,7 @@ from lbcore.machines.book import SPLIT_ALGORITHM
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.standing import flapping, is_draining
+from lbcore.machines.unplaced import tell_unplaced
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
 from lbcore.plan.phases.assign import cluster_seed, place_settings
@@ -69,6 +70,10 @@ def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> dict[i
         settings = settings.by_load()
     answer = place_bundles(request, work.plan.placement, settings, seed)
     work.plan = replace(work.plan, placement=answer.state)
+    left = np.flatnonzero(answer.brokers == NOBODY)
+    if len(left):
+        seen = (snapshot, candidates)
+        tell_unplaced(work, config, seen, bundles[left], [excluded[at] for at in left.tolist()])
     return {
         row: names[broker]
         for row, broker in zip(rows, answer.brokers.tolist(), strict=True)

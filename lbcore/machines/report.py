@@ -114,6 +114,7 @@ def make_report(work: Work) -> dict[str, Any]:
         "moves": _moves(work),
         "rules": _rules(work),
         "alarms": sorted(work.alarms),
+        "without_candidate": dict(sorted(work.unplaced.items())),
         "is_debugging": work.config.telemetry.debug,
         **_faults(work),
         GAUGES: make_gauges(work),

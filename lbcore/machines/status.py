@@ -23,6 +23,7 @@ from lbcore.machines.job_state import NEVER_MS, Gap, JobState, JobWord, gaps, ju
 from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.machines.rules import SET_ASIDE
 from lbcore.model.times import duration
+from lbcore.machines.unplaced import ALARM as NO_CANDIDATE
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.signals.imbalance import imbalance
 
@@ -32,6 +33,8 @@ RECENT_MS = 600_000
 """How far back alarms look for decisions and rejected reports."""
 HISTORY_MS = 3_600_000
 """How far back times without cycles are told."""
+_LATELY_MS = 60_000
+"""How far back decisions and rejected reports are looked at."""
 
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 
@@ -346,6 +349,22 @@ def _decided(rows: StatusRows) -> Iterable[str]:
             " the job's log and section BallastFaults of docs/runbook.md, and report it"
         )
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
+    newest_ms = rows.writer_ms or 0
+    for setting in sorted(
+        {
+            str(row["reason"])
+            for row in rows.decisions
+            if row["kind"] == NO_CANDIDATE and row["at_ms"] > newest_ms - _LATELY_MS
+        }
+    ):
+        yield (
+            f"no broker may take some bundles because of {setting}: `ballast config reset` it or"
+            " give it a value that brokers meet; section BallastNoCandidate of docs/runbook.md"
+        )
+    ticks = [row for row in rows.decisions if row["kind"] == "ticks"]
+    if max(ticks, key=lambda row: int(row["at_ms"]), default={"reason": ""})["reason"] == "Missing":
+        yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
+    for broker in sorted({row["source"] for row in rows.decisions if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
 
 

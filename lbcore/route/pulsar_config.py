@@ -5,12 +5,22 @@ one of Pulsar's. What a change does is `config.load`'s. Source: Pulsar 4.0.8, Br
 BrokerService.getDynamicConfiguration, ServiceConfiguration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lbcore.config.catalogue import Entry
 from lbcore.config.dynamic import in_force
-from lbcore.config.strategies import PLACEMENT, SHEDDING
+from lbcore.config.placement import (
+    LEAST_LONG_TERM_MESSAGE_RATE,
+    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+)
+from lbcore.config.pulsar_keys import named_by, resolve_changes
+from lbcore.config.strategies import (
+    PLACEMENT,
+    SHEDDING,
+    WITH_THEIR_OWN_PLACEMENT,
+    short_name,
+)
 from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, value_of
 from lbcore.route.pulsar_errors import PRECONDITION_FAILED, PulsarError
 
@@ -19,6 +29,23 @@ _EXTENSIBLE = {
     "TransferShedder": f"{_PACKAGE}.extensions.scheduler.TransferShedder",
     "LeastResourceUsageWithWeight": f"{_PACKAGE}.extensions.strategy.LeastResourceUsageWithWeight",
 }
+LOAD_MANAGER = "filters.load_manager_class"
+_LOAD_MANAGERS = (
+    f"{_PACKAGE}.impl.ModularLoadManagerImpl",
+    f"{_PACKAGE}.impl.SimpleLoadManagerImpl",
+    f"{_PACKAGE}.NoopLoadManager",
+    f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl",
+)
+_SHEDDING, _PLACEMENT = "shedding.strategy", "placement.strategy"
+_PARTNERS = {
+    "threshold": LEAST_LONG_TERM_MESSAGE_RATE,
+    "overload": LEAST_LONG_TERM_MESSAGE_RATE,
+    "uniform": LEAST_LONG_TERM_MESSAGE_RATE,
+    "transfer": LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+}
+"""The placement that Pulsar 4.0.8 has by default beside a shedding strategy that plans none."""
+
+_SHOWN_CHARS = 200
 _CLASSES = {"shedding.strategy": SHEDDING, "placement.strategy": PLACEMENT}
 
 
@@ -40,9 +67,53 @@ def check_dynamic(key: str, verb: str = "update") -> str:
     return key
 
 
-def invalid_value() -> PulsarError:
-    """A value that the key can't have; the leading blank is Pulsar's."""
-    return PulsarError(PRECONDITION_FAILED, " Invalid dynamic-config value")
+def invalid_value(reason: str = "") -> PulsarError:
+    """A value that the key can't have, and why; the leading blank is Pulsar's."""
+    why = f": {reason}" if reason else ""
+    return PulsarError(PRECONDITION_FAILED, f" Invalid dynamic-config value{why}")
+
+
+def check_class(key: str, value: str, advertised: Collection[str]) -> None:
+    """Raise PulsarError 412 for a load manager that is no class of Pulsar's and of no broker.
+
+    Pulsar loads the class before it takes it. advertised: what the brokers say they run.
+    """
+    if LOAD_MANAGER not in named_by(key) or value in {*_LOAD_MANAGERS, *advertised}:
+        return
+    there = ", ".join(sorted({*_LOAD_MANAGERS, *advertised} - {""}))
+    raise invalid_value(f"there is no load manager class {value[:_SHOWN_CHARS]}; take {there}")
+
+
+def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
+    """What one key and its value change, together with what must change with it.
+
+    config: in force now. A shedding strategy that plans destinations takes its placement with it,
+    and one that doesn't leaves no placement behind that only works with such a one: Pulsar's path
+    takes one key at a time, and half of the change would be refused. Raises ConfigError.
+    """
+    if named_by(key) != (_SHEDDING,):
+        return {key: value}
+    changes = resolve_changes({key: value})
+    shedding = short_name(str(changes[_SHEDDING]), SHEDDING)
+    placement = short_name(config.placement.strategy, PLACEMENT)
+    own = [name for name in WITH_THEIR_OWN_PLACEMENT if name in (shedding, placement)]
+    if shedding not in SHEDDING or not own or shedding == placement:
+        return {key: value}
+    partner = shedding if shedding in WITH_THEIR_OWN_PLACEMENT else _PARTNERS[shedding]
+    return {key: value, _PLACEMENT: partner}
+
+
+def resets_of(key: str, config: Config, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is reset with a key: of two strategies that suit only together both.
+
+    config: of the files; settings: what commands have changed.
+    """
+    names = named_by(key) or (key,)
+    left = {name: value for name, value in settings.items() if name not in names}
+    pair = {_SHEDDING, _PLACEMENT}
+    if not pair & set(names) or not set(in_force(config, left)[1]) & pair:
+        return (key,)
+    return (key, *sorted(pair - set(names)))
 
 
 def overrides(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -8,12 +8,17 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import JSON, HttpError, Reply, Request, json_reply
 from jobs.admin.pulsar.asking import carry_out
 from jobs.admin.pulsar.known import brokers, cluster_names, find_broker, isolation, own_address
+from lbcore.config.dynamic import in_force
+from lbcore.config.values import ConfigError
 from lbcore.route.pulsar_clusters import internal_data, leader_data
 from lbcore.route.pulsar_config import (
+    changes_of,
+    check_class,
     check_dynamic,
     dynamic_names,
     invalid_value,
     overrides,
+    resets_of,
     runtime,
 )
 from lbcore.route.pulsar_errors import NOT_FOUND, PulsarError
@@ -110,9 +115,15 @@ async def get_runtime(request: Request, context: AdminContext) -> Reply:
 
 async def set_value(request: Request, context: AdminContext) -> Reply:
     """Change a setting while running, for good."""
-    key = check_dynamic(request.params["key"])
-    arguments = SetConfig(values={key: request.params["value"]})
-    await carry_out(request, context, arguments, lambda _: invalid_value())
+    key, value = check_dynamic(request.params["key"]), request.params["value"]
+    check_class(key, value, {row["load_manager_class"] for row in brokers(context).values()})
+    files = context.config.for_cluster(context.cluster)
+    config, _ = in_force(files, context.views.settings)
+    try:
+        values = changes_of(key, value, config)
+    except ConfigError as error:
+        raise invalid_value(str(error)) from None
+    await carry_out(request, context, SetConfig(values=values), invalid_value)
     return Reply()
 
 
@@ -121,7 +132,9 @@ async def delete_value(request: Request, context: AdminContext) -> Reply:
     key = request.params["key"]
     if key not in context.views.settings:  # else it was changed, if by a version that knew more
         check_dynamic(key, "delete")
-    await carry_out(request, context, ResetConfig(keys=(key,)))
+    files = context.config.for_cluster(context.cluster)
+    keys = resets_of(key, files, context.views.settings)
+    await carry_out(request, context, ResetConfig(keys=keys))
     return Reply()
 
 

@@ -172,7 +172,11 @@ async def get_policy(request: Request, context: AdminContext) -> Reply:
 
 
 async def set_policy(request: Request, context: AdminContext) -> Reply:
-    """Set an isolation policy; bundles that it does not allow where they are move by themselves."""
+    """Set an isolation policy.
+
+    Nothing is unloaded by it: a bundle that may not be where it is goes on there until something
+    else unloads it.
+    """
     _check_cluster(request, context, PRECONDITION_FAILED)
     arguments = read_policy(request.params["policy"], request.json())
     await carry_out(request, context, arguments)

@@ -127,8 +127,8 @@ def _single_broker(word: str) -> None:
 
 
 _KINDS = (
-    "assign", "transfer", "unload", "split", "drain", "failover", "fault", "repair", "override",
-    "pin", "skip", "ticks",
+    "assign", "transfer", "unload", "split", "drain", "failover", "fault", "no_candidate", "repair",
+    "override", "pin", "skip", "ticks",
 )  # fmt: skip
 """Kinds of rows of the table decisions."""
 
