@@ -23,6 +23,7 @@ from jobs.adapters.kafka_place import Ends
 from jobs.adapters.ownership_publisher import Keyed
 from jobs.adapters.table_writer import TableWriter
 from jobs.telemetry.seen import BatchSeen
+from lbcore.machines.apart import Fault, fault_of
 from lbcore.machines.effects import (
     REPORT,
     RESEND,
@@ -51,6 +52,7 @@ from lbcore.model.tables import (
     TOPICS,
 )
 from lbcore.ownership.wire_record import format_record, record_key
+from lbcore.packing import fields_of
 
 ORDER = (
     NAMESPACES.name,
@@ -134,7 +136,7 @@ class BatchSink:
         gone = self._table(TOMBSTONE, effects.get(TOMBSTONE, []), batch_id)
         commits = self._write(tables, gone, about)
         committed = time.monotonic()
-        messages = _messages(effects, self.writer.epoch)
+        messages, faults = _messages(effects, self.writer.epoch)
         if messages:
             self.publisher.publish(messages)
         self.passed("kafka_sent")
@@ -156,10 +158,25 @@ class BatchSink:
             "rows": {name: len(tables[name]) for name in commits},
             "tables_ms": {name: took_ms for name, (_, took_ms) in commits.items()},
         }
-        for line in lines_of(seen, written):
-            self.log(line)
-        self.watch(seen)
+        for fault in faults:
+            self._tell_fault(seen, fault)
+        self._show("sink_log", seen, lambda: [self.log(line) for line in lines_of(seen, written)])
+        self._show("sink_metrics", seen, lambda: self.watch(seen))
         self.passed("batch_ended")
+
+    def _show(self, phase: str, seen: BatchSeen, show: Callable[[], object]) -> None:
+        """Tell of a batch that is written; what can't be told ends no job."""
+        try:
+            show()
+        except (MemoryError, OSError):
+            raise  # the machine's, not the batch's
+        except Exception as error:  # noqa: BLE001 the batch is done, whatever is said of it
+            self._tell_fault(seen, fault_of(error, phase))
+
+    def _tell_fault(self, seen: BatchSeen, fault: Fault) -> None:
+        counts = seen.reports[0]["counts"]
+        counts[f"fault:{fault.phase}"] = counts.get(f"fault:{fault.phase}", 0) + 1
+        self.log({"event": "fault", "batch_id": seen.batch_id, **fields_of(fault), "count": 1})
 
     def use_query(self, query_id: str) -> None:
         """Name the checkpoint that batch ids belong to."""
@@ -269,14 +286,24 @@ def _to_arrow(name: str, blob: bytes, batch_id: int, epoch: int) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _messages(effects: Mapping[str, list[tuple[str, bytes]]], epoch: int) -> list[Keyed]:
+def _messages(
+    effects: Mapping[str, list[tuple[str, bytes]]], epoch: int
+) -> tuple[list[Keyed], list[Fault]]:
     """What brokers are told: tombstones, then the records of events, then those sent again.
 
-    In this order, so that the record of a bundle made anew is not the one that is forgotten.
+    In this order, so that the record of a bundle made anew is not the one that is forgotten. A
+    record that can't be formatted is put aside: the tables have it already.
     """
-    gone = [(record_key(row["cluster"], row["bundle"]), None) for row in _rows(effects, TOMBSTONE)]
-    known = (row for kind in (EVENTS, RESEND) for row in _rows(effects, kind))
-    return [*gone, *(format_record(record_from_row(row, epoch)) for row in known)]
+    found: list[Keyed] = [
+        (record_key(row["cluster"], row["bundle"]), None) for row in _rows(effects, TOMBSTONE)
+    ]
+    faults: list[Fault] = []
+    for row in (row for kind in (EVENTS, RESEND) for row in _rows(effects, kind)):
+        try:
+            found.append(format_record(record_from_row(row, epoch)))
+        except Exception as error:  # noqa: BLE001, PERF203 one record's fault is no other's
+            faults.append(fault_of(error, "sink_record", str(row["bundle"])))
+    return found, faults
 
 
 def _rows(effects: Mapping[str, list[tuple[str, bytes]]], kind: str) -> Iterator[dict[str, Any]]:

@@ -47,6 +47,7 @@ from lbcore.wire.messages import (
     BrokerLoad,
     BundleLoad,
     Command,
+    Floats,
     Heartbeat,
     Message,
     Rejected,
@@ -58,16 +59,16 @@ from lbcore.wire.messages import (
 
 Parse: TypeAlias = Callable[[RawMessage], Message | Rejected]
 Smooth: TypeAlias = Callable[
-    [Sequence[Smoothed | None], Sequence[BrokerLoad], Sequence[int]], list[Smoothed]
+    [Sequence[Smoothed | None], Sequence[BrokerLoad], Sequence[int]],
+    list[tuple[Smoothed, Floats]],
 ]
 
 
 class BrokerScorer:
     """The Machine of one (cluster, broker group).
 
-    parse: bytes to a message or Rejected; percent: resource percentages of a load, float64[5];
-    smooth: the next smoothed load of each of some brokers from its last one, a report, and Kafka's
-    time of it.
+    parse: bytes to a message or Rejected. smooth: the next smoothed load of each of some brokers
+    from its last one, a report, and Kafka's time of it; and the report's percentages, float64[5].
     """
 
     def __init__(
@@ -75,12 +76,10 @@ class BrokerScorer:
         *,
         group: int,
         parse: Parse,
-        percent: Callable[[BrokerLoad], "np.ndarray[Any, np.dtype[np.float64]]"],
         smooth: Smooth,
     ) -> None:
         self._group = group
         self._parse = parse
-        self._percent = percent
         self._smooth = smooth
 
     def step(
@@ -239,29 +238,26 @@ class BrokerScorer:
             lasts = [track.smoothed for track in waiting]
             times_ms = [event.position.timestamp_ms for _, event in loads]
             smoothed = self._smooth(lasts, [load for load, _ in loads], times_ms)
-            for track, (load, _), at_ms, one in zip(
+            for track, (load, _), at_ms, (one, percent) in zip(
                 waiting, loads, times_ms, smoothed, strict=True
             ):
                 track.smoothed = one
-                reports[load.envelope.broker] = (load, at_ms, one)
+                reports[load.envelope.broker] = BrokerReport(
+                    load=load,
+                    percent=percent,
+                    weighted_max_ema=one.weighted_max_ema,
+                    throughput_ema=one.throughput_ema,
+                    reported_ms=at_ms,
+                )
             turn += 1
             waiting = [track for track in waiting if len(track.loads) > turn]
-        batch.reports |= {name: self._report(*report) for name, report in reports.items()}
+        batch.reports |= reports
 
     def _lose_loads(self, batch: ScorerBatch, broker: str, fault: Fault) -> str:
         """Refuse a broker's loads of this batch; its smoothed load stays what it was."""
         for _, event in batch.loads.pop(broker).loads:
             self._reject(batch, event, _internal(event, fault))
         return broker
-
-    def _report(self, load: BrokerLoad, at_ms: int, smoothed: Smoothed) -> BrokerReport:
-        return BrokerReport(
-            load=load,
-            percent=self._percent(load),
-            weighted_max_ema=smoothed.weighted_max_ema,
-            throughput_ema=smoothed.throughput_ema,
-            reported_ms=at_ms,
-        )
 
     def _take_part(
         self, batch: ScorerBatch, track: OpenTrack, event: RawMessage, message: BundleLoad

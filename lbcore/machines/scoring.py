@@ -1,4 +1,4 @@
-"""How a BrokerScorer is made from the configuration: its parser, percentages and smoothing.
+"""How a BrokerScorer is made from the configuration: its parser and its smoothing.
 
 Decides nothing. Source: Pulsar 4.0.8 BrokerLoadData.update, through `signals.broker_score`.
 """
@@ -14,7 +14,7 @@ from lbcore.machines.tracks import RawMessage, Smoothed
 from lbcore.signals.arrays import with_rows
 from lbcore.signals.broker_score import BrokerReports, BrokerScores, cleared_scores, observe_reports
 from lbcore.signals.usage import resource_percent
-from lbcore.wire.messages import BrokerLoad, Message, Rejected, Topic
+from lbcore.wire.messages import BrokerLoad, Floats, Message, Rejected, Topic
 from lbcore.wire.parse import parse_rows
 from lbcore.wire.rules import Rules
 
@@ -40,27 +40,24 @@ def make_scorer_of(config: Config, *, cluster: str, group: int, parse_raw: Parse
 
     def smooth(
         lasts: Sequence[Smoothed | None], loads: Sequence[BrokerLoad], at_ms: Sequence[int]
-    ) -> list[Smoothed]:
+    ) -> list[tuple[Smoothed, Floats]]:
+        percent = resource_percent(
+            np.stack([load.usage for load in loads]), np.stack([load.limit for load in loads])
+        )
         reports = BrokerReports(
             rows=np.arange(len(loads), dtype=np.int64),
-            percent=resource_percent(
-                np.stack([load.usage for load in loads]), np.stack([load.limit for load in loads])
-            ),
+            percent=percent,
             traffic=np.stack([load.traffic for load in loads]),
             at_ms=np.array(at_ms, dtype=np.int64),
         )
         scores = observe_reports(_scores(lasts), reports, signals)
         emas = zip(scores.weighted_max_ema.tolist(), scores.throughput_ema.tolist(), strict=True)
         return [
-            Smoothed(weighted_max_ema=usage, throughput_ema=throughput, updated_ms=at)
-            for (usage, throughput), at in zip(emas, at_ms, strict=True)
+            (Smoothed(weighted_max_ema=usage, throughput_ema=throughput, updated_ms=at), row)
+            for (usage, throughput), at, row in zip(emas, at_ms, percent, strict=True)
         ]
 
-    return BrokerScorer(group=group, parse=parse_raw, percent=_percent, smooth=smooth)
-
-
-def _percent(load: BrokerLoad) -> "np.ndarray[Any, np.dtype[np.float64]]":
-    return resource_percent(load.usage, load.limit)
+    return BrokerScorer(group=group, parse=parse_raw, smooth=smooth)
 
 
 def _scores(lasts: Sequence[Smoothed | None]) -> BrokerScores:

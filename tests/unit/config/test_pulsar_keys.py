@@ -6,6 +6,7 @@ import pytest
 
 from lbcore.config.load import differences, with_dynamic
 from lbcore.config.pulsar_keys import (
+    WITHOUT_EFFECT,
     from_pulsar_keys,
     is_about_balancing,
     parse_properties,
@@ -207,3 +208,28 @@ def test_broker_conf_of_the_defaults_differs_only_where_pulsar_does() -> None:
     text = "loadBalancerEnabled=true\nminUnloadMessage=1000\n"
     config, _ = from_pulsar_keys(parse_properties(text))
     assert differences(config) == differences(from_pulsar_keys({})[0])
+
+
+PULSAR_ONLY = (
+    "loadManagerServiceUnitStateTableViewClassName",
+    "loadBalancerServiceUnitTableViewSyncer",
+    "loadBalancerServiceUnitStateMonitorIntervalInSeconds",
+    "loadBalancerMultiPhaseBundleUnload",
+    "loadBalancerOverrideBrokerNicSpeedGbps",
+    "topicBundleAssignmentStrategy",
+    "statsUpdateFrequencyInSecs",
+    "metadataStoreOperationTimeoutSeconds",
+)
+"""Keys of Pulsar 4.0.8's broker.conf about balancing that mean nothing here."""
+
+
+@pytest.mark.parametrize("key", PULSAR_ONLY)
+def test_a_key_of_pulsars_that_means_nothing_here_is_known_with_its_reason(key: str) -> None:
+    assert WITHOUT_EFFECT[key]
+    assert from_pulsar_keys({key: "1"})[1] == (key,)
+    assert not is_about_balancing(key)
+    assert settings_of(key, "1") == {}
+
+
+def test_every_key_without_effect_is_held_by_a_test() -> None:
+    assert set(WITHOUT_EFFECT) == set(PULSAR_ONLY)

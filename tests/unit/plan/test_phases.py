@@ -7,6 +7,7 @@ import pytest
 
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
+from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
@@ -319,3 +320,15 @@ def test_transfer_swaps_back_only_bundles_that_may_move() -> None:
     )
     answer, _ = plan(held, PlanState(), config, NOW_MS)
     assert {one.source for one in decisions(answer)} == {"a"}
+
+
+@pytest.mark.parametrize("top", [3, 16])
+def test_transfer_moves_all_but_one_of_the_top_bundles_that_a_broker_lists(top: int) -> None:
+    config = Sections(
+        shedding=SheddingConfig(strategy="transfer"),
+        transfer=TransferConfig(hit_count_threshold=0),
+        signals=SignalsConfig(top_bundles=top),
+    )
+    cluster = scored(cluster_of({"a": [3_000.0] * 60, "b": [3_000.0], "c": [3_000.0] * 30}))
+    answer, _ = plan(cluster, PlanState(), config, NOW_MS)
+    assert len(decisions(answer)) == top - 1

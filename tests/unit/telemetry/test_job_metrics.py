@@ -75,6 +75,28 @@ def test_hits_needed_are_those_of_the_strategy_in_force() -> None:
     assert world.value("ballast_hits_needed", level="high") == config.fair_level.high_hits
 
 
+@pytest.mark.parametrize(
+    ("spelling", "settings"),
+    [
+        ("AvgShedder", ("shedding.avg_low_hits", "shedding.avg_high_hits")),
+        (
+            "org.apache.pulsar.broker.loadbalance.impl.AvgShedder",
+            ("shedding.avg_low_hits", "shedding.avg_high_hits"),
+        ),
+        ("threshold", ("shedding.multi_hit_low_hits", "shedding.multi_hit_high_hits")),
+        ("ThresholdShedder", ("shedding.multi_hit_low_hits", "shedding.multi_hit_high_hits")),
+    ],
+)
+def test_hits_needed_are_the_same_under_every_name_of_a_strategy(
+    spelling: str, settings: tuple[str, str]
+) -> None:
+    hits = dict(zip(settings, (7, 3), strict=True))
+    world = MeasuredWorld(changed(Config(), {"shedding.strategy": spelling, **hits}), 3)
+    world.run(5_000)
+    assert world.value("ballast_hits_needed", level="low") == 7
+    assert world.value("ballast_hits_needed", level="high") == 3
+
+
 def test_series_of_a_forgotten_broker_are_gone() -> None:
     labelled = [dict(key).get("broker") for s in story().samples().values() for key in s]
     assert "broker-2:8080" in labelled

@@ -1,0 +1,35 @@
+"""The scenarios of the performance tests come out as recorded, and meet what they expect."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs.operating.simulations import config_of, load_scenarios
+from lbcore.sim.rehearsal import run_scenario
+from lbcore.sim.report import judge_all, render
+
+FOLDER = Path(__file__).parents[2] / "conf" / "scenarios" / "performance"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.scenario"))
+QUICK = "scale-in"
+
+
+def test_every_performance_scenario_has_a_recorded_output_that_meets_its_expectations() -> None:
+    assert len(NAMES) == 5
+    for name in NAMES:
+        (loaded,) = load_scenarios([str(FOLDER / f"{name}.scenario")])
+        lines = loaded.scenario.recorded.splitlines()
+        met = [line for line in lines if line.startswith("ok ")]
+        assert len(met) == len(loaded.scenario.expectations) > 0
+        assert not [line for line in lines if line.startswith("FAILED ")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.long]) for name in NAMES],
+)
+def test_performance_scenario_comes_out_as_recorded(name: str) -> None:
+    (loaded,) = load_scenarios([str(FOLDER / f"{name}.scenario")])
+    run = run_scenario(loaded.scenario, config_of(loaded.scenario, "", ()))
+    assert render(run, judge_all(run)) == loaded.scenario.recorded, (
+        f"look at the difference; if it is meant: ballast simulate {loaded.path} --rewrite"
+    )
