@@ -26,7 +26,7 @@ class CommandsTable:
     def add(
         self, command_id: str, status: str, at_ms: int = 1, cluster: str = CLUSTER, **row: Any
     ) -> None:
-        """One row, merged in a commit of its own. row: reason, result."""
+        """One row, merged in a commit of its own. row: reason, result, or raw_result, its text."""
         result: Mapping[str, Any] = row.pop("result", {})
         full = {
             "cluster": cluster,
@@ -37,7 +37,7 @@ class CommandsTable:
             "address": "",
             "status": status,
             "reason": "",
-            "result": to_json(result),
+            "result": row.pop("raw_result", to_json(result)),
             "at_ms": at_ms,
             "batch_id": 0,
             **row,

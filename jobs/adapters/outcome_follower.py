@@ -7,6 +7,7 @@ Source: ours.
 """
 
 import json
+import logging
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -23,6 +24,8 @@ from jobs.adapters.table_place import TablePlace, table_place
 from jobs.adapters.table_tail import LostError, TableTail
 from lbcore.machines.outcome import ACCEPTED
 from lbcore.model.tables import COMMANDS
+
+logger = logging.getLogger(__name__)
 
 _COLUMNS = ("command_id", "kind", "status", "reason", "result", "at_ms")
 _AGAIN_S = 1.0
@@ -169,12 +172,22 @@ class OutcomeFollower:
                 self._tell(rows.filter(pc.is_in(rows["command_id"], ids)))
 
     def _tell(self, rows: pa.Table) -> None:
-        outcomes = sorted(map(_outcome, rows.to_pylist()), key=lambda one: (one.at_ms, one.status))
-        for outcome in outcomes:
+        found = [outcome for row in rows.to_pylist() if (outcome := _readable(row)) is not None]
+        for outcome in sorted(found, key=lambda one: (one.at_ms, one.status)):
             with self._lock:
                 watches = list(self._watches.get(outcome.command_id, ()))
             for watch in watches:
                 watch.tell(outcome)
+
+
+def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:
+    """The row's outcome; None, with a line of the log, for one that can't be read: others can."""
+    try:
+        return _outcome(row)
+    except (KeyError, TypeError, ValueError) as error:
+        fields = {"command_id": str(row.get("command_id")), "error": f"{type(error).__name__}"}
+        logger.warning("outcome_put_aside", extra={"fields": fields})
+        return None
 
 
 def _outcome(row: Mapping[str, Any]) -> CommandOutcome:

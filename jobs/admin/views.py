@@ -13,9 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-from deltalake.exceptions import DeltaError
-
 from jobs.adapters.archived_rows import open_whole
 from jobs.adapters.delta_follower import boot_ms
 from jobs.adapters.delta_rows import PRESENT, of_cluster, read_scanned
@@ -61,7 +58,6 @@ SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
 """The tables that are held whole: those of a row a thing that exists, not a row an event."""
 
 _HELD = frozenset(table.name for table in SMALL_TABLES)
-_UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
 _HISTORY_MS = 600_000
 _POLL_MS = 200
 _STORE_POLL_MS = 1_000  # a request a table
@@ -143,7 +139,7 @@ class TableViews:
     def _try_refresh(self, table: Table) -> bool:
         try:
             self._refresh(table)
-        except _UNREADABLE as error:
+        except Exception as error:  # noqa: BLE001 one table's fault must not keep others as of then
             self._tails.pop(table.name, None)
             self._note(error)
             return False

@@ -123,3 +123,16 @@ def test_writer_silence_is_the_time_since_its_last_commit(
     assert writer_silent_ms(table.root) == NEVER
     table.beat(silent_ms=3_600_000)
     assert 3_600_000 <= writer_silent_ms(table.root) < 3_700_000
+
+
+def test_outcome_that_cannot_be_read_keeps_no_other_from_being_told(
+    table: CommandsTable, follower: OutcomeFollower
+) -> None:
+    table.add("b", "done", 1, raw_result="{no JSON")
+    bad, watch = follower.watch("b"), follower.watch("a")
+    table.add("c", "done", 1, raw_result="[")
+    worse = follower.watch("c")
+    table.add("a", "done", 2)
+    assert watch.final.result(_WAIT_S).status == "done"
+    assert not bad.final.done()
+    assert not worse.final.done()
