@@ -114,7 +114,7 @@ def make_report(work: Work) -> dict[str, Any]:
         "moves": _moves(work),
         "rules": _rules(work),
         "alarms": sorted(work.alarms),
-        "without_candidate": dict(sorted(work.unplaced.items())),
+        "without_candidate": dict(sorted(work.without_candidate.items())),
         "is_debugging": work.config.telemetry.debug,
         **_faults(work),
         GAUGES: make_gauges(work),

@@ -58,7 +58,7 @@ def tell_unplaced(
         return
     setting = max(sorted(named), key=named.__getitem__)
     work.alarms.add(f"{ALARM}:{setting}")
-    work.unplaced[setting] += len(rows)
+    work.without_candidate[setting] += len(rows)
     if work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms:
         inputs = {"bundles": len(rows), "brokers": dict(sorted(counts.items()))}
         inputs["pipeline"] = config.filters.pipeline

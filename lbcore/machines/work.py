@@ -138,7 +138,7 @@ class Work:
     outcomes: dict[str, Row] = field(default_factory=dict)
     struck_off: set[str] = field(default_factory=set)
     alarms: set[str] = field(default_factory=set)
-    unplaced: Counter[str] = field(default_factory=Counter)
+    without_candidate: Counter[str] = field(default_factory=Counter)
     faults: list[Mapping[str, Any]] = field(default_factory=list)
     created: dict[str, CreatedTopics] = field(default_factory=dict)
     unplaced: dict[str, tuple[Command, int]] = field(default_factory=dict)
