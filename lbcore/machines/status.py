@@ -22,8 +22,8 @@ from lbcore.machines.held_words import HELD, HeldStatus, held_status
 from lbcore.machines.job_state import NEVER_MS, Gap, JobState, JobWord, gaps, judge_job
 from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.machines.rules import SET_ASIDE
-from lbcore.model.times import duration
 from lbcore.machines.unplaced import ALARM as NO_CANDIDATE
+from lbcore.model.times import duration
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.signals.imbalance import imbalance
 
@@ -34,7 +34,7 @@ RECENT_MS = 600_000
 HISTORY_MS = 3_600_000
 """How far back times without cycles are told."""
 _LATELY_MS = 60_000
-"""How far back decisions and rejected reports are looked at."""
+"""How far back a setting without candidates is told: its rows come once a cycle."""
 
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 
@@ -348,23 +348,14 @@ def _decided(rows: StatusRows) -> Iterable[str]:
             "something raised while it was worked on and was put aside: read the events fault of"
             " the job's log and section BallastFaults of docs/runbook.md, and report it"
         )
-    for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
-    newest_ms = rows.writer_ms or 0
-    for setting in sorted(
-        {
-            str(row["reason"])
-            for row in rows.decisions
-            if row["kind"] == NO_CANDIDATE and row["at_ms"] > newest_ms - _LATELY_MS
-        }
-    ):
+    lately_ms = (rows.writer_ms or 0) - _LATELY_MS
+    without = [row for row in recent if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
+    for setting in sorted({str(row["reason"]) for row in without}):
         yield (
             f"no broker may take some bundles because of {setting}: `ballast config reset` it or"
             " give it a value that brokers meet; section BallastNoCandidate of docs/runbook.md"
         )
-    ticks = [row for row in rows.decisions if row["kind"] == "ticks"]
-    if max(ticks, key=lambda row: int(row["at_ms"]), default={"reason": ""})["reason"] == "Missing":
-        yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
-    for broker in sorted({row["source"] for row in rows.decisions if row["kind"] == "back_off"}):
+    for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
 
 
