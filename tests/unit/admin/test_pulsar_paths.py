@@ -14,10 +14,6 @@ from jobs.admin.app import AdminApp
 from jobs.admin.context import CommandOutcome
 from jobs.admin.pulsar.routes import PULSAR_ROUTES
 from jobs.admin.views import Rows, TableViews
-from lbcore.config.check import require_suitable
-from lbcore.config.load import with_dynamic
-from lbcore.config.pulsar_keys import resolve_changes
-from lbcore.config.tree import Config
 from lbcore.machines.handlers.namespaces import NOT_EMPTY
 from lbcore.model.tables import TENANTS, TOPICS
 from lbcore.plan.filter.policies import IsolationPolicy
@@ -373,54 +369,4 @@ def test_unload_of_a_bundle_on_its_way_waits_for_its_owner(tmp_path: Path, path:
         return (await asking).status
 
     assert asyncio.run(unload()) == 204
-    assert len(balancer.commands) == 1
-
-
-CONFIGURATION = "/admin/v2/brokers/configuration"
-STRATEGY = f"{CONFIGURATION}/loadBalancerLoadSheddingStrategy"
-IMPL = "org.apache.pulsar.broker.loadbalance.impl"
-
-
-@pytest.mark.parametrize(
-    ("value", "placement"),
-    [
-        ("ThresholdShedder", "least_long_term_message_rate"),
-        (f"{IMPL}.UniformLoadShedder", "least_long_term_message_rate"),
-        ("TransferShedder", "least_resource_usage_with_weight"),
-        ("ballast", "ballast"),
-    ],
-)
-def test_a_strategy_takes_along_the_placement_that_must_change_with_it(
-    root: Path, value: str, placement: str
-) -> None:
-    balancer = Balancer()
-    assert send(root, "POST", f"{STRATEGY}/{value}", balancer=balancer).status == 200
-    (command,) = balancer.commands
-    key = "loadBalancerLoadSheddingStrategy"
-    values = {key: value, "placement.strategy": placement}
-    assert command.arguments == {"values": values}
-    assert require_suitable(with_dynamic(Config(), resolve_changes(values)))
-
-
-def test_a_strategy_that_suits_the_placement_is_changed_alone(root: Path) -> None:
-    balancer = Balancer()
-    assert send(root, "POST", f"{STRATEGY}/AvgShedder", balancer=balancer).status == 200
-    values = {"loadBalancerLoadSheddingStrategy": "AvgShedder"}
-    assert balancer.commands[0].arguments == {"values": values}
-
-
-@pytest.mark.parametrize("name", ["no.such.Class", "ModularLoadManagerImpl", "x" * 300])
-def test_a_load_manager_that_nobody_has_is_refused_with_412(root: Path, name: str) -> None:
-    balancer = Balancer()
-    answer = send(root, "POST", f"{CONFIGURATION}/loadManagerClassName/{name}", balancer=balancer)
-    assert answer.status == 412
-    assert answer.json["reason"].startswith(" Invalid dynamic-config value: there is no load")
-    assert f"{IMPL}.ModularLoadManagerImpl" in answer.json["reason"]
-    assert balancer.commands == []
-
-
-def test_a_load_manager_of_pulsars_is_taken(root: Path) -> None:
-    balancer = Balancer()
-    path = f"{CONFIGURATION}/loadManagerClassName/{IMPL}.ModularLoadManagerImpl"
-    assert send(root, "POST", path, balancer=balancer).status == 200
     assert len(balancer.commands) == 1
