@@ -64,6 +64,6 @@ class LimitsConfig:
         minimum=10,
         maximum=1_000_000,
         dynamic=True,
-        doc="Most bundles that one batch makes for namespaces that are created; larger ones go on"
-        " in the batches that follow, beside smaller ones.",
+        doc="Most bundles that one batch makes for namespaces that are created, and deletes of"
+        " those that are deleted; larger ones go on in later batches, beside smaller ones.",
     )

@@ -100,8 +100,11 @@ def drive_creations(work: Work) -> None:
     large one. O(namespaces + bundles made + bundles of the namespaces in the making).
     """
     names = sorted(name for name, entry in work.namespaces.items() if CREATING in entry.properties)
-    if not names or is_external(work):
-        return
+    if names and not is_external(work):
+        work.guard.each("create", names, lambda some: _drive(work, some), lambda name, _: name)
+
+
+def _drive(work: Work, names: Sequence[str]) -> None:
     room = max(work.config.limits.bundles_made_max - work.made, 0)
     makings = sorted((_making(work, name) for name in names), key=lambda one: (one.left, one.name))
     parts: dict[str, int] = {}

@@ -1,22 +1,27 @@
 """Deletions: namespaces on their way out, and deleted bundles that may be forgotten.
 
-Decides when a namespace's bundles are closed everywhere, so that all of them are Deleted in one
-batch, and when nobody can ask for a deleted bundle any more. Runs in each batch after the repairs.
-Source: ours; the tombstone delay is Pulsar 4.0.8's, where each broker deletes its records itself.
+Decides when a namespace's bundles are closed everywhere, so that all of them are Deleted, a slice a
+batch if they are many, and when nobody can ask for a deleted bundle any more. Runs in each batch
+after the repairs. Source: ours; the tombstone delay is Pulsar 4.0.8's, where each broker deletes
+its records itself.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 
 import numpy as np
 
 from lbcore.machines.forgetting import drop_rules_of
 from lbcore.machines.handlers.catalogue import forget_topics
+from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.outcome import DONE, Outcome
-from lbcore.machines.waiting import finish_command
+from lbcore.machines.waiting import finish_command, tell_progress
 from lbcore.machines.work import Work
+from lbcore.model.names import FULL_UPPER, format_bundle, parse_bundle
 from lbcore.ownership.changes import Transition, holder_of
-from lbcore.ownership.protocol import delete, unload
+from lbcore.ownership.protocol import create, delete, unload
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 
 DELETING = "deleting"
@@ -41,11 +46,52 @@ def drive_deletions(work: Work) -> None:
 
 
 def _drive(work: Work, namespaces: Sequence[str]) -> None:
-    for name in namespaces:
-        _release(work, name)
-        records = live_records(work, name)
-        if all(_is_closed(work, record) for record in records):
-            _delete(work, name, records)
+    """The smallest first; each has an equal part of what is left of a batch's share."""
+    room = work.config.limits.bundles_made_max
+    sizes = sorted((len(work.ledger.live_rows(name)), name) for name in namespaces)
+    for at, (size, name) in enumerate(sizes):
+        part = max(room // (len(sizes) - at), 1)
+        room -= min(size, part)
+        _advance(work, name, part)
+
+
+def _advance(work: Work, name: str, part: int) -> None:
+    """Release, and delete, at most so many bundles, from the last one on.
+
+    Those that are closed make way for one bundle, so that the rest covers the hash space until all
+    of it is deleted in one batch.
+    """
+    rows = work.ledger.live_rows(name)
+    owned = np.flatnonzero(work.ledger.state[rows] == STATE_CODE[State.OWNED])[-part:]
+    _release(work, name, [rows[at] for at in owned.tolist()])
+    records = [work.ledger.record_at(row) for row in rows[-part:]]
+    closed = list(takewhile(partial(_is_closed, work), reversed(records)))
+    if len(closed) == len(rows):
+        _delete(work, name, records)
+    elif len(rows) > part and len(closed) > 1:
+        _merge(work, name, closed)
+
+
+def _merge(work: Work, name: str, closed: Sequence[OwnershipRecord]) -> None:
+    """One bundle that nobody has instead of these, the last ones of the namespace, last first."""
+    entry = work.namespaces[name]
+    command_id = str(entry.properties[DELETING])
+    whole = format_bundle(name, parse_bundle(closed[-1].bundle)[1], FULL_UPPER)
+    highest = max(entry.highest_version, _delete_all(work, command_id, closed))
+    work.ledger.add([whole])
+    previous, origin = work.ledger.record(whole), work.origin(Cause.DELETE, command_id=command_id)
+    made = create(work.cluster, whole, origin, previous=previous, version_floor=highest)
+    if isinstance(made, Transition):
+        work.apply(made)
+    work.keep_namespace(name, replace(entry, highest_version=highest))
+    gone = deleted_so_far(work, command_id) + len(closed) - 1
+    tell_progress(work, command_id, {"deleted": gone})
+
+
+def deleted_so_far(work: Work, command_id: str) -> int:
+    """How many bundles a deletion that goes on has deleted, as its command says."""
+    waiting = work.waiting.get(command_id)
+    return int(waiting.result.get("deleted", 0)) if waiting else 0
 
 
 def forget_expired(work: Work) -> None:
@@ -70,14 +116,13 @@ def forget_expired(work: Work) -> None:
     work.counts["forgotten"] += len(names)
 
 
-def _release(work: Work, name: str) -> None:
+def _release(work: Work, name: str, rows: Sequence[int]) -> None:
     command_id = str(work.namespaces[name].properties[DELETING])
     origin = work.origin(Cause.DELETE, command_id=command_id)
-    for record in live_records(work, name):
-        if record.state is State.OWNED:
-            answer = unload(record, origin)
-            if isinstance(answer, Transition):
-                work.apply(answer)
+    for row in rows:
+        answer = unload(work.ledger.record_at(row), origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
 
 
 def _is_closed(work: Work, record: OwnershipRecord) -> bool:
@@ -90,17 +135,22 @@ def _is_closed(work: Work, record: OwnershipRecord) -> bool:
 def _delete(work: Work, name: str, records: Sequence[OwnershipRecord]) -> None:
     entry = work.namespaces[name]
     command_id = str(entry.properties[DELETING])
-    origin = work.origin(Cause.DELETE, command_id=command_id)
-    count, highest = 0, entry.highest_version
-    for record in records:
-        answer = delete(record, origin)
-        if isinstance(answer, Transition):
-            work.apply(answer)
-            count, highest = count + 1, max(highest, answer.record.version_id)
+    highest = max(entry.highest_version, _delete_all(work, command_id, records))
+    count = deleted_so_far(work, command_id) + len(records)
     left = {key: value for key, value in entry.properties.items() if key != DELETING}
     gone = replace(entry, is_deleted=True, highest_version=highest, properties=left)
     work.keep_namespace(name, gone)
     forget_topics(work, name)
     drop_rules_of(work, name)
-    work.topics = work.topics.without(record.bundle for record in records)
     finish_command(work, command_id, Outcome(status=DONE, result={"bundles": count}))
+
+
+def _delete_all(work: Work, command_id: str, records: Sequence[OwnershipRecord]) -> int:
+    """Delete these bundles; their highest version."""
+    origin = work.origin(Cause.DELETE, command_id=command_id)
+    for record in records:
+        answer = delete(record, origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+    work.topics = work.topics.without(record.bundle for record in records)
+    return max((record.version_id + 1 for record in records), default=0)

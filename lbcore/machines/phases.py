@@ -205,6 +205,7 @@ PHASES: dict[str, Phase] = {
 
 INNER_PHASES = (
     "assign_free",
+    "create",
     "delete",
     "drain",
     "forget_silent",

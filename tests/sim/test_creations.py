@@ -131,6 +131,31 @@ def test_half_made_namespace_is_deleted_and_made_again() -> None:
     assert gapless(world)
 
 
+def test_large_namespace_is_deleted_in_slices_that_leave_no_gap() -> None:
+    world = running()
+    made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
+    world.run(60_000)
+    assert outcome(world, made)["status"] == "done"
+    seen = len(world.events)
+    gone = world.command("delete_namespace", namespace="t/big")
+    world.run(8_000)
+    world.rebuild_job()
+    world.run(60_000)
+    assert outcome(world, gone)["status"] == "done"
+    assert json.loads(outcome(world, gone)["result"])["bundles"] == BUNDLES
+    assert live(world, "t/big") == []
+    assert gapless(world)
+    asked: dict[tuple[object, object], int] = {}
+    for event in world.events[seen:]:
+        key = (event["at_ms"], event["state"])
+        asked[key] = asked.get(key, 0) + (event["cause"] == "delete")
+    assert max(asked.values()) <= SLICE
+    again = world.command("create_namespace", namespace="t/big", bundles=4)
+    world.run(20_000)
+    assert outcome(world, again)["status"] == "done"
+    assert gapless(world)
+
+
 def test_rest_of_a_half_made_namespace_is_nobodys_to_have() -> None:
     world = running()
     made = world.command("create_namespace", namespace="t/big", bundles=BUNDLES)
