@@ -11,6 +11,7 @@ import numpy as np
 
 from lbcore.machines.work import Work
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
+from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
@@ -33,7 +34,7 @@ def drop_unrecorded(work: Work) -> None:
 
 
 def _bundles(work: Work, command: Command, room: int) -> Sequence[str]:
-    """The bundles that the command asks for; none if they are more than there is room for."""
+    """The bundles that the command asks for; if they are too many, the one that it begins with."""
     arguments = asked.parse_arguments(command.kind, command.arguments)
     if command.command_id in work.commands or not isinstance(arguments, asked.CreateNamespace):
         return ()
@@ -43,7 +44,7 @@ def _bundles(work: Work, command: Command, room: int) -> Sequence[str]:
     try:
         count = arguments.bundles or work.config.splitting.default_bundles
         if max(count, len(arguments.boundaries)) > room:
-            return ()
+            return (format_bundle(arguments.namespace, FULL_LOWER, FULL_UPPER),)
         boundaries = arguments.boundaries or even_boundaries(count)
         return NamespaceBundles(namespace=arguments.namespace, boundaries=boundaries).names()
     except InvalidRangeError:
