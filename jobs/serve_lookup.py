@@ -6,9 +6,11 @@ balancer by way of Kafka. Run one or many; each follows the tables itself. Sourc
 """
 
 import argparse
+import asyncio
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -16,10 +18,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
+from jobs.adapters.http_bounds import Bounds, Sweep, Timed
 from jobs.adapters.http_protocol import bounded_protocol
 from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.server_tls import ServerTls
@@ -182,7 +185,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 service.app,
-                http=bounded_protocol(lookup.max_header_bytes),
+                http=bounded_protocol(Bounds.of(lookup, _open_files_max()), service.account),
                 ws="none",
                 loop="auto",  # uvloop where there is one
                 lifespan="on",
@@ -191,7 +194,6 @@ class Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 backlog=_BACKLOG,
-                limit_concurrency=lookup.max_connections,
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=_STOP_TIMEOUT_S,
                 **options,
@@ -199,6 +201,12 @@ class Server(uvicorn.Server):
         )
         self._service = service
         self._delay_s = lookup.stop_delay_ms / 1000
+        self._sweep = Sweep(lambda: cast("set[Timed]", self.server_state.connections))
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: end what is over its time."""
+        self._sweep.step(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """SIGTERM or SIGINT; a second one ends at once."""
@@ -213,6 +221,14 @@ class Server(uvicorn.Server):
     def _end(self, sig: int, frame: FrameType | None) -> None:
         self._service.end_waits()
         super().handle_exit(sig, frame)
+
+
+def _open_files_max() -> int:
+    """How many files and sockets this process may open, once it has asked for all it can get."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def _listeners(args: argparse.Namespace, lookup: LookupConfig) -> list[socket.socket]:

@@ -46,6 +46,7 @@ async def ask(  # noqa: PLR0913 (a request has as many parts)
         "headers": given,
         "client": (client, 1234),
         "scheme": "http",
+        "server": ("127.0.0.1", 8090),
     }
     sent: list[dict[str, Any]] = []
 

@@ -1,96 +1,329 @@
-"""The server's HTTP/1.1 protocol with bounds on what a client may send before it is answered.
+"""The server's HTTP/1.1 protocol: what a client may send, and how long it may take for it.
 
-Decides when a connection is cut: headers longer than a bound, or not complete within a time. Notes
-the name in a client's verified certificate for the gate. Source: ours, over uvicorn's httptools
-protocol, which bounds neither.
+Decides when a connection is cut. Each is in one of four phases; every byte that arrives belongs to
+a request, is counted from its first to its last, trailers and framing included, and is held to the
+bounds of its phase; what no handler has asked for is not read.
+
+    IDLE  ──first byte──▶ HEAD ──headers──▶ BODY ──last byte──▶ IDLE
+      any ──cut, an upgrade, or the last request of the connection──▶ DEAF: what comes is dropped
+
+Notes the name in a client's verified certificate for the gate. Source: ours, over uvicorn's
+httptools protocol, which bounds nothing; RFC 9112 for what is malformed.
 """
 
+import logging
 import ssl
-from asyncio import Event, TimerHandle, Transport
+from asyncio import Event, Transport
+from enum import Enum
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from jobs.adapters.http_bounds import (
+    HEADERS_MAX,
+    MODEST_BYTES,
+    PIPELINED_MAX,
+    READ_MIN_BYTES_PER_S,
+    Account,
+    Bounds,
+    Cut,
+    network_of,
+)
 from jobs.admin.gates import PEER
 
-_TOO_LARGE = 431
-_HEADER_TIMEOUT_S = 15.0
+logger = logging.getLogger(__name__)
+
+_REFUSALS = {
+    Cut.MALFORMED: (400, "this is no HTTP/1.1 request"),
+    Cut.HEAD_TOO_LONG: (431, "the headers are too long"),
+    Cut.REQUEST_TOO_LONG: (413, "the request is too long"),
+    Cut.REQUEST_TOO_SLOW: (408, "the request took too long"),
+    Cut.TOO_MANY_CONNECTIONS: (503, "there are too many connections: try again"),
+    Cut.TOO_MANY_OF_A_PEER: (503, "there are too many connections of this address"),
+    Cut.TOO_MUCH_UNANSWERED: (503, "too much is waiting for an answer: try again"),
+}
+_AT_THE_DOOR = frozenset({Cut.TOO_MANY_CONNECTIONS, Cut.TOO_MANY_OF_A_PEER})
+_HEAD = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+_FRAMED = (b"content-length", b"transfer-encoding")
 
 
-def bounded_protocol(max_header_bytes: int) -> type[HttpToolsProtocol]:
-    """The protocol class with this bound on a request's first line and headers together."""
-    return type("BoundedProtocol", (_BoundedProtocol,), {"max_header_bytes": max_header_bytes})
+class Phase(Enum):
+    """What is expected next of a client."""
+
+    IDLE = "idle"
+    HEAD = "head"
+    BODY = "body"
+    DEAF = "deaf"
+
+
+def bounded_protocol(bounds: Bounds, account: Account) -> type[HttpToolsProtocol]:
+    """The protocol class with these bounds, whose connections share the account."""
+    return type("BoundedProtocol", (_BoundedProtocol,), {"bounds": bounds, "account": account})
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    max_header_bytes = 65_536
+    bounds = Bounds()
+    account = Account()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._unfinished_bytes = 0
-        self._is_reading_headers = True
+        self._phase = Phase.IDLE
+        self._request_bytes = 0
+        self._unanswered_bytes = 0
+        self._unread: tuple[float, int] | None = None
+        self._since_s: float | None = None
+        self._closing_s: float | None = None
+        self._hosts = 0
+        self._has_body = False
         self._peer = ""
-        self._header_timer: TimerHandle | None = None
+        self._address = self._network = ""
+
+    # -- the connection
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Somebody has connected, and has shown a certificate that was asked for."""
         super().connection_made(transport)
         self._peer = peer_name(transport.get_extra_info("ssl_object"))
-        self._await_headers()
+        self._address = self.client[0] if self.client else ""
+        self._network = network_of(self._address)
+        self._since_s = self.loop.time()
+        self.account.of_peer[self._network] += 1
+        if len(self.connections) > self.bounds.connections:
+            self._cut(Cut.TOO_MANY_CONNECTIONS)
+        elif self.account.of_peer[self._network] > self.bounds.of_a_peer:
+            self._cut(Cut.TOO_MANY_OF_A_PEER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
-        self._stop_timer()
+        """The connection is gone, and with it what it held."""
+        self._phase, self._since_s = Phase.DEAF, None
+        self.resume_writing()
+        self._hold(0)
+        self.account.leave(self._network)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse; headers that don't end are cut off at the bound."""
-        self._unfinished_bytes = self._unfinished_bytes + len(data) if self._header_timer else 0
-        super().data_received(data)
-        if self._is_reading_headers and not self.transport.is_closing():
-            if self._header_timer is None:
-                self._await_headers()
-            if self._unfinished_bytes > self.max_header_bytes:
-                self._refuse()
+        """Parse, then hold what has come to the bounds."""
+        if self._phase is Phase.DEAF:
+            return
+        self._unset_keepalive_if_required()
+        self._request_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._listen_no_more()  # nobody here speaks anything else: this request, and the end
+        except httptools.HttpParserError:
+            self._cut(Cut.MALFORMED)
+        self._account_for(len(data))
+
+    def look(self, now_s: float) -> None:
+        """End what is over its time."""
+        if self._unread is not None:
+            self._look_at_reading(now_s, *self._unread)
+        elif self.transport.is_closing():
+            self._closing_s = self._closing_s or now_s
+            if now_s - self._closing_s > self.bounds.answer_s:
+                self._abort(Cut.ANSWER_NOT_READ)  # the end of it
+        elif self._since_s is not None:
+            is_body = self._phase is Phase.BODY
+            if now_s - self._since_s > (self.bounds.request_s if is_body else self.bounds.head_s):
+                self._cut(Cut.REQUEST_TOO_SLOW)
+
+    # -- the parser's callbacks
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        if self._phase is Phase.DEAF:
+            return
+        if len(self.pipeline) >= PIPELINED_MAX:
+            self._cut(Cut.PIPELINE_TOO_LONG)
+            return
         super().on_message_begin()
-        self._is_reading_headers = True
+        self._phase, self._hosts, self._has_body = Phase.HEAD, 0, False
         if self._peer:
             self.scope[PEER] = self._peer  # type: ignore[typeddict-unknown-key]
 
-    def on_headers_complete(self) -> None:
-        """The headers are in: serve the request, if they are within the bound."""
-        self._stop_timer()
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if size > self.max_header_bytes:
-            self._refuse()
+    def on_url(self, url: bytes) -> None:
+        """Some of the request's target."""
+        if self._phase is Phase.HEAD:
+            self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; one after the body, a trailer, is not kept."""
+        if self._phase is not Phase.HEAD:
             return
+        if len(self.headers) >= HEADERS_MAX:
+            self._cut(Cut.HEAD_TOO_LONG)
+            return
+        name = name.lower()
+        if name == b"host":
+            self._hosts += 1
+        elif name in _FRAMED:
+            self._has_body = value != b"0"
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The headers are in: serve the request, if they are within the bounds."""
+        if self._phase is not Phase.HEAD:
+            return
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self.bounds.head_bytes:
+            self._cut(Cut.HEAD_TOO_LONG)
+            return
+        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
+            self._cut(Cut.MALFORMED)
+            return
+        if self._has_body and not self._is_answered():
+            self._cut(Cut.PIPELINE_TOO_LONG)  # nobody may send a body before it is asked for
+            return
+        if self.url[:1] != b"/":
+            self._name_authority()
         super().on_headers_complete()
+        self._phase = Phase.BODY
+        if self._has_body:
+            self.flow.pause_reading()  # until the handler asks, or has answered
 
-    def _await_headers(self) -> None:
-        self._header_timer = self.loop.call_later(_HEADER_TIMEOUT_S, self._time_out)
+    def on_body(self, body: bytes) -> None:
+        """Some of the body."""
+        if self._phase is Phase.BODY:
+            super().on_body(body)
 
-    def _time_out(self) -> None:
-        self._header_timer = None
-        if not self.transport.is_closing():
-            self.transport.close()
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if self._phase is not Phase.BODY:
+            return
+        super().on_message_complete()
+        self._phase, self._request_bytes, self._since_s = Phase.IDLE, 0, None
+        if not self.cycle.keep_alive:
+            self._listen_no_more()
 
-    def _stop_timer(self) -> None:
-        self._is_reading_headers = False
-        self._unfinished_bytes = 0
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+    def on_response_complete(self) -> None:
+        """An answer has been written; whether it is read is the transport's to say."""
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if is_last:
+            self._hold(0)
 
-    def _refuse(self) -> None:
-        self._stop_timer()
-        body = b'{"reason":"the headers are too long"}'
-        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
-        self.transport.write(STATUS_LINE[_TOO_LARGE] + head % len(body) + body)
+    def pause_writing(self) -> None:
+        """The client takes less than is written."""
+        super().pause_writing()
+        size = self.transport.get_write_buffer_size()
+        self._unread = (self.loop.time(), size)
+        self.account.unread_bytes += size
+        if self.account.unread_bytes > self.bounds.unread_bytes:
+            self._abort(Cut.TOO_MUCH_UNREAD)
+
+    def resume_writing(self) -> None:
+        """The client has taken nearly all."""
+        if self._unread is not None:
+            self.account.unread_bytes -= self._unread[1]
+            self._unread = self._closing_s = None
+        super().resume_writing()
+
+    # -- the bounds
+
+    def _account_for(self, size: int) -> None:
+        """Hold a connection to the bounds after it has sent so many bytes more."""
+        if self._phase is Phase.DEAF:
+            return
+        if self._since_s is None and (self._request_bytes or self._phase is not Phase.IDLE):
+            self._since_s = self.loop.time()  # an empty line before a request is part of it
+        self._hold(0 if self._is_at_rest() else self._unanswered_bytes + size)
+        bounds = self.bounds
+        if self._phase is Phase.BODY and self._request_bytes > bounds.request_bytes:
+            self._cut(Cut.REQUEST_TOO_LONG)
+        elif self._phase is not Phase.BODY and self._request_bytes > bounds.head_bytes:
+            self._cut(Cut.HEAD_TOO_LONG)
+        elif self._is_hogging():
+            self._cut(Cut.TOO_MUCH_UNANSWERED)
+
+    def _is_at_rest(self) -> bool:
+        """Whether nothing that has come is kept: a body that nobody wants is not."""
+        return self._phase is not Phase.HEAD and self._is_answered()
+
+    def _is_answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _is_hogging(self) -> bool:
+        is_too_much = self.account.unanswered_bytes > self.bounds.unanswered_bytes
+        return is_too_much and self._unanswered_bytes > MODEST_BYTES
+
+    def _hold(self, size: int) -> None:
+        self.account.unanswered_bytes += size - self._unanswered_bytes
+        self._unanswered_bytes = size
+
+    def _look_at_reading(self, now_s: float, since_s: float, had: int) -> None:
+        """Abort for a client that takes its answer too slowly."""
+        if now_s - since_s < self.bounds.answer_s:
+            return
+        size = self.transport.get_write_buffer_size()
+        if had - size < READ_MIN_BYTES_PER_S * (now_s - since_s):
+            self._abort(Cut.ANSWER_NOT_READ)
+            return
+        self.account.unread_bytes += size - had
+        self._unread = (now_s, size)
+
+    # -- the end
+
+    def _cut(self, why: Cut) -> None:
+        """Answer what was asked before, say why, if that can be told apart, and close."""
+        if self._phase is Phase.DEAF:
+            return
+        self._count(why)
+        owed = self.pipeline if self._phase is Phase.BODY else not self._is_answered()
+        is_begun = self._phase is Phase.BODY and self.cycle.response_started
+        if owed or why not in _REFUSALS:
+            self._listen_no_more()
+            return
+        if not is_begun and (self._request_bytes or why in _AT_THE_DOOR):
+            self._say(*_REFUSALS[why])
+        self._give_up()
+
+    def _count(self, why: Cut) -> None:
+        self.account.cut[why.value] += 1
+        fields = {"why": why.value, "address": self._address}
+        logger.warning("connection_cut", extra={"fields": fields})
+
+    def _say(self, status: int, reason: str) -> None:
+        body = b'{"reason":"%s"}' % reason.encode()
+        self.transport.write(STATUS_LINE[status] + _HEAD % len(body) + body)
+
+    def _give_up(self) -> None:
+        """Close, and let the handler of the present request know that its client is gone."""
+        if not self._is_answered():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._listen_no_more()
         self.transport.close()
-        self.cycle = _Over()  # type: ignore[assignment]
+
+    def _abort(self, why: Cut) -> None:
+        self._count(why)
+        self._phase = Phase.DEAF
+        self.transport.abort()
+
+    def _listen_no_more(self) -> None:
+        """Close once what was asked is answered; until then, what comes is dropped."""
+        self._phase, self._since_s = Phase.DEAF, None
+        if self._is_answered():
+            self.transport.close()
+            self.cycle = _Over()  # type: ignore[assignment]
+        else:
+            self.cycle.keep_alive = False
+
+    def _name_authority(self) -> None:
+        """Let a target's own authority be the host, as RFC 9112, 3.2.2 says."""
+        if self.url.startswith(b"/"):
+            return
+        host = httptools.parse_url(self.url).host
+        if host is None:
+            return
+        port = httptools.parse_url(self.url).port
+        authority = host if port is None else b"%s:%d" % (host, port)
+        self.headers[:] = [
+            (name, authority if name == b"host" else value) for name, value in self.headers
+        ]
 
 
 class _Over:

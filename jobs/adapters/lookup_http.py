@@ -64,16 +64,25 @@ class Guard(Protocol):
         """401 or 403 for the metrics."""
 
 
+class HostCheck(Protocol):
+    """Says whether a request was sent under a name of this service."""
+
+    def check_host(self, scope: Message) -> None:
+        """Raises HttpError 421 when not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """What a lookup service is joined with.
 
-    others: what serves all other paths. guard: who may ask, None = everybody. ask_owner: told of a
-    bundle that is looked up and has no owner; may be told many times of one.
+    others: what serves all other paths. guard: who may ask, None = everybody. hosts: under which
+    names, None = any. ask_owner: told of a bundle that is looked up and has no owner; may be told
+    many times of one.
     """
 
     others: AsgiApp | None = None
     guard: Guard | None = None
+    hosts: HostCheck | None = None
     ask_owner: Callable[[BundleRoute], None] | None = None
 
 
@@ -120,6 +129,12 @@ class LookupApp:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server: a request or the server's life span."""
         if scope["type"] == "http":
+            if self._hooks.hosts is not None:
+                try:
+                    self._hooks.hosts.check_host(scope)
+                except HttpError as error:
+                    await _send(send, refusal(error))
+                    return
             await self._serve(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)

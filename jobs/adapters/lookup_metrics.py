@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from jobs import VERSION
 from jobs.adapters.delta_follower import DeltaFollower, boot_ms
+from jobs.adapters.http_bounds import Account
 from jobs.admin.counts import AdminCounts, AuditCounts, GateCounts
 from jobs.telemetry.declared import BALANCER
 from jobs.telemetry.job_names import CHANNEL
@@ -46,6 +47,7 @@ class LookupMetrics(Collector):
         self.gate: GateCounts | None = None
         self.admin: AdminCounts | None = None
         self.audit: AuditCounts | None = None
+        self.account: Account | None = None
         self._results: Counter[str] = Counter()
         self._states: Counter[tuple[str, bool]] = Counter()
         self._buckets = [0] * (len(BUCKETS_S) + 1)
@@ -98,6 +100,10 @@ class LookupMetrics(Collector):
             yield _counter("ballast_admin_requests", "status", statuses)
             yield _gauge("ballast_admin_streams", self.admin.streams)
             yield _plain_counter("ballast_audit_unrecorded", self.admin.unrecorded)
+        if self.account is not None:
+            yield _counter("ballast_connections_cut", "reason", self.account.cut)
+            yield _gauge("ballast_requests_unanswered_bytes", self.account.unanswered_bytes)
+            yield _gauge("ballast_answers_unread_bytes", self.account.unread_bytes)
         if self.audit is not None:
             yield _plain_counter("ballast_audit_dropped", self.audit.dropped)
 

@@ -19,8 +19,9 @@ from jobs.admin.context import AdminContext
 from jobs.admin.counts import AdminCounts
 from jobs.admin.exchange import RETRY, HttpError, Reply, Request, Stream, error_reply
 from jobs.admin.gates import address_of
+from jobs.admin.origins import Origins
 from jobs.admin.rates import RateLimiter
-from jobs.admin.routes import TENANT, Match, Route, Router
+from jobs.admin.routes import SAFE, TENANT, Match, Route, Router
 from jobs.admin.streams import Message, Receive, Send, Wire, send_parts
 from lbcore.wire.messages import AuditEntry
 
@@ -50,7 +51,11 @@ class OpenGate:
 
 
 class AdminApp:
-    """Serves routes over one context. gate: who asks; body_max_bytes: a longer one is refused."""
+    """Serves routes over one context.
+
+    gate: who asks. origins: the names under which changes may be asked for, None = it does not
+    matter. body_max_bytes: a longer one is refused.
+    """
 
     def __init__(
         self,
@@ -58,6 +63,7 @@ class AdminApp:
         routes: Iterable[Route],
         *,
         gate: Gate | None = None,
+        origins: Origins | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
         self.counts = AdminCounts()
@@ -67,6 +73,7 @@ class AdminApp:
         self._context = context
         self._router = Router(routes)
         self._gate = gate or OpenGate()
+        self._origins = origins
         self._body_max_bytes = body_max_bytes
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -92,6 +99,8 @@ class AdminApp:
             self._record_refusal(scope, nobody, error)
             raise
         try:
+            if self._origins is not None and match.route.method not in SAFE:
+                self._origins.check_write(scope)
             self._authorise(match, caller)
         except HttpError as error:
             self._record_refusal(scope, caller, error)
@@ -160,6 +169,7 @@ class AdminApp:
             query=query,
             headers=headers,
             body=await self._body(receive, headers),
+            reached_at=self._context.config.lookup.advertised_address or _local_end(scope),
             caller=caller,
         )
 
@@ -279,6 +289,13 @@ class AdminApp:
     def _stamps(self) -> tuple[tuple[bytes, bytes], ...]:
         view = self._context.follower.view
         return () if view is None else ages(view)
+
+
+def _local_end(scope: Message) -> str:
+    """host:port of this end of the connection."""
+    host, port = scope.get("server") or ("localhost", None)
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port is None else f"{shown}:{port}"
 
 
 class ClientGoneError(Exception):

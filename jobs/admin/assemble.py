@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.adapters.delta_follower import DeltaFollower
+from jobs.adapters.http_bounds import Account
 from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.lookup_http import Hooks, LookupApp
 from jobs.adapters.settings import read_secret
@@ -23,6 +24,7 @@ from jobs.admin.changes import ChangeFeed
 from jobs.admin.context import AdminContext
 from jobs.admin.gates import Gatekeeper, GateRules
 from jobs.admin.kafka_port import KafkaPort
+from jobs.admin.origins import Origins
 from jobs.admin.rates import RateLimiter
 from jobs.admin.tokens import TokenChecker, TokenRules, TrustedKey, read_keys, secret_key
 from jobs.admin.views import TableViews
@@ -36,13 +38,14 @@ _STOP_TIMEOUT_S = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The application and what runs beside it."""
+    """The application and what runs beside it. account: of what clients make it hold."""
 
     app: LookupApp
     admin: AdminApp
     threads: tuple[threading.Thread, ...]
     stopped: threading.Event
     port: KafkaPort | None
+    account: Account
 
     def run_beside(self, target: Callable[[threading.Event], None]) -> None:
         """Run something else in a thread until the end."""
@@ -88,7 +91,13 @@ def start_service(
         commands=port,
         changes=feed,
     )
-    admin = AdminApp(context, ROUTES, gate=gate, body_max_bytes=lookup.max_body_bytes)
+    origins = Origins(
+        lookup.host, lookup.allowed_hosts, checks_hosts=lookup.authentication == "none"
+    )
+    origins.refused = gate.counts.refused
+    admin = AdminApp(
+        context, ROUTES, gate=gate, origins=origins, body_max_bytes=lookup.max_body_bytes
+    )
     app = LookupApp(
         follower,
         wait_ms=lookup.wait_timeout_ms,
@@ -96,9 +105,11 @@ def start_service(
         hooks=Hooks(
             others=admin,
             guard=None if gate.is_idle else gate,
+            hosts=origins if origins.checks_hosts else None,
             ask_owner=Assignments(context).ask,
         ),
     )
+    account = app.metrics.account = Account()
     app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
     app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)
@@ -111,7 +122,9 @@ def start_service(
     )
     for thread in threads:
         thread.start()
-    return Service(app=app, admin=admin, threads=threads, stopped=stopped, port=port)
+    return Service(
+        app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
+    )
 
 
 def make_gate(lookup: LookupConfig, cluster: str) -> Gatekeeper:

@@ -63,7 +63,7 @@ class Request:
 
     path: as decoded text, for people; raw_path: as it came. params: the path's named parts,
     decoded. query: each name's values in order. headers: by lower-case name, the last of equal
-    ones.
+    ones. reached_at: host:port of this service, never by what the caller says.
     """
 
     method: str
@@ -74,6 +74,7 @@ class Request:
     body: bytes
     caller: Caller
     raw_path: str = ""
+    reached_at: str = "localhost"
     notes: dict[str, str] = field(default_factory=dict)
 
     def first(self, name: str, default: str = "") -> str:

@@ -19,6 +19,7 @@ Handler: TypeAlias = Callable[[Request, AdminContext], Awaitable[Reply | Stream]
 TENANT = "tenant"
 READING = frozenset({"GET", "HEAD"})
 OPTIONS = "OPTIONS"
+SAFE = READING | {OPTIONS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,8 @@ _RSA_MIN_BITS = 2_048
 _KEYS_MAX = 100
 _NAME_MAX_CHARS = 256
 _ROLES = "roles"
+_TIMES = ("exp", "nbf", "iat")
+_TIME_MAX_S = 1e12
 _ROLES_MAX = 100
 
 
@@ -168,6 +170,7 @@ class TokenChecker:
         if len(token) > TOKEN_MAX_BYTES:
             raise TokenError(TokenFault.MALFORMED)
         claims = self._claims(token)
+        _check_times(claims)
         return Bearer(
             name=_name(claims),
             grants=_grants(claims),
@@ -236,6 +239,14 @@ _FAULTS: tuple[tuple[type[jwt.PyJWTError], TokenFault], ...] = (
 
 def _fault_of(error: jwt.PyJWTError) -> TokenFault:
     return next((fault for kind, fault in _FAULTS if isinstance(error, kind)), TokenFault.MALFORMED)
+
+
+def _check_times(claims: Mapping[str, Any]) -> None:
+    """Raises TokenError where a time is no NumericDate (RFC 7519), as "1893456000" is none."""
+    for name in _TIMES:
+        value = claims.get(name, 0)
+        if type(value) not in (int, float) or not abs(value) <= _TIME_MAX_S:
+            raise TokenError(TokenFault.BAD_CLAIM)
 
 
 def _name(claims: Mapping[str, Any]) -> str:

@@ -4,8 +4,10 @@ Decides nothing. Source: ours, with Pulsar 4.0.8's name for lookups by the state
 """
 
 from jobs.adapters.delta_follower import ReloadReason
+from jobs.adapters.http_bounds import Cut
 from jobs.adapters.lookup_replies import OTHER_RESULTS
 from jobs.admin.gates import OTHER_REFUSALS
+from jobs.admin.origins import FOREIGN
 from jobs.admin.tokens import TokenFault
 from jobs.telemetry.declared import Metric, counter, gauge, histogram
 from lbcore.ownership.records import State
@@ -15,7 +17,7 @@ from lbcore.route.snapshot import Outcome
 BUCKETS_S = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0)
 OWNER_LOOKUPS = "pulsar_sunit_state_chn_owner_lookup_total"
 
-_REFUSALS = (*OTHER_REFUSALS, *(one.value for one in TokenFault))
+_REFUSALS = (*OTHER_REFUSALS, *FOREIGN, *(one.value for one in TokenFault))
 
 LOOKUP_METRICS: tuple[Metric, ...] = (
     gauge("ballast_lookup_info", "1; the service's version.", "version"),
@@ -59,6 +61,12 @@ LOOKUP_METRICS: tuple[Metric, ...] = (
         "ballast_requests_refused_total", "Requests that were not let in, by reason.", "reason",
         reason=_REFUSALS,
     ),
+    counter(
+        "ballast_connections_cut_total", "Connections ended before their time, by reason.",
+        "reason", reason=tuple(one.value for one in Cut),
+    ),
+    gauge("ballast_requests_unanswered_bytes", "Received of requests that are not answered yet."),
+    gauge("ballast_answers_unread_bytes", "Of answers that clients are slow to take."),
     counter("ballast_admin_requests_total",
             "Requests beside lookups, by the status they were answered with.", "status"),
     gauge("ballast_admin_streams", "Answers that go on: clients that watch."),

@@ -19,6 +19,17 @@ class LookupConfig:
         "127.0.0.1",
         doc="Address to listen on; any other than loopback needs authentication.",
     )
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        doc="More names that this service may be asked under, host or host:port, beside its address"
+        " and those of loopback: without authentication a request under any other is refused, and"
+        " with it a change that a page of another origin asks for.",
+    )
+    advertised_address: str = setting(
+        "",
+        doc="host:port that Pulsar's tools are told to find this service at; none = the address at"
+        " which it was reached.",
+    )
     port: int = setting(
         8_090,
         unit="port",
@@ -144,7 +155,48 @@ class LookupConfig:
         unit="connections",
         minimum=1,
         maximum=1_000_000,
-        doc="Most connections of one worker; more are answered 503.",
+        doc="Most connections of one worker; more are answered 503. Fewer where the process may"
+        " not open so many files.",
+    )
+    max_connections_per_peer: int = setting(
+        5_000,
+        unit="connections",
+        minimum=0,
+        maximum=1_000_000,
+        doc="Most connections of one address (of IPv6: one /64) to one worker; more are answered"
+        " 503. 0 = no limit of its own; behind a proxy every connection is the proxy's.",
+    )
+    request_timeout_ms: int = setting(
+        30_000,
+        unit="ms",
+        minimum=100,
+        maximum=3_600_000,
+        doc="Longest time from the first to the last byte of a request; its headers have 15 s of"
+        " it at most.",
+    )
+    answer_timeout_ms: int = setting(
+        20_000,
+        unit="ms",
+        minimum=100,
+        maximum=3_600_000,
+        doc="How long a client may take less than 10,000 bytes/s of an answer that waits for it;"
+        " then the connection is cut.",
+    )
+    max_unanswered_bytes: int = setting(
+        67_108_864,
+        unit="bytes",
+        minimum=65_536,
+        maximum=68_719_476_736,
+        doc="Most bytes of requests, whole or not, that one worker holds before they are answered;"
+        " beyond it, who holds more than 8,192 of them is answered 503.",
+    )
+    max_unread_bytes: int = setting(
+        268_435_456,
+        unit="bytes",
+        minimum=65_536,
+        maximum=68_719_476_736,
+        doc="Most bytes of answers that one worker holds until their clients read them; beyond it"
+        " a client that falls behind is cut off.",
     )
     max_requests_per_s: int = setting(
         0,

@@ -57,18 +57,19 @@ PATHS = (
 )
 METHODS = ("GET",) * 8 + ("HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 BODIES = (b"", b"", b"{}", b"[]", b"null", b"{", b"\xff\xfe", b'{"topics":["t",1]}', b"[" * 5_000)
+PUT = b"PUT /v1/pause HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BROKEN = (
     b"GET\r\n\r\n",
     b"GET / HTTP/9.9\r\n\r\n",
     b"G\x00T / HTTP/1.1\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    b"GET /%s HTTP/1.1\r\nHost: x\r\n" % (b"a" * 70_000),
-    b"PUT /v1/pause HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-    b"PUT /v1/pause HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
-    b"PUT /v1/pause HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    b"PUT /v1/pause HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc",
-    b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /%s HTTP/1.1\r\nHost: localhost\r\n" % (b"a" * 70_000),
+    PUT + b"Content-Length: -1\r\n\r\n",
+    PUT + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    PUT + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    PUT + b"Content-Length: 10\r\n\r\nabc",
+    b"CONNECT x:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
 )
 
 
@@ -107,7 +108,8 @@ def request_of(generator: random.Random) -> tuple[bytes, bool]:
     """A whole request, and whether its answer has no body."""
     method, path = generator.choice(METHODS), generator.choice(PATHS)
     body = b"" if method in ("GET", "HEAD") else generator.choice(BODIES)
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nX-Odd: {generator.randbytes(4).hex()}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"X-Odd: {generator.randbytes(4).hex()}\r\n"
     return head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body, method == "HEAD"
 
 
@@ -168,7 +170,7 @@ def test_requests_of_every_kind_get_a_listed_status_and_leave_nothing_behind(
 def watch(port: int) -> socket.socket:
     """A stream whose beginning has been read."""
     opened = socket.create_connection(("127.0.0.1", port), timeout=30)
-    opened.sendall(b"GET /v1/watch HTTP/1.1\r\nHost: x\r\n\r\n")
+    opened.sendall(b"GET /v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
     read_until(opened, b"event: start")
     return opened
 
@@ -208,9 +210,9 @@ def test_clients_that_send_or_read_slowly_hold_nobody_up(service: LookupService)
     slow = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(50)]
     for number, opened in enumerate(slow):
         if number % 2:  # a body that does not come
-            opened.sendall(b"PUT /v1/pause HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+            opened.sendall(PUT + b"Content-Length: 9\r\n\r\n{")
         else:  # answers that are not read
-            opened.sendall(b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
+            opened.sendall(b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
     try:
         for _ in range(20):
             assert service.get(LOOKUP).status == 200

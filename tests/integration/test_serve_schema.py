@@ -100,7 +100,7 @@ def test_service_answers_as_its_document_says(
     assert sum(map(Counter.total, found.values())) >= EXAMPLES * len(found)
     everything = sum(found.values(), Counter[int]())
     assert everything.keys() >= {200, 400, 404, 503}
-    assert everything.keys() <= {200, 400, 404, 409, 503}
+    assert everything.keys() <= {200, 400, 404, 409, 415, 503}
     for label in ("POST /v1/plan", "GET /v1/ownership", "POST /v1/lookups", "GET /v1/status"):
         assert found[label][200], (label, found[label])
     commands = "PUT /v1/bundles/{tenant}/{namespace}/{range}/unload"

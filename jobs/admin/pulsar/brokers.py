@@ -7,7 +7,7 @@ Pulsar 4.0.8, BrokersBase; health, ready and version answer unquoted text as JSO
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import JSON, HttpError, Reply, Request, json_reply
 from jobs.admin.pulsar.asking import carry_out
-from jobs.admin.pulsar.known import brokers, cluster_names, find_broker, isolation, own_address
+from jobs.admin.pulsar.known import brokers, cluster_names, find_broker, isolation
 from lbcore.config.dynamic import in_force
 from lbcore.config.values import ConfigError
 from lbcore.route.pulsar_clusters import internal_data, leader_data
@@ -45,7 +45,7 @@ def _no_cluster(cluster: str) -> PulsarError:
 async def get_leader(request: Request, context: AdminContext) -> Reply:
     """Whom to ask for decisions: this service, for the balancer decides for all brokers."""
     del context
-    return json_reply(leader_data(own_address(request)))
+    return json_reply(leader_data(request.reached_at))
 
 
 async def get_owned(request: Request, context: AdminContext) -> Reply:
@@ -72,7 +72,7 @@ async def get_health(request: Request, context: AdminContext) -> Reply:
     A broker that is named must be active.
     """
     view, asked = context.view, request.first("brokerId").strip()
-    if asked and broker_id(asked) != own_address(request):
+    if asked and broker_id(asked) != request.reached_at:
         _active_broker(asked, context)
     if view.snapshot.brokers:
         return _OK

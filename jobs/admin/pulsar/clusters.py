@@ -12,7 +12,6 @@ from jobs.admin.pulsar.known import (
     cluster_names,
     isolation,
     namespace_names,
-    own_address,
     tenants,
     was_isolated,
 )
@@ -45,7 +44,7 @@ async def get_cluster(request: Request, context: AdminContext) -> Reply:
     if request.params["cluster"] not in cluster_names(context):
         raise no_cluster()
     urls = (row["pulsar_service_url"] for row in brokers(context).values())
-    return json_reply(cluster_data(f"http://{own_address(request)}", next(urls, "")))
+    return json_reply(cluster_data(f"http://{request.reached_at}", next(urls, "")))
 
 
 async def list_domains(request: Request, context: AdminContext) -> Reply:

@@ -158,8 +158,3 @@ def find_broker(text: str, context: AdminContext) -> str | None:
 def cluster_names(context: AdminContext) -> tuple[str, ...]:
     """The names that this service's cluster goes by, its own first."""
     return (context.cluster, *context.config.lookup.cluster_aliases)
-
-
-def own_address(request: Request) -> str:
-    """host:port under which the caller knows this service."""
-    return request.headers.get("host", "localhost")

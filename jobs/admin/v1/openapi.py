@@ -18,10 +18,12 @@ from jobs.admin.routes import Handler, Route
 _COMMON = {
     "400": "The request can't be understood, with the reason.",
     "401": "Nothing proves who asks.",
-    "403": "The caller has not the role.",
+    "403": "The caller has not the role, or a page of another site asks.",
     "404": "There is no such thing.",
     "409": "Refused, with the reason.",
     "413": "The body is too long.",
+    "415": "A change, or a body, without Content-Type: application/json.",
+    "421": "Asked under a name that is not the service's.",
     "429": "Too many requests: come again after Retry-After.",
     "503": "Not possible at the moment: come again after Retry-After.",
 }

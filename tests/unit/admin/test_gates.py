@@ -1,10 +1,17 @@
 """Who is let in to lookups and to everything else, and who has asked too often."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jobs.adapters.lookup_http import Hooks, LookupApp
 from jobs.adapters.watched_file import Watched
@@ -16,7 +23,7 @@ from jobs.admin.rates import RateLimiter
 from jobs.admin.tokens import TokenChecker, TokenRules, secret_key
 from tests.admin_world import Balancer, make_context, write_tables
 from tests.asgi_calls import Answer, ask
-from tests.tokens import SECRET, token
+from tests.tokens import SECRET, claims, token
 
 LOOKUP = "/lookup/v2/topic/persistent/acme/ns1/t1"
 
@@ -218,3 +225,59 @@ def test_lookup_older_than_asked_for_is_refused(tables: Path) -> None:
     assert (stale.status, stale.headers["retry-after"]) == (503, "1")
     assert call(app, LOOKUP).status == 200
     assert call(app, f"{LOOKUP}?max_age_ms=soon").status == 400
+
+
+LONG = st.text(max_size=2_000) | st.integers().map(lambda bits: 10 ** (abs(bits) % 500))
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | LONG,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+CLAIMS = st.sampled_from(["exp", "nbf", "iat", "sub", "aud", "iss", "roles", "jti", "other"])
+HEADERS = st.sampled_from(["alg", "kid", "typ", "b64", "crit", "jwk", "jku", "x5c", "zip", "cty"])
+
+
+def hand_signed(header: dict[str, Any], body: dict[str, Any]) -> str:
+    """Signed as it stands, whatever a library would say to it."""
+    parts = [json.dumps(part).encode() for part in (header, body)]
+    text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    digest = hmac.new(SECRET.encode(), text, hashlib.sha256).digest()
+    return (text + b"." + base64.urlsafe_b64encode(digest).rstrip(b"=")).decode()
+
+
+@pytest.fixture(scope="module")
+def gated(tables: Path) -> LookupApp:
+    return service(tables, Balancer())
+
+
+@settings(max_examples=200)
+@given(
+    headers=st.dictionaries(HEADERS, ANYTHING, max_size=2),
+    changed=st.dictionaries(CLAIMS, ANYTHING, max_size=3),
+    taken=st.sets(CLAIMS, max_size=2),
+)
+def test_signed_token_whatever_it_says_is_let_in_or_refused_each_time_alike(
+    gated: LookupApp, headers: dict[str, Any], changed: dict[str, Any], taken: set[str]
+) -> None:
+    body = {name: value for name, value in claims().items() if name not in taken} | changed
+    text = hand_signed({"alg": "HS256", "typ": "JWT"} | headers, body)
+    for path in (LOOKUP, "/v1/status", "/metrics", "/v1/pause"):
+        seen = {call(gated, path, text).status for _ in range(2)}
+        assert len(seen) == 1
+        assert seen <= {200, 401, 403, 405}
+
+
+@settings(max_examples=100)
+@given(
+    text=st.text(st.characters(max_codepoint=255), max_size=200)
+    | st.text("eyJ.-_=", max_size=20_000)
+)
+def test_token_of_any_bytes_is_refused(gated: LookupApp, text: str) -> None:
+    assert {call(gated, path, text or "x").status for path in (LOOKUP, "/v1/status")} == {401}
+
+
+def test_token_whose_expiry_is_text_is_refused_at_the_first_and_at_each_later_use(
+    gated: LookupApp,
+) -> None:
+    text = hand_signed({"alg": "HS256"}, claims(exp=str(int(time.time()) + 600)))
+    assert [call(gated, LOOKUP, text).status for _ in range(3)] == [401, 401, 401]

@@ -115,7 +115,10 @@ READ: list[tuple[str, Any]] = [
     ("/admin/v2/clusters", ["c1"]),
     ("/admin/v2/brokers", list(BROKERS)),
     ("/admin/v2/brokers/standalone", list(BROKERS)),
-    ("/admin/v2/brokers/leaderBroker", {"serviceUrl": "http://lb:8080", "brokerId": "lb:8080"}),
+    (
+        "/admin/v2/brokers/leaderBroker",
+        {"serviceUrl": "http://127.0.0.1:8090", "brokerId": "127.0.0.1:8090"},
+    ),
     ("/admin/v2/brokers/configuration/values", {}),
     (POLICIES_PATH, {"pol1": POLICY}),
     (f"{POLICIES_PATH}/pol1", POLICY),

@@ -1,0 +1,233 @@
+"""What a client can make the service hold, by raw bytes and without a token: next to nothing."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.lookup_service import LookupService
+from tests.lookup_tables import TablesWriter, owned
+from tests.raw_attacks import FLOODS, LOOKUP, chunked, head, is_cut, many, opened, pour
+from tests.tokens import SECRET, token
+
+MB = 1 << 20
+POURED_MAX_BYTES = 100 * MB
+TAKEN_MAX_BYTES = 24 * MB  # what the service may read and the two kernels hold, far below 100 MB
+GROWTH_MAX_BYTES = 40 * MB
+UNANSWERED_MAX_BYTES = 8 * MB
+SLOW_S = 2.0
+COMMANDS = b"/v1/commands/pause"
+ANSWER = b"/v1/openapi.json"
+TINY = {
+    "request_timeout_ms": int(SLOW_S * 1000),
+    "answer_timeout_ms": int(SLOW_S * 1000),
+    "max_connections_per_peer": 400,
+    "max_unanswered_bytes": UNANSWERED_MAX_BYTES,
+    "max_unread_bytes": 16 * MB,
+    "open_metrics": "true",
+    "authentication": "token",
+    "token_audience": "ballast",
+    "poll_interval_ms": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]:
+    """A service that believes tokens only."""
+    tables: Path = tmp_path_factory.mktemp("bounds") / "tables"
+    writer = TablesWriter(tables)
+    writer.namespaces({"acme/ns1": "crc32"})
+    writer.brokers("broker-1:8080")
+    writer.batch(owned("acme/ns1", 4, ["broker-1:8080"]))
+    words = [word for name, value in TINY.items() for word in ("--set", f"lookup.{name}={value}")]
+    running = LookupService(tables, *words, environment={"BALLAST_TOKEN_SECRET": SECRET})
+    running.wait_ready()
+    yield running
+    assert running.stop() == 0
+
+
+def rss(service: LookupService) -> int:
+    return psutil.Process(service.process.pid).memory_info().rss
+
+
+def until(is_reached: Callable[[], bool], within_s: float = 20.0) -> None:
+    pause, until_s = threading.Event(), time.monotonic() + within_s
+    while not is_reached():
+        assert time.monotonic() < until_s
+        pause.wait(0.05)
+
+
+def measured(service: LookupService, name: str) -> float:
+    text = service.get("/metrics").body.decode()
+    return float(text.split(f"\n{name} ")[1].split("\n")[0])
+
+
+def is_free_of_everything(service: LookupService) -> bool:
+    """But for the request that asks for it."""
+    asked = measured(service, "ballast_requests_unanswered_bytes")
+    return asked < 1_000 and not measured(service, "ballast_answers_unread_bytes")
+
+
+@pytest.fixture(autouse=True)
+def _it_lives_on(service: LookupService) -> Iterator[None]:
+    yield
+    text = token(SECRET, "HS256")
+    assert service.get(LOOKUP.decode(), Authorization=f"Bearer {text}").status == 200
+    until(lambda: is_free_of_everything(service))
+
+
+@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("path", [COMMANDS, LOOKUP])
+def test_flood_is_cut_and_not_kept(service: LookupService, name: str, path: bytes) -> None:
+    before = rss(service)
+    method = b"POST" if path == COMMANDS else b"GET"
+    sent = pour(service.port, FLOODS[name](method, path), POURED_MAX_BYTES)
+    assert sent < TAKEN_MAX_BYTES
+    assert rss(service) - before < GROWTH_MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"",
+        b"\r\n",
+        b"GET /",
+        head(b"GET", LOOKUP)[:-2],
+        head(b"PUT", b"/v1/pause", b"Content-Length: 1000"),
+        head(b"GET", LOOKUP, b"Content-Length: 1000"),
+        chunked(b"PUT", b"/v1/pause") + b"1\r\nx\r\n",
+        chunked(b"GET", LOOKUP) + b"0\r\nX: ",
+        chunked(b"GET", LOOKUP) + b"1;a",
+        head(b"GET", b"/alive") + b"GET /alive",
+        head(b"GET", b"/alive") + b"\r\n",
+        head(b"PUT", b"/v1/pause", b"Expect: 100-continue", b"Content-Length: 1000"),
+    ],
+)
+def test_request_that_comes_byte_by_byte_is_ended_in_time(
+    service: LookupService, beginning: bytes
+) -> None:
+    wires = [opened(service.port) for _ in range(20)]
+    drip = b"\r\n" if not beginning.strip() or beginning.endswith(b"\r\n\r\n\r\n") else b"1"
+    for wire in wires:
+        wire.sendall(beginning)
+
+    def are_cut() -> bool:
+        for wire in wires:
+            with contextlib.suppress(OSError):
+                wire.sendall(drip)
+        return all(map(is_cut, wires))
+
+    until(are_cut, within_s=5 * SLOW_S)
+    for wire in wires:
+        wire.close()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [head(b"GET", LOOKUP)[:-2] + b"X: " + b"a" * 60_000, b"POST /v1/x?" + b"a" * 60_000],
+)
+def test_heads_that_many_connections_hold_back_are_bounded_together(
+    service: LookupService, kept: bytes
+) -> None:
+    before = rss(service)
+    wires = [opened(service.port) for _ in range(350)]
+    for wire in wires:
+        with contextlib.suppress(OSError):
+            wire.sendall(kept)
+    assert measured(service, "ballast_requests_unanswered_bytes") <= UNANSWERED_MAX_BYTES + MB
+    assert service.get("/alive").status == 200
+    assert rss(service) - before < GROWTH_MAX_BYTES
+    for wire in wires:
+        wire.close()
+
+
+@pytest.mark.parametrize("times", [1, 60])
+def test_answers_that_nobody_reads_are_given_up(service: LookupService, times: int) -> None:
+    before = rss(service)
+    bearer = b"Authorization: Bearer " + token(SECRET, "HS256").encode()
+    wires = [opened(service.port) for _ in range(100)]
+    for wire in wires:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        with contextlib.suppress(OSError):
+            wire.sendall(head(b"GET", ANSWER, bearer) * times)
+    until(lambda: measured(service, "ballast_answers_unread_bytes") == 0, within_s=8 * SLOW_S)
+    assert rss(service) - before < 2 * GROWTH_MAX_BYTES
+    for wire in wires:
+        wire.close()
+
+
+def test_peer_has_so_many_connections_and_no_more(service: LookupService) -> None:
+    wires = [opened(service.port) for _ in range(401)]
+    until(lambda: is_cut(wires[-1]))
+    assert not any(map(is_cut, wires[:10]))
+    for wire in wires:
+        wire.close()
+    until(lambda: service.get("/alive").status == 200)
+
+
+def test_body_is_not_read_before_somebody_wants_it(service: LookupService) -> None:
+    with opened(service.port) as wire:
+        wire.sendall(head(b"PUT", b"/v1/pause", b"Expect: 100-continue", b"Content-Length: 9"))
+        assert wire.recv(100).startswith(b"HTTP/1.1 401")
+
+
+def test_body_and_trailers_of_an_honest_client_are_taken(service: LookupService) -> None:
+    bearer = b"Authorization: Bearer " + token(SECRET, "HS256", roles=["admin"]).encode()
+    lines = (b"Transfer-Encoding: chunked", b"Content-Type: application/json", bearer)
+    one = head(b"POST", b"/v1/commands/pause", *lines) + b"2;a=b\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n"
+    with opened(service.port) as wire:
+        for _ in range(3):
+            wire.sendall(one)
+            assert b"without Kafka" in read_answer(wire)
+
+
+def read_answer(wire: socket.socket) -> bytes:
+    found = b""
+    while b"\r\n\r\n" not in found or not found.endswith(b"}"):
+        part = wire.recv(65_536)
+        assert part, found
+        found += part
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (b"GET /alive HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /alive HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"400"),
+        (b"GET /alive HTTP/1.0\r\n\r\n", b"200"),
+        (head(b"GET", b"/alive", b"Content-Length: 3", b"Transfer-Encoding: chunked"), b"400"),
+        (head(b"GET", b"/alive", b"Content-Length: 3", b"Content-Length: 4"), b"400"),
+        (head(b"GET", b"/alive", b"Content-Length: +3"), b"400"),
+        (head(b"GET", b"/alive", b"Transfer-Encoding: xchunked"), b"400"),
+        (head(b"GET", b"/alive", b"Transfer-Encoding: chunked, identity"), b"400"),
+        (head(b"GET", b"/alive", b"Transfer-Encoding : chunked"), b"400"),
+        (head(b"GET", b"/alive", b"X: a\rHost: b"), b"400"),
+        (head(b"GET", b"/alive", b"X: a\nHost: b"), b"400"),
+        (head(b"GET", b"/alive", b" folded"), b"400"),
+        (chunked(b"GET", b"/alive") + b"3\nabc\n0\n\n", b"400"),
+        (head(b"GET", b"/alive", b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c"), b"200"),
+    ],
+)
+def test_request_that_could_be_read_in_two_ways_is_refused(
+    service: LookupService, text: bytes, status: bytes
+) -> None:
+    with opened(service.port) as wire:
+        wire.sendall(text)
+        found = wire.recv(65_536)
+        assert found[9:12] == status
+        assert found.count(b"HTTP/1.1 ") - found.count(b"HTTP/1.1 request") == 1
+
+
+def test_log_has_a_bound_whatever_is_sent(service: LookupService) -> None:
+    before = service.log_path.stat().st_size
+    for _ in range(300):
+        pour(service.port, [b"\x16\x03\x01"], 1)
+        pour(service.port, [head(b"GET", b"/alive", b"Connection: Upgrade", b"Upgrade: x")], 1)
+    assert service.log_path.stat().st_size - before < 20_000
+    assert pour(service.port, many(b"\x00"), 10 * MB) < TAKEN_MAX_BYTES

@@ -1,0 +1,203 @@
+"""Which requests are taken for those of a web page elsewhere, and who is not hindered by it."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.admin.all_routes import ROUTES
+from jobs.admin.app import AdminApp
+from jobs.admin.exchange import HttpError
+from jobs.admin.origins import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, Origins
+from jobs.admin.routes import SAFE
+from tests.admin_world import Balancer, make_context, write_tables
+from tests.asgi_calls import Answer, ask
+from tests.pulsar_recordings import FOLDER
+
+JSON = {"content-type": "application/json"}
+OURS = {"host": "127.0.0.1:8090"}
+
+
+def scope(method: str = "GET", local: str = "127.0.0.1", **headers: str) -> dict[str, Any]:
+    given = [(k.replace("_", "-").encode(), v.encode("latin-1")) for k, v in headers.items()]
+    return {"method": method, "headers": given, "server": (local, 8090)}
+
+
+def status_of(origins: Origins, found: dict[str, Any]) -> int:
+    try:
+        origins.check_host(found)
+        if found["method"] not in SAFE:
+            origins.check_write(found)
+    except HttpError as error:
+        return error.status
+    return 200
+
+
+HOSTS = [
+    ("127.0.0.1", 200),
+    ("127.0.0.1:8090", 200),
+    ("127.0.0.2:1", 200),
+    ("localhost", 200),
+    ("LOCALHOST:8090", 200),
+    ("localhost.", 200),
+    ("[::1]:8090", 200),
+    ("ballast.example", 200),
+    ("ballast.example:81", 200),
+    ("other.example:7", 200),
+    ("other.example", 421),
+    ("evil.example", 421),
+    ("evil.example:8090", 421),
+    ("localhost.evil.example", 421),
+    ("127.0.0.1.evil.example", 421),
+    ("evil.example#127.0.0.1", 421),
+    ("evil.example/localhost", 421),
+    ("localhost@evil.example", 421),
+    ("evil.example@localhost", 421),
+    ("localhost, evil.example", 421),
+    ("10.0.0.7", 421),
+    ("0.0.0.0", 421),  # noqa: S104 (nothing listens)
+    ("2130706433", 421),
+    ("0x7f.1", 421),
+    ("lookup", 421),
+    ("", 421),
+    ("[::1", 421),
+    ("localhost:port", 421),
+    ("\xff", 421),
+]
+
+
+@pytest.mark.parametrize(("host", "status"), HOSTS)
+def test_service_on_loopback_answers_under_its_own_names_only(host: str, status: int) -> None:
+    origins = Origins("127.0.0.1", ["ballast.example", "other.example:7"], checks_hosts=True)
+    for _ in range(2):
+        assert status_of(origins, scope(host=host)) == status
+    assert origins.refused[FOREIGN_HOST] == 2 * (status == 421)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("10.0.0.7:8090", 200),
+        ("10.0.0.8", 421),
+        ("lookup-1:8090", 200),
+        (socket.gethostname(), 200),
+        ("evil.example", 421),
+    ],
+)
+def test_service_on_every_address_answers_under_names_that_nobody_can_own(
+    host: str, status: int
+) -> None:
+    origins = Origins("0.0.0.0", checks_hosts=True)  # noqa: S104 (nothing listens)
+    assert status_of(origins, scope(host=host, local="10.0.0.7")) == status
+
+
+def test_request_without_a_host_is_no_browsers() -> None:
+    assert status_of(Origins("127.0.0.1", checks_hosts=True), scope()) == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (JSON, 200),
+        ({"content-type": "Application/JSON; charset=utf-8"}, 200),
+        ({"content-type": "application/vnd.partitioned-topic-metadata+json"}, 200),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "text/plain; application/json"}, 415),
+        ({"content-type": "text/plain;charset=application/json"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415),
+        ({"content-type": "application/jsonx"}, 415),
+        ({"content-type": ""}, 415),
+        ({"content-length": "2"}, 415),
+        ({"transfer-encoding": "chunked"}, 415),
+        ({"content-type": "text/plain", "authorization": "Bearer abc"}, 200),
+        ({"content-type": "text/plain", "authorization": "Basic abc"}, 415),
+        ({**JSON, "origin": "http://127.0.0.1:8090"}, 200),
+        ({**JSON, "origin": "http://ballast.example"}, 200),
+        ({**JSON, "origin": "https://ballast.example"}, 200),
+        ({**JSON, "origin": "https://ballast.example:444"}, 403),
+        ({**JSON, "origin": "http://127.0.0.1:3000"}, 403),
+        ({**JSON, "origin": "http://127.0.0.1"}, 403),
+        ({**JSON, "origin": "http://evil.example"}, 403),
+        ({**JSON, "origin": "http://127.0.0.1:8090.evil.example"}, 403),
+        ({**JSON, "origin": "http://127.0.0.1:8090@evil.example"}, 403),
+        ({**JSON, "origin": "null"}, 403),
+        ({**JSON, "origin": ""}, 403),
+        ({**JSON, "origin": "http://[bad"}, 403),
+        ({**JSON, "origin": "http://evil.example", "authorization": "Bearer abc"}, 403),
+        ({**JSON, "sec-fetch-site": "cross-site"}, 403),
+        ({**JSON, "sec-fetch-site": "same-site"}, 403),
+        ({**JSON, "sec-fetch-site": "same-origin"}, 200),
+        ({**JSON, "sec-fetch-site": "none"}, 200),
+    ],
+)
+def test_change_that_a_page_elsewhere_could_ask_for_is_refused(
+    method: str, headers: dict[str, str], status: int
+) -> None:
+    for checks_hosts in (True, False):
+        origins = Origins("127.0.0.1", ["ballast.example"], checks_hosts=checks_hosts)
+        assert status_of(origins, scope(method, **OURS, **headers)) == status
+        assert origins.refused[FOREIGN_TYPE] == (status == 415)
+        assert origins.refused[FOREIGN_ORIGIN] == (status == 403)
+
+
+def test_change_without_a_body_needs_no_type_where_its_method_is_no_forms() -> None:
+    origins = Origins("127.0.0.1", checks_hosts=True)
+    found = {m: status_of(origins, scope(m, **OURS)) for m in ("POST", "PUT", "DELETE", "PATCH")}
+    assert found == {"POST": 415, "PUT": 200, "DELETE": 200, "PATCH": 200}
+
+
+def test_every_recorded_request_of_pulsars_tools_is_obeyed() -> None:
+    origins = Origins("127.0.0.1", checks_hosts=True)
+    changes = [
+        (exchange["method"], exchange.get("requestHeaders", {}))
+        for path in FOLDER.glob("*.json")
+        for exchange in json.loads(path.read_text())["exchanges"]
+        if exchange["method"] not in SAFE
+    ]
+    assert len(changes) > 10
+    for method, headers in changes:
+        given = {k.lower(): v for k, v in headers.items() if k.lower() != "host"}
+        assert status_of(origins, scope(method, **OURS, **given)) == 200
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("origins") / "tables"
+    write_tables(root)
+    return root
+
+
+def call(tables: Path, balancer: Balancer, path: str, **more: Any) -> Answer:
+    app = AdminApp(
+        make_context(tables, balancer), ROUTES, origins=Origins("127.0.0.1", checks_hosts=True)
+    )
+    return asyncio.run(ask(app, path, **more))
+
+
+@pytest.mark.parametrize(
+    "route", [r for r in ROUTES if r.method not in SAFE], ids=lambda r: f"{r.method} {r.path}"
+)
+def test_no_route_that_changes_something_obeys_a_form(tables: Path, route: Any) -> None:
+    path = "/".join("acme" if part.startswith("{") else part for part in route.path.split("/"))
+    attacks = ({"content-type": "text/plain"}, {**JSON, "origin": "http://evil.example"})
+    for headers in attacks:
+        balancer = Balancer()
+        given = {**OURS, **headers}
+        found = call(tables, balancer, path, method=route.method, headers=given, body=b"{}")
+        assert found.status in (403, 415)
+        assert not balancer.commands
+        (entry,) = balancer.entries
+        assert not entry.is_allowed
+
+
+@pytest.mark.parametrize("path", ["/admin/v2/brokers/leaderBroker", "/admin/v2/clusters/c1"])
+def test_address_of_the_service_is_never_what_the_caller_calls_it(tables: Path, path: str) -> None:
+    for headers in ({"host": "evil.example:1"}, {"x-forwarded-host": "evil.example"}):
+        found = call(tables, Balancer(), path, headers=headers)
+        assert found.status == 200
+        assert "evil" not in json.dumps(found.json)
