@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from jobs.adapters.http_bounds import (
@@ -84,6 +85,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Somebody has connected, and has shown a certificate that was asked for."""
         super().connection_made(transport)
+        self.flow: _Flow = _Flow(transport)
         self._peer = peer_name(transport.get_extra_info("ssl_object"))
         self._address = self.client[0] if self.client else ""
         self._network = network_of(self._address)
@@ -276,6 +278,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         is_begun = self._phase is Phase.BODY and self.cycle.response_started
         if owed or why not in _REFUSALS:
             self._listen_no_more()
+            self.flow.shut()
             return
         if not is_begun and (self._request_bytes or why in _AT_THE_DOOR):
             self._say(*_REFUSALS[why])
@@ -324,6 +327,22 @@ class _BoundedProtocol(HttpToolsProtocol):
         self.headers[:] = [
             (name, authority if name == b"host" else value) for name, value in self.headers
         ]
+
+
+class _Flow(FlowControl):
+    """Lets a client that has sent too much wait until the end, instead of reading to drop it."""
+
+    _is_shut = False
+
+    def shut(self) -> None:
+        """Read nothing more."""
+        self.pause_reading()
+        self._is_shut = True
+
+    def resume_reading(self) -> None:
+        """Read on, unless it is over."""
+        if not self._is_shut:
+            super().resume_reading()
 
 
 class _Over:
