@@ -44,6 +44,7 @@ class FakePulsar:
 
     def own(self, held: Mapping[int, list[str]]) -> None:
         """Who owns what; the others' addresses are found by redirects, as in Pulsar."""
+        self.put("/admin/v2/clusters", [CLUSTER])
         self.put(f"/admin/v2/brokers/{CLUSTER}", [self.broker(n) for n in sorted(held)])
         for number, bundles in held.items():
             path = f"/admin/v2/brokers/{CLUSTER}/{self.broker(number)}/ownedNamespaces"

@@ -12,6 +12,7 @@ from time import time_ns
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from jobs.adapters.http_exchange import read_at_most
 from lbcore.model.names import parse_topic
 from lbcore.sim.judge import Answer
 
@@ -20,6 +21,7 @@ TABLE_VERSION_HEADER = "X-Ballast-Table-Version"
 BUNDLE_HEADER = "X-Ballast-Bundle"
 UNKNOWN_VERSION = -1
 
+_ANSWER_MAX_BYTES = 65_536
 _OK, _UNAVAILABLE = 200, 503
 
 
@@ -92,7 +94,11 @@ class LookupConnection:
     def _exchange(self, path: str) -> _Reply:
         self._connection.request("GET", path)
         response = self._connection.getresponse()
-        return _Reply(status=response.status, headers=response.headers, body=response.read())
+        return _Reply(
+            status=response.status,
+            headers=response.headers,
+            body=read_at_most(response, _ANSWER_MAX_BYTES),
+        )
 
 
 def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> Answer:

@@ -23,6 +23,7 @@ from urllib.parse import quote, urlsplit
 from jobs.adapters.delta_log import WriterCommit
 from jobs.adapters.delta_rows import broker_of
 from jobs.adapters.follower_view import FollowCounts, ReloadReason, View, boot_ms
+from jobs.adapters.http_exchange import read_at_most
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import parse_range
 from lbcore.ownership.records import State
@@ -34,6 +35,9 @@ logger = logging.getLogger(__name__)
 _ALIVE_MS = 1_000
 _TIMEOUT_S = 15.0
 _PAGE = 2_000
+_ANSWER_MAX_BYTES = 1 << 28
+_LINE_MAX_BYTES = 1 << 20
+_FIELDS_MAX = 16
 _OK = 200
 _END_OF_PART = "end"
 _AGAIN_S = 1.0
@@ -222,7 +226,9 @@ class WatchFollower:
         return response
 
     def _json(self, connection: http.client.HTTPConnection, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._ask(connection, path).read())
+        found: dict[str, Any] = json.loads(
+            read_at_most(self._ask(connection, path), _ANSWER_MAX_BYTES)
+        )
         return found
 
     def _fail(self, error: Exception) -> None:
@@ -236,9 +242,11 @@ class WatchFollower:
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[_Event]:
-    """The events of a stream until it ends."""
+    """The events of a stream until it ends; raises WatchError for one that is out of all bounds."""
     found: dict[str, str] = {}
-    while line := response.readline():
+    while line := response.readline(_LINE_MAX_BYTES):
+        if len(line) == _LINE_MAX_BYTES or len(found) > _FIELDS_MAX:
+            raise WatchError("an event of the stream is too long to be one")
         text = line.decode("utf-8").rstrip("\r\n")
         if text:
             name, _, value = text.partition(": ")

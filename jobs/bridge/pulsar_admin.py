@@ -1,20 +1,22 @@
 """Asks a Pulsar cluster's admin interface, each broker at its own address.
 
-Decides how long to wait, how redirects are followed (Pulsar answers 307 where another broker must
-act, for PUT too) and what of a failure is worth saying. What answers mean is `lbcore.bridge`'s to
-say. Safe to use from many threads. Source: ours; the paths are Pulsar 4.0.8's.
+Decides how long to wait, which redirects are followed (Pulsar answers 307 where another broker must
+act, for PUT too; our token goes to brokers that the cluster lists, never from https to http) and
+what of a failure is worth saying. What answers mean is `lbcore.bridge`'s to say. Safe to use from
+many threads. Source: ours; the paths are Pulsar 4.0.8's.
 """
 
 import http.client
 import json
 import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
+from jobs.adapters.http_exchange import Answered, Asked, connection_to, exchange
 from jobs.console import MisuseError
 from lbcore.bridge.answers import (
     MAX_BYTES,
@@ -32,6 +34,7 @@ Value = TypeVar("Value")
 _REDIRECTS_MAX = 5
 _REDIRECTED = frozenset({301, 302, 307, 308})
 _SHOWN = 200
+_GLOBAL = "global"
 _UNLOAD_S = 75.0
 """Pulsar itself gives an unload 60 s."""
 
@@ -98,6 +101,7 @@ class PulsarAdmin:
         self._tls = address.tls()
         self._lock = threading.Lock()
         self._bases: dict[str, str] = {}
+        self._listed: frozenset[str] = frozenset()
         self._entry = address.url.rstrip("/")
 
     def clusters(self) -> tuple[str, ...]:
@@ -106,13 +110,16 @@ class PulsarAdmin:
 
     def brokers(self, cluster: str) -> tuple[str, ...]:
         """The active brokers, host:port of their web services."""
-        return self._ask(f"/admin/v2/brokers/{quote(cluster)}", parse_names)
+        found = self._ask(f"/admin/v2/brokers/{_part(cluster)}", parse_names)
+        with self._lock:
+            self._listed = frozenset(found)
+        return found
 
     def namespaces(self) -> tuple[str, ...]:
         """Every namespace of every tenant."""
         found: list[str] = []
         for tenant in self._ask("/admin/v2/tenants", parse_names):
-            found += self._ask(f"/admin/v2/namespaces/{quote(tenant)}", parse_names)
+            found += self._ask(f"/admin/v2/namespaces/{_part(tenant)}", parse_names)
         return tuple(sorted(found))
 
     def boundaries(self, namespace: str) -> tuple[int, ...]:
@@ -126,7 +133,7 @@ class PulsarAdmin:
 
     def owned(self, cluster: str, broker: str) -> frozenset[str]:
         """The mirrored bundles that a broker says it owns; it is asked itself."""
-        path = f"/admin/v2/brokers/{quote(cluster)}/{quote(broker)}/ownedNamespaces"
+        path = f"/admin/v2/brokers/{_part(cluster)}/{_part(broker)}/ownedNamespaces"
         return self._ask(path, parse_owned, self._base(cluster, broker))
 
     def load_report(self, cluster: str, broker: str) -> bytes:
@@ -148,13 +155,13 @@ class PulsarAdmin:
 
     def isolation_policies(self, cluster: str) -> Mapping[str, Mapping[str, Any]]:
         """The namespace isolation policies by name, as the bridge tells of them."""
-        path = f"/admin/v2/clusters/{quote(cluster)}/namespaceIsolationPolicies"
+        path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
         return self._ask_of_one(path, parse_isolation)
 
     def failure_domains(self, cluster: str) -> Mapping[str, str]:
         """Broker → its failure domain."""
         return self._ask_of_one(
-            f"/admin/v2/clusters/{quote(cluster)}/failureDomains", parse_domains
+            f"/admin/v2/clusters/{_part(cluster)}/failureDomains", parse_domains
         )
 
     def anti_affinity_group(self, namespace: str) -> str:
@@ -168,7 +175,7 @@ class PulsarAdmin:
 
     def set_dynamic(self, key: str, value: str) -> None:
         """Change a dynamic setting of the cluster."""
-        path = f"/admin/v2/brokers/configuration/{quote(key)}/{quote(value)}"
+        path = f"/admin/v2/brokers/configuration/{_part(key)}/{quote(value)}"
         self._request("POST", path, self._entry)
 
     def unload(self, bundle: str, destination: str = "") -> None:
@@ -206,18 +213,60 @@ class PulsarAdmin:
             known = self._bases.get(broker)
         if known is not None:
             return known
-        path = f"/admin/v2/brokers/{quote(cluster)}/{quote(broker)}/ownedNamespaces"
-        status, _, location = self._once("GET", self._entry + path, b"", None)
-        if status in _REDIRECTED and location:
-            parts = urlsplit(location)
+        path = f"/admin/v2/brokers/{_part(cluster)}/{_part(broker)}/ownedNamespaces"
+        url = self._entry + path
+        answer = self._once("GET", url, b"", None)
+        if answer.status in _REDIRECTED and answer.location:
+            parts = urlsplit(self._checked(url, answer.location))
             base = f"{parts.scheme}://{parts.netloc}"
-        elif status == http.client.OK:
+        elif answer.status == http.client.OK:
             base = self._entry
         else:
-            raise PulsarError(f"{broker} can't be found: HTTP {status}", status)
+            raise PulsarError(f"{broker} can't be found: HTTP {answer.status}", answer.status)
         with self._lock:
             self._bases[broker] = base
         return base
+
+    def _checked(self, url: str, location: str) -> str:
+        """Where a redirect of `url` leads; raises PulsarError for whom our token is not meant.
+
+        What Pulsar did not list a moment ago is looked for once in its list of now.
+        """
+        target = urljoin(url, location)
+        if self._is_same_place(url, target):
+            return target
+        with self._lock:
+            listed = self._listed
+        if not redirect_leads_to_broker(url, target, listed):
+            listed = frozenset(self._list_brokers())
+        if not redirect_leads_to_broker(url, target, listed):
+            raise PulsarError(
+                f"redirected to {location[:_SHOWN]!r}, which is no broker that the cluster lists, "
+                f"or less protected than {urlsplit(url).scheme}: not followed, for it would get "
+                "the token"
+            )
+        return target
+
+    @staticmethod
+    def _is_same_place(url: str, target: str) -> bool:
+        one, other = urlsplit(url), urlsplit(target)
+        return (one.scheme, one.netloc) == (other.scheme, other.netloc)
+
+    def _list_brokers(self) -> list[str]:
+        """The brokers of every cluster, as the one at which we begin lists them itself."""
+        found: list[str] = []
+        for cluster in self._listing("/admin/v2/clusters"):
+            if cluster != _GLOBAL:
+                found += self._listing(f"/admin/v2/brokers/{_part(cluster)}")
+        with self._lock:
+            self._listed = frozenset(found)
+        return found
+
+    def _listing(self, path: str) -> tuple[str, ...]:
+        """Names, if they are told without a redirect; () otherwise."""
+        answer = self._once("GET", self._entry + path, b"", None)
+        names = parse_names(answer.content) if answer.status == http.client.OK else ()
+        return () if isinstance(names, Unreadable) else names
 
     def _turn_from(self, base: str) -> None:
         """Next time begin at another broker, when the one that we begin at does not answer."""
@@ -259,40 +308,32 @@ class PulsarAdmin:
     ) -> bytes:
         url = base.rstrip("/") + path
         for _ in range(_REDIRECTS_MAX):
-            status, content, location = self._once(method, url, body, timeout_s)
-            if status in _REDIRECTED and location:
-                url = location
-            elif http.client.OK <= status < http.client.MULTIPLE_CHOICES:
-                return content
+            answer = self._once(method, url, body, timeout_s)
+            if answer.status in _REDIRECTED and answer.location:
+                url = self._checked(url, answer.location)
+            elif http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
+                return answer.content
             else:
-                raise PulsarError(f"{method} {path}: HTTP {status} {_reason(content)}", status)
+                reason = _reason(answer.content)
+                raise PulsarError(f"{method} {path}: HTTP {answer.status} {reason}", answer.status)
         raise PulsarError(f"{method} {path}: redirected more than {_REDIRECTS_MAX} times")
 
-    def _once(
-        self, method: str, url: str, body: bytes, timeout_s: float | None
-    ) -> tuple[int, bytes, str]:
-        """Status, content and Location of one exchange."""
+    def _once(self, method: str, url: str, body: bytes, timeout_s: float | None) -> Answered:
+        """One exchange; a redirect is an answer like another."""
         parts = urlsplit(url)
-        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        connection = self._connection(url, timeout_s or self._address.timeout_s)
+        asked = Asked(
+            method=method,
+            target=f"{parts.path}?{parts.query}" if parts.query else parts.path,
+            body=body,
+            headers=self._headers(),
+        )
         try:
-            connection.request(method, target, body=body or None, headers=self._headers())
-            response = connection.getresponse()
-            content = response.read(MAX_BYTES + 1)
-            return response.status, content, response.getheader("Location") or ""
+            connection = connection_to(url, timeout_s or self._address.timeout_s, self._tls)
+            return exchange(connection, asked, MAX_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._turn_from(f"{parts.scheme}://{parts.netloc}")
             why = str(error) or type(error).__name__
             raise PulsarError(f"{method} {parts.netloc}{parts.path}: {why}") from None
-        finally:
-            connection.close()
-
-    def _connection(self, url: str, timeout_s: float) -> http.client.HTTPConnection:
-        parts = urlsplit(url)
-        if parts.scheme == "https":
-            context = self._tls or ssl.create_default_context()
-            return http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, context=context)
-        return http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
 
     def _headers(self) -> Mapping[str, str]:
         headers = {"Content-Type": "application/json"}
@@ -303,6 +344,41 @@ class PulsarAdmin:
                 raise PulsarError(f"the token can't be read: {error}") from None
             headers["Authorization"] = f"Bearer {token}"
         return headers
+
+
+def redirect_leads_to_broker(url: str, target: str, listed: Collection[str]) -> bool:
+    """Whether a token that was meant for `url` may be shown where it redirects to.
+
+    listed: the brokers as Pulsar names them, host:port of their web services. Over http it must be
+    one of them. Over https the host's certificate proves it, and its port may be another than the
+    one that is listed, which is that of http where a broker speaks both. Never from https to http.
+    """
+    try:
+        parts = urlsplit(target)
+        port = parts.port
+    except ValueError:
+        return False
+    host = (parts.hostname or "").lower()
+    if not host or parts.username is not None or parts.scheme not in ("http", "https"):
+        return False
+    known = {_place_of(broker) for broker in listed}
+    if parts.scheme == "https":
+        return host in {name for name, _ in known}
+    return urlsplit(url).scheme == "http" and (host, port or http.client.HTTP_PORT) in known
+
+
+def _place_of(broker: str) -> tuple[str, int]:
+    """Host and port of a broker's name; ("", 0) of what is none."""
+    try:
+        parts = urlsplit(f"//{broker}")
+        return (parts.hostname or "").lower(), parts.port or http.client.HTTP_PORT
+    except ValueError:
+        return "", 0
+
+
+def _part(text: str) -> str:
+    """Text as one part of a path."""
+    return quote(text, safe="")
 
 
 def _reason(content: bytes) -> str:

@@ -4,12 +4,13 @@ Decides nothing; both say the same in the same form, that of `/v1/overview`. Sou
 """
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
+from jobs.adapters.http_exchange import Asked, connection_to, exchange
 from jobs.adapters.settings import read_secret
 from jobs.adapters.table_reader import wall_ms
 from jobs.console import CommandError, MisuseError
@@ -19,7 +20,8 @@ from jobs.operating.stack_words import Whereabouts
 from lbcore.explain.explanation import SECTIONS
 
 TOKEN = "BALLAST_TOKEN"  # noqa: S105 a variable's name, not a secret
-_TIMEOUT_S = 10
+_TIMEOUT_S = 10.0
+_ANSWER_MAX_BYTES = 1 << 26
 
 
 class Source(Protocol):
@@ -74,23 +76,29 @@ class ServiceSource:
 
     def _get(self, path: str) -> Mapping[str, Any]:
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
-        request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310 (checked)
+        target = f"{urlsplit(self._url).path}{path}"
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:  # noqa: S310 (checked)
-                found: Mapping[str, Any] = json.loads(reply.read())
+            answer = exchange(
+                connection_to(self._url, _TIMEOUT_S),
+                Asked(target=target, headers=headers),
+                _ANSWER_MAX_BYTES,
+            )
+            if answer.status == HTTPStatus.OK:
+                found: Mapping[str, Any] = json.loads(answer.content)
                 return found
-        except urllib.error.HTTPError as error:
-            raise CommandError(
-                f"{self._url} answered {error.code}",
-                why=error.read(500).decode("utf-8", "replace"),
-                next_step=f"if it asks who you are, put a viewer's token into {TOKEN}",
-            ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise CommandError(
                 f"{self._url} can't be asked",
                 why=str(error),
                 next_step="check the address, or leave --url out to read the tables",
             ) from None
+        moved = f"it points to {answer.location[:500]}; " if answer.location else ""
+        raise CommandError(
+            f"{self._url} answered {answer.status}",
+            why=moved + answer.content[:500].decode("utf-8", "replace"),
+            next_step=f"if it asks who you are, put a viewer's token into {TOKEN}; if it points "
+            "elsewhere, give that address: the token goes nowhere by itself",
+        )
 
 
 def explanation_lines(found: Mapping[str, Any]) -> list[str]:

@@ -51,7 +51,10 @@ def test_unload_follows_the_redirect_to_the_owner(fake: FakePulsar) -> None:
     path = f"/admin/v2/namespaces/{LEFT.replace('ns/', 'ns/')}/unload"
     fake.redirects[f"{fake.ports[0]}{path}"] = f"http://{fake.broker(1)}{path}?authoritative=true"
     fake.put(f"{fake.ports[1]}{path}", b"", 204)
-    admin_of(fake).unload(LEFT, fake.broker(1))
+    admin = admin_of(fake)
+    admin.brokers(CLUSTER)
+    fake.requests.clear()
+    admin.unload(LEFT, fake.broker(1))
     assert [request[0] for request in fake.requests] == ["PUT", "PUT"]
     assert "destinationBroker=127.0.0.1%3A" in fake.requests[0][1]
 
