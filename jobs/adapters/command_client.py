@@ -28,6 +28,7 @@ from jobs.adapters.kafka_clients import Delivered, Delivery, KafkaAddress, NotDe
 from jobs.adapters.outcome_follower import CommandOutcome, OutcomeFollower, Watch
 from jobs.adapters.table_place import TablePlace, table_place
 from jobs.console import MisuseError, UnknownError
+from lbcore.machines.identity import identity
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.wire.commands import CommandArguments, Refused, format_arguments, parse_arguments
 from lbcore.wire.format import format_message
@@ -143,13 +144,14 @@ class CommandClient:
         """Send a command; returns when Kafka has it for good.
 
         A command whose id was sent before is not carried out twice: its ticket shows the outcome of
-        the first time. Raises CommandError when Kafka can't be reached, and UnknownError
-        when it doesn't take the command within 15 s: then it may have been sent or not, and sending
-        it again with the same id is safe.
+        the first time, and a refusal when that was another command or somebody else's. Raises
+        CommandError when Kafka can't be reached, and UnknownError when it doesn't take the command
+        within 15 s: then it may have been sent or not, and sending it again with the same id is
+        safe.
         """
         sender = self._connected()
         topic, key, value = format_message(command)
-        ticket = self._follower.watch(command.command_id)
+        ticket = self._follower.watch(command.command_id, identity(command))
         delivery: Future[Delivery] = Future()
         sender.send(topic, key.decode(), value, on_delivery=delivery.set_result)
         try:

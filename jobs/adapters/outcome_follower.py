@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,18 +22,31 @@ from jobs.adapters.delta_rows import of_cluster, scan
 from jobs.adapters.delta_tables import open_table, table_path
 from jobs.adapters.table_place import TablePlace, table_place
 from jobs.adapters.table_tail import LostError, TableTail
-from lbcore.machines.outcome import ACCEPTED
+from lbcore.machines.identity import identity_of
+from lbcore.machines.outcome import ACCEPTED, REFUSED
 from lbcore.model.tables import COMMANDS
 
 logger = logging.getLogger(__name__)
 
-_COLUMNS = ("command_id", "kind", "status", "reason", "result", "at_ms")
+_COLUMNS = (
+    "command_id",
+    "kind",
+    "arguments",
+    "principal",
+    "status",
+    "reason",
+    "result",
+    "at_ms",
+)
 _AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
-    """A row of `commands`. status: accepted (the end is yet to come), done, refused, failed, ..."""
+    """A row of `commands`. status: accepted (the end is yet to come), done, refused, failed, ...
+
+    asked: the identity of the command that the row is of, "" = not known.
+    """
 
     command_id: str
     kind: str
@@ -41,6 +54,7 @@ class CommandOutcome:
     reason: str
     result: Mapping[str, Any]
     at_ms: int
+    asked: str = ""
 
     @property
     def is_final(self) -> bool:
@@ -52,15 +66,20 @@ class CommandOutcome:
 class Watch:
     """One waiter. first: any row of the command; final: the one that ends it.
 
+    asked: the identity of the command that was sent; who sent another under an id that had been
+    used is told that, and nothing of what became of the first. "" = only the id is known.
     Both are futures of `concurrent.futures`; asyncio waits for them with `asyncio.wrap_future`.
     """
 
     command_id: str
+    asked: str = ""
     first: "Future[CommandOutcome]" = field(default_factory=Future)
     final: "Future[CommandOutcome]" = field(default_factory=Future)
 
     def tell(self, outcome: CommandOutcome) -> None:
         """Let the waiter know of a row; one that comes again changes nothing."""
+        if self.asked and outcome.asked != self.asked:
+            outcome = _of_another(outcome)
         for future, is_meant in ((self.first, True), (self.final, outcome.is_final)):
             if is_meant and not future.done() and future.set_running_or_notify_cancel():
                 future.set_result(outcome)
@@ -84,12 +103,12 @@ class OutcomeFollower:
         self._thread: threading.Thread | None = None
         self.last_error = ""
 
-    def watch(self, command_id: str) -> Watch:
+    def watch(self, command_id: str, asked: str = "") -> Watch:
         """Wait for a command from now on; what the table has of it already counts.
 
         Give the watch to `forget` when nobody waits any more.
         """
-        watch = Watch(command_id=command_id)
+        watch = Watch(command_id=command_id, asked=asked)
         with self._lock:
             self._watches.setdefault(command_id, []).append(watch)
             self._new.add(command_id)
@@ -191,5 +210,22 @@ def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:
 
 
 def _outcome(row: Mapping[str, Any]) -> CommandOutcome:
-    values = {name: row[name] for name in _COLUMNS}
-    return CommandOutcome(**{**values, "result": json.loads(row["result"] or "{}")})
+    arguments = json.loads(row["arguments"] or "{}")
+    return CommandOutcome(
+        command_id=row["command_id"],
+        kind=row["kind"],
+        status=row["status"],
+        reason=row["reason"],
+        result=json.loads(row["result"] or "{}"),
+        at_ms=row["at_ms"],
+        asked=identity_of(row["kind"], arguments, row["principal"]),
+    )
+
+
+def _of_another(outcome: CommandOutcome) -> CommandOutcome:
+    """What is said to who comes with a command of his own under an id that had been used."""
+    reason = (
+        f"the command id {outcome.command_id} was used before, for another command or by somebody "
+        "else: nothing was done, send it under an id of its own"
+    )
+    return replace(outcome, kind="", status=REFUSED, reason=reason, result={})

@@ -19,6 +19,7 @@ from lbcore.machines.handlers.namespaces import NAMESPACE_HANDLERS, has_split_un
 from lbcore.machines.handlers.policies import POLICY_HANDLERS
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
 from lbcore.machines.handlers.splits import SPLIT_HANDLERS
+from lbcore.machines.identity import identity, is_same
 from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
 from lbcore.machines.placing import place
 from lbcore.machines.waiting import (
@@ -66,12 +67,13 @@ HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
 
 
 def take_command(work: Work, command: Command, sent_ms: int) -> None:
-    """Carry out a command, or refuse it; one that was seen before changes nothing.
+    """Carry out a command, or refuse it; one whose id was seen before changes nothing.
 
     sent_ms: when Kafka got it. One that names a bundle in the middle of a split waits for its end.
     """
     if any(command.command_id in ids for ids in (work.commands, work.waiting, work.unplaced)):
-        work.counts["repeated_command"] += 1
+        is_repeated = _is_repeated(work, command)
+        work.counts["repeated_command" if is_repeated else "reused_command_id"] += 1
         return
     deadline_ms = sent_ms + command.timeout_ms if command.timeout_ms else 0
     if 0 < deadline_ms < work.times.tick_ms:
@@ -80,6 +82,16 @@ def take_command(work: Work, command: Command, sent_ms: int) -> None:
         _take(work, command, deadline_ms)
     while len(work.commands) > REMEMBERED_COMMANDS:
         del work.commands[next(iter(work.commands))]
+
+
+def _is_repeated(work: Work, command: Command) -> bool:
+    """Whether a command under a known id is the same again, and not another's or another."""
+    waiting, unplaced = (ids.get(command.command_id) for ids in (work.waiting, work.unplaced))
+    if waiting is not None:
+        return identity(waiting.command) == identity(command)
+    if unplaced is not None:
+        return identity(unplaced[0]) == identity(command)
+    return is_same(work.commands[command.command_id], command)
 
 
 def take_queued_of(work: Work, command_ids: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from lbcore.machines.book import DRAINING, FORGOTTEN, SILENT, TEXTS, BrokerEntry
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.commands import REMEMBERED_COMMANDS
 from lbcore.machines.forgetting import FLOOR, still_needed
+from lbcore.machines.identity import identity_of, remember
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
 from lbcore.machines.rules import rules_from_rows
@@ -91,7 +92,13 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
         plan=empty.plan,
         brokers=brokers,
         namespaces=still_needed(namespaces, set(ledger.namespaces()[0]), floor),
-        commands={row["command_id"]: row["status"] for row in latest},
+        commands={
+            row["command_id"]: remember(
+                row["status"],
+                identity_of(row["kind"], json.loads(row["arguments"]), row["principal"]),
+            )
+            for row in latest
+        },
         settings=json.loads(changes[-1]["settings"]) if changes else {},
         rules=rules,
         catalogue=Catalogue.from_rows(rows.tenants, rows.topics),

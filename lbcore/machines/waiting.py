@@ -11,6 +11,7 @@ from typing import Any
 
 from lbcore.machines.apart import Fault
 from lbcore.machines.effects import to_json
+from lbcore.machines.identity import identity, remember
 from lbcore.machines.outcome import (
     ACCEPTED,
     DEADLINE,
@@ -39,7 +40,7 @@ _FAULTS_SHOWN = 3
 
 def write_outcome(work: Work, command: Command, outcome: Outcome) -> None:
     """Write a command's outcome down; the last of a batch is the one that stays."""
-    work.commands[command.command_id] = outcome.status
+    work.commands[command.command_id] = remember(outcome.status, identity(command))
     kind = command.kind if command.kind in asked.KINDS else "unknown"
     work.counts[f"command:{kind}:{outcome.status}"] += 1
     work.write_outcome_row(

@@ -76,10 +76,10 @@ class Times:
 class BalancerState:
     """Everything that the balancer remembers of one cluster.
 
-    commands: id → status, the latest. settings: those that commands have changed, by
-    "section.name". waiting: id → command that was accepted and has not ended. watched: bundle →
-    its last move by balancing, until its effect is seen. packed: no part of the state, but chunks
-    that `pack` need not make again.
+    commands: id → what `identity` remembers of it, the latest. settings: those that commands have
+    changed, by "section.name". waiting: id → command that was accepted and has not ended. watched:
+    bundle → its last move by balancing, until its effect is seen. packed: no part of the state, but
+    chunks that `pack` need not make again.
     """
 
     ledger: Ledger

@@ -13,6 +13,7 @@ from jobs.adapters.delta_log import read_commit
 from jobs.adapters.delta_rows import read_file
 from jobs.adapters.delta_tables import table_path
 from jobs.adapters.outcome_follower import OutcomeFollower
+from lbcore.machines.identity import identity_of
 from lbcore.model.tables import COMMANDS
 from tests.commands_table import CLUSTER, CommandsTable
 
@@ -136,3 +137,24 @@ def test_outcome_that_cannot_be_read_keeps_no_other_from_being_told(
     assert watch.final.result(_WAIT_S).status == "done"
     assert not bad.final.done()
     assert not worse.final.done()
+
+
+def test_who_comes_with_another_command_under_a_used_id_is_told_that_and_nothing_more(
+    table: CommandsTable, follower: OutcomeFollower
+) -> None:
+    words = {"kind": "pause", "arguments": '{"reason":"x"}', "principal": "ada"}
+    same = identity_of("pause", {"reason": "x"}, "ada")
+    others = [
+        identity_of("resume", {"reason": "x"}, "ada"),
+        identity_of("pause", {"reason": "y"}, "ada"),
+        identity_of("pause", {"reason": "x"}, "eve"),
+    ]
+    early = [follower.watch("a", asked) for asked in (same, *others)]
+    table.add("a", "done", result={"secret": 1}, **words)
+    late = [follower.watch("a", asked) for asked in (same, *others)]
+    for first, *rest in (early, late):
+        assert first.final.result(_WAIT_S).result == {"secret": 1}
+        for watch in rest:
+            told = watch.final.result(_WAIT_S)
+            assert (told.status, told.result, told.kind) == ("refused", {}, "")
+            assert "was used before" in told.reason
