@@ -35,6 +35,10 @@ _ACTIONS: Mapping[str, Callable[[Fleet, str, int], object]] = {
     "resume": Fleet.resume,
     "drain": Fleet.drain,
 }
+_OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+_OF_PAGES = ("Origin", "Referer", "Sec-Fetch-Site")
+_BODY_MAX_BYTES = 65_536
+_TIMEOUT_S = 30.0
 _SERVING = frozenset({"alive", "draining", "hanging", "paused"})
 
 
@@ -61,7 +65,25 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection's requests; `loop` is set in a subclass."""
 
     protocol_version = "HTTP/1.1"
+    timeout = _TIMEOUT_S
     loop: FleetLoop
+
+    def parse_request(self) -> bool:
+        """Refuse what a web page has sent: none is meant to."""
+        if not super().parse_request():
+            return False
+        length = self.headers.get("Content-Length", "0")
+        is_ours = _is_own(self.headers.get("Host", "localhost")) and not any(
+            name in self.headers for name in _OF_PAGES
+        )
+        is_short = length.isascii() and length.isdigit() and int(length[:9]) <= _BODY_MAX_BYTES
+        if is_ours and is_short and "Transfer-Encoding" not in self.headers:
+            return True
+        self.close_connection = True
+        self.send_error(
+            HTTPStatus.FORBIDDEN if not is_ours else HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        )
+        return False
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
@@ -103,6 +125,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Requests are not logged: what they do is."""
+
+
+def _is_own(authority: str) -> bool:
+    try:
+        return urlsplit(f"//{authority}").hostname in _OWN_NAMES
+    except ValueError:
+        return False
 
 
 class FleetClient:
