@@ -36,7 +36,7 @@ from jobs.admin.gates import PEER
 logger = logging.getLogger(__name__)
 
 _REFUSALS = {
-    Cut.MALFORMED: (400, "this is no HTTP/1.1 request"),
+    Cut.MALFORMED: (400, "the request is malformed"),
     Cut.HEAD_TOO_LONG: (431, "the headers are too long"),
     Cut.REQUEST_TOO_LONG: (413, "the request is too long"),
     Cut.REQUEST_TOO_SLOW: (408, "the request took too long"),

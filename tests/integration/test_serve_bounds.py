@@ -221,7 +221,7 @@ def test_request_that_could_be_read_in_two_ways_is_refused(
         wire.sendall(text)
         found = wire.recv(65_536)
         assert found[9:12] == status
-        assert found.count(b"HTTP/1.1 ") - found.count(b"HTTP/1.1 request") == 1
+        assert found.count(b"HTTP/1.1 ") == 1
 
 
 def test_log_has_a_bound_whatever_is_sent(service: LookupService) -> None:
