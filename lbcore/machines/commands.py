@@ -86,11 +86,11 @@ def take_command(work: Work, command: Command, sent_ms: int) -> None:
 
 def _is_repeated(work: Work, command: Command) -> bool:
     """Whether a command under a known id is the same again, and not another's or another."""
-    waiting, unplaced = (ids.get(command.command_id) for ids in (work.waiting, work.unplaced))
+    waiting = work.waiting.get(command.command_id)
     if waiting is not None:
         return identity(waiting.command) == identity(command)
-    if unplaced is not None:
-        return identity(unplaced[0]) == identity(command)
+    if command.command_id in work.unplaced:
+        return identity(work.unplaced[command.command_id][0]) == identity(command)
     return is_same(work.commands[command.command_id], command)
 
 
