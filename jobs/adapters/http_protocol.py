@@ -58,6 +58,9 @@ class Phase(Enum):
     DEAF = "deaf"
 
 
+_IDLE, _HEADS, _BODY, _DEAF = Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.DEAF
+
+
 def bounded_protocol(bounds: Bounds, account: Account) -> type[HttpToolsProtocol]:
     """The protocol class with these bounds, whose connections share the account."""
     return type("BoundedProtocol", (_BoundedProtocol,), {"bounds": bounds, "account": account})
@@ -69,7 +72,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._phase = Phase.IDLE
+        self._phase = _IDLE
         self._request_bytes = 0
         self._unanswered_bytes = 0
         self._unread: tuple[float, int] | None = None
@@ -98,7 +101,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, and with it what it held."""
-        self._phase, self._since_s = Phase.DEAF, None
+        self._phase, self._since_s = _DEAF, None
         self.resume_writing()
         self._hold(0)
         self.account.leave(self._network)
@@ -106,7 +109,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse, then hold what has come to the bounds."""
-        if self._phase is Phase.DEAF:
+        if self._phase is _DEAF:
             return
         self._unset_keepalive_if_required()
         self._request_bytes += len(data)
@@ -127,7 +130,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             if now_s - self._closing_s > self.bounds.answer_s:
                 self._abort(Cut.ANSWER_NOT_READ)  # the end of it
         elif self._since_s is not None:
-            is_body = self._phase is Phase.BODY
+            is_body = self._phase is _BODY
             if now_s - self._since_s > (self.bounds.request_s if is_body else self.bounds.head_s):
                 self._cut(Cut.REQUEST_TOO_SLOW)
 
@@ -135,24 +138,24 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        if self._phase is Phase.DEAF:
+        if self._phase is _DEAF:
             return
         if len(self.pipeline) >= PIPELINED_MAX:
             self._cut(Cut.PIPELINE_TOO_LONG)
             return
         super().on_message_begin()
-        self._phase, self._hosts, self._has_body = Phase.HEAD, 0, False
+        self._phase, self._hosts, self._has_body = _HEADS, 0, False
         if self._peer:
             self.scope[PEER] = self._peer  # type: ignore[typeddict-unknown-key]
 
     def on_url(self, url: bytes) -> None:
         """Some of the request's target."""
-        if self._phase is Phase.HEAD:
+        if self._phase is _HEADS:
             self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; one after the body, a trailer, is not kept."""
-        if self._phase is not Phase.HEAD:
+        if self._phase is not _HEADS:
             return
         if len(self.headers) >= HEADERS_MAX:
             self._cut(Cut.HEAD_TOO_LONG)
@@ -168,7 +171,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers are in: serve the request, if they are within the bounds."""
-        if self._phase is not Phase.HEAD:
+        if self._phase is not _HEADS:
             return
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > self.bounds.head_bytes:
@@ -183,21 +186,21 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self.url[:1] != b"/":
             self._name_authority()
         super().on_headers_complete()
-        self._phase = Phase.BODY
+        self._phase = _BODY
         if self._has_body:
             self.flow.pause_reading()  # until the handler asks, or has answered
 
     def on_body(self, body: bytes) -> None:
         """Some of the body."""
-        if self._phase is Phase.BODY:
+        if self._phase is _BODY:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        if self._phase is not Phase.BODY:
+        if self._phase is not _BODY:
             return
         super().on_message_complete()
-        self._phase, self._request_bytes, self._since_s = Phase.IDLE, 0, None
+        self._phase, self._request_bytes, self._since_s = _IDLE, 0, None
         if not self.cycle.keep_alive:
             self._listen_no_more()
 
@@ -228,22 +231,25 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _account_for(self, size: int) -> None:
         """Hold a connection to the bounds after it has sent so many bytes more."""
-        if self._phase is Phase.DEAF:
+        if self._phase is _DEAF:
             return
-        if self._since_s is None and (self._request_bytes or self._phase is not Phase.IDLE):
+        if self._phase is _IDLE and not self._request_bytes:
+            self._hold(0 if self._is_answered() else self._unanswered_bytes + size)
+            return  # a request that came whole, or several
+        if self._since_s is None and (self._request_bytes or self._phase is not _IDLE):
             self._since_s = self.loop.time()  # an empty line before a request is part of it
         self._hold(0 if self._is_at_rest() else self._unanswered_bytes + size)
         bounds = self.bounds
-        if self._phase is Phase.BODY and self._request_bytes > bounds.request_bytes:
+        if self._phase is _BODY and self._request_bytes > bounds.request_bytes:
             self._cut(Cut.REQUEST_TOO_LONG)
-        elif self._phase is not Phase.BODY and self._request_bytes > bounds.head_bytes:
+        elif self._phase is not _BODY and self._request_bytes > bounds.head_bytes:
             self._cut(Cut.HEAD_TOO_LONG)
         elif self._is_hogging():
             self._cut(Cut.TOO_MUCH_UNANSWERED)
 
     def _is_at_rest(self) -> bool:
         """Whether nothing that has come is kept: a body that nobody wants is not."""
-        return self._phase is not Phase.HEAD and self._is_answered()
+        return self._phase is not _HEADS and self._is_answered()
 
     def _is_answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
@@ -271,11 +277,11 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _cut(self, why: Cut) -> None:
         """Answer what was asked before, say why, if that can be told apart, and close."""
-        if self._phase is Phase.DEAF:
+        if self._phase is _DEAF:
             return
         self._count(why)
-        owed = self.pipeline if self._phase is Phase.BODY else not self._is_answered()
-        is_begun = self._phase is Phase.BODY and self.cycle.response_started
+        owed = self.pipeline if self._phase is _BODY else not self._is_answered()
+        is_begun = self._phase is _BODY and self.cycle.response_started
         if owed or why not in _REFUSALS:
             self._listen_no_more()
             self.flow.shut()
@@ -303,12 +309,12 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _abort(self, why: Cut) -> None:
         self._count(why)
-        self._phase = Phase.DEAF
+        self._phase = _DEAF
         self.transport.abort()
 
     def _listen_no_more(self) -> None:
         """Close once what was asked is answered; until then, what comes is dropped."""
-        self._phase, self._since_s = Phase.DEAF, None
+        self._phase, self._since_s = _DEAF, None
         if self._is_answered():
             self.transport.close()
             self.cycle = _Over()  # type: ignore[assignment]

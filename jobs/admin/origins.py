@@ -50,10 +50,12 @@ class Origins:
         """Raises HttpError 421 for a name that is none of ours; a request without one may be."""
         if not self.checks_hosts:
             return
-        value = _header(scope, b"host")
-        if value is None:
-            return  # HTTP/1.0, which no browser speaks
-        local = str((scope.get("server") or ("",))[0])
+        for name, value in scope["headers"]:
+            if name == b"host":
+                self._check_name(value, scope)  # HTTP/1.0 may have none, and no browser speaks it
+
+    def _check_name(self, value: bytes, scope: Message) -> None:
+        local = str((scope.get("server") or ("",))[0]) if self._is_everywhere else ""
         if (value, local) in self._known:
             return
         if not self._is_ours(value.decode("latin-1").lower(), local):
