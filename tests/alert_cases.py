@@ -67,6 +67,9 @@ CASES: Mapping[str, Case] = {
     ),
     "BallastNoTicks": _constant(_TICKS, 1, 0),
     "BallastFaults": _counted('ballast_faults_total{cluster="c",phase="command"}', 1),
+    "BallastNoCandidate": _constant(
+        'ballast_bundles_without_candidate{cluster="c",setting="filters.load_manager_class"}', 3, 0
+    ),
     "BallastSettingSetAside": _constant('ballast_settings_set_aside{cluster="c"}', 1, 0),
     "BallastStateLarge": _constant('ballast_state_bytes{operator="balancer"}', 3e9, 1e8),
     "BallastDebugForgotten": _for_long('ballast_debug{cluster="c"}', steps=1_000, at="245m"),

@@ -10,6 +10,7 @@ from lbcore.config.tree import Config
 from lbcore.machine import Step, step_safely
 from lbcore.machines.effects import REPORT, Effect, pack_effect
 from lbcore.machines.group_update import GroupUpdate, Placed, pack_update
+from lbcore.machines.identity import status_of
 from lbcore.machines.outcome import FAILED
 from lbcore.machines.report import FAULTS
 from lbcore.machines.tracks import RawMessage
@@ -97,10 +98,10 @@ def without(update: GroupUpdate, number: int) -> GroupUpdate:
 def everything(world: World, state: BalancerState | None) -> dict[str, bytes]:
     """The state packed anew, but for what is remembered of commands and of faults."""
     assert state is not None
-    kept = {name: status for name, status in state.commands.items() if status != FAILED}
+    others = {name: kept for name, kept in state.commands.items() if status_of(kept) != FAILED}
     times = replace(state.times, fault_ms=0)
     fresh = world.balancer.unpack(world.balancer.pack(state))
-    return dict(world.balancer.pack(replace(fresh, commands=kept, times=times, packed={})))
+    return dict(world.balancer.pack(replace(fresh, commands=others, times=times, packed={})))
 
 
 def rows(effects: Effects, kind: str) -> list[Mapping[str, Any]]:

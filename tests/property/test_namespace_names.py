@@ -10,6 +10,7 @@ from itertools import permutations
 import pytest
 
 from lbcore.config.tree import Config
+from lbcore.machines.identity import status_of
 from lbcore.machines.ledger import Ledger
 from lbcore.model.names import index_namespaces, parse_bundle
 from lbcore.ownership.invariants import of_bundles
@@ -61,7 +62,8 @@ def settled(world: World, *ids: str) -> None:
     world.run(4_000)
     assert world.state is not None
     for command_id in ids:
-        assert world.state.commands.get(command_id) == "done", world.other_rows["commands"][-3:]
+        status = status_of(world.state.commands.get(command_id, ""))
+        assert status == "done", world.other_rows["commands"][-3:]
 
 
 def populated(namespaces: tuple[str, ...]) -> World:
@@ -147,7 +149,7 @@ def test_name_that_pulsar_does_not_allow_is_refused_and_changes_nothing(name: st
     command_id = world.command("create_namespace", namespace=name, bundles=2)
     world.run(1_000)
     assert world.state is not None
-    assert world.state.commands[command_id] == "refused"
+    assert status_of(world.state.commands[command_id]) == "refused"
     assert len(world.state.ledger) == 0
 
 

@@ -27,6 +27,7 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 from lbcore.wire.parse import READERS, parse
+from lbcore.wire.plain_text import plain_text
 from tests.wire_messages import GOOD, RULES, STANDARD_RULES, content
 
 TOPICS = st.sampled_from(sorted(READERS))
@@ -137,7 +138,7 @@ def acks(draw: st.DrawFn) -> Acks:
         bundle=bundles(),
         version_id=st.integers(1, 2**63 - 1),
         outcome=st.sampled_from(AckOutcome),
-        reason=st.text(max_size=9),
+        reason=st.text(max_size=9).map(plain_text),
     )
     return Acks(envelope=draw(envelopes()), acks=tuple(draw(st.lists(one, max_size=4))))
 

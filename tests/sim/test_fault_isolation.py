@@ -16,6 +16,7 @@ import pytest
 from lbcore.machines import phases
 from lbcore.machines.apart import ALARM
 from lbcore.machines.commands import HANDLERS
+from lbcore.machines.identity import status_of
 from lbcore.machines.outcome import FAILED, Outcome
 from lbcore.machines.phases import INNER_PHASES, PHASES, Batch, ByItem, Phase, Whole
 from lbcore.machines.report import FAULTS
@@ -123,7 +124,7 @@ def test_a_failed_command_is_not_done_again_when_it_is_sent_again_or_after_a_reb
     for look in (world.restart_job, world.rebuild_job):
         look()
         assert world.state is not None
-        assert world.state.commands[command_id] == FAILED
+        assert status_of(world.state.commands[command_id]) == FAILED
         assert not world.state.rules.paused
 
 
