@@ -60,7 +60,9 @@ class OwnershipPublisher:
             producer.commit_transaction()
             for future in sent:
                 future.get(timeout=_SEND_TIMEOUT_S)
-        except ProducerFencedError:
+        except KafkaError as error:
+            if not _is_fenced(error):
+                raise
             return False
         return True
 
@@ -70,3 +72,11 @@ class OwnershipPublisher:
             self._producer.close(timeout=5)
         except KafkaError:
             return
+
+
+def _is_fenced(error: KafkaError) -> bool:
+    """Whether another has taken the place.
+
+    kafka-python says so itself, or, once its sender has heard it, as the state of the producer.
+    """
+    return isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error)

@@ -62,8 +62,8 @@ def test_client_sends_what_the_job_reads(kafka: EmbeddedKafka, client: CommandCl
 def test_client_waits_for_the_final_outcome(client: CommandClient, table: CommandsTable) -> None:
     command = new_command(CLUSTER, Pause(), command_id="final")
     ticket = client.send(command)
-    table.add("final", "accepted", 1)
-    table.add("final", "done", 2)
+    table.add("final", "accepted", 1, kind=command.kind, principal=command.principal)
+    table.add("final", "done", 2, kind=command.kind, principal=command.principal)
     outcome = client.wait(ticket, 30_000)
     assert isinstance(outcome, CommandOutcome)
     assert outcome.status == "done"

@@ -111,7 +111,8 @@ def test_client_that_watches_answers_as_one_that_reads_the_tables(
         gone = client.lookup("persistent://acme/gone/t")
         assert gone.outcome is Outcome.NAMESPACE_NOT_FOUND
         assert 0 <= gone.freshness.age_ms < 20_000
-        assert gone.freshness.writer_silent_ms > 1_000_000
+        # the writer's clock says years ago, yet its commit was found a moment ago
+        assert 0 <= gone.freshness.writer_silent_ms < 20_000
 
 
 def test_client_goes_on_after_the_service_was_away_without_loading_again(
