@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from lbcore.config.load import parse_config
+from lbcore.model.bundles import Bundle
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import AuditEntry, Command, Topic
 from tests.fuzz import hostile
@@ -173,6 +174,8 @@ def come_to_rest(world: FuzzedWorld) -> None:
     world.run(healing_ms(world.config) + world.config.signals.report_max_interval_ms)
     assert gapless(world)
     assert not unsettled(world), unsettled(world)
+    served = {Bundle.parse(name).namespace for name in world.served()}
+    assert served == set(world.hashes), served ^ set(world.hashes)
     check_tables(world)
 
 

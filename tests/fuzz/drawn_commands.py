@@ -18,15 +18,19 @@ Draw = Callable[[World, random.Random], Any]
 
 HOSTILE = 0.1
 LEFT_OUT = 0.5
+RARE = {"boundaries": 0.95}
 FITTING = 0.7
+OFTEN = (*["create_namespace"] * 6, *["delete_namespace"] * 3, "split_bundle", "unload_bundle")
+"""Kinds that are drawn more often than the others: what they make and end, all others need."""
 
 
 def draw(world: World, chooser: random.Random) -> tuple[str, dict[str, Any]]:
     """A kind and arguments: mostly possible ones, some that aren't, some that are no arguments."""
-    kind = chooser.choice(sorted(KINDS))
+    kind = chooser.choice((*sorted(KINDS), *OFTEN))
     arguments = {}
     for declared in fields(KINDS[kind]):
-        if declared.default is not MISSING and chooser.random() < LEFT_OUT:
+        left_out = RARE.get(declared.name, LEFT_OUT)
+        if declared.default is not MISSING and chooser.random() < left_out:
             continue
         arguments[declared.name] = _argument(world, chooser, kind, declared)
     if chooser.random() < HOSTILE / 5:
@@ -80,7 +84,7 @@ def _by_type(declared: "Field[Any]") -> Draw:
 
 def _namespace(world: World, chooser: random.Random) -> str:
     known = sorted(world.state.namespaces) if world.state else []
-    return chooser.choice([*known, *known, *known, *hostile.NAMESPACES])
+    return chooser.choice([*known, *known, *hostile.NAMESPACES, *hostile.NESTED * 4])
 
 
 def _bundle(world: World, chooser: random.Random) -> str:

@@ -25,6 +25,9 @@ NAMESPACES = (
 )
 """Namespaces that Pulsar allows, each a trap for whoever compares text."""
 
+NESTED = ("t/n", "t/n/x", "t/n/0x00000000_0xffffffff")
+"""Of these the worst together: two are of the old form, tenant/cluster/namespace."""
+
 TENANTS = ("t", "a", "A", ".", "..", "-", "_", ":", "t=", "n" * 64)
 
 STRANGE = (
