@@ -167,6 +167,10 @@ def test_poison_of_every_kind_is_kept_with_its_reason_and_stops_nothing(stack: S
         "every refused message in its table",
         lambda: wanted <= {row["reason"] for row in stack.rows("rejected_reports")},
     )
+    stack.wait(
+        "all of them there, also those whose reason another had before",
+        lambda: len(stack.rows("rejected_reports")) >= len(poison) + 3,
+    )
     rows = stack.rows("rejected_reports")
     kept = {row["reason"]: row["raw"] for row in rows}
     assert {reason: kept[reason] for reason in poison} == poison
