@@ -143,7 +143,7 @@ class ForgetBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinBundle:
-    """Keep a bundle on a broker: nothing but a crash moves it."""
+    """Keep a bundle on a broker: only a crash or a drain of that broker moves it."""
 
     bundle: str = argument(read.bundle, "tenant/namespace/range")
     broker: str = argument(read.broker, "broker that it shall stay on")
