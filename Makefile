@@ -47,7 +47,7 @@ test-long: setup-dev ## Run every test, also those that take the protocol's full
 	@$(call both,)
 
 test-pulsar: setup-dev ## Run the tests on a real Pulsar cluster (fetches 245 MB the first time)
-	@$(bin)/python -m pytest -rs tests/pulsar $(PYTEST_ARGS)
+	@$(bin)/python -m pytest -rfEs tests/pulsar $(PYTEST_ARGS)
 
 demo-pulsar: setup-dev ## Show a real Pulsar cluster being balanced (fetches 245 MB the first time)
 	@$(bin)/python -m tests.pulsar.demo $(ARGS)

@@ -57,7 +57,7 @@ def check_port(port: int, user: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different loopback ports that nobody listens on at this moment.
+    """Different ports that nobody listens on at this moment, on whatever address.
 
     They lie below the range from which the system takes the ports of outgoing connections: there,
     a client that keeps trying to reach a stopped server may connect to itself and hold the port.
@@ -73,7 +73,7 @@ def free_ports(count: int) -> list[int]:
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind(("0.0.0.0", port))  # noqa: S104 (a look; nothing listens: servers bind all)
         except OSError:
             return False
     return True

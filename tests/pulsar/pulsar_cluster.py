@@ -14,6 +14,7 @@ from pathlib import Path
 from jobs.adapters.java import find_java
 from jobs.adapters.preflight import free_ports
 from jobs.adapters.processes import Child, ProcessSpec
+from jobs.console import CommandError
 
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
@@ -54,7 +55,7 @@ class PulsarCluster:
         """home: the unpacked distribution; folder: everything of this cluster. Starts nothing."""
         self._home, self._folder = home, folder.absolute()
         self._options = options or ClusterOptions()
-        self._zookeeper, self._bookie = free_ports(2)
+        self._zookeeper = self._bookie = 0
         self._ports: dict[int, BrokerPorts] = {}
         self._children: dict[int, Child] = {}
 
@@ -86,12 +87,24 @@ class PulsarCluster:
         for number in range(2, brokers + 1):
             self._launch(number)
         for number in range(2, brokers + 1):
-            self._children[number].wait_until_ready()
+            self._wait_until_ready(number)
 
     def start_broker(self, number: int) -> None:
         """Start one, again at the ports that it had before, and wait until it answers."""
         self._launch(number)
-        self._children[number].wait_until_ready()
+        self._wait_until_ready(number)
+
+    def _wait_until_ready(self, number: int) -> None:
+        """Or start it once more, elsewhere, when something took a port of its before it did."""
+        try:
+            self._children[number].wait_until_ready()
+        except CommandError as error:
+            if "bind(..) failed" not in error.why:
+                raise
+            self._children.pop(number).kill()
+            self._ports.pop(number)
+            self._launch(number)
+            self._children[number].wait_until_ready()
 
     def kill_broker(self, number: int) -> None:
         """Kill -9."""
@@ -106,6 +119,8 @@ class PulsarCluster:
         if number not in self._ports:
             service, web = free_ports(2)
             self._ports[number] = BrokerPorts(service=service, web=web)
+            if number == 1:
+                self._zookeeper, self._bookie = free_ports(2)
         self._children[number] = Child(self._spec(number))
 
     def _spec(self, number: int) -> ProcessSpec:

@@ -4,6 +4,7 @@ Every wait has a deadline that suits a crowded machine. Pulsar computes rates ev
 here, and the job decides every two, so that minutes become seconds.
 """
 
+import collections
 import contextlib
 import json
 import sys
@@ -191,11 +192,33 @@ class PulsarStack:
         return sorted(topic for topics in domains.values() for topic in topics)
 
     def gather(self, broker: str) -> None:
-        """Give every bundle to one broker."""
-        for bundle, owner in self.owners().items():
-            if owner != broker:
+        """Give every bundle to one broker, asked again of those that went elsewhere meanwhile.
+
+        The job decides nothing while it lasts: what it moved away would never be all in one place.
+        """
+        known: set[str] = set()
+
+        def has_all() -> bool:
+            owners = self.owners()
+            known.update(owners)
+            for bundle in sorted(name for name, owner in owners.items() if owner != broker):
                 self.admin.unload(bundle, broker)
-        self.wait("one broker to have everything", lambda: set(self.owners().values()) == {broker})
+            return bool(known) and owners == dict.fromkeys(known, broker)
+
+        with self._job_away():
+            self.wait(f"{broker} to have everything", has_all)
+
+    @contextmanager
+    def _job_away(self) -> Iterator[None]:
+        """The pocket job, if there is one, reads and decides nothing."""
+        if self.pocket is None or self.pocket.is_away:
+            yield
+            return
+        self.pocket.is_away = True
+        try:
+            yield
+        finally:
+            self.pocket.is_away = False
 
     def moves(self) -> list[str]:
         """The bundles that Pulsar was asked to unload, one for each time."""
@@ -213,7 +236,20 @@ class PulsarStack:
             except PulsarError:
                 return False
 
-        wait_for(what, holds, PATIENCE_S)
+        try:
+            wait_for(what, holds, PATIENCE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self._scene()}") from None
+
+    def _scene(self) -> str:
+        """What a failed wait has to be understood by."""
+        owners = collections.Counter(self.owners().values())
+        rounds = [
+            {key: line.get(key) for key in ("delivered", "not_delivered", "forbidden")}
+            for line in self.bridge_events("round")[-2:]
+        ]
+        asked = len(self.moves())
+        return f"{dict(owners)=}, spread {self.spread():.0f} points, {asked=}, {rounds=}"
 
     def _keep_the_job(self) -> None:
         """As a supervisor would: on a crowded machine Spark gives up on its Python worker."""
