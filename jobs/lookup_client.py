@@ -21,7 +21,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from jobs.adapters.delta_follower import DeltaFollower, View, boot_ms
+from jobs.adapters.delta_follower import DeltaFollower
+from jobs.adapters.follower_view import View, boot_ms
 from jobs.adapters.table_place import TablePlace
 from jobs.adapters.watch_follower import WatchAddress, WatchFollower
 from lbcore.route.addresses import lookup_data

@@ -96,4 +96,4 @@ def _stream(table: str, rows: pa.Table) -> bytes:
     schema = rows.schema.with_metadata({_OF_TABLE: table.encode()})
     with pa.ipc.new_stream(out, schema, options=_OPTIONS) as stream:
         stream.write_table(rows)
-    return out.getvalue().to_pybytes()
+    return bytes(out.getvalue())

@@ -9,7 +9,7 @@ already has of the same batch stop the job. Source: ours.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -160,9 +160,13 @@ class BatchSink:
         }
         for fault in faults:
             self._tell_fault(seen, fault)
-        self._show("sink_log", seen, lambda: [self.log(line) for line in lines_of(seen, written)])
+        self._show("sink_log", seen, lambda: self._log_all(lines_of(seen, written)))
         self._show("sink_metrics", seen, lambda: self.watch(seen))
         self.passed("batch_ended")
+
+    def _log_all(self, lines: Iterable[Mapping[str, object]]) -> None:
+        for line in lines:
+            self.log(line)
 
     def _show(self, phase: str, seen: BatchSeen, show: Callable[[], object]) -> None:
         """Tell of a batch that is written; what can't be told ends no job."""

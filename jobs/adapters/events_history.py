@@ -75,7 +75,7 @@ class EventsHistory:
         return [row for row in rows if row.version_id > known.get(row.bundle, 0)]
 
     def _commit(self, commit: Commit) -> Sequence[Transition]:
-        log = commit_path(self._path, commit.version)
+        log = Path(str(commit_path(self._path, commit.version)))
         text, written_ms = log.read_bytes(), log.stat().st_mtime_ns // 1_000_000
         actions = [json.loads(line) for line in text.splitlines() if line]
         said_ms = _commit_time(actions)

@@ -146,7 +146,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._phase, self._hosts, self._has_body = _HEADS, 0, False
         if self._peer:
-            self.scope[PEER] = self._peer  # type: ignore[typeddict-unknown-key]
+            self.scope[PEER] = self._peer  # type: ignore[literal-required]
 
     def on_url(self, url: bytes) -> None:
         """Some of the request's target."""
@@ -326,7 +326,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self.url.startswith(b"/"):
             return
         host = httptools.parse_url(self.url).host
-        if host is None:
+        if not host:
             return
         port = httptools.parse_url(self.url).port
         authority = host if port is None else b"%s:%d" % (host, port)

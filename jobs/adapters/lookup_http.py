@@ -13,7 +13,8 @@ from time import perf_counter, time_ns
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs, unquote, unquote_plus
 
-from jobs.adapters.delta_follower import DeltaFollower, boot_ms
+from jobs.adapters.delta_follower import DeltaFollower
+from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.lookup_metrics import LookupMetrics
 from jobs.adapters.lookup_replies import (
     ANY_AGE,

@@ -21,7 +21,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from jobs import VERSION
-from jobs.adapters.delta_follower import DeltaFollower, boot_ms
+from jobs.adapters.delta_follower import DeltaFollower
+from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.http_bounds import Account
 from jobs.admin.counts import AdminCounts, AuditCounts, GateCounts
 from jobs.telemetry.declared import BALANCER

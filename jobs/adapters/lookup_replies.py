@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from time import time_ns
 from urllib.parse import quote
 
-from jobs.adapters.delta_follower import View, boot_ms
+from jobs.adapters.follower_view import View, boot_ms
 from jobs.admin.exchange import JSON, RETRY, Header, HttpError, encode
 from lbcore.route.addresses import lookup_body
 from lbcore.route.bundles import BundleRoute

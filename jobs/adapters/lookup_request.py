@@ -96,7 +96,7 @@ class LookupConnection:
         response = self._connection.getresponse()
         return _Reply(
             status=response.status,
-            headers=response.headers,
+            headers=dict(response.headers.items()),
             body=read_at_most(response, _ANSWER_MAX_BYTES),
         )
 

@@ -64,9 +64,9 @@ def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
 def _rows(path: TablePlace) -> list[Row]:
     for folder in (path, table_path(path, LOAD_HISTORY.name)):
         if folder.is_dir() and is_delta(folder):
-            return list(pa.table(open_delta(folder).scan(_HISTORY).read_all()).to_pylist())
-    read = _READERS.get(path.suffix)
-    if read is None:
+            return list(pa.table(open_delta(folder).scan(list(_HISTORY)).read_all()).to_pylist())
+    read = _READERS.get(path.suffix) if isinstance(path, Path) else None
+    if read is None or not isinstance(path, Path):
         raise ValueError("it is neither a folder with load_history nor a file of these kinds")
     table = read(path)
     absent = [name for name in NEEDED if name not in table.column_names]
@@ -93,7 +93,7 @@ def _row_of(row: Row) -> Row:
     }
 
 
-def _of_cluster(path: Path, rows: Iterable[Row], cluster: str) -> list[Row]:
+def _of_cluster(path: TablePlace, rows: Iterable[Row], cluster: str) -> list[Row]:
     found = list(rows)
     names = sorted({str(row["cluster"]) for row in found})
     if not cluster and len(names) > 1:

@@ -181,6 +181,8 @@ def _undo_unfinished(writer: TableWriter) -> None:
     """
     for name in FIRST:
         newest = newest_batch(writer.refreshed(name))
-        about = newest.about if newest else {}
+        if newest is None:
+            continue
+        about = newest.about
         if about and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
             writer.undo(name, newest.table_version - 1)

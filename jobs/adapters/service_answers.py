@@ -65,7 +65,7 @@ def _answers(callbacks: Callbacks) -> Iterator[Checked[LoadRead] | Checked[Topic
     yield check_load(callbacks.load())
     answer: object = callbacks.topics()
     try:
-        topics = iter(answer)  # type: ignore[call-overload] that is what is tried
+        topics = iter(answer)  # type: ignore[call-overload]  # that is what is tried
     except TypeError:
         fault = f"topics() must return a list of TopicsRead, got {shown_type(answer)}"
         yield Checked(read=None, fault=fault)

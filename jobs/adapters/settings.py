@@ -22,7 +22,7 @@ from lbcore.config.values import ConfigError
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # type: ignore[import-not-found]
 
 CONF = Path(__file__).parents[2] / "conf"
 BASE = "base"
@@ -110,7 +110,7 @@ def read_secret(name: str, environment: Mapping[str, str] | None = None) -> str:
 def read_toml(path: Path) -> Mapping[str, Any]:
     """The content of a TOML file; raises MisuseError that says where it is wrong."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as cause:
         raise MisuseError(
             f"{path} can't be read", why=str(cause), next_step="correct the path or its rights"
@@ -119,6 +119,7 @@ def read_toml(path: Path) -> Mapping[str, Any]:
         raise MisuseError(
             f"{path} is not TOML", why=str(cause), next_step="correct the line that it names"
         ) from None
+    return content
 
 
 def _apply(path: Path, config: Config) -> Config:

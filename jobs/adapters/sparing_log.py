@@ -43,7 +43,7 @@ class SparingHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes records to a stream, of equal warnings only some. One lock, the handler's own."""
 
     def __init__(self, stream: object = None) -> None:
-        super().__init__(stream)  # type: ignore[arg-type]
+        super().__init__(stream)
         self._buckets: OrderedDict[Kind, _Bucket] = OrderedDict()
         self._owing: set[Kind] = set()
 

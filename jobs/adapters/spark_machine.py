@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming import StatefulProcessor  # type: ignore[attr-defined]
 
 from lbcore.machine import Machine, Step, step_safely
 
@@ -76,7 +76,7 @@ class MachineProcessor(StatefulProcessor):
     def __init__(self, operator: Operator) -> None:
         # unpacked by the first step: at a query's start Spark starts a process for each operator
         # that only declares its state, and loading all that a Machine needs takes it a second
-        self._packed = cloudpickle.dumps(operator)
+        self._packed: bytes = cloudpickle.dumps(operator)  # type: ignore[no-untyped-call]
 
     @cached_property
     def _operator(self) -> Operator:

@@ -96,7 +96,7 @@ class TableReader:
             path = table_path(self.root, name)
             if not is_delta(path):
                 return []
-            return self._scan(open_whole(self.root, name), columns, condition).to_pylist()
+            return list(self._scan(open_whole(self.root, name), columns, condition).to_pylist())
         raise AssertionError
 
     def rows_at(self, table: Table, at_ms: int) -> PastRows:
@@ -168,7 +168,7 @@ class TableReader:
         return int(pc.max(bereft["at_ms"]).as_py()) if len(bereft) else oldest
 
     def _whole(self, name: str, table: DeltaTable) -> list[Row]:
-        return self._scan(WholeTable(name=name, live=table), None, "").to_pylist()
+        return list(self._scan(WholeTable(name=name, live=table), None, "").to_pylist())
 
     def _events_at(self, version: int) -> WholeTable:
         try:

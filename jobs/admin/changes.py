@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from jobs.adapters.delta_follower import Changes
 from jobs.adapters.delta_log import Commit, read_commit
 from jobs.adapters.delta_rows import ROUTE_COLUMNS, routes_of
 from jobs.adapters.delta_tables import table_path
+from jobs.adapters.follower_view import Changes
 from jobs.adapters.table_place import TablePlace
 from jobs.adapters.table_tail import LostError, read_added
 from lbcore.model.tables import OWNERSHIP_EVENTS

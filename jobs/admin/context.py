@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from time import time_ns
 from typing import Protocol
 
-from jobs.adapters.delta_follower import DeltaFollower, View
-from jobs.adapters.follower_view import boot_ms
+from jobs.adapters.delta_follower import DeltaFollower
+from jobs.adapters.follower_view import View, boot_ms
 from jobs.admin.access import Caller
 from jobs.admin.changes import ChangeFeed
 from jobs.admin.exchange import RETRY, HttpError, Request

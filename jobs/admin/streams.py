@@ -58,7 +58,8 @@ async def _next(parts: AsyncIterator[bytes], gone: "asyncio.Future[None]") -> by
     """The next part, None after the last one or when the client has left."""
     step = asyncio.ensure_future(_take(parts))
     try:
-        await asyncio.wait({step, gone}, return_when=asyncio.FIRST_COMPLETED)
+        waited: set[asyncio.Future[Any]] = {step, gone}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not step.done():
             step.cancel()

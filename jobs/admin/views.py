@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from jobs.adapters.archived_rows import open_whole
-from jobs.adapters.delta_follower import boot_ms
 from jobs.adapters.delta_rows import PRESENT, of_cluster, read_scanned
 from jobs.adapters.delta_tables import open_table, table_path
+from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.table_place import TablePlace, is_store, table_place
 from jobs.adapters.table_tail import LostError, TableTail
 from lbcore.model.tables import (

@@ -252,8 +252,8 @@ class SimulatedBroker:
         if isinstance(effect, Send):
             topic, key, value = format_message(effect.message)
             sent_ms = effect.message.envelope.reported_at_ms
-            heard = partial(self._hear, self.start_number, sent_ms)
-            heard = heard if topic is Topic.BROKER_LOAD else _ignore
+            hear = partial(self._hear, self.start_number, sent_ms)
+            heard = hear if topic is Topic.BROKER_LOAD else _ignore
             self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
         elif isinstance(effect, Call):
             self._schedule(now_ms + self._duration_ms(effect), effect)

@@ -11,7 +11,8 @@ from typing import Any
 from jobs.adapters.prober import ProbeCounts
 from jobs.local.fleet_watch import FleetBroker
 from jobs.local.job_log import JobLog, ShownMove
-from lbcore.sim.summary import LoadSample, imbalance, percentile
+from lbcore.signals.imbalance import imbalance
+from lbcore.sim.summary import LoadSample, percentile
 
 _RECENT_BATCHES = 60
 _ALIVE = "alive"

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jobs.adapters.history_upkeep import DAY_MS
 from jobs.adapters.table_past import PastRows
 from jobs.adapters.table_reader import Row, TableReader
-from jobs.adapters.table_upkeep import DAY_MS, KEPT_DAYS
+from jobs.adapters.table_upkeep import KEPT_DAYS
 from lbcore.config.dynamic import in_force
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker

@@ -3,14 +3,14 @@
 Decides how much is shown. Shared by `plan --dry-run` and `broker drain --dry-run`. Source: ours.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jobs.operating.durations import format_duration
 from jobs.operating.text_table import text_table
 from lbcore.explain.explanation import number
-from lbcore.machines.foresee import Balance, Foresight
+from lbcore.machines.foresee import Balance, BrokerView, Foresight
 
 _LISTED = 20
 
@@ -110,31 +110,31 @@ def _waiting_lines(found: Foresight) -> Iterator[str]:
 def _balance_lines(found: Foresight) -> Iterator[str]:
     before = {one.broker: one for one in found.before.brokers}
     after = {one.broker: one for one in found.after.brokers}
-    rows = [("broker", "msg/s", "usage", "bundles")]
+    rows: list[Sequence[str]] = [("broker", "msg/s", "usage", "bundles")]
     for name in sorted({*before, *after}):
         was, will = before.get(name), after.get(name)
         drained = " (drained)" if will is not None and will.is_draining else ""
-        pairs = ((was and was.msg_rate), (will and will.msg_rate))
-        rows.append(
-            (
-                f"{name}{drained}",
-                " → ".join(map(_number, pairs)),
-                f"{_percent(was and was.usage)} → {_percent(will and will.usage)}",
-                f"{_number(was and was.bundles)} → {_number(will and will.bundles)}",
-            )
-        )
+        pairs = zip(_shown(was), _shown(will), strict=True)
+        rows.append((f"{name}{drained}", *map(" → ".join, pairs)))
     yield from text_table(rows)
     yield f"imbalance {_imbalance(found.before)} → {_imbalance(found.after)}"
+
+
+def _shown(broker: BrokerView | None) -> tuple[str, str, str]:
+    """Rate, usage and bundles; dashes for a broker that is not there."""
+    if broker is None:
+        return "-", "-", "-"
+    return number(broker.msg_rate), _percent(broker.usage), number(broker.bundles)
+
+
+def _percent(usage: float | None) -> str:
+    return "-" if usage is None else f"{100.0 * usage:.1f} %"
 
 
 def _imbalance(balance: Balance) -> str:
     if balance.imbalance is None or balance.floor_adjusted is None:
         return "none, without load"
     return f"{balance.imbalance:.2f} (floor-adjusted {balance.floor_adjusted:.2f})"
-
-
-def _percent(usage: float | None) -> str:
-    return "-" if usage is None else f"{100.0 * usage:.1f} %"
 
 
 def _number(value: float | None) -> str:

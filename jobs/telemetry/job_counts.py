@@ -220,8 +220,8 @@ def _count_decisions(store: MetricStore, seen: BatchSeen) -> None:
         store.add("ballast_decisions_total", cluster, kind, reason)
         if kind in _SHEDS:
             is_refused = _is_refused(inputs)
-            why = ("Unknown", "Failure") if is_refused else (reason, "Success")
-            _break_down(store, cluster, *why)
+            outcome = ("Unknown", "Failure") if is_refused else (reason, "Success")
+            _break_down(store, cluster, *outcome)
             store.add("pulsar_lb_unload_bundle_total", cluster, source, UNLOADING)
             given.add((cluster, source))
         elif kind == "skip":

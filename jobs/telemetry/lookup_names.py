@@ -3,7 +3,7 @@
 Decides nothing. Source: ours, with Pulsar 4.0.8's name for lookups by the state of the bundle.
 """
 
-from jobs.adapters.delta_follower import ReloadReason
+from jobs.adapters.follower_view import ReloadReason
 from jobs.adapters.http_bounds import Cut
 from jobs.adapters.lookup_replies import OTHER_RESULTS
 from jobs.admin.gates import OTHER_REFUSALS

@@ -8,6 +8,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
@@ -57,7 +58,7 @@ class MetricStore(Collector):
         with self._lock:
             self._of(name, labels).values[labels] = value
 
-    def replace(self, name: str, values: Mapping[Labels, float], *first: str) -> None:
+    def replace(self, name: str, values: Mapping[tuple[Any, ...], float], *first: str) -> None:
         """Set a gauge's series, all whose labels begin with `first`: those not named are gone.
 
         values: by the labels after `first`.

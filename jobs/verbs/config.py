@@ -197,10 +197,11 @@ def _import(args: argparse.Namespace) -> int:
     suspicious = [key for key in unknown if is_about_balancing(key)]
     head = f"As Pulsar 4.0.8 behaves with {args.file.name}; what is not here is as in base.toml."
     overlay = render_differences(differences(config), head)
+    without_effect = {key: WITHOUT_EFFECT[key] for key in unknown if key in WITHOUT_EFFECT}
     value = {
         "overlay": overlay,
         "unknown": suspicious,
-        "without_effect": {key: WITHOUT_EFFECT[key] for key in unknown if key in WITHOUT_EFFECT},
+        "without_effect": without_effect,
         "unrelated": len(unknown) - len(suspicious),
     }
     if args.output is not None and not args.json:
@@ -208,7 +209,7 @@ def _import(args: argparse.Namespace) -> int:
         overlay = f"wrote {args.output}"
     for key in suspicious:
         note(f"unknown: {key} = {keys[key]} has no meaning here; see `ballast config show`")
-    for key, reason in value["without_effect"].items():
+    for key, reason in without_effect.items():
         note(f"without effect: {key} ({reason})")
     answer(args, value, overlay.rstrip("\n"))
     return Exit.DONE

@@ -11,7 +11,7 @@ from functools import wraps
 from time import time_ns
 from typing import TypeAlias
 
-from jobs.adapters.delta_follower import boot_ms
+from jobs.adapters.follower_view import boot_ms
 from jobs.admin.context import AdminContext, CommandOutcome
 from jobs.admin.exchange import RETRY, HttpError, Reply, Request, Stream
 from jobs.admin.routes import Handler

@@ -98,7 +98,9 @@ def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
 
 def tenants(context: AdminContext) -> dict[str, tuple[list[str], list[str]]]:
     """Tenant → admin roles, allowed clusters: those that were created, or have a namespace."""
-    found = {tenant_of(name): ([], [context.cluster]) for name in namespace_names(context)}
+    found: dict[str, tuple[list[str], list[str]]] = {
+        tenant_of(name): ([], [context.cluster]) for name in namespace_names(context)
+    }
     return {
         **found,
         **{

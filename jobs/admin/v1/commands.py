@@ -168,7 +168,7 @@ _SHAPES: Mapping[type, Mapping[str, Any]] = {
     tuple: {"type": "array"},
     str: TEXT,
 }
-_DONE = {"command_id": None, "status": "done", "reason": "", "result": {}}
+_DONE: Mapping[str, object] = {"command_id": None, "status": "done", "reason": "", "result": {}}
 _RANGE = "0x00000000_0x40000000"
 
 
