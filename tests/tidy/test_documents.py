@@ -31,6 +31,8 @@ _DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 _QUOTED_MIN = 6
+_README_LINES_MAX = 200
+_HEADER = r"X-Ballast-[A-Za-z-]+"
 
 
 def text_of(path: Path) -> str:
@@ -79,38 +81,40 @@ def test_setting_that_a_document_names_exists(path: Path) -> None:
 
 
 def _strategies(kind: str) -> list[list[str]]:
-    return rows_of(README, f"{kind} | Pulsar's class")
+    return rows_of(DOCS / "strategies.md", f"{kind} | Pulsar's class")
 
 
 @pytest.mark.parametrize("kind", ["shedding", "placement"])
-def test_strategies_table_of_the_readme_is_the_registry(kind: str) -> None:
+def test_strategies_table_is_the_registry(kind: str) -> None:
     told = [(name.strip("`"), cls, when) for name, cls, when, *_ in _strategies(kind)]
     wanted = [(one.name, one.pulsar_class, one.use_when) for one in STRATEGIES if one.kind == kind]
     assert told == wanted
 
 
 def test_pathology_of_each_shedder_is_shown_by_a_file() -> None:
-    assert [row[0] for row in _strategies("shedding") if "](tests/" not in row[-1]] == []
+    assert [row[0] for row in _strategies("shedding") if "](../tests/" not in row[-1]] == []
 
 
-def test_verbs_table_of_the_readme_has_every_verb() -> None:
-    assert [row[0].strip("`") for row in rows_of(README, "verb")] == sorted(VERBS)
+def test_table_of_the_command_line_has_every_verb() -> None:
+    assert [row[0].strip("`") for row in rows_of(DOCS / "commands.md", "verb")] == sorted(VERBS)
 
 
-def test_options_table_of_the_readme_has_every_option_of_a_run() -> None:
+def test_options_table_has_every_option_of_a_run() -> None:
     parser = argparse.ArgumentParser(add_help=False)
     run_local.add_arguments(parser)
     options = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 argparse shows them nowhere else
-    told = re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows_of(README, "option")))
+    told = re.findall(
+        r"--[a-z-]+", " ".join(row[0] for row in rows_of(DOCS / "local.md", "option"))
+    )
     assert set(told) == options
 
 
-def test_message_that_the_readme_explains_is_in_the_code() -> None:
+def test_message_that_is_explained_is_in_the_code() -> None:
     code = "".join(text_of(path) for path in python_files("jobs", "lbcore"))
     code = re.sub(r'"\s+f?"', "", code)  # strings that go on in the next line
     quoted = [
         words
-        for row in rows_of(README, "what you see")
+        for row in rows_of(DOCS / "troubleshooting.md", "what you see")
         for message in re.findall(r"`([^`]+)`", row[0])
         for words in re.split(r"\.\.\.|\bN\b|[:;]", message)
         if len(words.strip()) >= _QUOTED_MIN
@@ -120,8 +124,9 @@ def test_message_that_the_readme_explains_is_in_the_code() -> None:
     assert [words for words in quoted if words not in code] == []
 
 
-def test_header_that_the_readme_names_is_sent() -> None:
-    named = set(re.findall(r"X-Ballast-[A-Za-z-]+", text_of(README)))
+def test_header_that_a_document_names_is_sent() -> None:
+    pages = ("local.md", "troubleshooting.md", "http.md")
+    named = {word for page in pages for word in re.findall(_HEADER, text_of(DOCS / page))}
     sent = text_of(Path(str(lookup_replies.__file__)))
     assert named
     assert [header for header in named if f'b"{header.lower()}"' not in sent] == []
@@ -137,8 +142,10 @@ def test_drawn_page_is_its_declarations(name: str) -> None:
     assert text_of(DOCS / name) == PAGES[name](), "run `python -m tests.drawn_pages`"
 
 
-def test_command_that_the_readme_sends_is_carried_out() -> None:
-    (text,) = re.findall(r"^command = (\{.*?^\})", text_of(README), re.MULTILINE | re.DOTALL)
+def test_command_that_a_document_sends_is_carried_out() -> None:
+    (text,) = re.findall(
+        r"^command = (\{.*?^\})", text_of(DOCS / "local.md"), re.MULTILINE | re.DOTALL
+    )
     value = json.dumps(ast.literal_eval(text)).encode()
     found = parse(Topic.COMMANDS, b"local", value, RULES)
     assert isinstance(found, Command)
@@ -150,11 +157,11 @@ def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:
     text = text_of(ROOT / "CHANGELOG.md")
     (sentence,) = re.findall(r"\*\*Commands\*\* on the topic(.*?)\. ", text, re.DOTALL)
     assert set(re.findall(r"`([a-z_]+)`", sentence)) - {"commands"} == HANDLERS.keys(), (
-        "say in CHANGELOG.md and README.md which commands the job carries out"
+        "say in CHANGELOG.md which commands the job carries out"
     )
 
 
-def test_setting_that_nothing_reads_is_a_limit_that_the_readme_tells() -> None:
+def test_setting_that_nothing_reads_is_a_limit_that_is_told() -> None:
     read = {
         node.attr
         for path in python_files("jobs", "lbcore")
@@ -163,8 +170,26 @@ def test_setting_that_nothing_reads_is_a_limit_that_the_readme_tells() -> None:
         if isinstance(node, ast.Attribute)
     }
     unread = {key for key, entry in SETTINGS.items() if entry.name not in read}
-    told = text_of(README).split("read by nothing yet:")[1].split("\n\n")[0]
+    told = text_of(DOCS / "limits.md").split("read by nothing yet:")[1].split("\n\n")[0]
     listed = set(re.findall(r"`(\w+\.\w+)`", told))
-    assert unread ^ listed == set(), (
-        "bring the list in README.md, 'Limits of this version', up to date"
-    )
+    assert unread ^ listed == set(), "bring the list in docs/limits.md up to date"
+
+
+def test_readme_fits_into_two_hundred_lines() -> None:
+    assert len(text_of(README).splitlines()) <= _README_LINES_MAX
+
+
+def test_layout_that_the_readme_draws_is_that_of_the_folders() -> None:
+    drawn = text_of(README).split("## Layout")[1].split("```")[1]
+    for top in ("jobs", "lbcore", "tests"):
+        part = re.split(r"^(?=\w)", drawn.split(f"\n{top}/")[1], maxsplit=1, flags=re.MULTILINE)[0]
+        named = set(re.findall(r"\b(\w+)/(?=\s|$)", part)) - {top}
+        folders = {path.parent.name for path in (ROOT / top).glob("*/*.py")}
+        assert folders - named == set(), f"{top}/ in README.md, 'Layout'"
+        assert [name for name in named if not (ROOT / top / name).is_dir()] == []
+
+
+def test_every_page_is_named_by_the_readme_and_the_index() -> None:
+    pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
+    for text in (text_of(README), text_of(DOCS / "index.md")):
+        assert pages - set(re.findall(r"\]\((?:docs/)?([\w-]+\.md)\)", text)) == set()
