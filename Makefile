@@ -26,7 +26,7 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run tour test test-long check lint format bench chaos package lock setup setup-dev clean distclean python test-pulsar demo-pulsar
+.PHONY: help run tour test test-long check lint format docs bench chaos package lock setup setup-dev clean distclean python test-pulsar demo-pulsar
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ lint: setup-dev ## Check format, lint, types and import contracts
 format: setup-dev ## Format the code and fix what the linter can fix
 	@$(bin)/ruff check --fix --quiet . || true
 	@$(bin)/ruff format .
+
+docs: setup-dev ## Make a site of docs/ under build/docs; a link that leads nowhere ends it
+	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet --config-file .mkdocs.yml
+	@echo "build/docs/index.html"
 
 bench: setup-dev ## Measure batches, lookups and the planner on this machine; writes JSON
 	@$(bin)/python -m tests.bench $(ARGS) $(if $(SCALE),--scale $(SCALE))

@@ -3,7 +3,10 @@
 import argparse
 import ast
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -193,3 +196,18 @@ def test_every_page_is_named_by_the_readme_and_the_index() -> None:
     pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
     for text in (text_of(README), text_of(DOCS / "index.md")):
         assert pages - set(re.findall(r"\]\((?:docs/)?([\w-]+\.md)\)", text)) == set()
+
+
+def test_pages_make_a_site_whose_links_all_lead_somewhere(tmp_path: Path) -> None:
+    words = ["build", "--strict", "--quiet", "--config-file", ".mkdocs.yml"]
+    made = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *words, "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    absent = {path.stem for path in DOCS.glob("*.md")} - {"index"}
+    assert [name for name in sorted(absent) if not (tmp_path / "site" / name).is_dir()] == []
