@@ -8,22 +8,23 @@ already has of the same batch stop the job. Source: ours.
 """
 
 import hashlib
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
+from jobs.adapters.arrow_rows import arrow_rows, without_bundles
 from jobs.adapters.batch_log import lines_of
 from jobs.adapters.delta_tables import arrow_schema
 from jobs.adapters.kafka_place import Ends
 from jobs.adapters.ownership_publisher import Keyed
 from jobs.adapters.table_writer import TableWriter
 from jobs.telemetry.seen import BatchSeen
-from lbcore.machines.apart import Fault, fault_of
+from lbcore.machines.apart import ALARM, Fault, fault_of, told
 from lbcore.machines.effects import (
     REPORT,
     RESEND,
@@ -52,7 +53,6 @@ from lbcore.model.tables import (
     TOPICS,
 )
 from lbcore.ownership.wire_record import format_record, record_key
-from lbcore.packing import fields_of
 
 ORDER = (
     NAMESPACES.name,
@@ -100,6 +100,15 @@ class Identity:
 
 
 @dataclass(slots=True)
+class _Rows:
+    """What a batch writes. faults: of rows that no table can hold; bundles: of such events."""
+
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    bundles: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
 class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
 
@@ -132,11 +141,11 @@ class BatchSink:
         now_ms = max(report["now_ms"] for report in reports)
         about = self._about(batch_id, now_ms, effects_digest(effects))
         self._check_repeated(batch_id, about)
-        tables = {name: self._table(name, effects.get(name, []), batch_id) for name in ORDER}
-        gone = self._table(TOMBSTONE, effects.get(TOMBSTONE, []), batch_id)
-        commits = self._write(tables, gone, about)
+        rows = self._rows_of(effects, batch_id)
+        gone = rows.tables.pop(TOMBSTONE)
+        commits = self._write(rows.tables, gone, about)
         committed = time.monotonic()
-        messages, faults = _messages(effects, self.writer.epoch)
+        messages, faults = _messages(effects, self.writer.epoch, rows.bundles)
         if messages:
             self.publisher.publish(messages)
         self.passed("kafka_sent")
@@ -149,17 +158,16 @@ class BatchSink:
         seen = BatchSeen(
             batch_id=batch_id,
             reports=reports,
-            tables=tables,
+            tables=rows.tables,
             versions={name: version for name, (version, _) in commits.items()},
             parts_ms=parts,
         )
         written = {
             "records": len(messages),
-            "rows": {name: len(tables[name]) for name in commits},
+            "rows": {name: len(rows.tables[name]) for name in commits},
             "tables_ms": {name: took_ms for name, (_, took_ms) in commits.items()},
         }
-        for fault in faults:
-            self._tell_fault(seen, fault)
+        self._tell_faults(seen, [*rows.faults, *faults])
         self._show("sink_log", seen, lambda: self._log_all(lines_of(seen, written)))
         self._show("sink_metrics", seen, lambda: self.watch(seen))
         self.passed("batch_ended")
@@ -175,12 +183,15 @@ class BatchSink:
         except (MemoryError, OSError):
             raise  # the machine's, not the batch's
         except Exception as error:  # noqa: BLE001 the batch is done, whatever is said of it
-            self._tell_fault(seen, fault_of(error, phase))
+            self._tell_faults(seen, [fault_of(error, phase)])
 
-    def _tell_fault(self, seen: BatchSeen, fault: Fault) -> None:
-        counts = seen.reports[0]["counts"]
-        counts[f"fault:{fault.phase}"] = counts.get(f"fault:{fault.phase}", 0) + 1
-        self.log({"event": "fault", "batch_id": seen.batch_id, **fields_of(fault), "count": 1})
+    def _tell_faults(self, seen: BatchSeen, faults: Sequence[Fault]) -> None:
+        report = seen.reports[0]
+        for fault in told(faults):
+            name = f"fault:{fault['phase']}"
+            report["counts"][name] = report["counts"].get(name, 0) + fault["count"]
+            report["alarms"][:] = sorted({*report["alarms"], ALARM})
+            self.log({"event": "fault", "batch_id": seen.batch_id, **fault})
 
     def use_query(self, query_id: str) -> None:
         """Name the checkpoint that batch ids belong to."""
@@ -255,10 +266,23 @@ class BatchSink:
         self.passed("tables_committed")
         return written
 
-    def _table(self, name: str, blobs: Sequence[tuple[str, bytes]], batch_id: int) -> pa.Table:
-        schema = arrow_schema(table_of(name))
-        parts = [_to_arrow(name, blob, batch_id, self.writer.epoch) for _, blob in blobs]
-        return pa.concat_tables(parts) if parts else schema.empty_table()
+    def _rows_of(self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int) -> _Rows:
+        """The rows of each table and the tombstones, without those that no table can hold.
+
+        A bundle of whose event this is so has no record of this batch either.
+        """
+        stamp = {"batch_id": batch_id, "writer_epoch": self.writer.epoch}
+        rows = _Rows()
+        for name in (EVENTS, *(one for one in ORDER if one != EVENTS), TOMBSTONE):
+            parts = [arrow_rows(name, blob, stamp) for _, blob in effects.get(name, [])]
+            rows.faults += [fault for part in parts for fault in part.faults]
+            if name == EVENTS:
+                rows.bundles = frozenset().union(*(part.bundles for part in parts))
+            tables = [part.table for part in parts]
+            found = pa.concat_tables(tables or [arrow_schema(table_of(name)).empty_table()])
+            is_of_events = name in (EVENTS, BUNDLE_OWNERSHIP.name)
+            rows.tables[name] = without_bundles(found, rows.bundles) if is_of_events else found
+        return rows
 
 
 def read_effects(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:
@@ -280,29 +304,21 @@ def effects_digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
     return digest.hexdigest()
 
 
-def _to_arrow(name: str, blob: bytes, batch_id: int, epoch: int) -> pa.Table:
-    schema = arrow_schema(table_of(name))
-    columns = unpack_columns(name, blob)
-    count = len(columns["cluster"])
-    columns["batch_id"] = np.full(count, batch_id, dtype=np.int64)
-    columns["writer_epoch"] = np.full(count, epoch, dtype=np.int64)
-    arrays = [pa.array(columns[f.name], type=f.type) for f in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
 def _messages(
-    effects: Mapping[str, list[tuple[str, bytes]]], epoch: int
+    effects: Mapping[str, list[tuple[str, bytes]]], epoch: int, aside: frozenset[str]
 ) -> tuple[list[Keyed], list[Fault]]:
     """What brokers are told: tombstones, then the records of events, then those sent again.
 
     In this order, so that the record of a bundle made anew is not the one that is forgotten. A
-    record that can't be formatted is put aside: the tables have it already.
+    record that can't be formatted is put aside: the tables have it already. aside: bundles of whose
+    events the tables have none, of which nobody is told.
     """
     found: list[Keyed] = [
         (record_key(row["cluster"], row["bundle"]), None) for row in _rows(effects, TOMBSTONE)
     ]
     faults: list[Fault] = []
-    for row in (row for kind in (EVENTS, RESEND) for row in _rows(effects, kind)):
+    events = (row for row in _rows(effects, EVENTS) if row["bundle"] not in aside)
+    for row in itertools.chain(events, _rows(effects, RESEND)):
         try:
             found.append(format_record(record_from_row(row, epoch)))
         except Exception as error:  # noqa: BLE001, PERF203 one record's fault is no other's

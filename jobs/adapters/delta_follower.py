@@ -36,6 +36,7 @@ from jobs.adapters.delta_tables import open_table, table_path
 from jobs.adapters.follower_view import Changes, FollowCounts, ReloadReason, View, boot_ms
 from jobs.adapters.table_place import TablePlace, table_place
 from jobs.adapters.table_tail import LostError, TableTail
+from jobs.adapters.unread_rows import UnreadRows
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
 from lbcore.route.snapshot import Position, Snapshot, find_regressions
@@ -50,12 +51,17 @@ _RELOAD_DELAY_MAX_MS = 10_000
 
 @dataclass(slots=True, kw_only=True)
 class _Tables:
-    """What one load has brought, and how far the tail has come since."""
+    """What one load has brought, and how far the tail has come since.
+
+    published: the candidate that the view was made of.
+    """
 
     table_id: str
     candidate: Snapshot
     writer: WriterCommit | None
     tails: Mapping[str, TableTail]
+    unread: UnreadRows
+    published: Snapshot | None = None
     is_checked: bool = False
 
 
@@ -109,7 +115,7 @@ class DeltaFollower:
         elif self.view is not None and self._is_published():
             view = self.view
             self.view = replace(view, confirmed_ms=started_ms)
-            self.counts.last_error = ""
+            self._tell_unread()
 
     def _advance(self, started_ms: int) -> bool:
         """Bring the candidate up to the tables; whether that changed it."""
@@ -141,15 +147,25 @@ class DeltaFollower:
         namespaces = open_table(self._root, NAMESPACES.name)
         current = scan(ownership, (*ROUTE_COLUMNS, *ORDER_COLUMNS), of_cluster(self.cluster))
         newer = scan(events, ROUTE_COLUMNS, self._not_yet_in(current, events))
+        table_id = str(events.metadata().id)
+        is_same = self.view is not None and table_id == self._published_table_id
+        unread = UnreadRows(self.view.snapshot if self.view is not None and is_same else None)
+        parts = [routes_of(current), routes_of(newer)]
+        routes = unread.of_bundles(
+            [route for found, _ in parts for route in found],
+            [row for _, bad in parts for row in bad],
+            is_whole=True,
+        )
         candidate = (
             Snapshot(cluster=self.cluster)
-            .with_brokers(brokers_of(brokers, self.cluster))
-            .with_namespaces(hashes_of(namespaces, self.cluster))
-            .with_routes([*routes_of(current), *routes_of(newer)])
+            .with_brokers(unread.of_brokers(*brokers_of(brokers, self.cluster)))
+            .with_namespaces(unread.of_namespaces(*hashes_of(namespaces, self.cluster)))
+            .with_routes(routes)
         )
         writer = last_writer_commit(table_path(self._root, OWNERSHIP_EVENTS.name), events.version())
         self._tables = _Tables(
-            table_id=str(events.metadata().id),
+            table_id=table_id,
+            unread=unread,
             candidate=candidate.at(_position(events.version(), writer)),
             writer=writer,
             tails={
@@ -207,7 +223,9 @@ class DeltaFollower:
         routes: list[BundleRoute] = []
         for commit in commits:
             parts = tail.read_added(commit, ROUTE_COLUMNS, self.cluster)
-            found = [route for rows in parts for route in routes_of(rows)]
+            found: list[BundleRoute] = []
+            for readable, bad in map(routes_of, parts):
+                found += tables.unread.of_bundles(readable, bad)
             routes += found
             if found and self._commit_listeners:
                 self._untold.append((commit.version, found))
@@ -225,10 +243,10 @@ class DeltaFollower:
             return
         table = open_table(self._root, name)
         if name == BROKERS.name:
-            brokers = brokers_of(table, self.cluster)
+            brokers = tables.unread.of_brokers(*brokers_of(table, self.cluster))
             tables.candidate = tables.candidate.with_brokers(brokers)
         else:
-            hashes = hashes_of(table, self.cluster)
+            hashes = tables.unread.of_namespaces(*hashes_of(table, self.cluster))
             tables.candidate = tables.candidate.with_namespaces(hashes)
         tables.tails = {**tables.tails, name: TableTail(table_path(self._root, name), table)}
 
@@ -239,18 +257,20 @@ class DeltaFollower:
         tables = self._tables
         if tables is None:
             return
-        unsound = self._find_unsound(tables)
+        shown = tables.unread.shown(tables.candidate) if tables.unread else tables.candidate
+        unsound = self._find_unsound(tables, shown)
         if unsound:
             self._refuse(unsound, tables)
             return
         is_whole = not tables.is_checked
         is_other = self.view is not None and tables.table_id != self._published_table_id
-        tables.is_checked = True
+        tables.is_checked, tables.published = True, tables.candidate
         self._published_table_id = tables.table_id
         self._reload_reason = None
         self._reload_delay_ms = _RELOAD_DELAY_MS
-        self.counts.last_error = ""
-        self.view = self._view(tables, confirmed_ms, is_live=not is_whole)
+        tables.unread.known = shown
+        self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
+        self._tell_unread()
         for listener in self._listeners:
             listener()
         changes = Changes(
@@ -263,32 +283,34 @@ class DeltaFollower:
         for tell in self._commit_listeners:
             tell(changes)
 
-    def _view(self, tables: _Tables, confirmed_ms: int, *, is_live: bool) -> View:
-        """The candidate as it is shown. is_live: its last commit was found as it came."""
+    def _view(
+        self, shown: Snapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
+    ) -> View:
+        """What is served. is_live: its last commit was found as it came."""
         view = View(
-            snapshot=tables.candidate,
+            snapshot=shown,
             confirmed_ms=confirmed_ms,
-            writer=tables.writer,
+            writer=writer,
             heard_ms=confirmed_ms,
             is_heard_live=is_live,
         )
         before = self.view
-        if before is not None and before.writer == tables.writer:
+        if before is not None and before.writer == writer:
             return replace(view, heard_ms=before.heard_ms, is_heard_live=before.is_heard_live)
         return view
 
-    def _find_unsound(self, tables: _Tables) -> dict[str, Unsound]:
+    def _find_unsound(self, tables: _Tables, shown: Snapshot) -> dict[str, Unsound]:
         """What is wrong, by namespace or bundle.
 
         Versions never go back within one table; another table is another history. What was
         published once can only grow, so versions are compared after a load only.
         """
-        if tables.candidate.unsound:
-            return dict(tables.candidate.unsound)
+        if shown.unsound:
+            return dict(shown.unsound)
         is_same_table = tables.table_id == self._published_table_id
         if self.view is None or tables.is_checked or not is_same_table:
             return {}
-        gone_back = find_regressions(self.view.snapshot, tables.candidate)
+        gone_back = find_regressions(self.view.snapshot, shown)
         return dict.fromkeys(gone_back, Unsound.VERSION_WENT_BACK)
 
     def _refuse(self, unsound: dict[str, Unsound], tables: _Tables) -> None:
@@ -305,11 +327,7 @@ class DeltaFollower:
 
     def _is_published(self) -> bool:
         tables = self._tables
-        return (
-            self.view is not None
-            and tables is not None
-            and (self.view.snapshot is tables.candidate)
-        )
+        return tables is not None and tables.published is tables.candidate
 
     # -- failures
 
@@ -319,6 +337,13 @@ class DeltaFollower:
         self._note(f"tables can't be read, answers get older: {type(error).__name__}: {error}")
         self._tables = None
         self._schedule_reload(reason)
+
+    def _tell_unread(self) -> None:
+        text = self._tables.unread.text if self._tables is not None else ""
+        if text:
+            self._note(text)
+        else:
+            self.counts.last_error = ""
 
     def _note(self, text: str) -> None:
         """Keep and log the last trouble, each once while it lasts."""

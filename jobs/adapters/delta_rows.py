@@ -6,6 +6,7 @@ Source: ours; `advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,20 @@ from deltalake import DeltaTable
 from jobs.adapters.table_place import TablePlace
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import check_namespace, parse_range
-from lbcore.model.tables import BROKERS, NAMESPACES, PINS, TENANTS, TOPICS
+from lbcore.model.tables import (
+    BROKERS,
+    BUNDLE_OWNERSHIP,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    PINS,
+    TENANTS,
+    TOPICS,
+)
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress, ListenerUrls
 from lbcore.route.bundles import BundleRoute
 
+_RECORDS = f"{OWNERSHIP_EVENTS.name} or {BUNDLE_OWNERSHIP.name}"
 _STATES = {state.value: state for state in State}
 ROUTE_COLUMNS = ("namespace", "bundle", "version_id", "state", "source", "destination")
 ORDER_COLUMNS = ("writer_epoch", "batch_id", "at_ms")
@@ -51,6 +61,19 @@ class CorruptRowError(ValueError):
     """A row that no writer of ours writes."""
 
 
+_NONE_OF_OURS = (ValueError, KeyError, TypeError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row that can't be read. name: of the bundle, broker or namespace that it is about."""
+
+    table: str
+    name: str
+    error: str
+    namespace: str = ""
+
+
 def of_cluster(cluster: str) -> str:
     """The SQL condition for the rows of one cluster."""
     quoted = cluster.replace("'", "''")
@@ -78,33 +101,45 @@ def read_file(path: TablePlace, columns: Iterable[str], cluster: str) -> pa.Tabl
     return rows.filter(pc.equal(rows["cluster"], cluster))
 
 
-def routes_of(rows: pa.Table) -> list[BundleRoute]:
-    """The records of rows with ROUTE_COLUMNS, in their order; raises CorruptRowError."""
+def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
+    """The records of rows with ROUTE_COLUMNS, in their order, and the rows that are none."""
     ranges: dict[str, tuple[int, int]] = {}
-    columns = (_values(rows, name) for name in ROUTE_COLUMNS)
+    columns = [list(_values(rows, name)) for name in ROUTE_COLUMNS]
     try:
-        return [_route(ranges, values) for values in zip(*columns, strict=True)]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptRowError(
-            f"a row of ownership_events or bundle_ownership is not what the job writes: {error!r}"
-        ) from error
+        return [_route(ranges, values) for values in zip(*columns, strict=True)], []
+    except _NONE_OF_OURS:
+        found = [_route_or_bad(ranges, values) for values in zip(*columns, strict=True)]
+    return (
+        [one for one in found if isinstance(one, BundleRoute)],
+        [one for one in found if isinstance(one, BadRow)],
+    )
 
 
-def brokers_of(table: DeltaTable, cluster: str) -> list[BrokerAddress]:
-    """The brokers of one cluster that are not forgotten; raises CorruptRowError."""
+def brokers_of(table: DeltaTable, cluster: str) -> tuple[list[BrokerAddress], list[BadRow]]:
+    """The brokers of one cluster that are not forgotten, and the rows that can't be read."""
     condition = f"{of_cluster(cluster)} AND {PRESENT[BROKERS.name]}"
-    rows = scan(table, _BROKER_COLUMNS, condition)
-    return [broker_of(row) for row in rows.to_pylist()]
+    found: list[BrokerAddress] = []
+    bad: list[BadRow] = []
+    for row in scan(table, _BROKER_COLUMNS, condition).to_pylist():
+        try:
+            found.append(broker_of(row))
+        except CorruptRowError as error:  # noqa: PERF203 one row's fault is no other's
+            bad.append(BadRow(table=BROKERS.name, name=row["broker"], error=str(error)))
+    return found, bad
 
 
-def hashes_of(table: DeltaTable, cluster: str) -> dict[str, HashFunction]:
-    """The existing namespaces of one cluster with their hash; raises CorruptRowError."""
+def hashes_of(table: DeltaTable, cluster: str) -> tuple[dict[str, HashFunction], list[BadRow]]:
+    """The existing namespaces of one cluster with their hash, and the rows that can't be read."""
     condition = f"{of_cluster(cluster)} AND {PRESENT[NAMESPACES.name]}"
-    existing = scan(table, ("namespace", "hash"), condition).to_pylist()
-    try:
-        return {check_namespace(row["namespace"]): HashFunction(row["hash"]) for row in existing}
-    except ValueError as error:
-        raise CorruptRowError(f"a row of namespaces is not what the job writes: {error}") from error
+    found: dict[str, HashFunction] = {}
+    bad: list[BadRow] = []
+    for row in scan(table, ("namespace", "hash"), condition).to_pylist():
+        name = row["namespace"]
+        try:
+            found[check_namespace(name)] = HashFunction(row["hash"])
+        except _NONE_OF_OURS as error:
+            bad.append(BadRow(table=NAMESPACES.name, name=name, error=str(error)))
+    return found, bad
 
 
 def _plain(rows: pa.Table) -> pa.Table:
@@ -146,6 +181,16 @@ def _route(ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]) -> Bundl
         source=source,
         destination=destination,
     )
+
+
+def _route_or_bad(
+    ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]
+) -> BundleRoute | BadRow:
+    try:
+        return _route(ranges, values)
+    except _NONE_OF_OURS as error:
+        namespace, bundle = (str(value) for value in values[:2])
+        return BadRow(table=_RECORDS, name=bundle, namespace=namespace, error=repr(error))
 
 
 def broker_of(row: Mapping[str, Any]) -> BrokerAddress:

@@ -13,7 +13,7 @@ import json
 import logging
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from time import time_ns
@@ -21,9 +21,10 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from jobs.adapters.delta_log import WriterCommit
-from jobs.adapters.delta_rows import broker_of
+from jobs.adapters.delta_rows import BadRow, broker_of
 from jobs.adapters.follower_view import FollowCounts, ReloadReason, View, boot_ms
 from jobs.adapters.http_exchange import read_at_most
+from jobs.adapters.unread_rows import UnreadRows
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import parse_range
 from lbcore.ownership.records import State
@@ -80,6 +81,8 @@ class WatchFollower:
         self._listeners: list[Callable[[], None]] = []
         self._candidate = Snapshot(cluster=cluster)
         self._pending: list[BundleRoute] = []
+        self._unread = UnreadRows()
+        self._published = self._candidate
         self._place = ""
         self._lists = (-1, -1)
         self._confirmed_ms = 0
@@ -123,7 +126,7 @@ class WatchFollower:
         if event.kind in ("start", "reset"):
             self._load(event.data)
         elif event.kind == "change":
-            self._pending.append(_route(event.data))
+            self._pending += self._unread.of_bundles(*_routes([event.data]))
         if event.identity:
             self._place = event.identity
         if event.kind == "alive":
@@ -149,14 +152,16 @@ class WatchFollower:
         self._candidate = candidate = self._candidate.with_routes(self._pending)
         self.counts.rows += len(self._pending)
         self._pending.clear()
-        if candidate.unsound:
-            where, reason = min(candidate.unsound.items())
-            self.counts.refused.update(set(candidate.unsound.values()))
+        shown = self._unread.shown(candidate) if self._unread else candidate
+        if shown.unsound:
+            where, reason = min(shown.unsound.items())
+            self.counts.refused.update(set(shown.unsound.values()))
             self._place = ""
             raise WatchError(f"the records are unsound: {reason.value} at {where}")
-        is_changed = self.view is None or self.view.snapshot is not candidate
-        self.view = View(snapshot=candidate, confirmed_ms=self._confirmed_ms, writer=self._writer)
-        self.counts.last_error = ""
+        is_changed = self.view is None or self._published is not candidate
+        self._published, self._unread.known = candidate, shown
+        self.view = View(snapshot=shown, confirmed_ms=self._confirmed_ms, writer=self._writer)
+        self._note(self._unread.text)
         if is_changed:
             for listener in self._listeners:
                 listener()
@@ -166,24 +171,29 @@ class WatchFollower:
     def _load(self, said: Mapping[str, Any]) -> None:
         """Everything, at least as new as the place where the stream begins."""
         heard_ms = boot_ms()
+        self._unread = UnreadRows(self.view.snapshot if self.view is not None else None)
         fresh = self._with_lists(Snapshot(cluster=self._candidate.cluster))
-        self._candidate = fresh.with_routes(self._all_routes(int(said["table_version"])))
+        found, bad = self._all_routes(int(said["table_version"]))
+        routes = self._unread.of_bundles(found, bad, is_whole=True)
+        self._candidate = fresh.with_routes(routes)
         self._pending.clear()
         self.counts.reloads[ReloadReason.LOG_FILE_MISSING if self.view else ReloadReason.START] += 1
         self._confirm(said, heard_ms)
 
-    def _all_routes(self, version: int) -> list[BundleRoute]:
+    def _all_routes(self, version: int) -> tuple[list[BundleRoute], list[BadRow]]:
         routes: list[BundleRoute] = []
+        bad: list[BadRow] = []
         after, is_more = "", True
         with closing(self._connect()) as connection:
             while is_more:
                 page = self._json(connection, f"/v1/ownership?limit={_PAGE}&after={quote(after)}")
                 if page["table_version"] < version:
                     raise WatchError("another replica answers, which is not as far yet")
-                routes += [_route(row) for row in page["bundles"]]
+                found, refused = _routes(page["bundles"])
+                routes, bad = [*routes, *found], [*bad, *refused]
                 after = page["next"]
                 is_more = bool(after)
-        return routes
+        return routes, bad
 
     def _with_lists(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the namespaces and brokers of now."""
@@ -236,7 +246,11 @@ class WatchFollower:
         if self.view is None:
             self._place = ""  # what was loaded in part is loaded again
         text = f"{self._address.url} can't be followed, answers get older: {error!r}"
-        if text != self.counts.last_error:
+        self._note(text)
+
+    def _note(self, text: str) -> None:
+        """Keep what is wrong, "" = nothing, and log it once while it lasts."""
+        if text and text != self.counts.last_error:
             logger.warning("stream_not_followed", extra={"fields": {"error": text}})
         self.counts.last_error = text
 
@@ -255,6 +269,22 @@ def _events(response: http.client.HTTPResponse) -> Iterator[_Event]:
             data = json.loads(found["data"]) if "data" in found else {}
             yield _Event(kind=found.get("event", ""), identity=found.get("id", ""), data=data)
             found = {}
+
+
+def _routes(rows: Iterable[Mapping[str, Any]]) -> tuple[list[BundleRoute], list[BadRow]]:
+    """The records, and those that this version can't read."""
+    found, bad = [], []
+    for row in rows:
+        try:
+            found.append(_route(row))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # noqa: PERF203 one is no other
+            bad.append(_bad(str(row.get("bundle")), error))
+    return found, bad
+
+
+def _bad(name: str, error: Exception) -> BadRow:
+    namespace = name.rpartition("/")[0]
+    return BadRow(table="/v1/ownership", name=name, namespace=namespace, error=repr(error))
 
 
 def _route(row: Mapping[str, Any]) -> BundleRoute:

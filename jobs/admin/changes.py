@@ -127,7 +127,7 @@ class ChangeFeed:
 
     def _changes_in(self, commit: Commit) -> Iterator[Change]:
         parts = read_added(self._path, commit, ROUTE_COLUMNS, self._cluster)
-        return changes_of(commit.version, (route for rows in parts for route in routes_of(rows)))
+        return changes_of(commit.version, (route for rows in parts for route in routes_of(rows)[0]))
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -21,6 +21,7 @@ from jobs.adapters.table_place import TablePlace, is_store, table_place
 from jobs.adapters.table_tail import LostError, TableTail
 from lbcore.model.tables import (
     AUDIT,
+    BROKERS,
     BUNDLE_OWNERSHIP,
     COMMANDS,
     CONFIG_VERSIONS,
@@ -28,10 +29,12 @@ from lbcore.model.tables import (
     DECISION_EFFECTS,
     DECISIONS,
     LOAD_HISTORY,
+    NAMESPACES,
     OWNERSHIP_EVENTS,
     POLICIES,
     REJECTED_REPORTS,
     TABLES,
+    TENANTS,
     Table,
 )
 
@@ -58,6 +61,15 @@ SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
 """The tables that are held whole: those of a row a thing that exists, not a row an event."""
 
 _HELD = frozenset(table.name for table in SMALL_TABLES)
+_JSON: Mapping[str, Mapping[str, type]] = {
+    BROKERS.name: {"advertised_listeners": dict},
+    NAMESPACES.name: {"properties": dict},
+    TENANTS.name: {"admin_roles": list, "allowed_clusters": list},
+    POLICIES.name: {"value": dict},
+    CONFIG_VERSIONS.name: {"settings": dict},
+}
+"""Columns of JSON, which each handler takes for that."""
+
 _HISTORY_MS = 600_000
 _POLL_MS = 200
 _STORE_POLL_MS = 1_000  # a request a table
@@ -88,6 +100,7 @@ class TableViews:
         self._load: Mapping[str, Row] = {}
         self._settings: Mapping[str, Any] = {}
         self._tails: dict[str, TableTail] = {}
+        self._unread: dict[str, str] = {}
 
     def rows(self, table: str) -> Rows:
         """The rows of a small table, of what is there still; none while it isn't there.
@@ -134,7 +147,7 @@ class TableViews:
         refreshed = [self._try_refresh(table) for table in tables]  # each, also after a failure
         if all(refreshed):
             self.confirmed_ms = started_ms
-            self.last_error = ""
+            self._tell("; ".join(self._unread[name] for name in sorted(self._unread)))
 
     def _try_refresh(self, table: Table) -> bool:
         try:
@@ -177,10 +190,28 @@ class TableViews:
         if table.name == LOAD_HISTORY.name:
             self._take_load({}, found)
         else:
+            found = self._readable(table, found)
             self._rows[table.name] = held = _STANDING.get(table.name, tuple)(tuple(found))
             if table.name == CONFIG_VERSIONS.name:
                 self._settings = json.loads(held[0]["settings"]) if held else {}
         self._tails[table.name] = tail
+
+    def _readable(self, table: Table, found: Sequence[Row]) -> list[Row]:
+        """The rows, each that can't be read as it was before, or left out: it costs no other."""
+        faults = {at: fault for at, row in enumerate(found) if (fault := _fault(table, row))}
+        known = {_key(table, row): row for row in self._rows.get(table.name, ())} if faults else {}
+        before = {at: known.get(_key(table, found[at])) for at in faults}
+        rows = [before.get(at, row) for at, row in enumerate(found)]
+        self._unread.pop(table.name, None)
+        if faults:
+            first = min(faults)
+            name = "/".join(_key(table, found[first]))
+            self._unread[table.name] = (
+                f"{len(faults)} rows of {table.name} can't be read, what they are about stays as "
+                f"it was known before: {faults[first]} of {name}; run the version that wrote it, "
+                "or compare the tables with a backup"
+            )
+        return [row for row in rows if row is not None]
 
     def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
         newest = dict(known)
@@ -192,10 +223,29 @@ class TableViews:
         self._load = {name: row for name, row in newest.items() if row["minute_ms"] >= kept_ms}
 
     def _note(self, error: Exception) -> None:
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        if text != self.last_error:
+        self._tell(f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def _tell(self, text: str) -> None:
+        """Keep what is wrong, "" = nothing, and log it once while it lasts."""
+        if text and text != self.last_error:
             logger.warning("views_not_refreshed", extra={"fields": {"error": text}})
         self.last_error = text
+
+
+def _fault(table: Table, row: Row) -> str:
+    """The first column whose text is no JSON of its kind, and what it is; "" for none."""
+    for column, kind in _JSON.get(table.name, {}).items():
+        try:
+            value = json.loads(row[column])
+        except (TypeError, ValueError, RecursionError):
+            return f"{column} is no JSON"
+        if not isinstance(value, kind):
+            return f"{column} is no JSON {'object' if kind is dict else 'array'}"
+    return ""
+
+
+def _key(table: Table, row: Row) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in table.key or ("number",))
 
 
 def _standing(found: Rows) -> Rows:

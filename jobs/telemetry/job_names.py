@@ -24,7 +24,7 @@ ASSIGNING, CHANNEL = "assign", "sunitStateChn"
 ALARMS = ("brake", "faults", "flapping", "no_candidate", "ticks")
 """Alarms of a batch's report, without what they name after a colon."""
 
-_SINK_PHASES = ("sink_log", "sink_metrics", "sink_record")
+_SINK_PHASES = ("sink_log", "sink_metrics", "sink_record", "sink_row")
 FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES, *_SINK_PHASES}))
 
 _STATES = tuple(state.value for state in State)

@@ -162,6 +162,10 @@ class Snapshot:
                 changed.append(folded)
         return self._with_changed(changed)
 
+    def with_held(self, held: Iterable[NamespaceRoutes]) -> "Snapshot":
+        """The same with these namespaces in place of what is known of them."""
+        return self._with_changed(list(held))
+
     def _with_changed(self, changed: list[NamespaceRoutes]) -> "Snapshot":
         if not changed:
             return self

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,17 @@ from tests.following import (
     BUNDLES,
     EVENTS,
     NAMESPACE,
+    TOPIC,
     content,
     fresh,
     move,
     poll_until,
     poll_until_reloaded,
+    served,
 )
 from tests.lookup_tables import Row, TablesWriter, owned
+
+HALVES = ("0x00000000_0x20000000", "0x20000000_0x40000000")
 
 
 def test_unsound_batch_is_refused_and_its_correction_taken_over(
@@ -87,14 +92,77 @@ def test_broken_data_file_keeps_the_last_snapshot_until_it_is_mended(
     assert (BUNDLES[0], 2, "b9") in content(follower)
 
 
-def test_row_that_no_job_writes_keeps_the_last_snapshot(
-    follower: DeltaFollower, writer: TablesWriter
+def test_namespace_row_that_no_job_writes_costs_that_namespace_alone(
+    tmp_path: Path, follower: DeltaFollower, writer: TablesWriter
 ) -> None:
     before = content(follower)
     writer.namespaces({"acme/odd": "md5"})
+    writer.batch([move(BUNDLES[0], 2, "b9")])
     follower.poll()
-    assert content(follower) == before
     assert "md5" in follower.counts.last_error
+    assert (BUNDLES[0], 2, "b9") in content(follower)
+    assert content(fresh(tmp_path)) == content(follower) != before
+    writer.namespaces({NAMESPACE: "md5"})
+    follower.poll()
+    assert served(follower).lookup(TOPIC) is not None
+    writer.namespaces({NAMESPACE: "crc32", "acme/odd": "crc32"})
+    follower.poll()
+    assert follower.counts.last_error == ""
+
+
+UNREAD = {
+    "unknown state": {"state": "Frozen", "destination": "b9"},
+    "no bundle's name": {"state": "Owned", "destination": "b9", "bundle": f"{NAMESPACE}/odd"},
+}
+
+
+@pytest.mark.parametrize("unread", UNREAD)
+@pytest.mark.parametrize("is_loaded", [False, True], ids=["followed", "loaded"])
+def test_record_that_cannot_be_read_leaves_its_bundle_as_it_was_and_others_go_on(
+    follower: DeltaFollower, writer: TablesWriter, unread: str, *, is_loaded: bool
+) -> None:
+    odd = Row(**{"bundle": BUNDLES[0], "version": 2, **UNREAD[unread]})  # type: ignore[arg-type]
+    writer.batch([odd, move(BUNDLES[1], 2, "b9")])
+    if is_loaded:
+        writer.tables[EVENTS].alter.add_constraint({"batch_is_known": "batch_id >= 0"})
+    follower.poll()
+    assert follower.counts.reloads[ReloadReason.REWRITTEN] == is_loaded
+    assert (BUNDLES[0], 1, "b1") in content(follower)
+    assert (BUNDLES[1], 2, "b9") in content(follower)
+    assert odd.bundle in follower.counts.last_error
+    assert follower.view is not None
+    age_ms = follower.view.confirmed_ms
+    follower.poll()
+    assert follower.view.confirmed_ms > age_ms
+    writer.batch([move(odd.bundle, 3, "b3")] if odd.bundle in BUNDLES else [])
+    follower.poll()
+    assert (follower.counts.last_error == "") is (odd.bundle in BUNDLES)
+
+
+def test_namespace_without_a_record_that_cannot_be_read_is_answered_as_before(
+    tmp_path: Path, follower: DeltaFollower, writer: TablesWriter
+) -> None:
+    writer.namespaces({"acme/other": "crc32"})
+    writer.batch(owned("acme/other", 2, ["b2"]))
+    follower.poll()
+    before = [row for row in content(follower) if row[0].startswith(NAMESPACE)]
+    children = [Row(bundle=f"{NAMESPACE}/{half}", version=1, destination="b1") for half in HALVES]
+    odd = replace(children[1], state="Frozen")
+    parent = Row(bundle=BUNDLES[0], version=2, state="Deleted", source="b1")
+    writer.batch([parent, children[0], odd, *owned("acme/other", 2, ["b3"], version=2)])
+    follower.poll()
+    assert [row for row in content(follower) if row[0].startswith(NAMESPACE)] == before
+    assert {row[2] for row in content(follower) if row not in before} == {"b3"}
+    assert odd.bundle in follower.counts.last_error
+    started = fresh(tmp_path)
+    route = served(started).lookup(TOPIC)
+    assert route is not None
+    assert (route.version_id, route.broker) == (0, "")
+    writer.batch([replace(children[1], version=2)])
+    for one in (follower, started):
+        one.poll()
+        assert {row[0] for row in content(one)} >= {child.bundle for child in children}
+        assert one.counts.last_error == ""
 
 
 def test_deleted_tables_keep_the_last_snapshot_and_new_ones_are_another_history(

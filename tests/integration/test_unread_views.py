@@ -1,0 +1,55 @@
+"""A row of a small table that can't be read stays as it was, costs no other, and is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.admin.views import TableViews
+from lbcore.model.tables import CONFIG_VERSIONS, NAMESPACES, POLICIES, TENANTS, Table
+from tests.lookup_tables import CLUSTER, TablesWriter
+
+POLICY = {"kind": "isolation", "is_set": True, "value": '{"namespaces": []}'}
+TENANT = {"is_deleted": False, "admin_roles": '["a"]', "allowed_clusters": "[]"}
+NAMED = {"hash": "crc32", "is_deleted": False, "properties": "{}"}
+SMALL: dict[str, tuple[Table, str, str, dict[str, Any]]] = {
+    "tenants": (TENANTS, "tenant", "admin_roles", TENANT),
+    "policies": (POLICIES, "name", "value", POLICY),
+    "namespaces": (NAMESPACES, "namespace", "properties", NAMED),
+}
+
+
+@pytest.mark.parametrize("broken", ["{", "3", "[[[", '"text"'])
+@pytest.mark.parametrize("small", SMALL)
+def test_a_row_that_cannot_be_read_stays_as_it_was_and_its_neighbours_go_on(
+    tmp_path: Path, small: str, broken: str
+) -> None:
+    table, key, column, row = SMALL[small]
+    writer, views = TablesWriter(tmp_path), TableViews(tmp_path, CLUSTER)
+    writer.upsert(table, key, [{**row, key: "a"}])
+    views.refresh()
+    writer.upsert(table, key, [{**row, key: "a", column: broken}, {**row, key: "b"}])
+    views.refresh()
+    assert {found[key]: found[column] for found in views.rows(table.name)} == {
+        "a": row[column],
+        "b": row[column],
+    }
+    assert f"{column} is no JSON" in views.last_error
+    confirmed_ms = views.confirmed_ms
+    views.refresh()
+    assert views.confirmed_ms > confirmed_ms
+    started = TableViews(tmp_path, CLUSTER)
+    started.refresh()
+    assert [found[key] for found in started.rows(table.name)] == ["b"]
+    writer.upsert(table, key, [{**row, key: "a"}])
+    views.refresh()
+    assert views.last_error == ""
+
+
+def test_settings_that_cannot_be_read_stay_as_they_were(tmp_path: Path) -> None:
+    writer, views = TablesWriter(tmp_path), TableViews(tmp_path, CLUSTER)
+    for number, settings in enumerate(('{"shedding.enabled": false}', "{")):
+        writer.upsert(CONFIG_VERSIONS, "number", [{"number": number, "settings": settings}])
+        views.refresh()
+        assert views.settings == {"shedding.enabled": False}
+    assert "settings is no JSON" in views.last_error
