@@ -97,12 +97,13 @@ class CheckedWorld(World):
         """Two brokers serve a bundle only after a record by force, and under two tokens."""
         for bundle, tokens in self.served().items():
             for older, newer in pairwise(sorted(tokens.values())):
-                forced = [
-                    row["version_id"]
-                    for row in self.events
-                    if row["bundle"] == bundle and row["is_forced"]
-                ]
-                assert any(older < int(str(v)) <= newer for v in forced), (bundle, tokens)
+                forced = self.forced_versions(bundle)
+                assert any(older < version <= newer for version in forced), (bundle, tokens)
+
+    def forced_versions(self, bundle: str) -> list[int]:
+        """The versions that a bundle got by force."""
+        rows = (row for row in self.events if row["bundle"] == bundle and row["is_forced"])
+        return [int(str(row["version_id"])) for row in rows]
 
     def _shuffled(self, items: Sequence[Any]) -> list[Any]:
         return self.shuffler.sample(list(items), len(items))

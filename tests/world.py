@@ -388,12 +388,16 @@ def is_settled(world: World) -> bool:
 
 
 def gapless(world: World) -> bool:
-    """Whether each bundle's versions rise by one; a new life begins anywhere above the last."""
+    """Whether each bundle's versions rise by one.
+
+    A new life begins anywhere above the last, and so does a restored one (with the time in ms).
+    """
     last: dict[str, tuple[int, bool]] = {}
     for row in world.events:
         bundle, version = str(row["bundle"]), int(str(row["version_id"]))
         known, is_over = last.get(bundle, (0, True))
-        if version <= known or (not is_over and version != known + 1):
+        is_new = is_over or (row["is_forced"] and version == row["at_ms"])
+        if version <= known or (not is_new and version != known + 1):
             return False
         last[bundle] = version, row["state"] == State.DELETED.value
     return True

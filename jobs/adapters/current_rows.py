@@ -9,7 +9,7 @@ Source: ours.
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -50,6 +50,17 @@ def read_current(table: DeltaTable, schema: pa.Schema) -> CurrentRows:
     """The rows of the version that the handle stands at. schema: that of all its columns."""
     rows = scan(table, schema.names).cast(schema).combine_chunks()
     return CurrentRows(version=table.version(), rows=rows)
+
+
+def last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows without those whose key comes again further down. O(rows).
+
+    A batch may change a thing again and again; what it leaves is the last row of it. MERGE refuses
+    two rows that match one, and inserts both where none is matched.
+    """
+    numbered = rows.select(keys).append_column("at", pa.array(range(len(rows)), pa.int64()))
+    last = numbered.group_by(list(keys)).aggregate([("at", "max")])["at_max"]
+    return rows if len(last) == len(rows) else rows.take(last.take(pc.sort_indices(last)))
 
 
 def with_changes(rows: pa.Table, changes: pa.Table) -> pa.Table:

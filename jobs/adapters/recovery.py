@@ -26,8 +26,8 @@ from lbcore.machines.commands import REMEMBERED_COMMANDS
 from lbcore.machines.effects import TOMBSTONE
 from lbcore.machines.outcome import ACCEPTED
 from lbcore.machines.rebuild import TableRows, rebuild_state, record_from_row
-from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
-from lbcore.ownership.records import Cause
+from lbcore.machines.restored import lifted_events, lifted_namespaces
+from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.ownership.wire_record import format_record, record_key
 
 OUTCOMES = "outcomes"
@@ -55,10 +55,9 @@ def complete_last_batch(writer: TableWriter) -> None:
 def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
     """Write every bundle's record once more, at a version that nobody has seen; how many.
 
-    The version is now_ms, the time in ms since 1970: no bundle changes a thousand times a second,
-    so that it is above all that came before, be it after an earlier restore. As one batch of a
-    query of its own; what it owes the current table, `complete_last_batch` writes. read: `offsets`
-    and `topics` that it says it was read up to. Nothing is lifted while the tables know no batch.
+    As one batch of a query of its own, see `lbcore.machines.restored`; what it owes the current
+    table, `complete_last_batch` writes. now_ms: the time, in ms since 1970. read: `offsets` and
+    `topics` that it says it was read up to. Nothing is lifted while the tables know no batch.
     """
     last = writer.last_commit()
     if last is None:
@@ -67,13 +66,10 @@ def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> 
     query = f"restored-{writer.epoch}"
     about = {**said, "query_id": query, "batch_id": 0, "now_ms": now_ms}
     about |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
-    stamp = {"at_ms": now_ms, "batch_id": 0}
-    namespaces = [
-        {**row, **stamp, "highest_version": max(row["highest_version"], now_ms)}
-        for row in _rows(writer, NAMESPACES.name)
-    ]
-    current = enumerate(_rows(writer, BUNDLE_OWNERSHIP.name))
-    lifted = [_lifted({**row, **stamp}, number, writer.epoch) for number, row in current]
+    spaces = _rows(writer, NAMESPACES.name)
+    clusters = (row["cluster"] for row in [*spaces, *_rows(writer, BROKERS.name)])
+    namespaces = lifted_namespaces(spaces, clusters, now_ms)
+    lifted = lifted_events(_rows(writer, BUNDLE_OWNERSHIP.name), now_ms, writer.epoch)
     events = pa.Table.from_pylist(lifted, arrow_schema(OWNERSHIP_EVENTS))
     owed = {BUNDLE_OWNERSHIP.name: events.select(arrow_schema(BUNDLE_OWNERSHIP).names)}
     gone = writer.rest_of(last).get(TOMBSTONE)
@@ -84,13 +80,6 @@ def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> 
     writer.write(EVENTS, events, 0, {**about, **rest})
     complete_last_batch(writer)
     return len(events)
-
-
-def _lifted(row: Mapping[str, Any], number: int, epoch: int) -> dict[str, Any]:
-    before = {f"{name}_before": row[name] for name in ("state", "source", "destination")}
-    lifted = {"version_id": max(row["version_id"] + 1, row["at_ms"]), "is_forced": True}
-    why = {"cause": Cause.REPAIR.value, "writer_epoch": epoch, "seq_in_batch": number}
-    return {**row, **before, **lifted, **why}
 
 
 def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, str, bytes]]:

@@ -26,7 +26,13 @@ from jobs.adapters.batch_rows import (
     remove_batch_rows,
     write_batch_rows,
 )
-from jobs.adapters.current_rows import CurrentRows, commit_current, read_current, with_changes
+from jobs.adapters.current_rows import (
+    CurrentRows,
+    commit_current,
+    last_of_each,
+    read_current,
+    with_changes,
+)
 from jobs.adapters.delta_tables import (
     ensure_tables,
     refresh,
@@ -121,8 +127,8 @@ class TableWriter:
     ) -> DeltaTable | None:
         """Commit a batch's rows to a table; None when the table has this batch already.
 
-        about: what the commit says of the batch, as JSON under METADATA_KEY. Raises FencedError,
-        TableBusyError.
+        Of rows with the same key, where the table has one, the last counts. about: what the commit
+        says of the batch, as JSON under METADATA_KEY. Raises FencedError, TableBusyError.
         """
         table = self._tables[name]
         app_id = f"{name}:{self._query_id}"
@@ -255,6 +261,7 @@ class TableWriter:
         if name == BUNDLE_OWNERSHIP.name:
             self._rewrite(table, rows, properties)
             return
+        rows = last_of_each(rows, keys)
         same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
         merge = table.merge(
             rows,

@@ -87,6 +87,20 @@ def _crash(world: World, chooser: random.Random) -> None:
     world.crash = chooser.choice(CRASHES)
 
 
+def _backup(world: FuzzedWorld, _: random.Random) -> None:
+    world.back_up()
+
+
+def _restore(world: FuzzedWorld, chooser: random.Random) -> None:
+    if world.backups and world.state is not None:
+        world.restore(chooser.choice(world.backups))
+
+
+def _second_job(world: FuzzedWorld, chooser: random.Random) -> None:
+    if world.state is not None and not world.is_job_away:
+        world.take_over(chooser.choice((0, 1_000, 10_000, 60_000)))
+
+
 def _away(world: World, chooser: random.Random) -> None:
     world.is_job_away = True
     world.run(chooser.choice(AWAY_MS), step_ms=3_000)
@@ -127,6 +141,7 @@ EVERYTHING: Mapping[str, Action] = {
     "again": _again,
     "audit": _audit,
     "away": _away,
+    "backup": _backup,
     "clock": _clock,
     "command": _command,
     "command 2": _command,
@@ -140,7 +155,9 @@ EVERYTHING: Mapping[str, Action] = {
     "nothing": _nothing,
     "peace": _peace,
     "revive": _revive,
+    "restore": _restore,
     "revive 2": _revive,
+    "second job": _second_job,
 }
 
 

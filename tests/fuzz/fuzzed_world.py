@@ -4,11 +4,14 @@ What must hold: every batch is computed without an exception, also into the tabl
 records keep the invariants and their versions have no gaps; whoever follows the events knows what
 the current table says; what the tables say, a rebuild brings back; a repeated batch comes to the
 same effects. A crash before the commit of the events leaves nothing of a batch, one after it all of
-it: that the real tables keep this promise at each commit is tested on them.
+it, sent to brokers or not: that the real tables keep this promise at each commit is tested on them.
+A second job may take the tables over, and they may be put back from a backup.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -27,19 +30,36 @@ from lbcore.machines.effects import (
     unpack_report,
 )
 from lbcore.machines.group_update import GroupUpdate
+from lbcore.machines.rebuild import record_from_row
+from lbcore.machines.restored import lifted_events, lifted_namespaces
 from lbcore.machines.tracks import RawMessage
 from lbcore.machines.work import BalancerState
 from lbcore.model.bundles import Bundle
 from lbcore.model.hashing import HashFunction
-from lbcore.ownership.records import State
+from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import Snapshot
-from lbcore.wire.messages import Position
+from lbcore.wire.messages import Position, Tick
 from tests.rebuilt import RebuiltWorld
 from tests.world import CLUSTER, PARTITIONS
 
-CRASHES = ("before, repeated", "before, rebuilt", "after, repeated", "after, rebuilt")
-KEPT_MESSAGES = 2_000
+CRASHES = (
+    *("before, repeated", "before, rebuilt", "after, repeated", "after, rebuilt"),
+    *("unsent, repeated", "unsent, rebuilt"),
+)
+KEPT_BACKUPS = 3
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """The tables of one moment, and up to where its job had read."""
+
+    events: Sequence[Row]
+    current: Mapping[str, Row]
+    other_rows: Mapping[str, Sequence[Row]]
+    read: Mapping[tuple[str, int], int]
 
 
 class FuzzedWorld(RebuiltWorld):
@@ -49,6 +69,12 @@ class FuzzedWorld(RebuiltWorld):
         self.reader = Snapshot(cluster=CLUSTER)
         self.hashes: dict[str, HashFunction] = {}
         self.crash = ""
+        self.backups: list[Backup] = []
+        self.in_no_table: dict[str, Row] = {}
+        self.restored_ms: list[int] = []
+        self._unsent: list[OwnershipRecord] | None = None
+        self._late: list[tuple[int, list[OwnershipRecord]]] = []
+        self._fenced_until_ms = 0
         super().__init__(config, brokers, seed=seed, again_one_in=7)
 
     def step_job(self) -> None:
@@ -56,8 +82,11 @@ class FuzzedWorld(RebuiltWorld):
         crash, self.crash = self.crash, ""
         before = (self.state, dict(self.scored), dict(self.read))
         is_lost = crash.startswith("before")
-        self._is_lost, self._answered = is_lost, None
+        self._is_lost = is_lost
+        self._unsent = [] if crash.startswith("unsent") else None
+        self._hear_of_the_fenced()
         super().step_job()
+        unsent, self._unsent = self._unsent or [], None
         if is_lost:
             self.state, self.scored = before[:2]
             self.read.clear()
@@ -66,8 +95,100 @@ class FuzzedWorld(RebuiltWorld):
             self.rebuild_job()
         elif crash:
             self.restart_job()
+            for record in unsent:  # the batch comes again
+                self._announce(record)
         if not is_lost and self.state is not None:
             self._judge()
+
+    def rebuild_job(self) -> None:
+        """A job begins on the tables, and tells brokers every record once more."""
+        super().rebuild_job()
+        self._send_all()
+
+    def _send_all(self) -> None:
+        for _, row in sorted(self.current.items()):
+            self._announce(record_from_row(row))
+
+    def take_over(self, late_ms: int) -> None:
+        """A second job claims the tables while the first has yet to send its last batch's records.
+
+        late_ms: for so long the first one does not notice, goes on with its ticks, and then sends.
+        """
+        self._unsent, self._is_lost = [], False
+        super().step_job()
+        unsent, self._unsent = self._unsent, None
+        self._late.append((self.now_ms + late_ms, unsent))
+        self._fenced_until_ms = self.now_ms + late_ms
+        self.rebuild_job()
+        if self.state is not None:
+            self._judge()
+
+    def _hear_of_the_fenced(self) -> None:
+        """What a job that lost its tables still says."""
+        if self.now_ms < self._fenced_until_ms:
+            for partition in range(self.partitions):
+                self._append(Tick(cluster=CLUSTER, number=0), partition)
+        due = [records for at_ms, records in self._late if at_ms <= self.now_ms]
+        self._late = [one for one in self._late if one[0] > self.now_ms]
+        for record in (record for records in due for record in records):
+            self._announce(record)
+
+    def back_up(self) -> None:
+        """Copy the tables."""
+        backup = Backup(
+            events=list(self.events),
+            current=dict(self.current),
+            other_rows={name: list(rows) for name, rows in self.other_rows.items()},
+            read=dict(self.read),
+        )
+        self.backups = [*self.backups, backup][-KEPT_BACKUPS:]
+
+    def restore(self, backup: Backup) -> None:
+        """Put the tables back, as docs/operate.md says, beside the Kafka that has seen it all."""
+        later = {row["bundle"]: row for row in self.newest()}
+        self.events, self.current = list(backup.events), dict(backup.current)
+        self.other_rows = defaultdict(list, {n: list(r) for n, r in backup.other_rows.items()})
+        for place in self.log:
+            is_left = place[0] == "commands"
+            self.read[place] = len(self.log[place]) if is_left else backup.read.get(place, 0)
+        spaces = {row["namespace"]: row for row in self.other_rows["namespaces"]}
+        spaces_now = [{**row, "cluster": CLUSTER} for row in spaces.values()]
+        self.other_rows["namespaces"] += lifted_namespaces(spaces_now, [CLUSTER], self.now_ms)
+        rows = [row for _, row in sorted(self.current.items())]
+        lifted = lifted_events(rows, self.now_ms, 0)
+        self.events += lifted
+        self.current = {str(row["bundle"]): row for row in lifted}
+        there = {row["bundle"] for row in self.newest()}
+        self.in_no_table |= {name: row for name, row in later.items() if name not in there}
+        self._late = []
+        self.restored_ms.append(self.now_ms)
+        self.state, self.scored = self.rebuilt(), {}
+        self._send_all()
+        self._restart_reader()
+
+    def _restart_reader(self) -> None:
+        self.hashes = {}
+        for row in self.other_rows["namespaces"]:
+            self._follow_namespace(row)
+        empty = Snapshot(cluster=CLUSTER)
+        self.reader = empty.with_routes(map(route_of, self.newest())).with_namespaces(self.hashes)
+
+    def forced_versions(self, bundle: str) -> list[int]:
+        """With a restore's: above it are those of bundles, too, that the backup does not have."""
+        return [*super().forced_versions(bundle), *self.restored_ms]
+
+    def start(self, name: str) -> None:
+        """Start a broker, which reads the records of bundles that no table knows any more, too."""
+        super().start(name)
+        known = {str(row["bundle"]) for row in self.newest()}
+        left = [row for name, row in sorted(self.in_no_table.items()) if name not in known]
+        self.brokers[name].inbox += map(record_from_row, left)
+
+    def _announce(self, record: OwnershipRecord) -> None:
+        if self._unsent is None:
+            super()._announce(record)
+        else:
+            self._unsent.append(record)
 
     def append_raw(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Put any bytes into the log, as anybody may."""
@@ -100,7 +221,7 @@ class FuzzedWorld(RebuiltWorld):
                 self.reader = self.reader.with_routes(map(route_of, effect.rows))
         self.reader = self.reader.with_namespaces(self.hashes)
 
-    def _follow_namespace(self, row: Mapping[str, Any]) -> None:
+    def _follow_namespace(self, row: Row) -> None:
         if row["is_deleted"]:
             self.hashes.pop(row["namespace"], None)
         else:
@@ -139,7 +260,7 @@ def check_columns(effect: Effect) -> None:
             assert column.nullable or not made.null_count, (effect.kind, column.name)
 
 
-def route_of(row: Mapping[str, Any]) -> BundleRoute:
+def route_of(row: Row) -> BundleRoute:
     """A row of events as a follower reads it."""
     bundle = Bundle.parse(row["bundle"])
     return BundleRoute(

@@ -16,9 +16,18 @@ from jobs.adapters.batch_sink import EVENTS, ORDER
 from lbcore.machines.effects import TOMBSTONE, Effect
 from lbcore.machines.rebuild import TableRows
 from lbcore.machines.work import BalancerState
+from lbcore.model.tables import TABLES
 from lbcore.ownership.records import Cause
 from lbcore.wire.commands import KINDS
-from tests.command_cases import CASES, RecordedWorld, is_carried_out, prepared
+from tests.command_cases import (
+    BROKERS,
+    BUNDLES,
+    CASES,
+    TOPIC,
+    RecordedWorld,
+    is_carried_out,
+    prepared,
+)
 from tests.crashed_batches import Place, crashes_of, squashed, steps_of, with_every_table
 from tests.rebuilt import promised
 from tests.world import CLUSTER
@@ -119,6 +128,40 @@ def of_every_kind_and_table(folder: Path) -> Undisturbed:
     assert {*ORDER} <= {*steps_of(effects)}
     world.batches[number] = replace(batch, effects=effects)
     return Undisturbed(world, number, folder)
+
+
+def twice_each(world: RecordedWorld) -> list[str]:
+    """Commands that each change what another of the same batch has changed."""
+    asked: list[tuple[str, Mapping[str, Any]]] = [
+        ("create_tenant", {"tenant": "u"}),
+        ("update_tenant", {"tenant": "u", "admin_roles": ["ops"]}),
+        ("create_topic", {"topic": TOPIC, "partitions": 2}),
+        ("update_topic", {"topic": TOPIC, "partitions": 4}),
+        ("delete_topic", {"topic": TOPIC}),
+        ("create_namespace", {"namespace": "u/n", "bundles": 2}),
+        ("delete_namespace", {"namespace": "u/n"}),
+        ("pin_bundle", {"bundle": BUNDLES[0], "broker": BROKERS[1]}),
+        ("unpin_bundle", {"bundle": BUNDLES[0]}),
+        ("pin_bundle", {"bundle": BUNDLES[0], "broker": BROKERS[2]}),
+    ]
+    return [world.command(kind, **arguments) for kind, arguments in asked]
+
+
+def test_things_that_one_batch_changes_again_and_again_are_in_the_tables_once(
+    tmp_path: Path,
+) -> None:
+    world = prepared(CASES["pause"])
+    first = twice_each(world)
+    world.run(8_000)
+    ids = twice_each(world)  # once more, when the tables know all of it
+    found = Undisturbed(world, batch_with(world, ids[-1]), tmp_path)
+    done = [one for one in (*first, *ids) if is_carried_out(world, one)]
+    assert len(done) >= len(first) + len(ids) - 2, "but the tenant that is there, and its namespace"
+    keys = {table.name: ("cluster", *table.key) for table in TABLES if table.key}
+    for name, names in keys.items():
+        rows = [*found.after._rows(name)]  # noqa: SLF001 (as values, not as text)
+        assert len({tuple(row[key] for key in names) for row in rows}) == len(rows), name
+    found.check_rebuilt(found.crashed(steps_of(found.batch.effects)), is_true=True)
 
 
 def test_every_kind_of_command_is_tried() -> None:

@@ -1,0 +1,113 @@
+"""Kill -9 of whatever runs, for a quarter of an hour: nothing is wrong, lost or left afterwards.
+
+BALLAST_SOAK_S and BALLAST_SOAK_SEED change how long it takes and what is killed when.
+"""
+
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.console import CommandError
+from tests.integration.stack import wait_for
+from tests.soak import judge
+from tests.soak.orders import Operator
+from tests.soak.processes import VICTIMS, Processes
+
+SOAK_S = float(os.environ.get("BALLAST_SOAK_S", "900"))
+SEED = int(os.environ.get("BALLAST_SOAK_SEED", "17"))
+KILL_S = (8.0, 40.0)
+OPEN_AGAIN_S = 60.0
+_START_S = 300.0
+_SPACES = ("demo/crc32-1", "demo/murmur3-32-2", "s0/n", "s2/n")
+_TOPICS = [f"persistent://{space}/t{number}" for number in range(40) for space in _SPACES]
+
+
+@pytest.fixture
+def soak(tmp_path: Path) -> Iterator[Processes]:
+    running = Processes(tmp_path)
+    try:
+        yield running
+    finally:
+        running.end_by_force()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+def is_open(soak: Processes) -> bool:
+    """Whether every bundle is Owned, and open at its owner alone."""
+    rows = judge.rows_of(soak.layout.tables, "bundle_ownership")
+    live = {row["bundle"]: row for row in rows if row["state"] != "Deleted"}
+    try:
+        served = soak.served()
+    except (CommandError, OSError):
+        return False
+    owners = {bundle: [row["destination"]] for bundle, row in live.items()}
+    return all(row["state"] == "Owned" for row in live.values()) and served == owners
+
+
+def kill_at_random(soak: Processes) -> Counter[str]:
+    """Until the time is over; what was killed how often."""
+    random_ = random.Random(SEED)
+    killed: Counter[str] = Counter()
+    until_s = time.monotonic() + SOAK_S
+    while (left_s := until_s - time.monotonic()) > 0:
+        time.sleep(min(left_s, random_.uniform(*KILL_S)))
+        victim = random_.choice(VICTIMS)
+        pid = soak.kill(victim)
+        killed[victim] += pid is not None
+        say(f"killed {victim}: {pid}")
+        assert soak.run.exit_code() is None, soak.said()
+    return killed
+
+
+@pytest.mark.long
+@pytest.mark.timeout(SOAK_S + 900)
+def test_soak_leaves_nothing_wrong_lost_or_running(soak: Processes) -> None:
+    say(f"seed {SEED}, {SOAK_S:.0f} s, in {soak.folder}")
+    wait_for("the run's first batch", lambda: soak.status().get("batches"), _START_S)
+    soak.start_agents()
+    wait_for("every bundle to be open", lambda: soak.status() and is_open(soak), _START_S)
+    recorder = judge.Recorder(soak.layout.tables)
+    port = soak.layout.lookup_port_now
+    asker = judge.Asker(f"http://127.0.0.1:{port()}", _TOPICS)
+    operator = Operator(port)
+    operator.start()
+    killed = kill_at_random(soak)
+    last_s = time.monotonic()
+    operator.stop()
+    wait_for("every bundle to be open again", lambda: is_open(soak), 5 * OPEN_AGAIN_S)
+    open_again_s = time.monotonic() - last_s
+    asker.stop()
+    soak.descendants()
+    assert soak.end() == 0, soak.said()
+    recorder.stop()
+    tables = soak.layout.tables
+    events = judge.rows_of(tables, "ownership_events")
+    ends = Counter(f"{a.order.kind} {a.body.get('status')}" for a in operator.answered)
+    say(f"killed {dict(killed)}; open again after {open_again_s:.1f} s")
+    say(f"{len(events)} events, {len(recorder.owed)} batches read whole, {recorder.missed} not")
+    say(f"{Counter(a.error or ('later' if a.asked_later else 'answered') for a in asker.answers)}")
+    say(f"{len(operator.answered)} orders in {operator.tries} tries: {dict(ends)}")
+    found = {
+        "answers": judge.first(judge.wrong_answers(asker.answers, recorder.transitions)),
+        "versions": judge.first(judge.wrong_versions(events)),
+        "records": judge.first(
+            judge.wrong_records(events, judge.rows_of(tables, "bundle_ownership"))
+        ),
+        "rows": judge.first(judge.lost_rows(tables, recorder.owed)),
+        "ends": judge.first(judge.untrue_ends(tables, operator.answered)),
+        "processes": str(soak.left() or ""),
+        "time": "" if open_again_s <= OPEN_AGAIN_S else f"open again after {open_again_s:.0f} s",
+    }
+    wrong = {what: how for what, how in found.items() if how}
+    assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
+    assert any(answer.broker for answer in asker.answers)
