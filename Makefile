@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 bin := $(VENV)/bin
 quick_tests := tests/tidy tests/unit tests/property
 pure_tests := $(quick_tests) tests/golden tests/conformance tests/sim
-real_tests := tests/integration
+real_tests := tests/integration tests/soak
 workers := --numprocesses auto --dist worksteal
 # A stack waits more than it works: two at a time take little longer than one.
 stacks := --numprocesses 2 --dist loadfile

@@ -3,7 +3,7 @@
 from lbcore.config.tree import Config
 from lbcore.machines.tracks import RawMessage
 from tests.checked_world import CheckedWorld
-from tests.world import Broker
+from tests.simulated_brokers import Broker
 
 
 class LaggingWorld(CheckedWorld):

@@ -16,7 +16,8 @@ from lbcore.machines.agent_reporting import Identity
 from lbcore.model.bundles import Bundle
 from lbcore.wire.messages import BrokerLoad, Heartbeat, Message
 from tests.lagging_world import LaggingWorld
-from tests.world import CLUSTER, Broker
+from tests.simulated_brokers import Broker
+from tests.world import CLUSTER
 
 LEASED = parse_config({"ownership": {"fencing": FENCING_LEASE}})
 

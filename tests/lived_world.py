@@ -6,17 +6,15 @@ one row a key, without those of what is long gone; what only grows is dropped, a
 it again.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
-from lbcore.machines.agent_state import RecordForgotten
-from lbcore.machines.effects import TOMBSTONE, Effect
 from lbcore.machines.outcome import ACCEPTED
 from lbcore.model.tables import COMMANDS, NAMESPACES, TABLES
-from tests.world import Broker, World
+from tests.simulated_brokers import Broker
+from tests.world import World
 
 DAY_MS = 86_400_000
 LIVE = 6
@@ -56,7 +54,6 @@ class LivedWorld(World):
         self.topics_else = 0
         self.lived = Lived()
         self.made: list[int] = []
-        self.gone: dict[str, list[RecordForgotten]] = defaultdict(list)
 
     def live(self, days: int, a_day: int) -> None:
         """Let days pass, in each of which so many of everything come and go."""
@@ -88,19 +85,6 @@ class LivedWorld(World):
         """Send a command, and count it."""
         self.lived.commands += 1
         return super().command(kind, **arguments)
-
-    def _take_effects(self, effects: Iterable[Effect]) -> None:
-        """Brokers read tombstones, too, before the records of the same batch."""
-        effects = list(effects)
-        for effect in effects:
-            if effect.kind == TOMBSTONE:
-                for broker in self.brokers.values():
-                    names = (str(row["bundle"]) for row in effect.rows)
-                    self.gone[broker.name] += [RecordForgotten(bundle=name) for name in names]
-        super()._take_effects(effects)
-
-    def _advance(self, broker: Broker, events: list[object]) -> None:
-        super()._advance(broker, [*self.gone.pop(broker.name, []), *events])
 
     def _come(self, count: int) -> None:
         for _ in range(count):

@@ -17,8 +17,9 @@ from lbcore.config.tree import Config
 from lbcore.model.bundles import FULL_RANGE, Bundle
 from lbcore.ownership.records import State
 from tests.rebuilt import RebuiltWorld, check_tables
+from tests.simulated_brokers import Faults
 from tests.story_actions import ACTIONS, NAMESPACES, OTHER_NAMESPACES
-from tests.world import Faults, World, gapless
+from tests.world import World, gapless
 
 BATCHES = 8
 AGAIN_ONE_IN = 7

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lbcore.wire import commands as asked
-from tests.world import Faults, World
+from tests.simulated_brokers import Faults
+from tests.world import World
 
 Action = Callable[[World, random.Random], None]
 

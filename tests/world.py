@@ -10,7 +10,6 @@ import random
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.machines.agent import Agent
 from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
-from lbcore.machines.agent_state import AgentState, ReadLoad, RecordRead, Send
+from lbcore.machines.agent_state import ReadLoad, RecordForgotten, RecordRead, Send
 from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.effects import Effect
+from lbcore.machines.effects import TOMBSTONE, Effect
 from lbcore.machines.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.machines.rebuild import newest_rows, rebuild_state, record_from_row
 from lbcore.machines.scoring import make_scorer
@@ -31,43 +30,11 @@ from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
+from tests.simulated_brokers import Broker, Faults
 from tests.topic_reads import rate_of, read_topics, topics_in
 
 CLUSTER = "local"
 PARTITIONS = 4
-
-
-@dataclass
-class Broker:
-    """A simulated broker: its agent, and what goes on around it."""
-
-    name: str
-    starts: int = 0
-    agent: Agent | None = None
-    state: AgentState | None = None
-    is_paused: bool = False
-    is_cut_off: bool = False
-    is_hanging: bool = False
-    inbox: list[OwnershipRecord] = field(default_factory=list)
-    calls: list[tuple[int, Call]] = field(default_factory=list)
-    unsent: list[Message] = field(default_factory=list)
-
-
-@dataclass
-class Faults:
-    """How bad the messenger is: chances of losing and repeating a message, most delay.
-
-    read: the least part of what is new that a batch reads of each partition; 1 = all of it.
-    failing: the chance that a callback of the service fails. unread: that a broker never gets a
-    record.
-    """
-
-    lost: float = 0.0
-    repeated: float = 0.0
-    delay_ms: int = 0
-    read: float = 1.0
-    failing: float = 0.0
-    unread: float = 0.0
 
 
 class World:
@@ -250,8 +217,11 @@ class World:
         return rebuild_state(self.balancer, CLUSTER, rows)
 
     def _take_effects(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            if effect.kind == "ownership_events":
+        """Brokers read tombstones before the records of the same batch."""
+        for effect in sorted(effects, key=lambda effect: effect.kind != TOMBSTONE):
+            if effect.kind == TOMBSTONE:
+                self._forget([str(row["bundle"]) for row in effect.rows])
+            elif effect.kind == "ownership_events":
                 self.events += effect.rows
                 for row in effect.rows:
                     self._announce(record_from_row(row))
@@ -272,6 +242,13 @@ class World:
             self.current[str(row["bundle"])] = row
             if row["state"] == State.INIT.value:
                 del self.current[str(row["bundle"])]
+
+    def _forget(self, bundles: Iterable[str]) -> None:
+        """The log forgets the bundles, and whoever reads it does."""
+        for bundle in bundles:
+            for broker in self.brokers.values():
+                if broker.agent is not None and self.random.random() >= self.faults.unread:
+                    broker.inbox.append(RecordForgotten(bundle=bundle))
 
     def _announce(self, record: OwnershipRecord) -> None:
         for broker in self.brokers.values():
@@ -316,7 +293,9 @@ class World:
         if broker.agent is None or broker.is_paused:
             return
         records = [] if broker.is_cut_off else broker.inbox
-        events: list[object] = [RecordRead(record=record) for record in records]
+        events: list[object] = [
+            one if isinstance(one, RecordForgotten) else RecordRead(record=one) for one in records
+        ]
         broker.inbox = broker.inbox[len(records) :]
         until_ms = 0 if broker.is_hanging else self.now_ms
         done = [call for at_ms, call in broker.calls if at_ms <= until_ms]

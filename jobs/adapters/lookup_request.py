@@ -8,6 +8,7 @@ import http.client
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.message import Message
 from time import time_ns
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -32,8 +33,10 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reply:
+    """What came back; headers are found in whatever case they are written."""
+
     status: int
-    headers: Mapping[str, str]
+    headers: Message
     body: bytes
 
 
@@ -96,7 +99,7 @@ class LookupConnection:
         response = self._connection.getresponse()
         return _Reply(
             status=response.status,
-            headers=dict(response.headers.items()),
+            headers=response.headers,
             body=read_at_most(response, _ANSWER_MAX_BYTES),
         )
 
@@ -131,7 +134,7 @@ def _failed(topic: str, asked_at_ms: int, error: str) -> Answer:
     return Answer(topic=topic, asked_at_ms=asked_at_ms, answered_at_ms=now_ms(), error=error)
 
 
-def _number(headers: Mapping[str, str], name: str, default: int) -> int:
+def _number(headers: Message, name: str, default: int) -> int:
     try:
         return int(headers.get(name, default))
     except ValueError:

@@ -19,9 +19,10 @@ from tests.fuzz import hostile
 from tests.fuzz.drawn_commands import draw
 from tests.fuzz.fuzzed_world import CRASHES, FuzzedWorld
 from tests.rebuilt import check_tables
+from tests.simulated_brokers import Faults
 from tests.stories import begun, healing_ms, unsettled
 from tests.story_actions import ACTIONS, Action
-from tests.world import CLUSTER, Faults, World, gapless
+from tests.world import CLUSTER, World, gapless
 
 STEP_MS = 500
 REST_STEPS = 400
@@ -182,7 +183,7 @@ def campaign(seed: int, steps: int, *, aloud: bool = False) -> FuzzedWorld:
 
 def come_to_rest(world: FuzzedWorld) -> None:
     """End every fault and every wish of operators: everything must be served, and nothing more."""
-    world.driver_ahead_ms = world.log_ahead_ms = max(world.driver_ahead_ms, world.log_ahead_ms)
+    world.driver_ahead_ms = world.log_ahead_ms = latest_ms(world) - world.now_ms
     world.faults, world.crash = Faults(), ""
     world.is_job_away = world.are_ticks_away = False
     _revive(world, world.random)
@@ -194,6 +195,13 @@ def come_to_rest(world: FuzzedWorld) -> None:
     served = {Bundle.parse(name).namespace for name in world.served()}
     assert served == set(world.hashes), served ^ set(world.hashes)
     check_tables(world)
+
+
+def latest_ms(world: World) -> int:
+    """The latest time that a clock has shown: after a restore the log is read again from before."""
+    ahead_ms = max(world.driver_ahead_ms, world.log_ahead_ms)
+    told = (one.position.timestamp_ms for found in world.log.values() for one in found)
+    return max(world.now_ms + ahead_ms, *told)
 
 
 def _take_back_rules(world: FuzzedWorld) -> None:

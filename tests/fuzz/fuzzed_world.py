@@ -72,7 +72,7 @@ class FuzzedWorld(RebuiltWorld):
         self.backups: list[Backup] = []
         self.in_no_table: dict[str, Row] = {}
         self.restored_ms: list[int] = []
-        self._unsent: list[OwnershipRecord] | None = None
+        self._unsent: list[OwnershipRecord | str] | None = None
         self._late: list[tuple[int, list[OwnershipRecord]]] = []
         self._fenced_until_ms = 0
         super().__init__(config, brokers, seed=seed, again_one_in=7)
@@ -92,11 +92,11 @@ class FuzzedWorld(RebuiltWorld):
             self.read.clear()
             self.read.update(before[2])
         if crash.endswith("rebuilt"):
+            self._say([one for one in unsent if isinstance(one, str)])  # it sends tombstones again
             self.rebuild_job()
         elif crash:
             self.restart_job()
-            for record in unsent:  # the batch comes again
-                self._announce(record)
+            self._say(unsent)  # the batch comes again
         if not is_lost and self.state is not None:
             self._judge()
 
@@ -117,7 +117,9 @@ class FuzzedWorld(RebuiltWorld):
         self._unsent, self._is_lost = [], False
         super().step_job()
         unsent, self._unsent = self._unsent, None
-        self._late.append((self.now_ms + late_ms, unsent))
+        late = [one for one in unsent if not isinstance(one, str)]
+        self._late.append((self.now_ms + late_ms, late))
+        self._say([one for one in unsent if isinstance(one, str)])
         self._fenced_until_ms = self.now_ms + late_ms
         self.rebuild_job()
         if self.state is not None:
@@ -183,6 +185,23 @@ class FuzzedWorld(RebuiltWorld):
         known = {str(row["bundle"]) for row in self.newest()}
         left = [row for name, row in sorted(self.in_no_table.items()) if name not in known]
         self.brokers[name].inbox += map(record_from_row, left)
+
+    def _say(self, unsent: Iterable[OwnershipRecord | str]) -> None:
+        """Send records, and tombstones, which are bundles' names."""
+        for one in unsent:
+            if isinstance(one, str):
+                self._forget([one])
+            else:
+                self._announce(one)
+
+    def _forget(self, bundles: Iterable[str]) -> None:
+        bundles = list(bundles)
+        if self._unsent is not None:
+            self._unsent += bundles
+            return
+        super()._forget(bundles)
+        for bundle in bundles:
+            self.in_no_table.pop(bundle, None)
 
     def _announce(self, record: OwnershipRecord) -> None:
         if self._unsent is None:

@@ -13,7 +13,8 @@ from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.sim.summary import Move, Owned, imbalance, moves, thrash
 from tests.ruled_world import owners
-from tests.world import Broker, World, is_settled
+from tests.simulated_brokers import Broker
+from tests.world import World, is_settled
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 DAY_MS = 24 * HOUR_MS

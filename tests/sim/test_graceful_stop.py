@@ -6,7 +6,8 @@ from lbcore.config.tree import Config
 from lbcore.machines.agent_state import Stop, Stopped
 from tests.checked_world import CheckedWorld
 from tests.ruled_world import most_unserved, owners
-from tests.world import Broker, gapless, is_settled
+from tests.simulated_brokers import Broker
+from tests.world import gapless, is_settled
 
 BROKER = "broker-1:8080"
 CONFIG = Config()

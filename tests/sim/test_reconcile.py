@@ -14,8 +14,8 @@ from lbcore.machines.rebuild import record_from_row
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import State
 from tests.checked_world import CheckedWorld
+from tests.simulated_brokers import Broker
 from tests.stories import begun, unsettled
-from tests.world import Broker
 
 CONFIG = Config()
 IN_FLIGHT_MS = CONFIG.ownership.in_flight_timeout_ms

@@ -12,7 +12,8 @@ import pytest
 from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.topics import TAKEN_OR_NOT
-from tests.world import Faults, World, is_settled
+from tests.simulated_brokers import Faults
+from tests.world import World, is_settled
 
 NAMESPACE = "t/n"
 BUNDLES = 16
