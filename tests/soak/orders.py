@@ -56,6 +56,10 @@ class Operator:
         """Begin."""
         self._thread.start()
 
+    def ask_to_stop(self) -> None:
+        """Begin no order more."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """End with the order that is under way."""
         self._stopping.set()
