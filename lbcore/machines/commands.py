@@ -18,7 +18,7 @@ from lbcore.machines.handlers.external import EXTERNAL_HANDLERS
 from lbcore.machines.handlers.namespaces import NAMESPACE_HANDLERS, has_split_under_way
 from lbcore.machines.handlers.policies import POLICY_HANDLERS
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
-from lbcore.machines.handlers.splits import SPLIT_HANDLERS
+from lbcore.machines.handlers.splits import SPLIT_HANDLERS, place_children, split_target
 from lbcore.machines.identity import identity, is_same
 from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
 from lbcore.machines.placing import place
@@ -101,21 +101,29 @@ def take_queued_of(work: Work, command_ids: Sequence[str]) -> None:
         if not _is_busy(work, _arguments(waiting.command)):
             del work.waiting[command_id]
             _take(work, waiting.command, waiting.deadline_ms)
-    place_assigned(work)
+    carry_out_placed(work)
 
 
-def place_assigned(work: Work) -> None:
-    """Carry out the assignments that name no broker, placed all at once. O(bundles), once.
+def carry_out_placed(work: Work) -> None:
+    """Carry out what waits for a place: assignments, then splits. O(bundles), once for each.
 
-    What else was asked about their bundles meanwhile has waited for this.
+    All assignments that name no broker are placed together, and so are all children of splits that
+    are to leave their parent's owner. What else was asked about their bundles meanwhile has waited.
     """
-    asked_for, names = work.unplaced, work.unplaced_bundles
-    work.unplaced, work.unplaced_bundles = {}, {}
+    wanted = [(command, _arguments(command), ms) for command, ms in work.unplaced.values()]
+    work.unplaced, work.unplaced_bundles, work.unplaced_splits = {}, {}, {}
+    splits = [one[1] for one in wanted if isinstance(one[1], asked.SplitBundle)]
+    assigned = [one for one in wanted if not isinstance(one[1], asked.SplitBundle)]
+    names = dict.fromkeys(getattr(arguments, "bundle", "") for _, arguments, _ in assigned)
     rows = {name: work.ledger.index[name] for name in names if _is_free(work, name)}
     places = {} if is_external(work) else place(work, list(rows.values()), {})
     work.places = {name: places[row] for name, row in rows.items() if row in places}
-    for command, deadline_ms in asked_for.values():
-        _carry_out(work, command, _arguments(command), deadline_ms)
+    for one in assigned:
+        _carry_out(work, *one)
+    work.places = place_children(work, splits)
+    for one in wanted:
+        if isinstance(one[1], asked.SplitBundle):
+            _carry_out(work, *one)
 
 
 def _is_free(work: Work, bundle: str) -> bool:
@@ -129,14 +137,19 @@ def _take(work: Work, command: Command, deadline_ms: int) -> None:
         queued = Outcome(status=ACCEPTED)
         begin_wait(work, command, queued, deadline_ms, is_queued=True)
         return
-    if _is_to_be_placed(arguments):
-        work.unplaced[command.command_id] = command, deadline_ms
-        work.unplaced_bundles[getattr(arguments, "bundle", "")] = None
+    if isinstance(arguments, asked.SplitBundle) and arguments.unload:
+        bundle = split_target(work, arguments)
+        work.unplaced_splits[arguments.namespace or bundle.rpartition("/")[0]] = None
+    elif _is_to_be_assigned(arguments):
+        bundle = getattr(arguments, "bundle", "")
     else:
         _carry_out(work, command, arguments, deadline_ms)
+        return
+    work.unplaced[command.command_id] = command, deadline_ms
+    work.unplaced_bundles[bundle] = None
 
 
-def _is_to_be_placed(arguments: asked.CommandArguments | asked.Refused) -> bool:
+def _is_to_be_assigned(arguments: asked.CommandArguments | asked.Refused) -> bool:
     return isinstance(arguments, asked.AssignBundle) and not arguments.destination
 
 
@@ -163,12 +176,13 @@ def _is_busy(work: Work, arguments: asked.CommandArguments | asked.Refused) -> b
 
     A split, for all but an override; an unload without a destination, for who wants it assigned;
     whatever it is, for who wants it split; the end of the batch's commands, for whatever comes
-    after an assignment that is placed there.
+    after an assignment or a split that is placed there.
     """
     if isinstance(arguments, asked.UnloadNamespace | asked.SplitBundle) and arguments.namespace:
-        return has_split_under_way(work, arguments.namespace)
+        is_wanted = arguments.namespace in work.unplaced_splits
+        return is_wanted or has_split_under_way(work, arguments.namespace)
     bundle = getattr(arguments, "bundle", "")
-    if bundle in work.unplaced_bundles and not _is_to_be_placed(arguments):
+    if bundle and bundle in work.unplaced_bundles and not _is_to_be_assigned(arguments):
         return True
     record = work.ledger.record(bundle) if bundle else None
     if record is None or isinstance(arguments, asked.OverrideBundle):

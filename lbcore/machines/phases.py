@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from lbcore.machines.apart import Fault
 from lbcore.machines.checking import check_transitions
-from lbcore.machines.commands import place_assigned, take_command, take_queued_of
+from lbcore.machines.commands import carry_out_placed, take_command, take_queued_of
 from lbcore.machines.creations import drive_creations
 from lbcore.machines.cycle import place_free, run_cycle
 from lbcore.machines.deletions import drive_deletions, forget_expired
@@ -118,7 +118,7 @@ def _take_commands(work: Work, items: Sequence[Placed]) -> None:
     for item in items:
         if isinstance(item.message, Command):
             take_command(work, item.message, item.position.timestamp_ms)
-    place_assigned(work)
+    carry_out_placed(work)
 
 
 def _answers(_: Work, batch: Batch) -> list[Answer]:

@@ -16,7 +16,7 @@ from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.book import BrokerEntry
-from lbcore.machines.commands import place_assigned, take_command
+from lbcore.machines.commands import carry_out_placed, take_command
 from lbcore.machines.effects import Row
 from lbcore.machines.identity import status_of
 from lbcore.machines.ledger import Ledger
@@ -92,7 +92,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
     state = state_of(config, command.cluster, rows, now_ms)
     work = Work.on(state, config, digest(config), now_ms)
     take_command(work, command, now_ms)
-    place_assigned(work)
+    carry_out_placed(work)
     work.write_rules(state.rules)
     outcome = work.outcomes.get(command.command_id)
     written = {effect.kind: effect.rows for effect in work.effects()}

@@ -78,17 +78,17 @@ def known_topics(work: Work, bundle: str) -> TopicLoads | None:
     )
 
 
-def choose_places(work: Work, decision: SplitDecision) -> Mapping[str, str]:
-    """Child → broker by the placement strategy, "" = it stays. decision.bundle: the ledger's row.
+def choose_places(work: Work, decisions: Sequence[SplitDecision]) -> Mapping[str, str]:
+    """Child → broker by the placement strategy, "" = it stays. O(bundles), once for all splits.
 
-    As the plan places the children of its own splits.
+    As the plan places the children of its own splits. decision.bundle: the ledger's row.
     """
     names = usable_brokers(work)
-    if not names:
+    if not names or not decisions:
         return {}
     snapshot, rows = make_snapshot(work, names)
-    at = int(np.searchsorted(rows, decision.bundle))
-    splits = (replace(decision, bundle=at),)
+    at = np.searchsorted(rows, [decision.bundle for decision in decisions]).tolist()
+    splits = [replace(one, bundle=row) for one, row in zip(decisions, at, strict=True)]
     config = planning_config(work)
     usage = weighted_usage(snapshot.brokers.percent, config.signals)
     index = candidate_index(snapshot, usage, config.filters)

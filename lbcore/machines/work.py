@@ -102,8 +102,9 @@ class BalancerState:
 class Work:
     """The state opened for change, and what the batch adds up to.
 
-    unplaced: id → commands that want a bundle assigned wherever placement says, with deadlines;
-    unplaced_bundles: those bundles; places: what placement says of them. usage: kind → tenant → how
+    unplaced: id → commands that want bundles, or a bundle's children, wherever placement says, with
+    deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
+    what placement says of bundles and children. usage: kind → tenant → how
     many it has, see `usage`. made: bundles made for new namespaces. is_catching_up: what the batch
     has read is old, and newer reports wait; see `watching`. guard: runs what may be
     put aside.
@@ -143,6 +144,7 @@ class Work:
     created: dict[str, CreatedTopics] = field(default_factory=dict)
     unplaced: dict[str, tuple[Command, int]] = field(default_factory=dict)
     unplaced_bundles: dict[str, None] = field(default_factory=dict)
+    unplaced_splits: dict[str, None] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     usage: dict[str, Counter[str]] = field(default_factory=dict)
     decided: int = 0

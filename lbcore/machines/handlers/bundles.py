@@ -98,7 +98,7 @@ def _unload_bundle(work: Work, command: Command, arguments: asked.UnloadBundle) 
 def _assign_bundle(work: Work, command: Command, arguments: asked.AssignBundle) -> Outcome:
     """Also what lookups ask for; many may ask for the same bundle, and one assigns it.
 
-    Without a destination it goes where `commands.place_assigned` has found a place for it.
+    Without a destination it goes where `commands.carry_out_placed` has found a place for it.
     """
     bundle, wanted = arguments.bundle, arguments.destination
     record = find_record(work, bundle)

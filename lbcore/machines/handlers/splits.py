@@ -6,7 +6,7 @@ flight has waited for its end before it comes here. Part of `commands`. Source: 
 NamespacesBase.internalSplitNamespaceBundleAsync; parts, force and the list of children are ours.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,18 +33,27 @@ from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
 
-def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) -> Outcome:
+def split_target(work: Work, arguments: asked.SplitBundle) -> str:
+    """The bundle that is to be split; "" when there is none."""
     bundle = arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
-    if isinstance(bundle, Outcome):
-        return bundle
-    record = find_record(work, bundle)
-    if isinstance(record, Outcome):
-        return record
-    if record.state is not State.OWNED:
-        return refuse(f"bundle {bundle} has no owner that could split it; assign it first")
-    decision = _decision(work, arguments, record)
-    if isinstance(decision, Outcome):
-        return decision
+    return "" if isinstance(bundle, Outcome) else bundle
+
+
+def place_children(work: Work, several: Sequence[asked.SplitBundle]) -> dict[str, str]:
+    """Child → broker for the splits that can be carried out now, placed together."""
+    found = [_wished(work, arguments) for arguments in several]
+    decisions = {one[1].name: one[1] for one in found if not isinstance(one, Outcome)}
+    wanted = [one for name, one in decisions.items() if name not in work.rules.pins]
+    return dict(choose_places(work, wanted))
+
+
+def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) -> Outcome:
+    """With `unload` the children go where `commands.carry_out_placed` has found places for them."""
+    wished = _wished(work, arguments)
+    if isinstance(wished, Outcome):
+        return wished
+    record, decision = wished
+    bundle = record.bundle
     topics = known_topics(work, bundle)
     empty = without_topics(topics, decision.children)
     if len(empty) > work.config.splitting.max_empty_children and not arguments.force:
@@ -56,6 +65,21 @@ def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) ->
     more = {BUNDLES: len(decision.children) - 1}
     problem = reason_not_to_add(work, tenant_of(bundle), more)
     return refuse(problem) if problem else _carry_out(work, command, record, decision, empty)
+
+
+def _wished(
+    work: Work, arguments: asked.SplitBundle
+) -> tuple[OwnershipRecord, SplitDecision] | Outcome:
+    bundle = arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
+    if isinstance(bundle, Outcome):
+        return bundle
+    record = find_record(work, bundle)
+    if isinstance(record, Outcome):
+        return record
+    if record.state is not State.OWNED:
+        return refuse(f"bundle {bundle} has no owner that could split it; assign it first")
+    decision = _decision(work, arguments, record)
+    return decision if isinstance(decision, Outcome) else (record, decision)
 
 
 def _chosen(work: Work, namespace: str, which: str) -> str | Outcome:
@@ -156,9 +180,7 @@ def _carry_out(
     decision: SplitDecision,
     empty: tuple[str, ...],
 ) -> Outcome:
-    places: Mapping[str, str] = dict.fromkeys(decision.children, "")
-    if decision.place_children and decision.name not in work.rules.pins:
-        places = {**places, **choose_places(work, decision)}
+    places = {child: work.places.get(child, "") for child in decision.children}
     origin = work.origin(Cause.SPLIT, work.next_decision(), command.command_id)
     answer = split(record, places, origin)
     if isinstance(answer, Refused):

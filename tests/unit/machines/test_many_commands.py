@@ -7,7 +7,7 @@ import pytest
 
 from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
-from lbcore.machines import commands, topics
+from lbcore.machines import commands, splits, topics
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.rules import Pin, Rules, differing
@@ -66,6 +66,39 @@ def test_command_after_an_assignment_of_the_same_batch_finds_the_bundle_assigned
     split = world.command("split_bundle", bundle=first, force=True)
     world.run(10_000)
     assert outcome(world, split)["status"] == "done"
+
+
+def test_children_of_all_splits_of_a_batch_are_placed_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = running()
+    asked = [
+        world.command("split_bundle", bundle=name, force=True, unload=True)
+        for name in bundles(world)
+    ]
+    calls = counted(monkeypatch, splits, "make_snapshot")
+    batches = len(world.reports)
+    world.run(1_000)
+    assert 1 <= len(calls) <= 2 * (len(world.reports) - batches)
+    world.run(20_000)
+    assert {outcome(world, one)["status"] for one in asked} == {"done"}
+    live = [row for row in world.newest() if row["state"] == State.OWNED.value]
+    assert len(live) == 2 * COUNT
+    assert len({row["destination"] for row in live}) == 3
+
+
+def test_what_comes_after_a_split_of_the_same_batch_waits_for_its_end() -> None:
+    world = running()
+    first, second, *_ = bundles(world)
+    kept = [
+        world.command("split_bundle", bundle=first, force=True, unload=True),
+        world.command("split_bundle", bundle=first, force=True, unload=True),
+        world.command("split_bundle", bundle=second, force=True, unload=True),
+        world.command("unload_namespace", namespace="t/n"),
+    ]
+    world.run(30_000)
+    statuses = [outcome(world, one)["status"] for one in kept]
+    assert statuses == ["done", "refused", "done", "done"]
 
 
 def test_children_of_all_splits_that_are_answered_get_their_rows_at_once(
