@@ -30,6 +30,7 @@ from jobs.adapters.settings import load_settings
 from jobs.adapters.stream import spark_session
 from jobs.adapters.table_place import TablePlace, is_delta, table_place
 from jobs.console import CommandError, Exit, note
+from jobs.parser import Parser
 from lbcore.model.archives import ARCHIVES, Archive
 from lbcore.model.tables import Column
 
@@ -71,7 +72,7 @@ def main(
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="archive_history", description=__doc__)
+    parser = Parser(prog="archive_history", description=__doc__)
     parser.add_argument(
         "--tables", type=table_place, required=True, help="folder of the Delta tables of a job"
     )

@@ -58,6 +58,7 @@ from jobs.adapters.table_writer import TableWriter
 from jobs.adapters.ticks import Ticker
 from jobs.adapters.topic_watch import TopicWatch
 from jobs.console import CommandError, Exit, note
+from jobs.parser import Parser
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics
 from lbcore.config.load import digest
@@ -103,7 +104,7 @@ def main(
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="balance_cluster", description=__doc__)
+    parser = Parser(prog="balance_cluster", description=__doc__)
     parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
     parser.add_argument("--state-dir", type=Path, required=True, help="checkpoint and lock")
     parser.add_argument(

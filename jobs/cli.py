@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from jobs.console import CommandError, Exit, add_json_option, complain
+from jobs.parser import Parser
 from jobs.verbs import VERBS, Verb
 
 
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without_verb(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ballast",
         description="Balance the load of a cluster of brokers: who owns which bundle, and why.",
         epilog="ballast VERB --help says more about one verb.",
@@ -34,23 +35,28 @@ def _without_verb(words: Sequence[str]) -> int:
         verbs.add_parser(name, help=verb.summary, add_help=False)
     try:
         parser.parse_args(words)
-    except SystemExit as end:  # argparse ends --help with 0 and everything else with 2
+    except SystemExit as end:  # --help ends with 0 and everything else with 2
         return int(end.code or Exit.DONE)
     return Exit.MISUSE
 
 
-def _carry_out(name: str, verb: Verb, words: Sequence[str]) -> int:
+def verb_parser(name: str, verb: Verb) -> Parser:
+    """What reads the words behind a verb."""
     module = importlib.import_module(verb.module)
-    parser = argparse.ArgumentParser(prog=f"ballast {name}", description=module.__doc__)
+    parser = Parser(prog=f"ballast {name}", description=module.__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)
     add_json_option(parser)
+    return parser
+
+
+def _carry_out(name: str, verb: Verb, words: Sequence[str]) -> int:
     try:
-        args = parser.parse_args(words)
+        args = verb_parser(name, verb).parse_args(words)
     except SystemExit as end:
         return int(end.code or Exit.DONE)
     try:
-        return int(module.run(args))
+        return int(importlib.import_module(verb.module).run(args))
     except CommandError as error:
         complain(error, as_json=args.json)
         return error.exit_code

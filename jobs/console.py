@@ -52,6 +52,11 @@ class UnknownError(CommandError):
     exit_code = Exit.UNKNOWN
 
 
+def cause_words(cause: Exception) -> str:
+    """Why something failed, in words for an error: an OSError without its number."""
+    return str((isinstance(cause, OSError) and cause.strerror) or cause)
+
+
 def say(text: str) -> None:
     """Write one line to standard output, at once."""
     sys.stdout.write(f"{text}\n")

@@ -7,7 +7,6 @@ after set-up. Source: ours.
     python -m jobs.package [--output dist/spark]
 """
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from jobs.adapters.jars import jar_paths
 from jobs.adapters.preflight import check_disk
 from jobs.adapters.stream import STACK_SIZE
 from jobs.console import CommandError, Exit, complain, note
+from jobs.parser import Parser
 from jobs.prepare import LOCKS, ROOT
 
 SPARKS_OWN = ("pyspark", "py4j", "delta-spark")
@@ -50,7 +50,7 @@ exec "$SPARK_HOME/bin/spark-submit" \\
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the folder anew; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="package", description=__doc__.splitlines()[0])
+    parser = Parser(prog="package", description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "dist" / "spark")
     output = parser.parse_args(argv).output.absolute()
     try:

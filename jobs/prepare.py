@@ -7,7 +7,6 @@ leaves its note last, so an interrupted one is simply done again. Source: ours.
     python3 -m jobs.prepare run|dev
 """
 
-import argparse
 import fcntl
 import hashlib
 import os
@@ -33,6 +32,7 @@ from jobs.adapters.java import Java, find_java
 from jobs.adapters.preflight import check_disk, check_python, running_python
 from jobs.adapters.progress import last_lines, run_with_progress
 from jobs.console import CommandError, Exit, complain, note
+from jobs.parser import Parser
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
@@ -73,7 +73,7 @@ class Place:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare for `run` or for `dev` (tests and checks too); returns the exit code."""
-    parser = argparse.ArgumentParser(prog="prepare", description="Set Ballast up.")
+    parser = Parser(prog="prepare", description="Set Ballast up.")
     parser.add_argument("purpose", choices=sorted(LOCKS))
     parser.add_argument("--venv", default=os.environ.get("VENV") or ".venv", type=Path)
     args = parser.parse_args(argv)

@@ -26,6 +26,7 @@ from jobs.adapters.service_answers import failure_of
 from jobs.adapters.settings import load_settings
 from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
 from jobs.console import CommandError, Exit, MisuseError, complain, note
+from jobs.parser import Parser
 from jobs.telemetry import exposition
 from lbcore.config.tree import Config
 from lbcore.wire.fields import NAME_PATTERN
@@ -43,7 +44,7 @@ _URLS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """As the verb `run-agent`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="run_agent",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

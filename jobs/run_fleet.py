@@ -35,6 +35,7 @@ from jobs.fleet.event_log import EventLog
 from jobs.fleet.fleet import Fleet
 from jobs.fleet.loop import FleetLoop
 from jobs.fleet.timetable import Timetable
+from jobs.parser import Parser
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.hashing import HashFunction
@@ -73,7 +74,7 @@ def _stop(_number: int, _frame: object) -> NoReturn:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="run_fleet",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -32,6 +32,7 @@ from jobs.adapters.table_place import table_place
 from jobs.admin.assemble import Service, start_service
 from jobs.console import CommandError, Exit, MisuseError, complain
 from jobs.lookup_workers import reserve_port, run_workers
+from jobs.parser import Parser
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config, changed
 
@@ -280,7 +281,7 @@ def _log(event: str, **fields: object) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="serve_lookup", description=__doc__)
+    parser = Parser(prog="serve_lookup", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_arguments(parser)
     words = list(sys.argv[1:] if argv is None else argv)

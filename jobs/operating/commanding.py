@@ -124,6 +124,7 @@ def _say_outcome(
     args: argparse.Namespace, command: Command, outcome: CommandOutcome, waited_ms: int
 ) -> int:
     is_done = outcome.status == DONE
+    next_step = "" if is_done else _next_step(command, outcome.status)
     value = {
         "command_id": command.command_id,
         "kind": command.kind,
@@ -132,15 +133,32 @@ def _say_outcome(
         "reason": outcome.reason,
         "result": outcome.result,
         "waited_ms": waited_ms,
+        **({"next": next_step} if next_step else {}),
     }
     if is_done or args.json:
         head = f"{outcome.status} after {format_duration(waited_ms)}: {shown_command(command)}"
         answer(args, value, "\n".join([head, *_result_lines(outcome.result)]))
     else:
-        note(f"{outcome.status}: {shown_command(command)}\n  why: {outcome.reason}")
+        note(_refusal(f"{outcome.status}: {shown_command(command)}", outcome.reason, next_step))
     if is_done:
         return Exit.DONE
     return Exit.UNKNOWN if outcome.status == "timed_out" else Exit.FAILED
+
+
+def _refusal(what: str, why: str, next_step: str) -> str:
+    """What came of it, in three parts like every error."""
+    return f"{what}\n  why: {why}\n next: {next_step}"
+
+
+def _next_step(command: Command, status: str) -> str:
+    """What helps when a command was not carried out; a reason says what is wrong."""
+    if status == "timed_out":
+        return "`ballast status` says how the job is; ask again with more time: --timeout 5m"
+    if status == "refused":
+        return "put right what it says and ask again; --dry-run says beforehand what would come"
+    named = [name for name in ("bundle", "broker") if command.arguments.get(name)]
+    asked = f"`ballast explain {named[0]} {command.arguments[named[0]]}`" if named else ""
+    return f"{asked or '`ballast status`'} says how it is now; then ask again"
 
 
 def shown_command(command: Command) -> str:
@@ -204,6 +222,8 @@ def _rehearsal_lines(command: Command, found: Rehearsal, age_ms: int) -> Iterabl
     yield f"{shown_command(command)} would be {found.status}"
     if found.reason:
         yield f"  why: {found.reason}"
+    if not found.is_possible:
+        yield f" next: {_next_step(command, found.status)}"
     yield from _result_lines(found.result)
     shown = found.transitions[:_LISTED]
     yield from (f"  {one['bundle']}: {one['from']} → {one['to']}" for one in shown)

@@ -27,12 +27,12 @@ def parse_duration_ms(text: str) -> int:
 def parse_instant_ms(text: str, now_ms: int) -> int:
     """Milliseconds since 1970 of an ISO time, or of so long ago (5m). Without a zone it is UTC.
 
-    Raises argparse.ArgumentTypeError.
+    As messages show it, too: `2026-11-21 03:00:00 UTC`. Raises argparse.ArgumentTypeError.
     """
     if _DURATION.fullmatch(text.strip()) and not text.strip().isdigit():
         return now_ms - parse_duration_ms(text)
     try:
-        instant = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        instant = datetime.fromisoformat(text.strip().replace(" UTC", "Z").replace("Z", "+00:00"))
     except ValueError:
         message = f"{text!r} is no time; write 2026-11-21T03:00:00Z, or 5m for five minutes ago"
         raise argparse.ArgumentTypeError(message) from None

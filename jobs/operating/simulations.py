@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.recordings import read_recording
-from jobs.console import CommandError, MisuseError
+from jobs.console import CommandError, MisuseError, cause_words
 from lbcore.config.check import require_suitable
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
@@ -141,7 +141,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise MisuseError(
-            f"{path} can't be read", why=str(cause), next_step="name what --json wrote"
+            f"{path} can't be read", why=cause_words(cause), next_step="name what --json wrote"
         ) from None
     return found
 
@@ -185,7 +185,9 @@ def _load(path: Path) -> Loaded:
         content = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as cause:
         raise MisuseError(
-            f"{path} can't be read", why=str(cause), next_step="correct the path or its rights"
+            f"{path} can't be read",
+            why=cause_words(cause),
+            next_step="correct the path or its rights",
         ) from None
     try:
         scenario = parse_scenario(content)
@@ -221,5 +223,7 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as cause:
         raise CommandError(
-            f"{path} can't be written", why=str(cause), next_step="correct the path or its rights"
+            f"{path} can't be written",
+            why=cause_words(cause),
+            next_step="correct the path or its rights",
         ) from None

@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs.adapters.sql_engine import SqlEngine, plain_rows
 from jobs.console import CommandError, Exit, MisuseError, answer
+from jobs.operating.known_names import require_known
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from jobs.operating.text_table import text_table
 from lbcore.explain.explanation import number, percent
@@ -46,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     where = whereabouts(args)
     rows = read_bundles(where, args.by, args.broker, args.limit)
     if not rows:
+        require_known(where.reader(), broker=args.broker)
         about = f" of {args.broker}" if args.broker else ""
         raise CommandError(
             f"no load is known of any bundle{about} in cluster {where.cluster}",

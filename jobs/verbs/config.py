@@ -18,7 +18,7 @@ from typing import Any
 from jobs.adapters.settings import describe_differences, read_base, read_layers
 from jobs.adapters.table_place import table_place
 from jobs.adapters.table_reader import TableReader
-from jobs.console import Exit, MisuseError, add_json_option, answer, note
+from jobs.console import Exit, MisuseError, add_json_option, answer, cause_words, note
 from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import CommandVerb, add_commands, command_actions
 from jobs.operating.commanding import run_command
@@ -226,5 +226,7 @@ def _read_properties(path: Path | None) -> Mapping[str, str]:
         return parse_properties(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as cause:
         raise MisuseError(
-            f"{path} can't be read", why=str(cause), next_step="correct the path or its rights"
+            f"{path} can't be read",
+            why=cause_words(cause),
+            next_step="correct the path or its rights",
         ) from None

@@ -58,9 +58,11 @@ def _question(args: argparse.Namespace) -> Question:
         )
     try:
         at_ms = parse_instant_ms(args.at, now_ms) if args.at else 0
-    except argparse.ArgumentTypeError as error:
+    except argparse.ArgumentTypeError:
         raise MisuseError(
-            f"{args.at!r} is no time", why=str(error), next_step="write 5m, or an ISO time"
+            f"{args.at!r} is no time",
+            why="an instant is an ISO time, or so long ago",
+            next_step="write 2026-11-21T03:00:00Z, or 5m for five minutes ago",
         ) from None
     return Question(
         kind=args.kind, name=args.name, now_ms=now_ms, at_ms=at_ms, window_ms=args.window

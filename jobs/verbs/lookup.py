@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from jobs.adapters.table_place import table_place
+from jobs.adapters.table_reader import TableReader
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.layout import CLUSTER, Layout
 from jobs.lookup_client import LookupClient, LookupResult
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write a line for each topic; raises CommandError when the tables can't be loaded."""
+    TableReader(args.tables, args.cluster)  # without tables there is nothing to wait for
     with LookupClient(args.tables, args.cluster) as client:
         if not client.wait_ready(args.timeout_ms):
             raise CommandError(

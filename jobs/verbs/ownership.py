@@ -11,6 +11,7 @@ from typing import Any
 from jobs.adapters.table_reader import AsOf, TableReader, wall_ms
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.durations import format_instant, parse_instant_ms
+from jobs.operating.known_names import require_known
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.text_table import text_table
 from lbcore.ownership.differences import OwnershipChange, find_differences, parties
@@ -35,14 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the records or the differences."""
+    """Write the records or the differences; raises CommandError for names that nobody has."""
     reader = whereabouts(args).reader()
     now_ms = wall_ms()
     if args.diff:
         before, after = (_records(reader, word, args.namespace, now_ms) for word in args.diff)
+        if not before.rows and not after.rows:
+            require_known(reader, namespace=args.namespace)
+        if not any(_is_asked_for(row, args.broker) for row in (*before.rows, *after.rows)):
+            require_known(reader, broker=args.broker)
         return _say_differences(args, before, after)
     found = _records(reader, args.as_of, args.namespace, now_ms)
     rows = [row for row in found.rows if _is_asked_for(row, args.broker)]
+    if not rows:
+        require_known(reader, namespace=args.namespace, broker=args.broker)
     value = {
         "version": found.version,
         "at_ms": found.at_ms,
@@ -62,11 +69,11 @@ def _records(reader: TableReader, moment: str, namespace: str, now_ms: int) -> A
         return reader.at_version(int(moment), condition)
     try:
         return reader.at_time(parse_instant_ms(moment, now_ms), condition)
-    except argparse.ArgumentTypeError as error:
+    except argparse.ArgumentTypeError:
         raise MisuseError(
             f"{moment!r} is no moment",
-            why=str(error),
-            next_step="give a time, so long ago, or a version of ownership_events",
+            why="a moment is an ISO time, so long ago, or a version of ownership_events",
+            next_step="write 2026-11-21T03:00:00Z, 5m for five minutes ago, or 120",
         ) from None
 
 

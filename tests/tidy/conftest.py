@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from jobs.parser import Parser
+
 
 class ParsedError(Exception):
     """The words were understood; its argument is what they came to."""
@@ -13,9 +15,9 @@ class ParsedError(Exception):
 @pytest.fixture
 def only_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every program end with ParsedError once it has read its words."""
-    parse = argparse.ArgumentParser.parse_args
+    parse = Parser.parse_args
 
-    def parse_and_stop(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    def parse_and_stop(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
         raise ParsedError(parse(parser, words))
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    monkeypatch.setattr(Parser, "parse_args", parse_and_stop)

@@ -37,9 +37,9 @@ def _answer_size(args: argparse.Namespace) -> int:
     return 0
 
 
-def test_cli_without_verb_is_misuse_and_shows_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cli_without_verb_is_misuse_and_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
-    assert "usage: ballast" in capsys.readouterr().err
+    assert "next: `ballast --help` says more" in capsys.readouterr().err
 
 
 def test_cli_unknown_verb_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:

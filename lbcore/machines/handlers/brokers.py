@@ -48,7 +48,7 @@ def _drain(work: Work, command: Command, arguments: asked.DrainBroker) -> Outcom
 def _reason_not_to_drain(work: Work, broker: str) -> str:
     entry = work.brokers.get(broker)
     if entry is None:
-        return f"there is no broker {broker}; table brokers lists them"
+        return f"there is no broker {broker}; `ballast status` lists them"
     if entry.is_silent:
         return f"broker {broker} is silent, its bundles went to others; forget_broker removes it"
     drain = work.rules.drains.get(broker)
@@ -78,7 +78,7 @@ def _forget(work: Work, command: Command, arguments: asked.ForgetBroker) -> Outc
     broker = arguments.broker
     entry = work.brokers.get(broker)
     if entry is None:
-        return refuse(f"there is no broker {broker}; table brokers lists them")
+        return refuse(f"there is no broker {broker}; `ballast status` lists them")
     if not entry.is_silent:
         return refuse(f"broker {broker} is alive: drain it, stop it, then forget it")
     if is_named(work, broker):

@@ -127,7 +127,7 @@ def test_words_that_argparse_refuses_are_misuse(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(shlex.split(line)) == 2
-    assert "usage: ballast" in capsys.readouterr().err
+    assert "--help` says more; for example: ballast" in capsys.readouterr().err
 
 
 def test_json_may_stand_behind_the_action_or_before_it() -> None:

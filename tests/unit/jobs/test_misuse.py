@@ -1,0 +1,170 @@
+"""Whatever is wrong on a command line is told in three parts, as JSON where JSON is asked for."""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.cli import main, verb_parser
+from jobs.console import Exit
+from jobs.verbs import VERBS
+from tests.explained_world import write_tables
+from tests.ruled_world import running
+
+PARTS = {"error", "why", "next"}
+WORD = "nonsense"
+
+
+def declared(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """What a parser takes; argparse has no public word for it."""
+    return list(parser._actions)  # noqa: SLF001 (as its docstring says)
+
+
+def leaves(words: list[str], parser: argparse.ArgumentParser) -> Iterator[Any]:
+    """Each verb, and each verb within a verb, with what reads its words."""
+    inner = [one for one in declared(parser) if one.nargs == argparse.PARSER]
+    if not inner:
+        yield words, parser
+    for action in inner:
+        choices: Any = action.choices
+        for name, one in choices.items():
+            yield from leaves([*words, name], one)
+
+
+LEAVES = [leaf for name, verb in VERBS.items() for leaf in leaves([name], verb_parser(name, verb))]
+
+
+def bad_lines(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[list[str]]:
+    """Command lines that can't be taken, by what the parser declares."""
+    positions = [one for one in declared(parser) if not one.option_strings]
+    is_required = [one for one in positions if one.required and one.nargs != "*"]
+    if is_required:
+        yield [*words]
+    filled = [_value(one) for one in is_required]
+    options = [one for one in declared(parser) if one.option_strings and one.dest != "help"]
+    for option in options:
+        flag = option.option_strings[0]
+        yield [*words, *filled, flag[:-1] + "q" + flag[-1]]
+        if option.nargs is None and option.const is None:
+            yield [*words, *filled, flag]
+        if option.choices or option.type in (int, float):
+            yield [*words, *filled, flag, WORD]
+    for position in is_required:
+        if position.choices:
+            yield [*words, *[WORD for _ in is_required]]
+    if not any(one.nargs in ("+", "*", argparse.REMAINDER) for one in positions):
+        yield [*words, *[_value(one) for one in positions], "too", "much"]
+
+
+def _value(position: argparse.Action) -> str:
+    return str(next(iter(position.choices))) if position.choices else "1"
+
+
+BAD = [line for leaf in LEAVES for line in bad_lines(*leaf)]
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> Mapping[str, str]:
+    """The one JSON document on standard error; nothing is on standard output."""
+    said = capsys.readouterr()
+    assert said.out == ""
+    found: Mapping[str, str] = json.loads(said.err)
+    assert found.keys() >= PARTS
+    assert all(found[part].strip() for part in PARTS)
+    return found
+
+
+def test_every_verb_is_tried() -> None:
+    assert {line[0] for line in BAD} == set(VERBS)
+    assert len(BAD) > 500
+
+
+@pytest.mark.parametrize("name", sorted(VERBS))
+def test_bad_words_are_told_in_three_parts(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (line for line in BAD if line[0] == name):
+        assert main([*line, "--json"]) == Exit.MISUSE, line
+        assert "usage:" not in complaint(capsys)["error"]
+        assert main(line) == Exit.MISUSE, line
+        text = capsys.readouterr().err
+        first, second, third = text.splitlines()
+        assert first.startswith("error: ")
+        assert second.startswith("  why: ")
+        assert third.startswith(" next: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (["stauts"], "did you mean status?"),
+        (["broker", "drian", "b"], "did you mean drain?"),
+        (["status", "--tabels", "x"], "did you mean --tables?"),
+        (["explain", "bundel", "b"], "did you mean bundle?"),
+        (["bundles", "--by", "bandwith"], "did you mean bandwidth?"),
+        (["bundle", "unload", "b", "--destinaton", "c"], "did you mean --destination?"),
+    ],
+)
+def test_word_that_was_meant_is_named(
+    line: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*line, "--json"]) == Exit.MISUSE
+    assert complaint(capsys)["next"].startswith(meant)
+
+
+READING = [
+    leaf
+    for leaf in LEAVES
+    if any(one.dest == "tables" for one in declared(leaf[1])) and leaf[0][0] != "doctor"
+]  # the doctor's answer is that there are none
+
+
+@pytest.mark.parametrize("leaf", READING, ids=[" ".join(words) for words, _ in READING])
+def test_tables_that_are_nowhere_are_told_at_once(
+    leaf: tuple[list[str], argparse.ArgumentParser],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda s: s < 0.1 or pytest.fail("it waits"))
+    words, parser = leaf
+    positions = [one for one in declared(parser) if not one.option_strings and one.required]
+    names = {"kind": "cluster", "topics": "persistent://a/b/c"}
+    filled = [names.get(one.dest, _value(one)) for one in positions]
+    filled += {"plan": ["--dry-run"], "sql": ["skips"]}.get(words[0], [])
+    assert main([*words, *filled, "--tables", "NOWHERE", "--json"]) != Exit.DONE
+    assert complaint(capsys)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tables")
+    world = running(2, 4)
+    world.run(70_000)
+    write_tables(world, root)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (["ownership", "--broker", "broker-99"], "there is no broker broker-99"),
+        (["ownership", "--namespace", "t/none"], "there is no namespace t/none"),
+        (["ownership", "--diff", "1m", "0s", "--broker", "broker-99"], "no broker broker-99"),
+        (["bundles", "--broker", "broker-99"], "there is no broker broker-99"),
+        (["explain", "broker", "broker-99"], "there is no broker broker-99"),
+        (["broker", "drain", "broker-99", "--dry-run"], ""),
+        (["plan", "--dry-run", "--remove-broker", "broker-99"], "this can't be foreseen"),
+    ],
+)
+def test_name_that_nobody_has_is_an_error(
+    line: list[str], error: str, tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--tables", str(tables), "--cluster", "local"]
+    assert main([*line, *where]) == Exit.FAILED
+    said = capsys.readouterr()
+    text = said.err + said.out
+    assert error in text
+    assert "  why: " in text
+    assert " next: " in text
+    known = {"broker-99": "broker-1:8080", "t/none": "t/n"}
+    assert main([*(known.get(word, word) for word in line), *where]) == Exit.DONE
