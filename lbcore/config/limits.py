@@ -64,6 +64,7 @@ class LimitsConfig:
         minimum=10,
         maximum=1_000_000,
         dynamic=True,
-        doc="Most bundles that one batch makes for namespaces that are created, and deletes of"
-        " those that are deleted; larger ones go on in later batches, beside smaller ones.",
+        doc="Most bundles that one batch makes for namespaces that are created, deletes of those"
+        " that are deleted, and has unloaded of those that are unloaded; larger ones go on in later"
+        " batches, beside smaller ones.",
     )

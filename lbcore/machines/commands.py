@@ -20,7 +20,7 @@ from lbcore.machines.handlers.policies import POLICY_HANDLERS
 from lbcore.machines.handlers.settings import SETTINGS_HANDLERS
 from lbcore.machines.handlers.splits import SPLIT_HANDLERS, place_children, split_target
 from lbcore.machines.identity import identity, is_same
-from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
+from lbcore.machines.outcome import ACCEPTED, AFTER, Outcome, refuse
 from lbcore.machines.placing import place
 from lbcore.machines.waiting import (
     MAX_WAITING,
@@ -161,7 +161,8 @@ def _carry_out(
 ) -> None:
     outcome = _outcome(work, command, arguments)
     if outcome.status == ACCEPTED:
-        is_sure = command.kind == "create_namespace"  # it goes on to its end, however long that is
+        # it goes on to its end, however long that is
+        is_sure = command.kind == "create_namespace" or AFTER in outcome.result
         begin_wait(work, command, outcome, 0 if is_sure else deadline_ms)
     else:
         write_outcome(work, command, outcome)

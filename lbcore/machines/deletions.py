@@ -34,6 +34,16 @@ def is_deleting(work: Work, namespace: str) -> bool:
     return entry is not None and DELETING in entry.properties
 
 
+def reason_not_to_change(work: Work, name: str) -> str:
+    """Why nothing can be done with the namespace; "" = nothing is in the way."""
+    entry = work.namespaces.get(name)
+    if entry is None or entry.is_deleted:
+        return f"there is no namespace {name}; create it first, or look at the list of namespaces"
+    if is_deleting(work, name):
+        return f"namespace {name} is being deleted already; wait for its end"
+    return ""
+
+
 def live_records(work: Work, namespace: str) -> list[OwnershipRecord]:
     """The records of the namespace's bundles that are not deleted, in name order."""
     return [work.ledger.record_at(row) for row in work.ledger.live_rows(namespace)]
@@ -95,11 +105,15 @@ def deleted_so_far(work: Work, command_id: str) -> int:
 
 
 def forget_expired(work: Work) -> None:
-    """Forget deleted bundles after the tombstone delay; versions go on above theirs. O(bundles)."""
+    """Forget deleted bundles after the tombstone delay; versions go on above theirs. O(bundles).
+
+    Of very many, after an absence, some a batch.
+    """
     ledger = work.ledger
     deleted = ledger.rows_in(State.DELETED)
     age_ms = work.now_ms - ledger.at_ms[deleted]
     expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms]
+    expired = expired[: work.config.limits.bundles_made_max]
     if not len(expired):
         return
     highest: dict[str, int] = {}

@@ -23,6 +23,10 @@ from: bundle → the broker that had it, of `moving`; a repair may since have ta
 """
 
 
+AFTER = "after"
+"""In the result of an accepted command that goes on in slices: the last bundle of those begun."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What became of a command. reason: a sentence when it was not done.

@@ -37,6 +37,7 @@ from lbcore.machines.replies import Answer, answers_of, take_answers, take_audit
 from lbcore.machines.report import write_brokers, write_history
 from lbcore.machines.reserving import drop_unrecorded, reserve_bundles
 from lbcore.machines.topics import take_topics
+from lbcore.machines.unloads import drive_unloads
 from lbcore.machines.waiting import fail_waiting, settle_commands
 from lbcore.machines.watching import judge_brokers, watch_clocks
 from lbcore.machines.work import BalancerState, Work
@@ -183,6 +184,7 @@ PHASES: dict[str, Phase] = {
     "repair_ownership": Whole(do=lambda work, _: repair_ownership(work)),
     "drive_deletions": Whole(do=lambda work, _: drive_deletions(work)),
     "drive_creations": Whole(do=lambda work, _: drive_creations(work)),
+    "drive_unloads": Whole(do=lambda work, _: drive_unloads(work)),
     "observe_moves": Whole(do=lambda work, _: observe_moves(work)),
     "place_free": Whole(do=lambda work, _: place_free(work)),
     "run_cycle": Whole(do=lambda work, _: run_cycle(work)),
@@ -213,5 +215,6 @@ INNER_PHASES = (
     "repair",
     "smooth_loads",
     "take_messages",
+    "unload",
 )
 """Names under which faults are counted besides: parts of phases, and what the scorer does."""

@@ -14,6 +14,7 @@ from lbcore.machines.effects import to_json
 from lbcore.machines.identity import identity, remember
 from lbcore.machines.outcome import (
     ACCEPTED,
+    AFTER,
     DEADLINE,
     DONE,
     FAILED,
@@ -94,6 +95,11 @@ def finish_command(work: Work, command_id: str, outcome: Outcome) -> None:
         write_outcome(work, waiting.command, replace(outcome, result=result))
 
 
+def end_wait(work: Work, command_id: str) -> None:
+    """End an accepted command whose bundles have all come to rest, as they did."""
+    finish_command(work, command_id, _final(work, work.waiting[command_id]))
+
+
 def fail_waiting(work: Work, command_id: str, fault: Fault) -> str:
     """End a command that was accepted, because what was done for it is put aside; its name."""
     finish_command(work, command_id, Outcome(status=FAILED, reason=fault.sentence))
@@ -123,8 +129,8 @@ def _settle(work: Work, command_id: str, ended: Mapping[str, str]) -> None:
     if ended:
         waiting = _without(work.waiting[command_id], ended)
         work.waiting[command_id] = waiting
-        if not waiting.moving:
-            finish_command(work, command_id, _final(work, waiting))
+        if not waiting.moving and AFTER not in waiting.result:
+            end_wait(work, command_id)
             return
     waiting = work.waiting[command_id]
     if not waiting.deadline_ms:  # of a state from before each wait had an end

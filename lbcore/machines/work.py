@@ -105,7 +105,8 @@ class Work:
     unplaced: id → commands that want bundles, or a bundle's children, wherever placement says, with
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
     what placement says of bundles and children. usage: kind → tenant → how
-    many it has, see `usage`. made: bundles made for new namespaces. is_catching_up: what the batch
+    many it has, see `usage`. made: bundles made for new namespaces; unloaded: looked at to
+    unload namespaces. is_catching_up: what the batch
     has read is old, and newer reports wait; see `watching`. guard: runs what may be
     put aside.
     """
@@ -149,6 +150,7 @@ class Work:
     usage: dict[str, Counter[str]] = field(default_factory=dict)
     decided: int = 0
     made: int = 0
+    unloaded: int = 0
     is_catching_up: bool = False
     guard: Guard = field(default_factory=Unguarded)
 

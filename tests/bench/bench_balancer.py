@@ -77,12 +77,12 @@ class Cluster:
 
     brokers: int
     bundles: int
+    per_namespace: int = PER_NAMESPACE
 
     def __post_init__(self) -> None:
-        ranges = [
-            each.text for each in NamespaceBundles("t/n", even_boundaries(PER_NAMESPACE)).ranges()
-        ]
-        spaces = range(self.bundles // PER_NAMESPACE)
+        cuts = even_boundaries(self.per_namespace)
+        ranges = [each.text for each in NamespaceBundles("t/n", cuts).ranges()]
+        spaces = range(self.bundles // self.per_namespace)
         self.names = [f"t/n{space:05}/{text}" for space in spaces for text in ranges]
         rng = np.random.default_rng(1)
         self.owner = rng.permutation(len(self.names)) % self.brokers
@@ -246,9 +246,9 @@ def _measured(name: str, times: Sequence[tuple[float, float, float]], events: in
     )
 
 
-def opened(brokers: int, bundles: int) -> Bench:
+def opened(brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE) -> Bench:
     """The bench with every broker's load known."""
-    cluster = Cluster(brokers, bundles)
+    cluster = Cluster(brokers, bundles, per_namespace)
     balancer = ClusterBalancer(cluster=CLUSTER, config=Config())
     rows = TableRows(
         bundle_ownership=[_row(record) for record in cluster.records()],

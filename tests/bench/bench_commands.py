@@ -2,7 +2,8 @@
 
 CPU seconds of one batch, packing of state and effects included, in-process without Spark and
 without a disk: one tenant may send commands by the thousand, and everybody waits for the batch.
-Each line is a batch of its own on the same cluster. Usage: ... [--brokers 100] [--bundles 100000]
+Each line is a batch of its own on the same cluster; then each kind of command, where all bundles
+are of one namespace, with the batches that follow. Usage: ... [--brokers 100] [--bundles 100000]
 [--only WORD] [--output X]
 """
 
@@ -16,9 +17,10 @@ from pathlib import Path
 from lbcore.machines.book import NamespaceEntry
 from lbcore.machines.rules import Rules
 from lbcore.wire.messages import Command
-from tests.bench.bench_balancer import opened
+from tests.bench.bench_balancer import PER_NAMESPACE, opened
 from tests.bench.command_lines import LINES
 from tests.bench.command_setting import Line, Message, Setting
+from tests.bench.command_whole import WHOLE
 from tests.bench.machine import machine
 
 
@@ -32,9 +34,9 @@ class Measured:
     outcomes: Mapping[str, int] = field(default_factory=dict)
 
 
-def prepared(brokers: int, bundles: int) -> Setting:
+def prepared(brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE) -> Setting:
     """The cluster that each line begins with: everything owned, every broker's load known."""
-    bench = opened(brokers, bundles)
+    bench = opened(brokers, bundles, per_namespace)
     spaces = {name.rpartition("/")[0] for name in bench.cluster.names}
     namespaces = {name: NamespaceEntry(hash="crc32") for name in sorted(spaces)}
     state = replace(bench.state, namespaces=namespaces, rules=Rules())
@@ -73,13 +75,15 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     on = machine()
-    setting = prepared(args.brokers, args.bundles)
     write = sys.stdout.write
     write(f"{args.brokers} brokers × {args.bundles} bundles on {on}\n")
     write(f"{'CPU s':36}{'batch':>9}{'target':>9}  outcomes\n")
     measured = []
-    for line in LINES:
-        if args.only in line.name:
+    for per_namespace, lines in ((PER_NAMESPACE, LINES), (args.bundles, WHOLE)):
+        wanted = [line for line in lines if args.only in line.name]
+        setting = prepared(args.brokers, args.bundles, per_namespace) if wanted else None
+        for line in wanted:
+            assert setting is not None
             each = measure(setting, line)
             measured.append(each)
             write(f"{each.name:36}{each.cpu_s:>9}{each.target_s:>9}  {dict(each.outcomes)}\n")

@@ -10,10 +10,12 @@ from typing import Any
 
 from lbcore.machines.book import SPLIT_ALGORITHM, NamespaceEntry
 from lbcore.machines.creations import begin_creation, give_up_creation, room_for_whole
-from lbcore.machines.deletions import DELETING, is_deleting, live_records
+from lbcore.machines.deletions import DELETING, is_deleting, reason_not_to_change
 from lbcore.machines.forgetting import version_floor
-from lbcore.machines.handlers.bundles import reason_not_to_take, release
+from lbcore.machines.handlers.bundles import reason_not_to_take
+from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.outcome import ACCEPTED, DONE, Outcome, refuse
+from lbcore.machines.unloads import begin_unload
 from lbcore.machines.usage import BUNDLES, NAMESPACES, reason_not_to_add
 from lbcore.machines.work import Work
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
@@ -30,7 +32,8 @@ NOT_EMPTY = "is not empty"
 
 def has_split_under_way(work: Work, namespace: str) -> bool:
     """Whether a bundle of the namespace is being split."""
-    return any(record.state is State.SPLITTING for record in live_records(work, namespace))
+    states = work.ledger.state[work.ledger.live_rows(namespace)]
+    return bool((states == STATE_CODE[State.SPLITTING]).any())
 
 
 def _create_namespace(work: Work, command: Command, arguments: asked.CreateNamespace) -> Outcome:
@@ -128,7 +131,7 @@ def topics_in(work: Work, namespace: str) -> int:
 def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNamespace) -> Outcome:
     """Mark it; `deletions` does the rest, from this batch on."""
     name = arguments.namespace
-    problem = _problem(work, name)
+    problem = reason_not_to_change(work, name)
     if problem:
         return refuse(problem)
     topics = topics_in(work, name) if arguments.only_empty else 0
@@ -143,38 +146,10 @@ def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNames
 
 
 def _unload_namespace(work: Work, command: Command, arguments: asked.UnloadNamespace) -> Outcome:
-    name, destination = arguments.namespace, arguments.destination
-    problem = _problem(work, name) or reason_not_to_take(work, destination)
-    if problem:
-        return refuse(problem)
-    moving: dict[str, str] = {}
-    records = live_records(work, name)
-    decision_id = work.next_decision()
-    origin = work.origin(Cause.ADMIN, decision_id, command.command_id)
-    for record in records:
-        had = record.destination
-        if record.state is State.OWNED and not release(work, record, origin, destination):
-            moving[record.bundle] = had
-    skipped = len(records) - len(moving)
-    result = {"bundles": len(moving), "skipped": skipped}
-    work.write_decision(
-        decision_id,
-        kind="transfer" if destination else "unload",
-        reason="Admin",
-        inputs={"command_id": command.command_id, "namespace": name, **result},
-        destination=destination,
-    )
-    return Outcome(status=ACCEPTED if moving else DONE, result=result, moving=moving)
-
-
-def _problem(work: Work, name: str) -> str:
-    """Why nothing can be done with the namespace; "" = nothing is in the way."""
-    entry = work.namespaces.get(name)
-    if entry is None or entry.is_deleted:
-        return f"there is no namespace {name}; create it first, or look at the list of namespaces"
-    if is_deleting(work, name):
-        return f"namespace {name} is being deleted already; wait for its end"
-    return ""
+    """All of it, or the first slice: `unloads` does the rest, from the next batch on."""
+    problem = reason_not_to_change(work, arguments.namespace)
+    problem = problem or reason_not_to_take(work, arguments.destination)
+    return refuse(problem) if problem else begin_unload(work, command)
 
 
 NAMESPACE_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {

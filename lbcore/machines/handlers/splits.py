@@ -13,7 +13,7 @@ import numpy as np
 
 from lbcore.config.splitting import SPECIFIED_POSITIONS
 from lbcore.machines.book import SPLIT_ALGORITHM
-from lbcore.machines.deletions import is_deleting, live_records
+from lbcore.machines.deletions import is_deleting
 from lbcore.machines.handlers.bundles import find_record
 from lbcore.machines.outcome import ACCEPTED, Outcome, refuse
 from lbcore.machines.splits import choose_places, known_topics, without_topics
@@ -87,7 +87,7 @@ def _chosen(work: Work, namespace: str, which: str) -> str | Outcome:
     entry = work.namespaces.get(namespace)
     if entry is None or entry.is_deleted or is_deleting(work, namespace):
         return refuse(f"there is no namespace {namespace}; look at the list of namespaces")
-    names = [record.bundle for record in live_records(work, namespace)]
+    names = [work.ledger.names[row] for row in work.ledger.live_rows(namespace)]
     rates = _throughput(work, names)
     is_by_rate = which == asked.HOT and bool(rates.max(initial=0.0) > 0)
     values = rates if is_by_rate else _topic_counts(work, namespace, names)
