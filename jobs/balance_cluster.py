@@ -41,6 +41,7 @@ from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.kafka_place import KafkaPlace, find_kafka
 from jobs.adapters.kafka_settings import kafka_address, spark_source_options
+from jobs.adapters.lost_parts import told_in_words
 from jobs.adapters.ownership_publisher import OwnershipPublisher
 from jobs.adapters.recovery import (
     complete_last_batch,
@@ -90,7 +91,7 @@ def main(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        with ExitStack() as cleanup:
+        with told_in_words(), ExitStack() as cleanup:
             job = _Job(args=args, config=config, stop=stop, passed=passed, cleanup=cleanup)
             if args.standby:
                 job.warm_up()
