@@ -19,8 +19,8 @@ class JvmLostError(CommandError):
     def __init__(self, found: BaseException) -> None:
         super().__init__(
             "the streaming job has lost its JVM, in which Spark runs, and ends",
-            why=f"it answers no more ({type(found).__name__}): it was killed, by the kernel for want"
-            " of memory or by somebody, or it crashed",
+            why=f"it answers no more ({type(found).__name__}): it was killed, by the kernel for"
+            " want of memory or by somebody, or it crashed",
             next_step="start the job again, where nothing does so by itself: nothing is lost. If it"
             " comes again, look for hs_err_pid*.log and into the kernel's log (dmesg)",
         )
