@@ -61,7 +61,7 @@ def test_small_cluster_in_ten_million_worlds_breaks_no_rule(
         found = search(name, most)
         total += found.worlds
         with capsys.disabled():
-            sys.stdout.write(f"{name}: {found.worlds} worlds, complete: {found.is_complete}\n")
+            sys.stderr.write(f"{name}: {found.worlds} worlds, complete: {found.is_complete}\n")
     with capsys.disabled():
-        sys.stdout.write(f"{total} different worlds in all\n")
+        sys.stderr.write(f"{total} different worlds in all\n")
     assert total >= TEN_MILLION

@@ -32,7 +32,7 @@ def test_cluster_through_a_million_steps_of_anything_keeps_its_invariants(
     events, batches = (sum(found) for found in zip(*counts, strict=True))
     with capsys.disabled():
         said = f"fuzz of the seeds {seeds[0]} to {seeds[-1]}: {MANY * STEPS} steps"
-        sys.stdout.write(f"{said}, {batches} batches, {events} events, all well\n")
+        sys.stderr.write(f"{said}, {batches} batches, {events} events, all well\n")
 
 
 def counted(world: FuzzedWorld) -> tuple[int, int]:

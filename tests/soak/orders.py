@@ -132,7 +132,7 @@ def made_in(number: int) -> Iterator[Order]:
     group = {"namespace": space, "group": "g"}
     yield _rule("set_anti_affinity_group", group, "anti_affinity", space)
     yield Order(kind="set_config", arguments={"values": {"shedding.cool_down_ms": 30_000 + number}})
-    yield Order(kind="unload_bundle", arguments={"bundle": pinned, "destination": agent})
+    yield Order(kind="unload_bundle", arguments={"bundle": pinned})
 
 
 def unmade_of(number: int) -> Iterator[Order]:

@@ -120,6 +120,10 @@ class Processes:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    def is_whole(self) -> bool:
+        """Whether a process of each kind is there; of Python workers there may be none."""
+        return all(self._of(victim) for victim in VICTIMS if victim != "Python worker")
+
     def _of(self, victim: str) -> list[Process]:
         mine = self.descendants()
         if victim in _WORDS:
