@@ -25,6 +25,7 @@ from jobs.adapters.table_place import (
     store_errors,
     table_place,
 )
+from jobs.console import CommandError
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Table
 
 _ATTEMPTS = 8
@@ -52,16 +53,26 @@ _PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
 }
 
 
-class TableSchemaError(RuntimeError):
+class TableSchemaError(CommandError):
     """A table on disk does not have the columns that this code writes.
 
     found, needed: each column as text, in order.
     """
 
-    def __init__(self, message: str, found: Sequence[str], needed: Sequence[str]) -> None:
-        super().__init__(message)
+    def __init__(self, table: str, uri: str, found: Sequence[str], needed: Sequence[str]) -> None:
+        super().__init__(
+            f"the table {table} at {uri} has other columns than this version of the code writes",
+            why=f"it was made by another version: {_difference(found, needed)}",
+            next_step="start the version that made it (ballast_job_info names it), or this one "
+            "with an empty tables folder",
+        )
         self.found = found
         self.needed = needed
+
+    @property
+    def difference(self) -> str:
+        """Which columns are too many, too few or of another type."""
+        return _difference(self.found, self.needed)
 
 
 def arrow_schema(table: Table) -> pa.Schema:
@@ -171,14 +182,7 @@ def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
     common = min(len(found.fields), len(wanted.fields))
     rest = [*found.fields[common:], *wanted.fields[common:]]
     if found.fields[:common] != wanted.fields[:common] or not all(one.nullable for one in rest):
-        raise TableSchemaError(
-            f"the table {table.name} at {handle.table_uri} has other columns than this version of "
-            f"the code writes (found {', '.join(_columns(found))}, need "
-            f"{', '.join(_columns(wanted))}); it was made by another version: start with an empty "
-            "tables folder, or with the version that made it",
-            _columns(found),
-            _columns(wanted),
-        )
+        raise TableSchemaError(table.name, handle.table_uri, _columns(found), _columns(wanted))
     return wanted.fields[common:]
 
 
@@ -188,6 +192,12 @@ def with_all_columns(handle: DeltaTable, rows: pa.Table) -> pa.Table:
     for field in [one for one in schema if one.name not in rows.schema.names]:
         rows = rows.append_column(field, pa.nulls(len(rows), field.type))
     return rows
+
+
+def _difference(found: Sequence[str], needed: Sequence[str]) -> str:
+    words = [f"{one} is missing" for one in sorted({*needed} - {*found})]
+    words += [f"{one} is not known here" for one in sorted({*found} - {*needed})]
+    return "; ".join(words) or "its columns are in another order"
 
 
 def _columns(schema: Schema) -> list[str]:

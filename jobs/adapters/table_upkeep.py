@@ -22,6 +22,7 @@ from jobs.adapters.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.table_writer import NO_CLEANING, TableWriter
 from lbcore.model.tables import (
     AUDIT,
+    CONFIG_VERSIONS,
     DECISION_CANDIDATES,
     DECISION_EFFECTS,
     DECISIONS,
@@ -40,9 +41,11 @@ KEPT_DAYS: Mapping[str, int] = {
     LOAD_HISTORY.name: 30,
     REJECTED_REPORTS.name: 30,
     AUDIT.name: 365,
+    CONFIG_VERSIONS.name: 365,
 }
-"""Rows of these go after so many days; history after `pipeline.history_days`, the rest never, but
-for rows of what is gone (`Table.gone`)."""
+"""Rows of these go after so many days, of settings those that others took the place of before then;
+history after `pipeline.history_days`, the rest never, but for rows of what is gone (`Table.gone`).
+"""
 
 GONE: Mapping[str, str] = {table.name: table.gone for table in TABLES if table.gone}
 
@@ -117,7 +120,23 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
     first_ms = pc.min(oldest["min.at_ms"]).as_py() if "min.at_ms" in oldest.column_names else None
     if first_ms is None or first_ms >= limit_ms - DAY_MS:
         return 0
-    return int(table.delete(f"at_ms < {limit_ms}", **_committed())["num_deleted_rows"])
+    condition = f"at_ms < {limit_ms}"
+    if name == CONFIG_VERSIONS.name:
+        condition = _replaced(table, condition)
+    deleted = table.delete(condition, **_committed()) if condition else {}
+    return int(deleted.get("num_deleted_rows", 0))
+
+
+def _replaced(table: DeltaTable, old: str) -> str:
+    """Of the settings that old rows have, those that were not in force after; "" = none."""
+    rows = read_scanned(table, ["cluster", "number"], old)
+    last = rows.group_by("cluster").aggregate([("number", "max"), ("number", "count")]).to_pylist()
+    replaced = [
+        f"({of_cluster(row['cluster'])} AND number < {row['number_max']})"
+        for row in last
+        if row["number_count"] > 1
+    ]
+    return " OR ".join(replaced)
 
 
 def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:

@@ -166,7 +166,7 @@ def _table(root: TablePlace, table: Table) -> Iterator[Finding]:
     try:
         yield from _optional_columns(open_delta(path), table)
     except TableSchemaError as error:
-        yield fail(name, _difference(error), "run the version that made it, or with new tables")
+        yield fail(name, error.difference, "run the version that made it, or with new tables")
     length = newest_version(path) - max(0, checkpoint_version(path))
     if length > _LOG_LENGTH_WARN:
         yield warn(
@@ -186,14 +186,6 @@ def _optional_columns(handle: DeltaTable, table: Table) -> Iterator[Finding]:
     if newer:
         words = f"{newer} was added by a newer version; this one leaves it null"
         yield warn(table.name, words, "use the newer version for the job and for this command")
-
-
-def _difference(error: TableSchemaError) -> str:
-    """Which columns are too many, too few or of another type."""
-    found, needed = (set(columns) for columns in (error.found, error.needed))
-    words = [f"{one} is missing" for one in sorted(needed - found)]
-    words += [f"{one} is not known here" for one in sorted(found - needed)]
-    return "; ".join(words) or "its columns are in another order"
 
 
 # -- the job and what it knows

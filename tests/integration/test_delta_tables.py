@@ -65,8 +65,12 @@ def test_ensure_table_interrupted_before_its_constraints_adds_them(tmp_path: Pat
 def test_ensure_table_with_other_columns_on_disk_is_refused(tmp_path: Path) -> None:
     other = Table(name=OWNERSHIP_EVENTS.name, doc="", columns=NAMESPACES.columns)
     ensure_table(tmp_path, other)
-    with pytest.raises(TableSchemaError, match="has other columns"):
+    with pytest.raises(TableSchemaError, match="has other columns") as refused:
         ensure_table(tmp_path, OWNERSHIP_EVENTS)
+    what, why, next_step = str(refused.value).splitlines()
+    assert str(tmp_path) in what
+    assert "version_id long not null is missing" in why
+    assert "start the version that made it" in next_step
 
 
 NEWER = replace(

@@ -20,6 +20,7 @@ from jobs.adapters.table_writer import FencedError, TableWriter
 from lbcore.model.tables import BROKERS as BROKERS_TABLE
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
+    CONFIG_VERSIONS,
     GONE_DAYS,
     NAMESPACES,
     OWNERSHIP_EVENTS,
@@ -189,6 +190,28 @@ def plain_row(table: Table, **known: object) -> dict[str, object]:
     """A row with these values, and nothing in the other columns."""
     nothing = {"string": "", "boolean": False}
     return {c.name: known.get(c.name, nothing.get(c.type, 0)) for c in table.columns}
+
+
+def test_settings_replaced_for_a_year_go_but_those_in_force_until_then(job: Job) -> None:
+    name = CONFIG_VERSIONS.name
+    limit_ms = NOW_MS - KEPT_DAYS[name] * DAY_MS
+    for cluster, times in (("c1", (-9, -5, -1, 1, 2)), ("c2", (-9,)), ("c3", (5,))):
+        rows = [
+            plain_row(CONFIG_VERSIONS, cluster=cluster, number=at, at_ms=limit_ms + days * DAY_MS)
+            for at, days in enumerate(times, start=1)
+        ]
+        arrow = pa.Table.from_pylist(rows, schema=arrow_schema(CONFIG_VERSIONS))
+        job.batch_id += 1
+        job.writer.write(name, arrow, job.batch_id, {})
+    assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 2
+    version = job.writer.refreshed(name).version()
+    assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 0
+    table = job.writer.refreshed(name)
+    assert table.version() == version
+    left = pa.table(table.scan().read_all()).to_pylist()
+    assert sorted((row["cluster"], row["number"]) for row in left) == [
+        ("c1", 3), ("c1", 4), ("c1", 5), ("c2", 1), ("c3", 1)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

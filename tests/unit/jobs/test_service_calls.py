@@ -1,7 +1,5 @@
 """Every callback of a bundle × everything that it can do wrong: told, and nobody else's trouble."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from lbcore.ownership.records import State
@@ -19,16 +17,6 @@ from tests.misbehaving_service import (
     raising,
     record,
 )
-
-
-@pytest.fixture
-def made() -> Iterator[list[Beside]]:
-    """Where a test puts its agents, so that their threads end."""
-    agents: list[Beside] = []
-    yield agents
-    for agent in agents:
-        agent.service.end.set()
-        agent.calls.close()
 
 
 @pytest.mark.parametrize("callback", ["open", "close", "split"])

@@ -1,6 +1,6 @@
 """Every answer that a service's load and topics can give: told, and no bundle's trouble."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,16 +21,6 @@ from tests.misbehaving_service import (
     raising,
     record,
 )
-
-
-@pytest.fixture
-def made() -> Iterator[list[Beside]]:
-    """Where a test puts its agents, so that their threads end."""
-    agents: list[Beside] = []
-    yield agents
-    for agent in agents:
-        agent.service.end.set()
-        agent.calls.close()
 
 
 def number(value: float) -> dict[str, Callable[[], Any]]:
