@@ -39,6 +39,8 @@ class Reply:
 class LookupService:
     """A running service; `port` is known once it listens."""
 
+    module = "jobs.serve_lookup"
+
     def __init__(
         self,
         tables: Path,
@@ -50,13 +52,19 @@ class LookupService:
         port_file = tables.with_name(f"{tables.name}.port")
         self.log_path = tables.with_name(f"{tables.name}.log")
         self.port_file = port_file
-        command = [sys.executable, "-m", "jobs.serve_lookup", "--tables", str(tables)]
+        command = [sys.executable, "-m", self.module, "--tables", str(tables)]
         command += ["--cluster", CLUSTER, "--port", "0", "--port-file", str(port_file), *words]
         with self.log_path.open("wb") as log:
             variables = {**os.environ, **(environment or {})}
-            self.process = subprocess.Popen(command, cwd=ROOT, stderr=log, env=variables)
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stderr=log, env=variables, **self.pipes()
+            )
         self._wait(port_file.exists)
         self.port = int(port_file.read_text())
+
+    def pipes(self) -> dict[str, Any]:
+        """What the process is joined to beside its log."""
+        return {}
 
     def get(self, path: str, *, method: str = "GET", **headers: str) -> Reply:
         """One request on a connection of its own."""
