@@ -28,6 +28,7 @@ from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.server_tls import ServerTls
 from jobs.adapters.settings import load_settings
 from jobs.adapters.shared_metrics import SharedMetrics
+from jobs.adapters.short_pauses import keep_pauses_short
 from jobs.adapters.table_place import table_place
 from jobs.admin.assemble import Service, start_service
 from jobs.console import CommandError, Exit, MisuseError, complain
@@ -123,6 +124,7 @@ def _serve(args: argparse.Namespace, config: Config) -> int:
     # The event loop must get the interpreter back quickly while a load or a commit is parsed.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     service = start_service(config, args.tables, args.cluster, bootstrap=args.bootstrap)
+    service.run_beside(keep_pauses_short)
     if tls is not None:
         service.run_beside(tls.keep_up)
     if args.worker_folder is not None:

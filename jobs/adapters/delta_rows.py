@@ -32,6 +32,7 @@ from lbcore.route.addresses import BrokerAddress, ListenerUrls
 from lbcore.route.bundles import BundleRoute
 
 _RECORDS = f"{OWNERSHIP_EVENTS.name} or {BUNDLE_OWNERSHIP.name}"
+_AT_ONCE = 1_000
 _STATES = {state.value: state for state in State}
 ROUTE_COLUMNS = ("namespace", "bundle", "version_id", "state", "source", "destination")
 ORDER_COLUMNS = ("writer_epoch", "batch_id", "at_ms")
@@ -153,14 +154,26 @@ def _plain(rows: pa.Table) -> pa.Table:
     return rows.cast(schema)
 
 
+def rows_in(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table; other threads run in between, which Arrow itself does not let them."""
+    for batch in table.to_batches(max_chunksize=_AT_ONCE):
+        yield from batch.to_pylist()
+
+
 def _values(rows: pa.Table, name: str) -> Iterator[Any]:
     """A column's values; equal texts are one object, which keeps many records small."""
     column = rows[name].combine_chunks()
     if not pa.types.is_integer(column.type) and name != "bundle":
         encoded = column.dictionary_encode()
         words = encoded.dictionary.to_pylist()
-        return (words[index] for index in encoded.indices.to_pylist())
-    return iter(column.to_pylist())
+        return (words[index] for index in _items(encoded.indices))
+    return _items(column)
+
+
+def _items(column: pa.Array) -> Iterator[Any]:
+    """As `rows_in`."""
+    for start in range(0, len(column), _AT_ONCE):
+        yield from column.slice(start, _AT_ONCE).to_pylist()
 
 
 def _route(ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]) -> BundleRoute:

@@ -13,6 +13,7 @@ from time import perf_counter, time_ns
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs, unquote, unquote_plus
 
+from jobs.adapters.bell import Bell
 from jobs.adapters.delta_follower import DeltaFollower
 from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.lookup_metrics import LookupMetrics
@@ -113,14 +114,14 @@ class LookupApp:
         self._waiting_max = waiting_max
         self._hooks = hooks or Hooks()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changed: asyncio.Future[None] | None = None
+        self._changed = Bell()
         self._is_ending = False
 
     def notice_change(self) -> None:
         """Let waiting lookups look again; called from any thread after a swap."""
         loop = self._loop
         if loop is not None and self.metrics.waiting:
-            loop.call_soon_threadsafe(self._wake)
+            loop.call_soon_threadsafe(self._changed.ring)
 
     def end_waits(self) -> None:
         """Tell those who wait to come again, elsewhere; nobody waits any more. From any thread."""
@@ -206,19 +207,15 @@ class LookupApp:
                 break
             if reply.unowned is not None and self._hooks.ask_owner is not None:
                 self._hooks.ask_owner(reply.unowned)
-            self._changed = self._changed or loop.create_future()
+            changed = self._changed.listen()
             await asyncio.wait(
-                {self._changed, gone},
+                {changed, gone},
                 timeout=min(left_s, _ASK_AGAIN_S),
                 return_when=asyncio.FIRST_COMPLETED,
             )
+            self._changed.leave(changed)
             reply = self._reply(request)
         return reply
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, None
-        if changed is not None:
-            changed.set_result(None)
 
     def _reply(self, request: LookupRequest) -> Reply:
         view = self._follower.view

@@ -23,12 +23,12 @@ from jobs.adapters.delta_log import (
     newest_version,
     oldest_version,
 )
-from jobs.adapters.delta_rows import of_cluster
-from jobs.adapters.delta_tables import table_path
+from jobs.adapters.delta_rows import of_cluster, rows_in
+from jobs.adapters.delta_tables import arrow_schema, table_path
 from jobs.adapters.table_past import PastRows, oldest_ms, rows_at
 from jobs.adapters.table_place import TablePlace, is_delta, open_delta
 from jobs.console import CommandError
-from lbcore.model.tables import OWNERSHIP_EVENTS, Table
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
 from lbcore.ownership.records import State
 
 Row: TypeAlias = dict[str, Any]
@@ -52,14 +52,28 @@ RECORD_COLUMNS = (
 class AsOf:
     """The records at one moment. version: of ownership_events; at_ms: of its newest row or asked.
 
-    version: -1 when the log has none so old any more. rows: one a bundle, in name order, deleted
-    ones left out. known_from_ms: from when on events tell; nothing is known of before.
+    version: -1 when the log has none so old any more. table: events in name order, the highest
+    version of each bundle that is not gone. known_from_ms: from when on events tell; nothing is
+    known of before.
     """
 
     version: int
     at_ms: int
-    rows: Sequence[Row]
+    table: pa.Table
     known_from_ms: int = 0
+
+    @property
+    def rows(self) -> list[Row]:
+        """One a bundle, in name order."""
+        return list(self.walk())
+
+    def walk(self) -> Iterator[Row]:
+        """The same, one after the other."""
+        before = None
+        for row in rows_in(self.table):
+            if row["bundle"] != before:
+                yield row
+            before = row["bundle"]
 
     @property
     def is_known(self) -> bool:
@@ -92,11 +106,17 @@ class TableReader:
         self, name: str, columns: Sequence[str] | None = None, condition: str = ""
     ) -> list[Row]:
         """The cluster's rows that meet an SQL condition; none when there is no such table."""
+        return list(self.table(name, columns, condition).to_pylist())
+
+    def table(
+        self, name: str, columns: Sequence[str] | None = None, condition: str = ""
+    ) -> pa.Table:
+        """The same as Arrow's table."""
         with self._readable(name):
-            path = table_path(self.root, name)
-            if not is_delta(path):
-                return []
-            return list(self._scan(open_whole(self.root, name), columns, condition).to_pylist())
+            if not is_delta(table_path(self.root, name)):
+                declared = next(table for table in TABLES if table.name == name)
+                return arrow_schema(declared).empty_table()
+            return self._scan(open_whole(self.root, name), columns, condition)
         raise AssertionError
 
     def rows_at(self, table: Table, at_ms: int) -> PastRows:
@@ -129,20 +149,20 @@ class TableReader:
                 next_step="choose one of these, or a time such as 5m",
             )
         with self._readable(OWNERSHIP_EVENTS.name):
-            rows = self._records(self._events_at(version), condition)
+            found = self._records(self._events_at(version), condition)
         commit = last_writer_commit(self._events, version)
-        at_ms = commit.now_ms if commit else max((row["at_ms"] for row in rows), default=0)
-        return AsOf(version=version, at_ms=at_ms, rows=rows)
+        at_ms = commit.now_ms if commit else pc.max(found["at_ms"]).as_py() or 0
+        return AsOf(version=version, at_ms=at_ms, table=found)
 
     def at_time(self, at_ms: int, condition: str = "") -> AsOf:
         """The records as they were at a time, in ms since 1970."""
         with self._readable(OWNERSHIP_EVENTS.name):
             events = open_whole(self.root, OWNERSHIP_EVENTS.name).as_of(at_ms)
             until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
-            rows = self._records(events, until)
+            found = self._records(events, until)
             known_from_ms = self._known_from_ms(open_whole(self.root, OWNERSHIP_EVENTS.name))
         version = self._version_at(at_ms)
-        return AsOf(version=version, at_ms=at_ms, rows=rows, known_from_ms=known_from_ms)
+        return AsOf(version=version, at_ms=at_ms, table=found, known_from_ms=known_from_ms)
 
     def known_from_ms(self) -> int:
         """From when on events tell who owned what, 0 without any: nothing is known of before."""
@@ -181,15 +201,14 @@ class TableReader:
                 next_step="ask by time: events are kept, whatever became of the log",
             ) from error
 
-    def _records(self, events: WholeTable, condition: str) -> list[Row]:
+    def _records(self, events: WholeTable, condition: str) -> pa.Table:
         """The event with the highest version of each bundle that is not gone. O(events)."""
         rows = self._scan(events, RECORD_COLUMNS, condition)
         newest = rows.group_by("bundle").aggregate([("version_id", "max")])
         newest = newest.rename_columns({"version_id_max": "version_id"})
-        found = rows.join(newest, keys=["bundle", "version_id"], join_type="inner").to_pylist()
-        gone = ("Deleted", "Init")
-        live = {row["bundle"]: row for row in found if row["state"] not in gone}
-        return [live[name] for name in sorted(live)]
+        found = rows.join(newest, keys=["bundle", "version_id"], join_type="inner")
+        is_gone = pc.is_in(found["state"], pa.array(("Deleted", "Init")))
+        return found.filter(pc.invert(is_gone)).sort_by("bundle")
 
     def _version_at(self, at_ms: int) -> int:
         """The newest version whose batch was not later; -1 when all that are known were."""

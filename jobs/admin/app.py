@@ -87,6 +87,8 @@ class AdminApp:
         self.counts.statuses[200 if isinstance(reply, Stream) else reply.status] += 1
         if isinstance(reply, Stream):
             await self._send_stream(reply, receive, send)
+        elif reply.parts is not None and scope["method"] != "HEAD":
+            await self._send_parts(reply, reply.parts, Wire(receive, send))
         else:
             await self._send(reply, scope["method"], send)
 
@@ -112,6 +114,7 @@ class AdminApp:
             if match.route.recorded:
                 self._record_refusal(scope, caller, error)
             raise
+        await self._context.turns.next()
         try:
             reply = await match.route.handler(request, self._context)
         except HttpError as error:
@@ -260,11 +263,17 @@ class AdminApp:
     async def _send(self, reply: Reply, method: str, send: Send) -> None:
         length = (b"content-length", b"%d" % len(reply.body))
         headers = [*reply.headers, *self._stamps()]
-        if reply.status != 204:  # noqa: PLR2004 (no content has no length either)
+        if reply.status != 204 and reply.parts is None:  # noqa: PLR2004 (no content, no length)
             headers.append(length)
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         body = b"" if method == "HEAD" else reply.body
         await send({"type": "http.response.body", "body": body})
+
+    async def _send_parts(self, reply: Reply, parts: Iterable[bytes], wire: Wire) -> None:
+        """A large answer, a slice in a turn, as fast as the client takes it."""
+        headers = [*reply.headers, *self._stamps()]
+        await wire.send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send_parts(self._context.turns.pace(parts), wire, set())
 
     async def _send_stream(self, reply: Stream, receive: Receive, send: Send) -> None:
         headers = [*reply.headers, *self._stamps()]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from jobs.adapters.bell import Bell
 from jobs.adapters.delta_log import Commit, read_commit
 from jobs.adapters.delta_rows import ROUTE_COLUMNS, routes_of
 from jobs.adapters.delta_tables import table_path
@@ -56,7 +57,7 @@ class ChangeFeed:
         self._log_from: Place = (0, 0)
         self._end: Place = (-1, END)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changed = asyncio.Event()
+        self._bell = Bell()
 
     @property
     def end(self) -> Place:
@@ -81,7 +82,7 @@ class ChangeFeed:
                 self._kept = self._kept[surplus:]
             self._end = (changes.version, END)
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+            self._loop.call_soon_threadsafe(self._bell.ring)
 
     def after(self, place: Place, limit: int) -> Sequence[Change] | None:
         """The next changes after a place, at most `limit`; None when memory begins later."""
@@ -95,14 +96,15 @@ class ChangeFeed:
         """Somebody begins to watch: from now on the event loop is woken by what is added."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._changed = loop, asyncio.Event()
+            self._loop, self._bell = loop, Bell()
 
     async def wait(self, timeout_s: float) -> None:
         """Until something was added, or time is up."""
+        mine = self._bell.listen()
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
-        except asyncio.TimeoutError:
-            return
+            await asyncio.wait({mine}, timeout=timeout_s)
+        finally:
+            self._bell.leave(mine)
 
     def read_log(self, place: Place, limit: int) -> tuple[Sequence[Change], Place] | None:
         """What comes after a place in the table's log, and how far that is; blocks.
@@ -128,10 +130,6 @@ class ChangeFeed:
     def _changes_in(self, commit: Commit) -> Iterator[Change]:
         parts = read_added(self._path, commit, ROUTE_COLUMNS, self._cluster)
         return changes_of(commit.version, (route for rows in parts for route in routes_of(rows)[0]))
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
 
 
 def changes_of(version: int, routes: Iterable[BundleRoute]) -> Iterator[Change]:

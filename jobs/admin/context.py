@@ -6,7 +6,7 @@ answer is the row of table `commands`, waited for within a bound. Source: ours.
 
 import asyncio
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import time_ns
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from jobs.adapters.follower_view import View, boot_ms
 from jobs.admin.access import Caller
 from jobs.admin.changes import ChangeFeed
 from jobs.admin.exchange import RETRY, HttpError, Request
+from jobs.admin.turns import Turns
 from jobs.admin.views import TableViews
 from lbcore.config.tree import Config
 from lbcore.route.snapshot import Snapshot
@@ -63,6 +64,7 @@ class AdminContext:
 
     commands: None when the service was started without Kafka's address. catch_up_ms: how long an
     answer may wait for the tables to show what it says. changes: None where nobody can watch.
+    turns: of the event loop, taken by whatever is more than a lookup.
     """
 
     cluster: str
@@ -72,6 +74,7 @@ class AdminContext:
     commands: CommandPort | None = None
     catch_up_ms: int = 3_000
     changes: ChangeFeed | None = None
+    turns: Turns = field(default_factory=Turns)
 
     @property
     def view(self) -> View:

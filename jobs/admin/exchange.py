@@ -6,11 +6,12 @@ between `app`, which speaks ASGI, and the handlers, which don't. Source: ours.
 
 import json
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from jobs.admin.access import Caller
+from lbcore.route.slices import dumps, is_small, write_slices
 
 Header: TypeAlias = tuple[bytes, bytes]
 
@@ -38,11 +39,12 @@ class HttpError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole answer."""
+    """A whole answer. parts: of a large one, made while it is sent, instead of `body`."""
 
     status: int = 200
     body: bytes = b""
     headers: tuple[Header, ...] = ()
+    parts: Iterable[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +117,11 @@ def strict_json(body: bytes) -> Any:
     value = json.loads(
         body, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_short_int
     )
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ValueError("it has a lone surrogate, which no UTF-8 holds") from None
+    if b"\\" in body or b"\0" in body or not body.isascii():  # else there can't be one
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("it has a lone surrogate, which no UTF-8 holds") from None
     return value
 
 
@@ -140,8 +143,13 @@ def _short_int(text: str) -> int:
 
 
 def json_reply(value: Any, status: int = 200, *headers: Header) -> Reply:
-    """A value as JSON without blanks, as Pulsar writes it."""
-    return Reply(status=status, body=encode(value), headers=(JSON, *headers))
+    """A value as JSON without blanks, as Pulsar writes it; in slices when it is large.
+
+    value: as `write_slices` takes it; must not change while it is sent.
+    """
+    if is_small(value):
+        return Reply(status=status, body=encode(value), headers=(JSON, *headers))
+    return Reply(status=status, headers=(JSON, *headers), parts=write_slices(value))
 
 
 def text_reply(text: str, status: int = 200) -> Reply:
@@ -160,6 +168,5 @@ def error_reply(error: HttpError) -> Reply:
 
 
 def encode(value: Any) -> bytes:
-    """JSON without blanks, in the order of the fields."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace")
+    """A small value as JSON without blanks, in the order of the fields."""
+    return dumps(value).encode("utf-8", "replace")

@@ -28,7 +28,8 @@ async def send_parts(
 ) -> None:
     """Send each part as it comes, until they end, time is up, the client leaves or is too slow.
 
-    streams: holds, while this runs, the future whose cancellation ends the answer properly.
+    streams: holds, while this runs, the future whose cancellation ends the answer properly; of no
+    use to one that is not whole before its end.
     """
     send = wire.send
     gone = asyncio.ensure_future(until_gone(wire.receive))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from jobs.adapters.archived_rows import open_whole
-from jobs.adapters.delta_rows import PRESENT, of_cluster, read_scanned
+from jobs.adapters.delta_rows import PRESENT, of_cluster, read_scanned, rows_in
 from jobs.adapters.delta_tables import open_table, table_path
 from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.table_place import TablePlace, is_store, table_place
@@ -35,8 +35,10 @@ from lbcore.model.tables import (
     REJECTED_REPORTS,
     TABLES,
     TENANTS,
+    TOPICS,
     Table,
 )
+from lbcore.route.known_topics import KnownTopics
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +101,8 @@ class TableViews:
         self._rows: dict[str, Rows] = {}
         self._load: Mapping[str, Row] = {}
         self._settings: Mapping[str, Any] = {}
+        self._topics: Mapping[str, KnownTopics] = {}
+        self._topic_count = 0
         self._tails: dict[str, TableTail] = {}
         self._unread: dict[str, str] = {}
 
@@ -121,6 +125,16 @@ class TableViews:
     def newest_load(self) -> Mapping[str, Row]:
         """Each broker's newest row of load_history, of the ten minutes before the newest one."""
         return self._load
+
+    @property
+    def topics(self) -> Mapping[str, KnownTopics]:
+        """The topics that were created, by namespace."""
+        return self._topics
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics brokers can serve of those, each partition by itself."""
+        return self._topic_count
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -185,7 +199,7 @@ class TableViews:
         condition = f"{of_cluster(self.cluster)} AND {PRESENT.get(table.name, 'true')}"
         if table.name == LOAD_HISTORY.name:
             condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"
-        found = read_scanned(handle, None, condition).to_pylist()
+        found: list[Row] = list(rows_in(read_scanned(handle, None, condition)))
         tail = TableTail(table_path(self.root, table.name), handle)
         if table.name == LOAD_HISTORY.name:
             self._take_load({}, found)
@@ -194,6 +208,8 @@ class TableViews:
             self._rows[table.name] = held = _STANDING.get(table.name, tuple)(tuple(found))
             if table.name == CONFIG_VERSIONS.name:
                 self._settings = json.loads(held[0]["settings"]) if held else {}
+            if table.name == TOPICS.name:
+                self._take_topics(held)
         self._tails[table.name] = tail
 
     def _readable(self, table: Table, found: Sequence[Row]) -> list[Row]:
@@ -212,6 +228,13 @@ class TableViews:
                 "or compare the tables with a backup"
             )
         return [row for row in rows if row is not None]
+
+    def _take_topics(self, rows: Rows) -> None:
+        created: dict[str, dict[str, int]] = {}
+        for row in rows:
+            created.setdefault(row["namespace"], {})[row["topic"]] = row["partitions"]
+        self._topics = {name: KnownTopics.of(topics) for name, topics in created.items()}
+        self._topic_count = sum(row["partitions"] or 1 for row in rows)
 
     def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
         newest = dict(known)

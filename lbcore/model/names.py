@@ -135,8 +135,8 @@ def partition_of(topic: str) -> int | None:
     return int(found[1])
 
 
-def format_partition(topic: str, partition: int) -> str:
-    """The name of one partition of a partitioned topic."""
+def format_partition(topic: str, partition: int | str) -> str:
+    """The name of one partition of a partitioned topic; what all of them begin with for ""."""
     return f"{topic}{PARTITION_INFIX}{partition}"
 
 

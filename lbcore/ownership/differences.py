@@ -4,7 +4,7 @@ Decides what counts as a change: the state, and who has part in it (of an owned 
 alone); a version that went on by itself is none. Source: ours.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +20,21 @@ class OwnershipChange:
     after: Row | None
 
 
-def find_differences(before: Iterable[Row], after: Iterable[Row]) -> list[OwnershipChange]:
-    """The bundles that are not the same, in name order. Rows as in bundle_ownership. O(rows)."""
-    old = {row["bundle"]: row for row in before}
-    new = {row["bundle"]: row for row in after}
-    return [
-        OwnershipChange(bundle=name, before=old.get(name), after=new.get(name))
-        for name in sorted(old.keys() | new.keys())
-        if _seen(old.get(name)) != _seen(new.get(name))
-    ]
+def find_differences(before: Iterable[Row], after: Iterable[Row]) -> Iterator[OwnershipChange]:
+    """The bundles that are not the same, one after the other. O(rows), and one row of each kept.
+
+    before, after: rows as in bundle_ownership, in the order of their bundles' names, each once.
+    """
+    olds, news = iter(before), iter(after)
+    old, new = next(olds, None), next(news, None)
+    while old is not None or new is not None:
+        name = min(row["bundle"] for row in (old, new) if row is not None)
+        was = old if old is not None and old["bundle"] == name else None
+        now = new if new is not None and new["bundle"] == name else None
+        if _seen(was) != _seen(now):
+            yield OwnershipChange(bundle=name, before=was, after=now)
+        old = next(olds, None) if was is not None else old
+        new = next(news, None) if now is not None else new
 
 
 def parties(row: Row) -> tuple[str, ...]:

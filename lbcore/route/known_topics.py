@@ -7,10 +7,10 @@ service. Source: ours; what counts as one topic is Pulsar 4.0.8's PersistentTopi
 NamespaceService.getListOfPersistentTopics.
 """
 
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import chain
 
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import (
@@ -30,45 +30,92 @@ class KnownTopics:
     """One namespace's topics.
 
     partitioned: full name of each partitioned topic → number of partitions. single: full names of
-    all others.
+    all others. in_order: what the names of each begin with, and the topic, sorted.
     """
 
     partitioned: Mapping[str, int] = field(default_factory=dict)
     single: frozenset[str] = frozenset()
+    in_order: Sequence[tuple[str, str]] = ()
 
     @staticmethod
     def of(created: Mapping[str, int]) -> "KnownTopics":
-        """created: full name → partitions, 0 = not partitioned."""
+        """created: full name → partitions, 0 = not partitioned. O(topics log topics)."""
         partitioned = {name: count for name, count in created.items() if count}
-        plain = (name for name, count in created.items() if not count)
-        return KnownTopics(partitioned=partitioned, single=frozenset(plain))
+        single = frozenset(name for name, count in created.items() if not count)
+        begins = ((format_partition(name, "") if name in partitioned else name) for name in created)
+        in_order = sorted(zip(begins, created, strict=True))
+        return KnownTopics(partitioned=partitioned, single=single, in_order=in_order)
 
     @property
-    def created(self) -> frozenset[str]:
-        """The full names as they were made: a partitioned topic is one."""
-        return self.single.union(self.partitioned)
+    def created(self) -> Iterator[str]:
+        """The full names as they were made, sorted: a partitioned topic is one."""
+        return (topic for _, topic in self.in_order)
 
-    def names(self, domain: Domain | None = None) -> list[str]:
-        """Every topic that a broker can serve, each partition by itself, sorted."""
-        partitions = {
-            format_partition(name, number)
-            for name, count in self.partitioned.items()
-            for number in range(count)
-        }
-        return sorted(name for name in self.single | partitions if is_of(name, domain))
+    def names(self, domain: Domain | None = None) -> Iterator[str]:
+        """Every topic that a broker can serve, each partition by itself, sorted, one at a time.
+
+        Each once; a step is O(1), or O(topics whose names begin as another's partitions).
+        """
+        before = ""
+        for name in self._all_names(domain):
+            if name != before:
+                yield name
+            before = name
+
+    def _all_names(self, domain: Domain | None) -> Iterator[str]:
+        at, last = 0, len(self.in_order)
+        while at < last:
+            begin, topic = self.in_order[at]
+            at += 1
+            if not is_of(topic, domain):
+                continue
+            within = []
+            while topic in self.partitioned and at < last and _is_within(self.in_order[at], begin):
+                within.append(self.in_order[at][1])
+                at += 1
+            if within:  # names such as those of the partitions, in between them
+                yield from merge(*(self._names_of(one) for one in (topic, *within)))
+            else:
+                yield from self._names_of(topic)
+
+    def _names_of(self, topic: str) -> Iterator[str]:
+        parts = (format_partition(topic, n) for n in in_text_order(self.partitioned.get(topic, 0)))
+        return chain((topic,) if topic in self.single else (), parts)
 
     def partitions_of(self, topic: str) -> int:
         """The number of partitions; 0 for a topic that isn't partitioned, or isn't known."""
         return self.partitioned.get(topic, 0)
 
+    def is_served(self, topic: str) -> bool:
+        """Whether a name is one of `names`. O(1)."""
+        return topic in self.single or self._is_partition(topic)
+
     def exists(self, topic: str) -> bool:
         """Whether a name is one of `names`, or a partitioned topic's. O(1)."""
-        if topic in self.single or topic in self.partitioned:
-            return True
+        return topic in self.partitioned or self.is_served(topic)
+
+    def _is_partition(self, topic: str) -> bool:
         parent = strip_partition(topic)
-        if parent == topic:
-            return False
-        return int(topic.rpartition("-")[2]) < self.partitioned.get(parent, 0)
+        return parent != topic and int(topic.rpartition("-")[2]) < self.partitioned.get(parent, 0)
+
+
+def _is_within(entry: tuple[str, str], begin: str) -> bool:
+    return entry[0].startswith(begin)
+
+
+def in_text_order(count: int) -> Iterator[int]:
+    """The numbers below a count, sorted as texts: 0, 1, 10, 11, 2, ... for 12."""
+    if count:
+        yield 0
+    number = 1
+    for _ in range(count - 1):
+        yield number
+        if number * 10 < count:
+            number *= 10
+            continue
+        while number % 10 == 9 or number + 1 >= count:  # noqa: PLR2004 (the last digit)
+            number //= 10
+        number += 1
 
 
 def is_of(topic: str, domain: Domain | None) -> bool:
@@ -76,36 +123,25 @@ def is_of(topic: str, domain: Domain | None) -> bool:
     return domain is None or topic.startswith(f"{domain.value}://")
 
 
-def positions(topics: Iterable[str], function: HashFunction) -> dict[str, int]:
-    """Each topic's hash."""
-    digest = DIGESTS[function]
-    return {topic: digest(topic.encode("utf-8", "replace")) for topic in topics}
+def position(topic: str, function: HashFunction) -> int:
+    """A topic's hash."""
+    return DIGESTS[function](topic.encode("utf-8", "replace"))
 
 
-def counts(
-    topics: Iterable[str], live: Sequence[BundleRoute], function: HashFunction
-) -> dict[str, int]:
-    """The number of topics of each bundle that has any. live: ascending, covers the space."""
-    lowers = [route.lower for route in live]
-    places = positions(topics, function).values()
-    return dict(Counter(live[bisect_right(lowers, at) - 1].bundle for at in places))
-
-
-def in_bundle(hashes: Mapping[str, int], route: BundleRoute) -> dict[str, int]:
-    """Those of the topics that lie in a bundle."""
+def is_in(at: int, route: BundleRoute) -> bool:
+    """Whether a hash lies in a bundle."""
     last = route.upper if route.upper == FULL_UPPER else route.upper - 1
-    return {topic: at for topic, at in hashes.items() if route.lower <= at <= last}
+    return route.lower <= at <= last
 
 
-def chosen(hashes: Mapping[str, int], asked: Sequence[str]) -> dict[str, int]:
-    """Those of the topics that were asked for, a partitioned one by its partitions; all for none.
+def is_meant(topic: str, wanted: frozenset[str]) -> bool:
+    """Whether a topic, or the partitioned one it is of, is among those that `asked_for` gave."""
+    return topic in wanted or strip_partition(topic) in wanted
 
-    A name that is no topic's chooses nothing.
-    """
-    if not asked:
-        return dict(hashes)
-    wanted = {full for name in asked if (full := _full(name))}
-    return {t: at for t, at in hashes.items() if t in wanted or strip_partition(t) in wanted}
+
+def asked_for(names: Iterable[str]) -> frozenset[str]:
+    """The full names of the topics that were asked for; of what is no topic's name none."""
+    return frozenset(full for name in names if (full := _full(name)))
 
 
 def _full(name: str) -> str:

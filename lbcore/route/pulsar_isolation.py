@@ -5,7 +5,7 @@ Source: Pulsar 4.0.8, ClustersBase, NamespaceIsolationDataImpl, BrokerNamespaceI
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from lbcore.plan.filter.isolation import hosts_matching
@@ -86,19 +86,16 @@ def role_of(broker: str, policy: IsolationPolicy) -> str | None:
 
 
 def ownership_status(
-    bundles: Sequence[str], broker: str, policies: Mapping[str, IsolationPolicy]
-) -> dict[str, dict[str, Any]]:
-    """NamespaceOwnershipStatus of each bundle that a broker owns, by the bundle's name."""
-    found: dict[str, dict[str, Any]] = {}
-    for bundle in sorted(bundles):
-        policy = policy_of(bundle.rpartition("/")[0], policies)
-        role = role_of(broker, policy) if policy else None
-        found[bundle] = {
-            "broker_assignment": role or SHARED,
-            "is_controlled": policy is not None,
-            "is_active": True,
-        }
-    return found
+    namespace: str, broker: str, policies: Mapping[str, IsolationPolicy]
+) -> dict[str, Any]:
+    """NamespaceOwnershipStatus of each bundle of a namespace that a broker owns."""
+    policy = policy_of(namespace, policies)
+    role = role_of(broker, policy) if policy else None
+    return {
+        "broker_assignment": role or SHARED,
+        "is_controlled": policy is not None,
+        "is_active": True,
+    }
 
 
 def policy_of(namespace: str, policies: Mapping[str, IsolationPolicy]) -> IsolationPolicy | None:

@@ -5,8 +5,11 @@ decides whether a command can be carried out. Source: Pulsar 4.0.8, NamespacesBa
 BundlesData; the exchanges in tests/recordings.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from lbcore.model.bundles import InvalidRangeError, explicit_boundaries, parse_range_leniently
@@ -92,10 +95,13 @@ def already_exists() -> PulsarError:
 
 
 def bundles_data(live: Sequence[BundleRoute]) -> dict[str, Any]:
-    """BundlesData of a namespace's bundles, ascending and covering the hash space."""
-    lowers = [route.lower for route in live] or [FULL_LOWER]
-    boundaries = [f"0x{value:08x}" for value in (*lowers, FULL_UPPER)]
-    return {"boundaries": boundaries, "numBundles": len(boundaries) - 1}
+    """BundlesData of a namespace's bundles, ascending and covering the hash space.
+
+    Its boundaries are made while they are read.
+    """
+    lowers = chain((route.lower for route in live) if live else (FULL_LOWER,), (FULL_UPPER,))
+    boundaries = (f"0x{value:08x}" for value in lowers)
+    return {"boundaries": boundaries, "numBundles": len(live) or 1}
 
 
 def policies_data(
@@ -147,9 +153,9 @@ def find_bundle(namespace: str, text: str, live: Sequence[BundleRoute]) -> Bundl
         asked = parse_range_leniently(text)
     except (InvalidRangeError, ValueError):
         raise PulsarError(PRECONDITION_FAILED, f"Invalid bundle range: {text}") from None
-    by_lower = {route.lower: route for route in live}
-    found = by_lower.get(asked.lower)
-    if found is None:
+    at = bisect_left(live, asked.lower, key=attrgetter("lower"))
+    found = live[at] if at < len(live) else None
+    if found is None or found.lower != asked.lower:
         reason = f"Cannot find bundle {namespace}/{text} in the bundles list"
         raise PulsarError(PRECONDITION_FAILED, reason)
     if found.upper != asked.upper:

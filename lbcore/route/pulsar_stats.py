@@ -5,11 +5,10 @@ Decides the form; the numbers are the newest row of `load_history`. What Ballast
 NamespaceBundleStats, TopicStats, BrokerStatsBase; the exchanges in tests/recordings.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lbcore.model.names import Domain
-from lbcore.route.known_topics import is_of
 from lbcore.route.pulsar_errors import (
     CONFLICT,
     NOT_ACCEPTABLE,
@@ -17,6 +16,7 @@ from lbcore.route.pulsar_errors import (
     PulsarError,
     unexpected,
 )
+from lbcore.route.slices import Fields
 
 Row = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ def load_report(broker: Row, load: Row | None) -> dict[str, Any]:
     """
     percent = dict(zip(RESOURCES, load["percent"], strict=True)) if load else {}
     traffic = dict(zip(_TRAFFIC, load["traffic"], strict=True)) if load else {}
-    stats = bundle_stats(load) if load else {}
+    bundles = load["bundles"] if load else ()
     urls = {
         "webServiceUrl": broker["web_service_url"],
         "webServiceUrlTls": broker["web_service_url_tls"],
@@ -77,12 +77,12 @@ def load_report(broker: Row, load: Row | None) -> dict[str, Any]:
         **{name: {"usage": percent.get(name, 0.0), "limit": _FULL} for name in RESOURCES},
         **{name: traffic.get(name, 0.0) for name in sorted(_TRAFFIC, reverse=True)},
         "lastUpdate": load["at_ms"] if load else broker["at_ms"],
-        "lastStats": stats,
-        "numTopics": int(sum(one["topics"] for one in stats.values())),
-        "numBundles": len(stats),
+        "lastStats": Fields(bundle_stats(load) if load else ()),
+        "numTopics": int(sum(load["topics"])) if load else 0,
+        "numBundles": len(bundles),
         "numConsumers": 0,
         "numProducers": 0,
-        "bundles": sorted(stats),
+        "bundles": sorted(bundles),
         "lastBundleGains": [],
         "lastBundleLosses": [],
         "brokerVersionString": broker["version"],
@@ -95,67 +95,63 @@ def load_report(broker: Row, load: Row | None) -> dict[str, Any]:
     }
 
 
-def bundle_stats(load: Row) -> dict[str, dict[str, Any]]:
+def bundle_stats(load: Row) -> Iterator[tuple[str, dict[str, Any]]]:
     """NamespaceBundleStats of each bundle of a broker's load."""
-    found: dict[str, dict[str, Any]] = {}
     for at, bundle in enumerate(load["bundles"]):
         rates = {name: load[column][at] for name, column in zip(_TRAFFIC, _COLUMNS, strict=True)}
-        found[bundle] = {
-            **rates,
-            "consumerCount": 0,
-            "producerCount": 0,
-            "topics": int(load["topics"][at]),
-            "cacheSize": 0,
-        }
-    return found
+        yield (
+            bundle,
+            {
+                **rates,
+                "consumerCount": 0,
+                "producerCount": 0,
+                "topics": int(load["topics"][at]),
+                "cacheSize": 0,
+            },
+        )
 
 
-def throughput(loads: Iterable[Row]) -> dict[str, float]:
-    """Bytes/s in and out of each bundle."""
-    return {
-        bundle: load["msg_throughput_in"][at] + load["msg_throughput_out"][at]
-        for load in loads
-        for at, bundle in enumerate(load["bundles"])
-    }
+def throughput(loads: Iterable[Row]) -> Iterator[tuple[str, float]]:
+    """Each bundle's bytes/s in and out."""
+    for load in loads:
+        for at, bundle in enumerate(load["bundles"]):
+            yield bundle, load["msg_throughput_in"][at] + load["msg_throughput_out"][at]
 
 
-def metrics(loads: Iterable[Row]) -> list[dict[str, Any]]:
+def topic_counts(loads: Iterable[Row]) -> Iterator[tuple[str, int]]:
+    """Each bundle's topics, as its broker has reported them."""
+    for load in loads:
+        for at, bundle in enumerate(load["bundles"]):
+            yield bundle, int(load["topics"][at])
+
+
+def metrics(loads: Iterable[Row]) -> Iterator[dict[str, Any]]:
     """Metrics of broker-stats: each broker's usage in percent, its rates, its bundles."""
-    found: list[dict[str, Any]] = []
     for load in loads:
         broker = load["broker"]
         usage = dict(zip((_METRICS[name] for name in RESOURCES), load["percent"], strict=True))
         labels = {"broker": broker, "metric": "loadBalancing"}
-        found.append({"metrics": usage, "dimensions": labels})
-        found.append(
-            {
-                "metrics": {"brk_lb_resource_usage": load["score"]},
-                "dimensions": {**labels, "feature": "max_ema"},
-            }
-        )
-        found.append(
-            {
-                "metrics": {"brk_sunit_state_chn_owned_su_total": len(load["bundles"])},
-                "dimensions": {"broker": broker, "metric": "sunitStateChn"},
-            }
-        )
-    return found
-
-
-def topics_by_bundle(topics: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """The topics of broker-stats. topics: bundle's full name → full names of its topics."""
-    found: dict[str, Any] = {}
-    for bundle, names in sorted(topics.items()):
-        namespace, _, text = bundle.rpartition("/")
-        ordered = sorted(names)
-        by_domain = {
-            domain.value: {name: _plain_stats(domain) for name in ordered if is_of(name, domain)}
-            for domain in Domain
+        yield {"metrics": usage, "dimensions": labels}
+        yield {
+            "metrics": {"brk_lb_resource_usage": load["score"]},
+            "dimensions": {**labels, "feature": "max_ema"},
         }
-        kept = {domain: stats for domain, stats in by_domain.items() if stats}
-        if kept:
-            found.setdefault(namespace, {})[text] = kept
-    return found
+        yield {
+            "metrics": {"brk_sunit_state_chn_owned_su_total": len(load["bundles"])},
+            "dimensions": {"broker": broker, "metric": "sunitStateChn"},
+        }
+
+
+def stats_of(topics: Iterable[str]) -> dict[str, Fields]:
+    """The topics of one bundle in broker-stats, by their domains. topics: full names, in order."""
+    found: dict[str, list[str]] = {}
+    for topic in topics:
+        found.setdefault(topic.partition("://")[0], []).append(topic)
+    return {
+        domain.value: Fields((name, _plain_stats(domain)) for name in found[domain.value])
+        for domain in Domain
+        if domain.value in found
+    }
 
 
 def _plain_stats(domain: Domain) -> dict[str, Any]:

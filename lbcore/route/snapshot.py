@@ -69,7 +69,7 @@ class Snapshot:
 
     namespaces: all that exist or have a live bundle; of others nothing is kept. lanes: what
     `lookup` reads, by the text before the last "/" of a topic's name ("persistent://tenant/ns");
-    existing namespaces only. unsound: by namespace, existing ones only.
+    existing namespaces only. names: of those, sorted. unsound: by namespace, existing ones only.
     """
 
     cluster: str
@@ -77,6 +77,7 @@ class Snapshot:
     namespaces: Mapping[str, NamespaceRoutes] = field(default_factory=dict)
     brokers: Mapping[str, BrokerAddress] = field(default_factory=dict)
     lanes: Mapping[str, Lane] = field(default_factory=dict, repr=False)
+    names: tuple[str, ...] = field(default=(), repr=False)
     unsound: Mapping[str, Unsound] = field(default_factory=dict)
 
     def lookup(self, topic: str) -> BundleRoute | None:
@@ -120,13 +121,12 @@ class Snapshot:
     @property
     def bundle_count(self) -> int:
         """Number of live bundles of existing namespaces."""
-        existing = (found for found in self.namespaces.values() if found.hash_function)
-        return sum(len(found.live) for found in existing)
+        return sum(len(self.namespaces[name].live) for name in self.names)
 
     @property
     def namespace_count(self) -> int:
         """Number of existing namespaces."""
-        return sum(1 for found in self.namespaces.values() if found.hash_function)
+        return len(self.names)
 
     def at(self, position: Position) -> "Snapshot":
         """The same content, followed up to another position."""
@@ -179,7 +179,21 @@ class Snapshot:
             if found.hash_function is not None and found.unsound is not None:
                 unsound[found.namespace] = found.unsound
             _set_lanes(lanes, found)
-        return replace(self, namespaces=namespaces, lanes=lanes, unsound=unsound)
+        return replace(
+            self,
+            namespaces=namespaces,
+            lanes=lanes,
+            unsound=unsound,
+            names=self._names_after(changed),
+        )
+
+    def _names_after(self, changed: list[NamespaceRoutes]) -> tuple[str, ...]:
+        exist = {found.namespace: found.hash_function is not None for found in changed}
+        kept = [name for name in self.names if exist.pop(name, True)]
+        new = [name for name, is_there in exist.items() if is_there]
+        if not new and len(kept) == len(self.names):
+            return self.names
+        return tuple(sorted([*kept, *new]))
 
 
 def _set_lanes(lanes: dict[str, Lane], found: NamespaceRoutes) -> None:

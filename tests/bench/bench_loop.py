@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,7 @@ def measure(service: HeldService, heavy: Heavy, seconds: float) -> dict[str, Any
     with ExitStack() as ends:
         reader = ends.enter_context(
             subprocess.Popen(
-                ["nice", sys.executable, "-m", "tests.bench.heavy_readers", *ask],
+                ["/usr/bin/nice", sys.executable, "-m", "tests.bench.heavy_readers", *ask],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -196,10 +196,8 @@ class _Memory(threading.Thread):
     def _now_mb(self) -> int:
         total = self._process.memory_info().rss
         for child in self._process.children(recursive=True):
-            try:
+            with suppress(psutil.Error):
                 total += child.memory_info().rss
-            except psutil.Error:
-                continue
         return round(total / 1e6)
 
 
@@ -219,7 +217,7 @@ def watched_commit(
 ) -> dict[str, Any]:
     """A large commit while 1,000 watch."""
     words = ["127.0.0.1", str(service.port), str(WATCHERS), str(seconds)]
-    command = ["nice", sys.executable, "-m", "tests.bench.watch_load", *words]
+    command = ["/usr/bin/nice", sys.executable, "-m", "tests.bench.watch_load", *words]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as load:
         assert load.stdout is not None
         load.stdout.readline()
@@ -238,16 +236,22 @@ def line(name: str, found: dict[str, Any]) -> str:
     return f"{name:34} {held:8.1f} {times} {memory} {found['per_second']:7}  {said}"
 
 
-HEAD = f"{'beside lookups':34} {'held ms':>8} {'p50 ms':>7} {'p99 ms':>8} {'max ms':>8}" + (
-    f" {'MB':>6} {'peak':>6} {'look./s':>7}  answers, statuses, longest s"
+HEAD = (
+    f"{'beside lookups':34} {'held ms':>8} {'p50 ms':>7} {'p99 ms':>8} {'max ms':>8} {'MB':>6} "
+    f"{'peak':>6} {'look./s':>7}  answers, statuses, longest s"
 )
+
+
+def say(text: str) -> None:
+    """At once, for people."""
+    print(text, flush=True)  # noqa: T201 (what the user reads)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """All figures; prints each as it comes."""
     about = machine()
     found: dict[str, Any] = {}
-    print(json.dumps(about), HEAD, sep="\n", flush=True)  # noqa: T201 (what the user reads)
+    say(f"{json.dumps(about)}\n{HEAD}")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tables"
         writer, rows = write_tables(root)
@@ -258,7 +262,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             for heavy in requests():
                 if arguments.only in heavy.name:
                     found[heavy.name] = measure(service, heavy, seconds)
-                    print(line(heavy.name, found[heavy.name]), flush=True)  # noqa: T201
+                    say(line(heavy.name, found[heavy.name]))
             for name, act in {
                 "commit of 10,000 moves": lambda: beside(
                     service, lambda: commit(writer, rows), seconds
@@ -267,7 +271,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             }.items():
                 if arguments.only in name:
                     found[name] = act()
-                    print(line(name, found[name]), flush=True)  # noqa: T201
+                    say(line(name, found[name]))
         finally:
             service.stop()
     return {"machine": about, "figures": found, "missed": _missed(found)}
@@ -276,7 +280,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def _missed(found: dict[str, Any]) -> list[str]:
     figures = {f"{name}, p99 (ms)": one["p99_ms"] for name, one in found.items()}
     figures |= {f"{name}, held (ms)": max(one["held_ms"]) for name, one in found.items()}
-    return missed(figures, {name: ("<=", P99_MAX_MS) for name in figures})
+    return missed(figures, dict.fromkeys(figures, ("<=", P99_MAX_MS)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -288,7 +292,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     found = run(arguments)
     for name in found["missed"]:
-        print(f"MISSED {name}")  # noqa: T201 (what the user reads)
+        say(f"MISSED {name}")
     if arguments.output:
         arguments.output.write_text(json.dumps(found, indent=2) + "\n")
     return 0

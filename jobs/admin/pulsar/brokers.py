@@ -4,12 +4,16 @@ Decides who stands for what Ballast has not: the leader is the service that is a
 Pulsar 4.0.8, BrokersBase; health, ready and version answer unquoted text as JSON.
 """
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import JSON, HttpError, Reply, Request, json_reply
 from jobs.admin.pulsar.asking import carry_out
 from jobs.admin.pulsar.known import brokers, cluster_names, find_broker, isolation
 from lbcore.config.dynamic import in_force
 from lbcore.config.values import ConfigError
+from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.route.pulsar_clusters import internal_data, leader_data
 from lbcore.route.pulsar_config import (
     changes_of,
@@ -24,6 +28,8 @@ from lbcore.route.pulsar_config import (
 from lbcore.route.pulsar_errors import NOT_FOUND, PulsarError
 from lbcore.route.pulsar_isolation import ownership_status
 from lbcore.route.pulsar_names import broker_id
+from lbcore.route.slices import LEFT_OUT, Fields, Maybe
+from lbcore.route.snapshot import Snapshot
 from lbcore.wire.commands import ResetConfig, SetConfig
 
 PULSAR_VERSION = "4.0.8"
@@ -54,9 +60,23 @@ async def get_owned(request: Request, context: AdminContext) -> Reply:
     cluster = request.params["cluster"]
     if cluster not in cluster_names(context):
         raise _no_cluster(cluster)
-    existing = (found for found in context.snapshot.namespaces.values() if found.hash_function)
-    owned = [r.bundle for found in existing for r in found.live if r.broker == broker]
-    return json_reply(ownership_status(owned, broker, isolation(context)))
+    policies = await isolation(context)
+    return json_reply(Fields(_owned(broker, context.snapshot, policies)))
+
+
+def _owned(
+    broker: str, snapshot: Snapshot, policies: Mapping[str, IsolationPolicy]
+) -> Iterator[Maybe[tuple[str, Any]]]:
+    """Each bundle of a snapshot with its status, LEFT_OUT for others' bundles."""
+    for name in snapshot.names:
+        yield LEFT_OUT
+        status = None
+        for route in snapshot.namespaces[name].live:
+            if route.broker != broker:
+                yield LEFT_OUT
+                continue
+            status = status or ownership_status(name, broker, policies)
+            yield route.bundle, status
 
 
 def _active_broker(text: str, context: AdminContext) -> str:

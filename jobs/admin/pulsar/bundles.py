@@ -4,15 +4,17 @@ Decides the order of the checks, which is Pulsar's; each check is `lbcore.route`
 4.0.8, admin.v2.Namespaces with the extensible load manager.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import Reply, Request, json_reply, no_content
 from jobs.admin.pulsar.asking import at_rest, carry_out
 from jobs.admin.pulsar.known import Namespace, existing, find_broker, namespace_name, topics_of
-from lbcore.model.names import Domain
+from lbcore.model.names import Domain, namespace_of_bundle
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.known_topics import chosen, counts, in_bundle, positions
+from lbcore.route.known_topics import asked_for, is_in, is_meant, position
 from lbcore.route.pulsar_errors import (
     CONFLICT,
     SERVER_ERROR,
@@ -29,8 +31,11 @@ from lbcore.route.pulsar_split import (
     no_boundary,
     read_positions,
 )
-from lbcore.route.pulsar_stats import throughput
+from lbcore.route.pulsar_stats import throughput, topic_counts
+from lbcore.route.slices import LEFT_OUT, Fields, LeftOut, Maybe
 from lbcore.wire.commands import HOT, LARGEST, SplitBundle, UnloadBundle
+
+Value = TypeVar("Value")
 
 
 async def unload_bundle(request: Request, context: AdminContext) -> Reply:
@@ -85,7 +90,7 @@ async def split_bundle(request: Request, context: AdminContext) -> Reply:
     positions_asked = read_positions(request.json())
     check_algorithm(algorithm, context.config.splitting.supported_algorithms, positions_asked)
     found = existing(request, context, namespace_not_found())
-    route = _chosen_bundle(request.params["bundle"], found, context)
+    route = await _chosen_bundle(request.params["bundle"], found, context)
     route = await _at_rest(route.range_text, request, context)
     at = check_positions(route, algorithm, positions_asked)
     arguments = SplitBundle(
@@ -99,26 +104,44 @@ async def split_bundle(request: Request, context: AdminContext) -> Reply:
     return no_content()
 
 
-def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> BundleRoute:
-    if text == LARGEST:
-        return largest_bundle(found.live, _topic_counts(found, context))
+async def _chosen_bundle(text: str, found: Namespace, context: AdminContext) -> BundleRoute:
+    if text not in (LARGEST, HOT):
+        return find_bundle(found.name, text, found.live)
+    loads = context.views.newest_load
+    rates: Mapping[str, float] = {}
     if text == HOT:
-        rates = throughput(context.views.newest_load.values())
-        return hottest_bundle(found.live, rates, _topic_counts(found, context))
-    return find_bundle(found.name, text, found.live)
+        rates = await _of_namespace(found, throughput(loads.values()), context)
+        if any(rates.get(route.bundle, 0.0) > 0 for route in found.live):
+            return hottest_bundle(found.live, rates, {})
+    topics = await _topic_counts(found, context)
+    return (
+        largest_bundle(found.live, topics)
+        if text == LARGEST
+        else hottest_bundle(found.live, rates, topics)
+    )
 
 
-def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str, int]:
+async def _topic_counts(found: Namespace, context: AdminContext) -> Mapping[str, int]:
     """Persistent topics a bundle, by name; or the number that its broker reports when higher."""
     names = topics_of(found.name, context).names(Domain.PERSISTENT)
-    known = counts(names, found.live, found.hash_function)
-    reported = {
-        bundle: int(load["topics"][at])
-        for load in context.views.newest_load.values()
-        for at, bundle in enumerate(load["bundles"])
-    }
-    bundles = (route.bundle for route in found.live)
-    return {bundle: max(known.get(bundle, 0), reported.get(bundle, 0)) for bundle in bundles}
+    known: Counter[str] = Counter()
+
+    def count() -> Iterator[LeftOut]:
+        for name in names:
+            known[found.bundle_at(position(name, found.hash_function)).bundle] += 1
+            yield LEFT_OUT
+
+    await context.turns.gather(count())
+    reported = await _of_namespace(found, topic_counts(context.views.newest_load.values()), context)
+    return {**known, **{bundle: max(known[bundle], count) for bundle, count in reported.items()}}
+
+
+async def _of_namespace(
+    found: Namespace, values: Iterable[tuple[str, Value]], context: AdminContext
+) -> dict[str, Value]:
+    """The values of a namespace's bundles."""
+    pairs = (pair if namespace_of_bundle(pair[0]) == found.name else LEFT_OUT for pair in values)
+    return dict(await context.turns.gather(pairs))
 
 
 async def get_positions(request: Request, context: AdminContext) -> Reply:
@@ -126,7 +149,14 @@ async def get_positions(request: Request, context: AdminContext) -> Reply:
     found = existing(request, context)
     text = request.params["bundle"]
     route = find_bundle(found.name, text, found.live)
-    hashes = positions(topics_of(found.name, context).names(), found.hash_function)
     asked = [one for value in request.query.get("topics", []) for one in value.split(",") if one]
-    here = chosen(in_bundle(hashes, route), asked)
-    return json_reply({"namespace": found.name, "bundle": text, "topicHashPositions": here})
+    wanted = asked_for(asked)
+
+    def here() -> Iterator[Maybe[tuple[str, int]]]:
+        for name in topics_of(found.name, context).names():
+            at = position(name, found.hash_function)
+            is_here = is_in(at, route) and (not asked or is_meant(name, wanted))
+            yield (name, at) if is_here else LEFT_OUT
+
+    shown = {"namespace": found.name, "bundle": text, "topicHashPositions": Fields(here())}
+    return json_reply(shown)

@@ -10,9 +10,10 @@ from jobs.admin.pulsar.asking import carry_out
 from jobs.admin.pulsar.known import (
     brokers,
     cluster_names,
+    find_tenant,
     isolation,
     namespace_names,
-    tenants,
+    tenant_names,
     was_isolated,
 )
 from lbcore.plan.filter.policies import IsolationPolicy
@@ -27,6 +28,7 @@ from lbcore.route.pulsar_errors import (
 )
 from lbcore.route.pulsar_isolation import broker_data, find_policy, read_policy
 from lbcore.route.pulsar_names import check_tenant
+from lbcore.route.slices import Fields
 from lbcore.wire.catalogue_commands import CreateTenant, DeleteTenant, UpdateTenant
 from lbcore.wire.commands import DeleteIsolationPolicy
 
@@ -91,12 +93,12 @@ def _check_cluster(request: Request, context: AdminContext, status: int = NOT_FO
 async def list_tenants(request: Request, context: AdminContext) -> Reply:
     """All tenants."""
     del request
-    return json_reply(sorted(tenants(context)))
+    return json_reply(sorted(set(await context.turns.gather(tenant_names(context)))))
 
 
 async def get_tenant(request: Request, context: AdminContext) -> Reply:
     """A tenant's roles and clusters."""
-    found = tenants(context).get(request.params["tenant"])
+    found = find_tenant(request.params["tenant"], context)
     if found is None:
         raise PulsarError(NOT_FOUND, "Tenant does not exist")
     return json_reply(tenant_data(*found))
@@ -106,7 +108,7 @@ async def create_tenant(request: Request, context: AdminContext) -> Reply:
     """Make a tenant."""
     tenant = check_tenant(request.params["tenant"])
     roles, clusters = read_tenant(request.json(), cluster_names(context))
-    if tenant in tenants(context):
+    if find_tenant(tenant, context) is not None:
         raise _tenant_exists()
     arguments = CreateTenant(tenant=tenant, admin_roles=roles, allowed_clusters=clusters)
     await carry_out(request, context, arguments, lambda _: _tenant_exists())
@@ -117,7 +119,7 @@ async def update_tenant(request: Request, context: AdminContext) -> Reply:
     """Replace a tenant's roles and clusters."""
     roles, clusters = read_tenant(request.json(), cluster_names(context))
     tenant = request.params["tenant"]
-    if tenant not in tenants(context):
+    if find_tenant(tenant, context) is None:
         raise PulsarError(NOT_FOUND, f"Tenant {tenant} not found")
     arguments = UpdateTenant(tenant=tenant, admin_roles=roles, allowed_clusters=clusters)
     await carry_out(request, context, arguments)
@@ -129,7 +131,7 @@ async def delete_tenant(request: Request, context: AdminContext) -> Reply:
     tenant = request.params["tenant"]
     if request.flag("force"):
         raise PulsarError(NOT_ALLOWED, "Broker doesn't allow forced deletion of tenants")
-    if tenant not in tenants(context):
+    if find_tenant(tenant, context) is None:
         raise PulsarError(NOT_FOUND, "Tenant doesn't exist")
     if namespace_names(context, tenant):
         raise _tenant_in_use()
@@ -148,24 +150,26 @@ def _tenant_in_use() -> PulsarError:
 # -- isolation policies
 
 
-def _policies(request: Request, context: AdminContext, status: int) -> dict[str, IsolationPolicy]:
+async def _policies(
+    request: Request, context: AdminContext, status: int
+) -> dict[str, IsolationPolicy]:
     """The policies of the path's cluster; raises PulsarError when there never was one."""
     cluster = _check_cluster(request, context, status)
     if not was_isolated(context):
         reason = f"NamespaceIsolationPolicies for cluster {cluster} does not exist"
         raise PulsarError(NOT_FOUND, reason)
-    return isolation(context)
+    return await isolation(context)
 
 
 async def list_policies(request: Request, context: AdminContext) -> Reply:
     """All isolation policies by name."""
-    policies = _policies(request, context, NOT_FOUND)
-    return json_reply({name: policy.to_json() for name, policy in sorted(policies.items())})
+    policies = await _policies(request, context, NOT_FOUND)
+    return json_reply(Fields((name, policy.to_json()) for name, policy in sorted(policies.items())))
 
 
 async def get_policy(request: Request, context: AdminContext) -> Reply:
     """One isolation policy."""
-    policies = _policies(request, context, PRECONDITION_FAILED)
+    policies = await _policies(request, context, PRECONDITION_FAILED)
     found = find_policy(request.params["policy"], policies, request.params["cluster"])
     return json_reply(found.to_json())
 
@@ -186,18 +190,18 @@ async def delete_policy(request: Request, context: AdminContext) -> Reply:
     """Remove an isolation policy; one that isn't there is removed already."""
     _check_cluster(request, context, PRECONDITION_FAILED)
     name = request.params["policy"]
-    if name in isolation(context):
+    if name in await isolation(context):
         await carry_out(request, context, DeleteIsolationPolicy(policy=name))
     return no_content()
 
 
 async def list_isolated_brokers(request: Request, context: AdminContext) -> Reply:
     """Each active broker with the policies that name it."""
-    policies = _policies(request, context, PRECONDITION_FAILED)
-    return json_reply([broker_data(name, policies) for name in brokers(context)])
+    policies = await _policies(request, context, PRECONDITION_FAILED)
+    return json_reply(broker_data(name, policies) for name in brokers(context))
 
 
 async def get_isolated_broker(request: Request, context: AdminContext) -> Reply:
     """One broker with the policies that name it."""
-    policies = _policies(request, context, PRECONDITION_FAILED)
+    policies = await _policies(request, context, PRECONDITION_FAILED)
     return json_reply(broker_data(request.params["broker"], policies))

@@ -4,8 +4,10 @@ Decides nothing; handlers ask here instead of reading rows. Source: ours.
 """
 
 import json
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -13,15 +15,18 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import Request
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import TopicName, tenant_of
-from lbcore.model.tables import BROKERS, TENANTS, TOPICS
+from lbcore.model.tables import BROKERS, TENANTS
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.route.bundles import BundleRoute, unborn
 from lbcore.route.known_topics import KnownTopics
 from lbcore.route.pulsar_errors import PulsarError, namespace_does_not_exist
 from lbcore.route.pulsar_names import broker_id, check_namespace, check_topic, domain_of
+from lbcore.route.slices import LEFT_OUT, Maybe
 
 POLICIES = "policies"
 _LOCAL_NAME = 5
+_AFTER_SLASH = chr(ord("/") + 1)
+_NO_TOPICS = KnownTopics()
 _SERVING = frozenset({"active", "draining"})
 
 
@@ -32,6 +37,10 @@ class Namespace:
     name: str
     live: tuple[BundleRoute, ...]
     hash_function: HashFunction
+
+    def bundle_at(self, position: int) -> BundleRoute:
+        """The bundle in which a hash lies."""
+        return self.live[bisect_right(self.live, position, key=attrgetter("lower")) - 1]
 
 
 def namespace_name(request: Request) -> str:
@@ -65,14 +74,10 @@ def find_namespace(name: str, context: AdminContext) -> Namespace | None:
     return Namespace(name=name, live=live, hash_function=routes.hash_function)
 
 
-def namespace_names(context: AdminContext, tenant: str = "") -> list[str]:
-    """The existing namespaces, of one tenant or of all, sorted."""
-    snapshot = context.snapshot
-    return sorted(
-        name
-        for name, routes in snapshot.namespaces.items()
-        if routes.hash_function and tenant in ("", tenant_of(name))
-    )
+def namespace_names(context: AdminContext, tenant: str) -> Sequence[str]:
+    """The existing namespaces of a tenant, sorted. O(log namespaces) and those."""
+    names = context.snapshot.names
+    return names[bisect_left(names, f"{tenant}/") : bisect_left(names, f"{tenant}{_AFTER_SLASH}")]
 
 
 def topic_name(request: Request) -> TopicName:
@@ -88,50 +93,60 @@ def topic_name(request: Request) -> TopicName:
 
 def topics_of(namespace: str, context: AdminContext) -> KnownTopics:
     """The topics of a namespace that were created here; what brokers report has no names here."""
-    created = {
-        str(row["topic"]): int(row["partitions"])
-        for row in context.views.rows(TOPICS.name)
-        if row["namespace"] == namespace and not row["is_deleted"]
-    }
-    return KnownTopics.of(created)
+    return context.views.topics.get(namespace, _NO_TOPICS)
 
 
-def tenants(context: AdminContext) -> dict[str, tuple[list[str], list[str]]]:
-    """Tenant → admin roles, allowed clusters: those that were created, or have a namespace."""
-    found: dict[str, tuple[list[str], list[str]]] = {
-        tenant_of(name): ([], [context.cluster]) for name in namespace_names(context)
-    }
-    return {
-        **found,
-        **{
-            row["tenant"]: (json.loads(row["admin_roles"]), json.loads(row["allowed_clusters"]))
-            for row in context.views.rows(TENANTS.name)
-            if not row["is_deleted"]
-        },
-    }
+def tenant_names(context: AdminContext) -> Iterator[str]:
+    """Those that were created, or have a namespace; one may come twice."""
+    for row in context.views.rows(TENANTS.name):
+        if not row["is_deleted"]:
+            yield str(row["tenant"])
+    names, at = context.snapshot.names, 0
+    while at < len(names):
+        tenant = tenant_of(names[at])
+        yield tenant
+        at = bisect_left(names, f"{tenant}{_AFTER_SLASH}")
 
 
-def isolation(context: AdminContext) -> dict[str, IsolationPolicy]:
+def find_tenant(tenant: str, context: AdminContext) -> tuple[list[str], list[str]] | None:
+    """A tenant's admin roles and allowed clusters, None when there is none of that name."""
+    for row in context.views.rows(TENANTS.name):
+        if row["tenant"] == tenant and not row["is_deleted"]:
+            return json.loads(row["admin_roles"]), json.loads(row["allowed_clusters"])
+    return ([], [context.cluster]) if namespace_names(context, tenant) else None
+
+
+async def isolation(context: AdminContext) -> dict[str, IsolationPolicy]:
     """The isolation policies by name."""
-    return {
-        name: IsolationPolicy.from_json(name, value)
-        for name, value in _set_policies("isolation", context).items()
-    }
+    return dict(
+        await context.turns.gather(
+            (str(row["name"]), IsolationPolicy.from_json(row["name"], json.loads(row["value"])))
+            if _is_set(row, "isolation")
+            else LEFT_OUT
+            for row in context.views.rows(POLICIES)
+        )
+    )
 
 
-def anti_affinity(context: AdminContext) -> dict[str, str]:
-    """Namespace → anti-affinity group."""
-    return {
-        name: str(value["group"]) for name, value in _set_policies("anti_affinity", context).items()
-    }
+def groups(context: AdminContext) -> Iterator[Maybe[tuple[str, str]]]:
+    """Each namespace that is in an anti-affinity group, and the group."""
+    for row in context.views.rows(POLICIES):
+        if _is_set(row, "anti_affinity"):
+            yield str(row["name"]), str(json.loads(row["value"])["group"])
+        else:
+            yield LEFT_OUT
 
 
-def _set_policies(kind: str, context: AdminContext) -> dict[str, Mapping[str, Any]]:
-    return {
-        str(row["name"]): json.loads(row["value"])
-        for row in context.views.rows(POLICIES)
-        if row["kind"] == kind and row["is_set"]
-    }
+def find_group(namespace: str, context: AdminContext) -> str | None:
+    """The anti-affinity group of a namespace."""
+    for row in context.views.rows(POLICIES):
+        if row["name"] == namespace and _is_set(row, "anti_affinity"):
+            return str(json.loads(row["value"])["group"])
+    return None
+
+
+def _is_set(row: Mapping[str, Any], kind: str) -> bool:
+    return bool(row["kind"] == kind and row["is_set"])
 
 
 def was_isolated(context: AdminContext) -> bool:

@@ -10,13 +10,14 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import JSON, Reply, Request, json_reply, no_content
 from jobs.admin.pulsar.asking import at_rest, carry_out, conflict
 from jobs.admin.pulsar.known import (
-    anti_affinity,
     cluster_names,
     existing,
+    find_group,
     find_namespace,
+    find_tenant,
+    groups,
     namespace_name,
     namespace_names,
-    tenants,
     topics_of,
 )
 from lbcore.machines.handlers.namespaces import NOT_EMPTY
@@ -50,7 +51,7 @@ _MODES = {"ALL": None, "PERSISTENT": Domain.PERSISTENT, "NON_PERSISTENT": Domain
 async def list_namespaces(request: Request, context: AdminContext) -> Reply:
     """The namespaces of a tenant."""
     tenant = check_tenant(request.params["tenant"])
-    if tenant not in tenants(context):
+    if find_tenant(tenant, context) is None:
         raise PulsarError(NOT_FOUND, "Tenant not found")
     return json_reply(namespace_names(context, tenant))
 
@@ -59,10 +60,11 @@ async def create_namespace(request: Request, context: AdminContext) -> Reply:
     """Make a namespace with the bundles that its policies ask for."""
     name = namespace_name(request)
     asked = read_creation(name, request.json())
-    tenant, known = request.params["tenant"], tenants(context)
-    if tenant not in known:
+    tenant = request.params["tenant"]
+    known = find_tenant(tenant, context)
+    if known is None:
         raise PulsarError(NOT_FOUND, "Tenant does not exist")
-    allowed = known[tenant][1]
+    allowed = known[1]
     check_replication(tenant, asked.replication_clusters, allowed, cluster_names(context))
     if find_namespace(name, context) is not None:
         raise already_exists()
@@ -131,7 +133,7 @@ async def unload_namespace(request: Request, context: AdminContext) -> Reply:
 async def get_group(request: Request, context: AdminContext) -> Reply:
     """The anti-affinity group of a namespace, as plain text; nothing without one."""
     found = existing(request, context, namespace_not_found())
-    group = anti_affinity(context).get(found.name)
+    group = find_group(found.name, context)
     return no_content() if group is None else Reply(body=group.encode(), headers=(JSON,))
 
 
@@ -148,7 +150,7 @@ async def set_group(request: Request, context: AdminContext) -> Reply:
 async def delete_group(request: Request, context: AdminContext) -> Reply:
     """Take a namespace out of its anti-affinity group."""
     found = existing(request, context, namespace_not_found())
-    if found.name in anti_affinity(context):
+    if find_group(found.name, context) is not None:
         await carry_out(request, context, DeleteAntiAffinityGroup(namespace=found.name))
     return no_content()
 
@@ -162,10 +164,10 @@ async def list_group(request: Request, context: AdminContext) -> Reply:
     if cluster not in cluster_names(context):
         raise PulsarError(PRECONDITION_FAILED, f"Cluster {cluster} does not exist.")
     tenant = request.first("tenant") or request.first("property")
-    return json_reply(
-        sorted(
-            name
-            for name, group in anti_affinity(context).items()
-            if group.lower() == request.params["group"].lower() and tenant in ("", tenant_of(name))
-        )
-    )
+    asked = request.params["group"].lower()
+    members = [
+        name
+        for name, group in await context.turns.gather(groups(context))
+        if group.lower() == asked and tenant in ("", tenant_of(name))
+    ]
+    return json_reply(sorted(members))

@@ -4,13 +4,18 @@ Decides which broker a report is of: a service speaks for all of them, so one mu
 Pulsar 4.0.8, BrokerStatsBase, ResourceQuotas with the extensible load manager.
 """
 
-from bisect import bisect_right
+from collections.abc import Iterator
 
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import Reply, Request, json_reply
-from jobs.admin.pulsar.known import brokers, find_broker, find_namespace, namespace_names, topics_of
-from lbcore.route.known_topics import positions
-from lbcore.route.pulsar_errors import NOT_FOUND, NOT_IMPLEMENTED, PulsarError
+from jobs.admin.pulsar.known import Namespace, brokers, find_broker, find_namespace, topics_of
+from lbcore.route.known_topics import KnownTopics, position
+from lbcore.route.pulsar_errors import (
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    PulsarError,
+)
 from lbcore.route.pulsar_stats import (
     DEFAULT_QUOTA,
     allocator_stats,
@@ -18,8 +23,11 @@ from lbcore.route.pulsar_stats import (
     metrics,
     no_availability,
     no_load_report,
-    topics_by_bundle,
+    stats_of,
 )
+from lbcore.route.slices import LEFT_OUT, Fields, Maybe
+
+_TOPICS_MAX = 20_000
 
 
 async def get_load_report(request: Request, context: AdminContext) -> Reply:
@@ -36,18 +44,31 @@ async def get_load_report(request: Request, context: AdminContext) -> Reply:
 async def get_topics(request: Request, context: AdminContext) -> Reply:
     """The known topics by namespace, bundle and domain, as far as a broker serves them."""
     del request
-    by_bundle: dict[str, list[str]] = {}
-    for name in namespace_names(context):
+    if context.views.topic_count > _TOPICS_MAX:
+        reason = f"There are more than {_TOPICS_MAX} topics: list them by namespace"
+        raise PulsarError(PRECONDITION_FAILED, reason)
+    by_namespace: dict[str, dict[str, list[str]]] = {}
+    for name in sorted(context.views.topics):
         found = find_namespace(name, context)
-        if found is None:
-            continue
-        lowers = [route.lower for route in found.live]
-        hashes = positions(topics_of(name, context).names(), found.hash_function)
-        for topic, at in hashes.items():
-            route = found.live[bisect_right(lowers, at) - 1]
-            if route.broker:
-                by_bundle.setdefault(route.bundle, []).append(topic)
-    return json_reply(topics_by_bundle(by_bundle))
+        if found is not None:
+            places = await context.turns.gather(_places(found, topics_of(name, context)))
+            if places:
+                by_bundle = by_namespace.setdefault(name, {})
+                for text, topic in sorted(places):
+                    by_bundle.setdefault(text, []).append(topic)
+    return json_reply(
+        Fields(
+            (name, Fields((text, stats_of(topics)) for text, topics in by_bundle.items()))
+            for name, by_bundle in by_namespace.items()
+        )
+    )
+
+
+def _places(found: Namespace, topics: KnownTopics) -> Iterator[Maybe[tuple[str, str]]]:
+    """Each topic that a broker serves, after the range of its bundle."""
+    for topic in topics.names():
+        route = found.bundle_at(position(topic, found.hash_function))
+        yield (route.range_text, topic) if route.broker else LEFT_OUT
 
 
 async def get_metrics(request: Request, context: AdminContext) -> Reply:

@@ -10,7 +10,7 @@ from jobs.admin.exchange import Reply, Request, json_reply, no_content
 from jobs.admin.pulsar.asking import carry_out
 from jobs.admin.pulsar.known import existing, namespace_name, topic_name, topics_of
 from lbcore.model.names import TopicName, strip_partition
-from lbcore.route.known_topics import KnownTopics, in_bundle, is_of, positions
+from lbcore.route.known_topics import KnownTopics, is_in, is_of, position
 from lbcore.route.pulsar_errors import (
     BAD_REQUEST,
     CONFLICT,
@@ -24,6 +24,7 @@ from lbcore.route.pulsar_errors import (
 from lbcore.route.pulsar_names import domain_of
 from lbcore.route.pulsar_namespaces import find_bundle
 from lbcore.route.pulsar_stats import topic_stats
+from lbcore.route.slices import LEFT_OUT
 from lbcore.wire.catalogue_commands import MAX_PARTITIONS, CreateTopic, DeleteTopic, UpdateTopic
 
 _PARTITIONS_FIELD = "partitions"
@@ -44,7 +45,10 @@ async def list_topics(request: Request, context: AdminContext) -> Reply:
     text = request.first("bundle") or request.params.get("bundle", "")
     if text:
         route = find_bundle(found.name, text, found.live)
-        names = sorted(in_bundle(positions(names, found.hash_function), route))
+        return json_reply(
+            name if is_in(position(name, found.hash_function), route) else LEFT_OUT
+            for name in names
+        )
     return json_reply(names)
 
 
@@ -52,8 +56,9 @@ async def list_partitioned(request: Request, context: AdminContext) -> Reply:
     """The partitioned topics of a namespace in one domain."""
     domain = domain_of(request.params["domain"])
     found = existing(request, context, namespace_not_found())
-    names = topics_of(found.name, context).partitioned
-    return json_reply(sorted(name for name in names if is_of(name, domain)))
+    topics = topics_of(found.name, context)
+    names = (name for name in topics.created if name in topics.partitioned)
+    return json_reply(name if is_of(name, domain) else LEFT_OUT for name in names)
 
 
 async def get_partitions(request: Request, context: AdminContext) -> Reply:
@@ -143,7 +148,7 @@ async def delete_topic(request: Request, context: AdminContext) -> Reply:
 async def get_stats(request: Request, context: AdminContext) -> Reply:
     """The statistics of a topic: who owns it; Ballast does not count messages of single topics."""
     topic, known = _known(request, context)
-    if topic.full not in known.names(topic.domain):
+    if not known.is_served(topic.full):
         raise _no_partition(topic, known) if topic.partition is not None else _not_found(topic)
     route = context.snapshot.lookup(topic.full)
     return json_reply(topic_stats(route.broker if route else ""))

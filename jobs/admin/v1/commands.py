@@ -7,8 +7,11 @@ still, 409 refused, 504 not begun in time. Source: ours.
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import Any
 
+from jobs.adapters.reader_process import ReadRefusedError
+from jobs.adapters.table_reader import TableReader
 from jobs.admin.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, Query, whole
 from jobs.admin.access import Role
 from jobs.admin.context import COMMAND_TIMEOUT_MS, AdminContext, CommandOutcome
@@ -60,16 +63,18 @@ async def post_command(request: Request, context: AdminContext) -> Reply:
 
 async def get_command(request: Request, context: AdminContext) -> Reply:
     """What became of a command, from the table `commands`."""
-    quoted = request.params["command_id"].replace("'", "''")
-    rows = await in_background(
-        context, lambda reader: reader.rows("commands", condition=f"command_id = '{quoted}'")
-    )
+    return await in_background(context, partial(_read_command, request.params["command_id"]))
+
+
+def _read_command(command_id: str, reader: TableReader) -> dict[str, Any]:
+    quoted = command_id.replace("'", "''")
+    rows = reader.rows("commands", condition=f"command_id = '{quoted}'")
     if not rows:
-        raise HttpError(404, f"No command {request.params['command_id']} is known yet")
+        raise ReadRefusedError(404, f"No command {command_id} is known yet")
     row = max(rows, key=lambda r: (r["status"] != "accepted", r["at_ms"]))
     texts = {name: json.loads(row[name] or "{}") for name in ("arguments", "result")}
     kept = ("command_id", "kind", "principal", "status", "reason", "at_ms")
-    return json_reply({**{name: row[name] for name in kept}, **texts})
+    return {**{name: row[name] for name in kept}, **texts}
 
 
 def short_way(kind: str, *names: str) -> Handler:

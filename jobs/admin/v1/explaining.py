@@ -3,14 +3,19 @@
 Decides nothing: `lbcore.explain` has the words; the answer has them and the numbers. Source: ours.
 """
 
-from jobs.adapters.table_reader import wall_ms
+from functools import partial
+from typing import Any
+
+from jobs.adapters.reader_process import ReadRefusedError
+from jobs.adapters.table_reader import TableReader, wall_ms
 from jobs.admin.about import About, Example, Query, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
-from jobs.admin.exchange import HttpError, Reply, Request, json_reply
+from jobs.admin.exchange import Reply, Request
 from jobs.admin.routes import Handler, Route
 from jobs.admin.v1.reading import in_background
 from jobs.operating.explaining import WINDOW_MS, Question, explain
+from lbcore.config.tree import Config
 
 _AT_MAX_MS = 10**14
 _WINDOW_MAX_MS = 86_400_000
@@ -40,14 +45,16 @@ def explaining(kind: str) -> Handler:
             at_ms=request.whole("at", 0, maximum=_AT_MAX_MS),
             window_ms=request.whole("window_ms", WINDOW_MS, minimum=1, maximum=_WINDOW_MAX_MS),
         )
-        found = await in_background(
-            context, lambda reader: explain(reader, context.config, question)
-        )
-        if found is None:
-            raise HttpError(404, f"There is no {kind} {question.name}")
-        return json_reply(found.to_json())
+        return await in_background(context, partial(_read, context.config, question))
 
     return handle
+
+
+def _read(config: Config, question: Question, reader: TableReader) -> Any:
+    found = explain(reader, config, question)
+    if found is None:
+        raise ReadRefusedError(404, f"There is no {question.kind} {question.name}")
+    return found.to_json()
 
 
 def _route(kind: str, path: str, summary: str, example: Example) -> Route:

@@ -5,18 +5,20 @@ cluster, and lookups share the process. Source: ours.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from jobs.adapters.reader_process import ReadRefusedError
 from jobs.adapters.table_reader import TableReader
 from jobs.admin.about import OBJECT, TEXT, TEXTS, About, Example, Query, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
-from jobs.admin.exchange import RETRY, HttpError, Reply, Request, json_reply
+from jobs.admin.exchange import RETRY, HttpError, Reply, Request
 from jobs.admin.routes import Route
 from jobs.admin.v1.reading import in_background
 from jobs.console import CommandError, MisuseError
 from jobs.operating.foreseeing import look_ahead
-from jobs.operating.outlook import Outlook
+from lbcore.config.tree import Config
 from lbcore.machines.foresee import ADDED_MAX, WhatIf
 
 _ASKED_MAX = 100
@@ -89,22 +91,19 @@ async def _answer(context: AdminContext, strategy: str, what_if: WhatIf) -> Repl
         raise HttpError(400, f"at most {_ASKED_MAX} settings and brokers at once")
     if _turn.is_taken:
         raise HttpError(503, "Another plan is being made: ask again", RETRY)
-
-    def read(reader: TableReader) -> Outlook | CommandError:
-        try:
-            return look_ahead(reader, context.config, strategy, what_if)
-        except CommandError as error:
-            return error
-
     _turn.is_taken = True
     try:
-        found = await in_background(context, read)
+        return await in_background(context, partial(_read, context.config, strategy, what_if))
     finally:
         _turn.is_taken = False
-    if isinstance(found, CommandError):
-        status = 400 if isinstance(found, MisuseError) else 409
-        raise HttpError(status, f"{found.what}: {found.why}")
-    return json_reply(found.to_json())
+
+
+def _read(config: Config, strategy: str, what_if: WhatIf, reader: TableReader) -> dict[str, Any]:
+    try:
+        return look_ahead(reader, config, strategy, what_if).to_json()
+    except CommandError as error:
+        status = 400 if isinstance(error, MisuseError) else 409
+        raise ReadRefusedError(status, f"{error.what}: {error.why}") from None
 
 
 _QUERIES = (

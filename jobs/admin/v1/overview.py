@@ -3,15 +3,19 @@
 Decides nothing but that it is made at most every two seconds, however many ask. Source: ours.
 """
 
-from jobs.adapters.table_reader import wall_ms
+from functools import partial
+from typing import Any
+
+from jobs.adapters.table_reader import TableReader, wall_ms
 from jobs.admin.about import About, Example
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
-from jobs.admin.exchange import Reply, Request, json_reply
+from jobs.admin.exchange import Reply, Request
 from jobs.admin.routes import Route
 from jobs.admin.v1.reading import Kept
 from jobs.admin.v1.showing import about_service
 from jobs.operating.overview import read_overview
+from lbcore.config.tree import Config
 
 _kept = Kept(2.0)
 
@@ -19,10 +23,12 @@ _kept = Kept(2.0)
 async def get_overview(request: Request, context: AdminContext) -> Reply:
     """Status, the last hour's balance, the last decisions in words, and how old all that is."""
     del request
-    value = await _kept.get(
-        context, lambda reader: read_overview(reader, context.config, wall_ms()).to_json()
-    )
-    return json_reply({**value, "service": about_service(context)})
+    read = partial(_read, context.config, wall_ms())
+    return await _kept.reply(context, read, {"service": about_service(context)})
+
+
+def _read(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
+    return read_overview(reader, config, now_ms).to_json()
 
 
 OVERVIEW_ROUTES = (

@@ -4,8 +4,10 @@ Decides how a moment is written: ms since 1970, a version of ownership_events as
 for now. Source: ours.
 """
 
-from collections.abc import Iterable, Mapping
-from operator import itemgetter
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from jobs.adapters.table_reader import AsOf, TableReader
@@ -15,11 +17,12 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
 from jobs.admin.routes import Route
 from jobs.admin.v1.reading import in_background, require, tenant_of
-from lbcore.model.names import InvalidNameError, check_namespace
+from lbcore.model.names import InvalidNameError, check_namespace, parse_topic
 from lbcore.ownership.differences import find_differences
 from lbcore.route.addresses import lookup_data
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import Answer, Outcome
+from lbcore.route.slices import LEFT_OUT, LeftOut
+from lbcore.route.snapshot import Answer, Outcome, Snapshot
 
 TOPICS_MAX = 10_000
 PAGE_MAX = 10_000
@@ -29,43 +32,73 @@ _MOMENT = "A moment: ms since 1970, or vN for version N of ownership_events."
 
 
 async def get_ownership(request: Request, context: AdminContext) -> Reply:
-    """The bundles in name order, a page at a time."""
+    """The bundles, namespace after namespace, a page at a time."""
     namespace = _namespace(request, context)
+    after = request.first("after")
+    limit = min(PAGE_MAX, request.whole("limit", PAGE_MAX, minimum=1))
     if request.first("as_of"):
         moment = _moment(request, "as_of")
-        found = await in_background(context, lambda reader: _at(reader, moment, namespace))
-        rows = [{name: row[name] for name in _SHOWN} for row in found.rows]
-        return json_reply(
-            {**_about(found), **_page(request, ((row["bundle"], row) for row in rows))}
-        )
+        return await in_background(context, partial(_read_page, moment, namespace, after, limit))
     snapshot = context.snapshot
-    spaces = sorted(snapshot.namespaces.values(), key=lambda space: space.namespace)
-    wanted = [s for s in spaces if s.hash_function and namespace in ("", s.namespace)]
-    page = _page(request, ((route.bundle, route) for space in wanted for route in space.live))
-    shown = {**page, "bundles": [record(route) for route in page["bundles"]]}
-    return json_reply({"table_version": snapshot.position.table_version, **shown})
+    names = snapshot.names
+    if namespace:
+        found = snapshot.namespaces.get(namespace)
+        names = (namespace,) if found is not None and found.hash_function else ()
+    page = _page(snapshot, names, after, limit + 1)
+    return json_reply(
+        {
+            "table_version": snapshot.position.table_version,
+            "bundles": map(record, page[:limit]),
+            "next": page[limit - 1].bundle if len(page) > limit else "",
+        }
+    )
+
+
+def _page(
+    snapshot: Snapshot, names: Sequence[str], after: str, count: int
+) -> Sequence[BundleRoute]:
+    """The bundles of some namespaces (sorted) that follow the one called `after`."""
+    namespace, _, text = after.rpartition("/")
+    found: list[BundleRoute] = []
+    for name in names[bisect_left(names, namespace) :]:
+        live = snapshot.namespaces[name].live
+        start = bisect_right(live, text, key=_range_text) if name == namespace else 0
+        found += live[start : start + count - len(found)]
+        if len(found) == count:
+            break
+    return found
+
+
+def _range_text(route: BundleRoute) -> str:
+    return route.range_text
+
+
+def _read_page(
+    moment: str, namespace: str, after: str, limit: int, reader: TableReader
+) -> dict[str, Any]:
+    found = _at(reader, moment, namespace)
+    rows = (row for row in found.walk() if row["bundle"] > after)
+    page = [{name: row[name] for name in _SHOWN} for row in islice(rows, limit + 1)]
+    more = page[limit - 1]["bundle"] if len(page) > limit else ""
+    return {**_about(found), "bundles": page[:limit], "next": more}
 
 
 async def get_diff(request: Request, context: AdminContext) -> Reply:
     """The bundles whose owner or state differs between two moments."""
     namespace = _namespace(request, context)
     moments = _moment(request, "from"), _moment(request, "to", default="")
+    return await in_background(context, partial(_read_changes, *moments, namespace))
 
-    def read(reader: TableReader) -> tuple[AsOf, AsOf]:
-        return _at(reader, moments[0], namespace), _at(reader, moments[1], namespace)
 
-    before, after = await in_background(context, read)
-    changes = [
+def _read_changes(
+    before_at: str, after_at: str, namespace: str, reader: TableReader
+) -> dict[str, Any]:
+    before, after = _at(reader, before_at, namespace), _at(reader, after_at, namespace)
+    changes = (
         {"bundle": change.bundle, "before": _row(change.before), "after": _row(change.after)}
-        for change in find_differences(before.rows, after.rows)
-    ]
-    return json_reply(
-        {
-            "from": _about(before),
-            "to": _about(after),
-            "changes": changes,
-        }
+        for change in find_differences(before.walk(), after.walk())
     )
+    return {"from": _about(before), "to": _about(after), "changes": changes}
 
 
 async def post_lookups(request: Request, context: AdminContext) -> Reply:
@@ -78,19 +111,32 @@ async def post_lookups(request: Request, context: AdminContext) -> Reply:
     if len(topics) > TOPICS_MAX or not isinstance(listener, str):
         raise HttpError(400, f"at most {TOPICS_MAX} topics at once, and listener must be a text")
     snapshot = context.snapshot
-    may_all = request.caller.may(Role.VIEWER, context.cluster)
-    answers = []
-    for topic in topics:
-        try:
-            answer = snapshot.answer(topic, listener)
-        except InvalidNameError as error:
-            answers.append({"topic": topic, "outcome": "invalid_name", "reason": str(error)})
-            continue
-        if not may_all:
-            require(request, context, Role.VIEWER, _tenant_of_topic(topic))
-        answers.append({"topic": topic, **_found(answer, listener)})
-    about = {"table_version": snapshot.position.table_version}
-    return json_reply({**about, "answers": answers})
+    if not request.caller.may(Role.VIEWER, context.cluster):
+        await context.turns.gather(_judged(request, context, topic) for topic in topics)
+    return json_reply(
+        {
+            "table_version": snapshot.position.table_version,
+            "answers": (_looked_up(snapshot, topic, listener) for topic in topics),
+        }
+    )
+
+
+def _judged(request: Request, context: AdminContext, topic: str) -> LeftOut:
+    """Raises HttpError 403 for a topic of a tenant that the caller may not see."""
+    try:
+        tenant = tenant_of(parse_topic(topic).namespace)
+    except InvalidNameError:
+        return LEFT_OUT  # of nobody
+    require(request, context, Role.VIEWER, tenant)
+    return LEFT_OUT
+
+
+def _looked_up(snapshot: Snapshot, topic: str, listener: str) -> dict[str, Any]:
+    try:
+        answer = snapshot.answer(topic, listener)
+    except InvalidNameError as error:
+        return {"topic": topic, "outcome": "invalid_name", "reason": str(error)}
+    return {"topic": topic, **_found(answer, listener)}
 
 
 def record(route: BundleRoute) -> dict[str, Any]:
@@ -114,12 +160,6 @@ def _found(answer: Answer, listener: str) -> dict[str, Any]:
     if address is not None and answer.outcome is Outcome.FOUND:
         shown |= lookup_data(address, address.listeners[listener] if listener else None)
     return shown
-
-
-def _tenant_of_topic(topic: str) -> str:
-    """The name has been found to be one: a full one, or a short one of public/default's form."""
-    rest = topic.partition("://")[2] or topic
-    return tenant_of(rest) if "/" in rest else "public"
 
 
 def _namespace(request: Request, context: AdminContext) -> str:
@@ -160,15 +200,6 @@ def _about(found: AsOf) -> dict[str, int]:
 
 def _row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in _SHOWN}
-
-
-def _page(request: Request, found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Those after the bundle `after`; next: what to give as `after` for more, "" at the end."""
-    after, limit = request.first("after"), request.whole("limit", PAGE_MAX, minimum=1)
-    rest = sorted((pair for pair in found if pair[0] > after), key=itemgetter(0))
-    page = rest[: min(limit, PAGE_MAX)]
-    more = page[-1][0] if len(page) < len(rest) else ""
-    return {"bundles": [value for _, value in page], "next": more}
 
 
 _NAMESPACE = Query(name="namespace", doc="Only this one; without it, all of the cluster.")

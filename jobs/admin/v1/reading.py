@@ -1,53 +1,96 @@
-"""Reads that take long, in threads of their own, a few at a time.
+"""Reads that take long, in processes of their own, a few at a time.
 
-Decides how many may run at once, so that reading old tables never holds lookups up. Source: ours.
+Decides how many may be under way at once, from the question to the last byte of the answer, so that
+reading old tables never holds lookups up and what waits to be sent is bounded. Source: ours.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import IO, Any
 
 from jobs.adapters.follower_view import boot_ms
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.reader_process import (
+    Question,
+    Read,
+    ReaderGoneError,
+    ReaderProcess,
+    ReadRefusedError,
+)
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
-from jobs.admin.exchange import RETRY, HttpError, Request
-from jobs.console import CommandError
+from jobs.admin.exchange import JSON, RETRY, HttpError, Reply, Request, encode
 from lbcore.model import names
 
-Value = TypeVar("Value")
-
-_READERS = 2
+READERS = 2
 _WAITING_MAX = 32
+_PIECE_BYTES = 1 << 16
+_UNAVAILABLE = 503
 
 
-class _Readers:
-    """A small pool, and a count of those who wait for it."""
+class Readers:
+    """A few processes, and a count of the answers that are being made or sent."""
 
     def __init__(self) -> None:
-        self.waiting = 0
-        self.pool = ThreadPoolExecutor(_READERS, thread_name_prefix="ballast-reads")
+        self.under_way = 0
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ballast-reads")
+        self.idle: SimpleQueue[ReaderProcess] = SimpleQueue()
+        for _ in range(READERS):
+            self.idle.put(ReaderProcess())
+
+    async def ask(self, question: Question) -> IO[bytes]:
+        """The answer of the next process that is free."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
+
+    def _ask(self, question: Question) -> IO[bytes]:
+        process = self.idle.get()
+        try:
+            return process.ask(question)
+        finally:
+            self.idle.put(process)
 
 
-_readers = _Readers()
+readers = Readers()
 
 
-async def in_background(context: AdminContext, read: Callable[[TableReader], Value]) -> Value:
-    """What `read` gives for the cluster's tables; raises HttpError 503 when that can't be."""
-    if _readers.waiting >= _WAITING_MAX:
+class _Answer:
+    """An answer in its file; under way until it has been read, or is dropped."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Its parts, each short, once."""
+        while part := self._file.read(_PIECE_BYTES):
+            yield part
+
+    def __del__(self) -> None:
+        """Make room for another."""
+        self._file.close()
+        readers.under_way -= 1
+
+
+async def in_background(context: AdminContext, read: Read) -> Reply:
+    """What `read` makes of the cluster's tables, as JSON; raises HttpError 503 when it can't be."""
+    return Reply(headers=(JSON,), parts=await _made(context, read))
+
+
+async def _made(context: AdminContext, read: Read) -> _Answer:
+    if readers.under_way >= _WAITING_MAX:
         raise HttpError(503, "Too many reads of the tables are under way", RETRY)
-
-    def read_all() -> Value:
-        return read(TableReader(context.views.root, context.cluster))
-
-    _readers.waiting += 1
+    question = Question(read, context.views.root, context.cluster)
+    readers.under_way += 1
     try:
-        return await asyncio.get_running_loop().run_in_executor(_readers.pool, read_all)
-    except CommandError as error:
-        raise HttpError(503, error.what, RETRY) from None
-    finally:
-        _readers.waiting -= 1
+        return _Answer(await readers.ask(question))
+    except BaseException as error:
+        readers.under_way -= 1
+        if isinstance(error, ReadRefusedError):
+            headers = (RETRY,) if error.status == _UNAVAILABLE else ()
+            raise HttpError(error.status, error.reason, *headers) from None
+        if isinstance(error, ReaderGoneError | OSError):
+            raise HttpError(503, "The tables can't be read at the moment", RETRY) from None
+        raise
 
 
 class Kept:
@@ -58,19 +101,21 @@ class Kept:
 
     def __init__(self, keep_s: float) -> None:
         self._keep_ms = round(keep_s * 1_000)
-        self._made: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
+        self._made: dict[tuple[str, str], tuple[int, tuple[bytes, ...]]] = {}
 
-    async def get(
-        self, context: AdminContext, read: Callable[[TableReader], dict[str, Any]]
-    ) -> dict[str, Any]:
-        """Of this cluster, `keep_s` old at most; raises HttpError 503 when that can't be."""
+    async def reply(self, context: AdminContext, read: Read, more: Mapping[str, Any]) -> Reply:
+        """The object that `read` makes of this cluster, `keep_s` old at most, and `more` fields.
+
+        Raises HttpError 503 when that can't be.
+        """
         key = (str(context.views.root), context.cluster)
-        made_ms, value = self._made.get(key, (-self._keep_ms, {}))
-        if boot_ms() - made_ms < self._keep_ms:
-            return value
-        value = await in_background(context, read)
-        self._made[key] = (boot_ms(), value)
-        return value
+        made_ms, parts = self._made.get(key, (-self._keep_ms, ()))
+        if boot_ms() - made_ms >= self._keep_ms:
+            parts = tuple(await _made(context, read))
+            self._made[key] = (boot_ms(), parts)
+        *begin, last = parts
+        end = last.removesuffix(b"}") + b"," + encode(dict(more)).removeprefix(b"{")
+        return Reply(headers=(JSON,), parts=(*begin, end))
 
 
 def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:

@@ -3,10 +3,12 @@
 Decides nothing: rows of tables, as JSON. Source: ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import partial
 from time import time_ns
 from typing import Any
 
+from jobs.adapters.reader_process import ReadRefusedError
 from jobs.adapters.table_reader import TableReader, wall_ms
 from jobs.admin.about import About, Example, Query, whole
 from jobs.admin.access import Role
@@ -15,9 +17,10 @@ from jobs.admin.exchange import HttpError, Reply, Request, json_reply
 from jobs.admin.routes import Handler, Route
 from jobs.admin.v1.reading import Kept, in_background
 from jobs.operating.status_rows import read_status_rows
-from lbcore.config.tree import SETTINGS, value_of
+from lbcore.config.tree import SETTINGS, Config, value_of
 from lbcore.machines.status import make_status
 from lbcore.model.names import InvalidNameError, check_namespace
+from lbcore.route.slices import LEFT_OUT
 
 _DECISIONS_MAX = 1_000
 _LEFT_OUT = frozenset({"cluster", "batch_id"})
@@ -29,13 +32,12 @@ _status = Kept(1.0)
 async def get_status(request: Request, context: AdminContext) -> Reply:
     """How the cluster is, and how old all that is."""
     del request
+    read = partial(_read_status, context.config, wall_ms())
+    return await _status.reply(context, read, {"service": about_service(context)})
 
-    def read(reader: TableReader) -> dict[str, Any]:
-        now_ms = wall_ms()
-        rows = read_status_rows(reader, now_ms)
-        return make_status(context.cluster, rows, context.config, now_ms).to_json()
 
-    return json_reply({**await _status.get(context, read), "service": about_service(context)})
+def _read_status(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
+    return make_status(reader.cluster, read_status_rows(reader, now_ms), config, now_ms).to_json()
 
 
 def about_service(context: AdminContext) -> dict[str, Any]:
@@ -67,10 +69,13 @@ def rows_of(name: str, key: str) -> Handler:
     async def handle(request: Request, context: AdminContext) -> Reply:
         del request
         version = context.views.version(name)  # first: rows may be newer than it, never older
-        rows = [row for row in context.views.rows(name) if row.get("is_set", True)]
-        shown = [{k: v for k, v in row.items() if k not in _LEFT_OUT} for row in rows]
-        ordered = sorted(shown, key=lambda row: str(row[key]))
-        return json_reply({"version": version, name: ordered})
+        rows = context.views.rows(name)
+        places = await context.turns.gather(
+            (str(row[key]), at) if row.get("is_set", True) else LEFT_OUT
+            for at, row in enumerate(rows)
+        )
+        shown = (_without(rows[at]) for _, at in sorted(places))
+        return json_reply({"version": version, name: shown})
 
     return handle
 
@@ -83,14 +88,14 @@ async def get_decisions(request: Request, context: AdminContext) -> Reply:
         for name in ("bundle", "kind", "decision_id")
         if request.first(name)
     ]
+    return await in_background(context, partial(_read_decisions, " AND ".join(conditions), limit))
 
-    def read(reader: TableReader) -> Sequence[dict[str, Any]]:
-        return reader.rows("decisions", condition=" AND ".join(conditions))
 
-    rows = await in_background(context, read)
-    newest = sorted(rows, key=lambda row: (row["at_ms"], row["decision_id"]), reverse=True)[:limit]
-    shown = [{k: v for k, v in row.items() if k not in _LEFT_OUT} for row in newest]
-    return json_reply({"decisions": shown})
+def _read_decisions(condition: str, limit: int, reader: TableReader) -> dict[str, Any]:
+    order = [("at_ms", "descending"), ("decision_id", "descending")]
+    newest = reader.table("decisions", condition=condition).sort_by(order)[:limit]
+    shown = map(_without, newest.to_pylist())
+    return {"decisions": shown}
 
 
 async def get_history(request: Request, context: AdminContext) -> Reply:
@@ -102,14 +107,19 @@ async def get_history(request: Request, context: AdminContext) -> Reply:
         raise HttpError(400, str(error)) from None
     bundle = f"{namespace}/{params['range']}"
     condition = f"namespace = '{namespace}' AND bundle = '{_quoted(bundle)}'"
-    rows = await in_background(
-        context, lambda reader: reader.rows("ownership_events", condition=condition)
-    )
+    return await in_background(context, partial(_read_history, bundle, condition))
+
+
+def _read_history(bundle: str, condition: str, reader: TableReader) -> dict[str, Any]:
+    rows = reader.rows("ownership_events", condition=condition)
     if not rows:
-        raise HttpError(404, f"No bundle {bundle} was ever there")
+        raise ReadRefusedError(404, f"No bundle {bundle} was ever there")
     ordered = sorted(rows, key=lambda row: (row["version_id"], row["at_ms"]))
-    shown = [{k: v for k, v in row.items() if k not in _LEFT_OUT} for row in ordered]
-    return json_reply({"events": shown})
+    return {"events": map(_without, ordered)}
+
+
+def _without(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _LEFT_OUT}
 
 
 def _quoted(text: str) -> str:

@@ -74,6 +74,7 @@ class Watcher:
             yield _event(kind, place, self._ages(place))
         said_s, history = monotonic(), self._feed.history
         while True:
+            await self._context.turns.next()
             end, part = self._feed.end, b""
             found = await self._next(place) if self._feed.history == history else None
             if found is None:

@@ -1,26 +1,54 @@
-"""What is kept of a slow read is of now, by the clock that counts suspension."""
+"""Reads in a process of their own, and how long what they made is kept."""
 
 import asyncio
+import gc
+import json
+import os
+import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jobs.adapters.reader_process import ReadRefusedError
+from jobs.adapters.table_reader import TableReader
+from jobs.admin.exchange import HttpError
 from jobs.admin.v1 import reading
-from jobs.admin.v1.reading import Kept
+from jobs.admin.v1.reading import READERS, Kept, in_background, readers
 from tests.admin_world import make_context, write_tables
+
+LARGE = 100_000
+
+
+def read_value(value: int, reader: TableReader) -> dict[str, Any]:
+    return {"value": value, "cluster": reader.cluster}
+
+
+def read_much(reader: TableReader) -> dict[str, Any]:
+    return {"bundles": (reader.cluster for _ in range(LARGE))}
+
+
+def refuse(reader: TableReader) -> None:
+    raise ReadRefusedError(404, f"nothing in {reader.cluster}")
+
+
+def fail(reader: TableReader) -> None:
+    raise KeyError(reader.cluster)
 
 
 def given(kept: Kept, root: Path, values: Sequence[int]) -> list[int]:
     """What is answered when each reading gives the next of `values`."""
-    context, left = make_context(root), list(values)
+    context = make_context(root)
 
-    async def ask() -> int:
-        found = await kept.get(context, lambda _: {"value": left[0]})
-        left.pop(0)
+    async def ask(value: int) -> int:
+        reply = await kept.reply(context, partial(read_value, value), {"more": 1})
+        found = json.loads(b"".join(reply.parts or ()))
+        assert found == {"value": found["value"], "cluster": "c1", "more": 1}
         return int(found["value"])
 
-    return [asyncio.run(ask()) for _ in values]
+    return [asyncio.run(ask(value)) for value in values]
 
 
 def test_kept_value_is_given_for_its_time_and_not_after_a_suspension(
@@ -33,3 +61,40 @@ def test_kept_value_is_given_for_its_time_and_not_after_a_suspension(
     assert given(kept, tmp_path, (1, 2)) == [1, 1]
     now_ms[0] += 7_200_000
     assert given(kept, tmp_path, (3, 4)) == [3, 3]
+
+
+def test_read_is_answered_in_short_parts_and_makes_room_when_it_is_dropped(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    reply = asyncio.run(in_background(make_context(tmp_path), read_much))
+    parts = list(reply.parts or ())
+    assert json.loads(b"".join(parts)) == {"bundles": ["c1"] * LARGE}
+    assert max(map(len, parts)) <= 1 << 16
+    assert readers.under_way == 1
+    del reply
+    gc.collect()
+    assert readers.under_way == 0
+
+
+@pytest.mark.parametrize(("read", "status"), [(refuse, 404), (fail, 500)])
+def test_read_that_fails_is_answered_with_why_and_the_next_one_is_read(
+    tmp_path: Path, read: Any, status: int
+) -> None:
+    write_tables(tmp_path)
+    context = make_context(tmp_path)
+    with pytest.raises(HttpError) as caught:
+        asyncio.run(in_background(context, read))
+    assert caught.value.status == status
+    assert asyncio.run(in_background(context, partial(read_value, 1))).status == 200
+
+
+def test_read_whose_process_is_killed_is_asked_again_of_another(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    context = make_context(tmp_path)
+    for _ in range(READERS):
+        asyncio.run(in_background(context, partial(read_value, 1)))
+        process = readers.idle.get()
+        if process.pid is not None:
+            os.kill(process.pid, signal.SIGKILL)
+        readers.idle.put(process)
+    assert asyncio.run(in_background(context, partial(read_value, 1))).status == 200
+    assert readers.under_way == 0

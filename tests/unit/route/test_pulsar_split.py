@@ -29,12 +29,12 @@ LOADS = [
 
 
 def test_hot_is_the_highest_throughput_and_neither_rate_nor_topics() -> None:
-    assert hottest_bundle(LIVE, throughput(LOADS), TOPICS).bundle == NAMES[1]
+    assert hottest_bundle(LIVE, dict(throughput(LOADS)), TOPICS).bundle == NAMES[1]
 
 
 def test_hot_counts_what_comes_in_and_what_goes_out() -> None:
     load = {**LOADS[0], "msg_throughput_out": [100.0, 10.0, 9_000.0]}
-    assert hottest_bundle(LIVE, throughput([load]), TOPICS).bundle == NAMES[2]
+    assert hottest_bundle(LIVE, dict(throughput([load])), TOPICS).bundle == NAMES[2]
 
 
 def test_hot_without_any_throughput_is_the_largest() -> None:

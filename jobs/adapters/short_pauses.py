@@ -1,0 +1,35 @@
+"""Keeps Python's garbage collector from holding the service up.
+
+Decides when all objects are looked through: never all at once. A full pass takes 0.1 s for 100,000
+bundles, in whichever thread it comes, and lookups wait for it; by itself Python makes one whenever
+its count says so. So only young objects are collected by themselves, and once a second what has
+grown old since is looked through, if that is little, and then taken out of all further passes:
+what is held of the tables has no cycles and goes by its reference counts. Source: ours; CPython's
+`gc.freeze` and its three generations.
+"""
+
+import gc
+import threading
+
+_PAUSE_S = 1.0
+_NEVER = 1 << 30
+_PASSES_MAX = 10
+"""Of the second generation; about 7,000 objects have grown old in each."""
+
+
+def keep_pauses_short(stopped: threading.Event) -> None:
+    """Look after the heap until `stopped` is set, or for good; of the whole process."""
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _NEVER)
+    while not stopped.wait(_PAUSE_S):
+        settle()
+
+
+def settle() -> None:
+    """Take what is there out of further passes; what it holds of garbage first, if it is little."""
+    passes = gc.get_count()[2]
+    if not passes:
+        return
+    if passes <= _PASSES_MAX:
+        gc.collect()
+    gc.freeze()
