@@ -44,6 +44,8 @@ JOB = (
            "A batch takes {{ $value | humanizeDuration }}."),
     _alert("BallastNoTicks", CRITICAL, 30, 'ballast_alarm{alarm="ticks"} == 1',
            "No ticks on broker-load: nobody in {{ $labels.cluster }} is judged dead or alive."),
+    _alert("BallastClockApart", WARNING, 0, "abs(ballast_clock_ahead_seconds) > 0",
+           "The clock {{ $labels.clock }} of {{ $labels.cluster }} is ahead by {{ $value | humanizeDuration }}."),
     _alert("BallastFaults", CRITICAL, 0,
            "sum by (cluster, phase) (increase(ballast_faults_total[10m])) > 0",
            "Working on something of {{ $labels.cluster }} raised in {{ $labels.phase }}; it was put aside."),

@@ -66,6 +66,9 @@ CASES: Mapping[str, Case] = {
         'ballast_spark_phase_seconds{phase="triggerExecution"}', 6.5, 1.2
     ),
     "BallastNoTicks": _constant(_TICKS, 1, 0),
+    "BallastClockApart": _constant(
+        'ballast_clock_ahead_seconds{cluster="c",clock="driver"}', -40, 0
+    ),
     "BallastFaults": _counted('ballast_faults_total{cluster="c",phase="command"}', 1),
     "BallastNoCandidate": _constant(
         'ballast_bundles_without_candidate{cluster="c",setting="filters.load_manager_class"}', 3, 0

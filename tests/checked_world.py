@@ -13,12 +13,12 @@ import numpy as np
 
 from lbcore.config.tree import Config
 from lbcore.machine import Step
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import Effect, pack_effect
 from lbcore.machines.group_update import GroupUpdate, pack_update
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.rebuild import record_from_row
 from lbcore.machines.tracks import RawMessage
-from lbcore.machines.work import BalancerState
 from lbcore.ownership.invariants import violations
 from lbcore.ownership.records import OwnershipRecord, State
 from tests.world import World

@@ -8,9 +8,9 @@ from typing import Any
 
 from lbcore.config.tree import Config, changed
 from lbcore.machine import Step
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import Effect
 from lbcore.machines.group_update import GroupUpdate
-from lbcore.machines.work import BalancerState
 from tests.world import World
 
 NS = "t/n"

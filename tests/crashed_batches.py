@@ -25,8 +25,8 @@ from jobs.adapters.recovery import (
 from jobs.adapters.table_writer import TableWriter
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import REPORT, TOMBSTONE, Effect
-from lbcore.machines.work import BalancerState
 from lbcore.model.tables import TABLES
 from lbcore.ownership.wire_record import parse_record
 from tests.effects_frame import EffectsFrame

@@ -1,6 +1,13 @@
 """A checked world where things may take long: a batch that hangs, a service that is slow."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from lbcore.config.tree import Config
+from lbcore.machine import Step
+from lbcore.machines.balancer_state import BalancerState
+from lbcore.machines.effects import Effect
+from lbcore.machines.group_update import GroupUpdate
 from lbcore.machines.tracks import RawMessage
 from tests.checked_world import CheckedWorld
 from tests.simulated_brokers import Broker
@@ -9,8 +16,8 @@ from tests.simulated_brokers import Broker
 class LaggingWorld(CheckedWorld):
     """A CheckedWorld.
 
-    read_until_ms: the job sees nothing of the log that is later. slow_ms: how long callbacks of a
-    broker take.
+    read_until_ms: the job sees nothing of the log that is later: its batches are full. slow_ms: how
+    long callbacks of a broker take.
     """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
@@ -28,6 +35,13 @@ class LaggingWorld(CheckedWorld):
         found = super()._read_log()
         self.log.update(whole)
         return found
+
+    def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
+        """The second operator's part of a batch, which is full when some of the log is left."""
+        if any(self.read[place] < len(found) for place, found in self.log.items()):
+            full = {"accepted": self.config.pipeline.max_offsets_per_trigger}
+            updates = [replace(updates[0], counts=full), *updates[1:]]
+        return super().step_balancer(updates)
 
     def _advance(self, broker: Broker, events: list[object]) -> None:
         before = list(broker.calls)

@@ -7,7 +7,7 @@ the same: records, brokers, namespaces, rules, settings, the catalogue, commands
 import json
 from collections.abc import Mapping
 
-from lbcore.machines.work import BalancerState
+from lbcore.machines.balancer_state import BalancerState
 from tests.checked_world import CheckedWorld, records_of
 from tests.world import World
 

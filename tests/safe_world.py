@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 from lbcore.config.tree import Config
 from lbcore.machine import Step, step_safely
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import REPORT, Effect, pack_effect
 from lbcore.machines.group_update import GroupUpdate, Placed, pack_update
 from lbcore.machines.identity import status_of
 from lbcore.machines.outcome import FAILED
 from lbcore.machines.report import FAULTS
 from lbcore.machines.tracks import RawMessage
-from lbcore.machines.work import BalancerState
 from lbcore.wire.messages import AuditEntry, Command, Position
 from tests.unit.wire.test_commands import NS
 from tests.world import CLUSTER, World, is_settled

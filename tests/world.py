@@ -17,15 +17,15 @@ import numpy as np
 from lbcore.config.tree import Config
 from lbcore.machine import Step
 from lbcore.machines.agent import Agent
-from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
+from lbcore.machines.agent_reporting import Identity, LoadRead
 from lbcore.machines.agent_state import ReadLoad, RecordForgotten, RecordRead, Send
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import TOMBSTONE, Effect
 from lbcore.machines.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.machines.rebuild import newest_rows, rebuild_state, record_from_row
 from lbcore.machines.scoring import make_scorer
 from lbcore.machines.tracks import RawMessage
-from lbcore.machines.work import BalancerState
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.format import format_message
@@ -129,6 +129,10 @@ class World:
     def batch_ms(self) -> int:
         """What the driver's clock shows."""
         return self.now_ms + self.driver_ahead_ms
+
+    def stamp_ms(self, _partition: int) -> int:
+        """What the clock of a partition's Kafka broker shows."""
+        return self.now_ms + self.log_ahead_ms
 
     def append(self, message: Message) -> None:
         """Put a message into the log, as anybody may."""
@@ -285,7 +289,7 @@ class World:
             topic=topic.value,
             partition=partition,
             offset=len(self.log[place]),
-            timestamp_ms=self.now_ms + self.log_ahead_ms,
+            timestamp_ms=self.stamp_ms(partition),
         )
         self.log[place].append(RawMessage(position=position, key=key, value=value))
 
@@ -322,13 +326,10 @@ class World:
             elif isinstance(effect, Call):
                 broker.calls.append((self.now_ms + self.random.choice((0, 100, 700)), effect))
             elif isinstance(effect, ReadLoad):
-                answers += [self._load(broker), *self._topics(broker)]
+                served = broker.agent.served(broker.state) if broker.state else ()
+                answers += [self._load(broker), *read_topics(self.topics, served)]
         if answers:
             self._advance(broker, answers)
-
-    def _topics(self, broker: Broker) -> list[TopicsRead]:
-        assert broker.agent is not None
-        return read_topics(self.topics, broker.agent.served(broker.state) if broker.state else ())
 
     def _load(self, broker: Broker) -> LoadRead:
         assert broker.agent is not None

@@ -12,7 +12,8 @@ from jobs.telemetry.job_names import ALARMS, CHANNEL, LOADING, UNLOADING, USAGE_
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 from lbcore.machines.gauges import HIGH, LOW
-from lbcore.machines.report import GAUGES
+from lbcore.machines.report import CLOCKS, GAUGES
+from lbcore.machines.telling_time import DRIVER, KAFKA
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.ownership.records import State
 
@@ -38,6 +39,9 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     for alarm in ALARMS:
         store.set("ballast_alarm", int(alarm in on), cluster, alarm)
     store.set("ballast_batch_time_seconds", report["now_ms"] / _S, cluster)
+    ahead_ms = {DRIVER: 0, KAFKA: 0, **report.get(CLOCKS, {})}
+    ahead_s = {(clock,): ms / _S for clock, ms in ahead_ms.items()}
+    store.replace("ballast_clock_ahead_seconds", ahead_s, cluster)
     if GAUGES not in report:
         return  # making them raised: the metrics stay what they were, and the alarm says so
     gauges = report[GAUGES]

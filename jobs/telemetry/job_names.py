@@ -21,7 +21,7 @@ LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSpli
 ASSIGNING, CHANNEL = "assign", "sunitStateChn"
 """The label `metric`, which Pulsar puts on everything of a subject."""
 
-ALARMS = ("brake", "faults", "flapping", "no_candidate", "ticks")
+ALARMS = ("brake", "clock", "faults", "flapping", "no_candidate", "ticks")
 """Alarms of a batch's report, without what they name after a colon."""
 
 _SINK_PHASES = ("sink_log", "sink_metrics", "sink_record", "sink_row")
@@ -244,6 +244,9 @@ _DECISIONS: tuple[Metric, ...] = (
           "cluster"),
     gauge("ballast_alarm", "1 while an alarm is on.", "cluster", "alarm",
           alarm=ALARMS),
+    gauge("ballast_clock_ahead_seconds",
+          "How far a wrong clock (driver, kafka, a partition's broker, decisions) was ahead at most"
+          " within a minute; 0 = by no more than ownership.clock_step_max_ms.", "cluster", "clock"),
     gauge("ballast_bundles_without_candidate",
           "Bundles that no broker may take, by the setting that keeps most brokers out.",
           "cluster", "setting"),

@@ -15,6 +15,7 @@ from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machine import Care, Step, UnknownStateSchemaError
 from lbcore.machines.apart import Guarded, told
+from lbcore.machines.balancer_state import BalancerState, Times
 from lbcore.machines.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.checking import check_transitions
@@ -31,7 +32,7 @@ from lbcore.machines.report import bare_report, make_report, write_brokers
 from lbcore.machines.rules import Rules
 from lbcore.machines.topic_book import TopicBook
 from lbcore.machines.watched import watched_from_plain, watched_to_plain
-from lbcore.machines.work import BalancerState, Times, Work
+from lbcore.machines.work import Work
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 
@@ -89,6 +90,7 @@ class ClusterBalancer:
 
     def _open(self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int) -> Work:
         work = Work.on(before, self._config, self._config_version, now_ms)
+        work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
         count_updates(work, events)
         return work
 

@@ -40,7 +40,7 @@ class BrokerEntry:
     """A broker as its newest reports show it.
 
     is_silent: taken for dead. percent: of each resource; traffic: msg/s in, out, bytes/s in, out;
-    reported_ms: Kafka's time of the load report, 0 = none of this incarnation yet. starts_ms: when
+    reported_ms: time of the load report, 0 = none of this incarnation yet. starts_ms: when
     it was first seen, each new incarnation, and when it came back from silence, newest last, the
     latest STARTS_KEPT; restarted_ms: the newest of them but for the first. died_clock_ms: the
     waiting clock when it was last taken for dead, -1 = not in this state's time; silent_ms: time of
@@ -65,13 +65,13 @@ class BrokerEntry:
     died_clock_ms: int = -1
     silent_ms: int = 0
 
-    def with_report(self, report: BrokerReport) -> "BrokerEntry":
-        """The entry after a load report of the same incarnation."""
+    def with_report(self, report: BrokerReport, reported_ms: int) -> "BrokerEntry":
+        """The entry after a load report of the same incarnation, which came at that time."""
         load = report.load
         return replace(
             self,
             is_draining=load.is_draining,
-            reported_ms=report.reported_ms,
+            reported_ms=reported_ms,
             percent=tuple(report.percent.tolist()),
             traffic=tuple(load.traffic.tolist()),
             weighted_max_ema=report.weighted_max_ema,

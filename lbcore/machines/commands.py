@@ -76,7 +76,7 @@ def take_command(work: Work, command: Command, sent_ms: int) -> None:
         work.counts["repeated_command" if is_repeated else "reused_command_id"] += 1
         return
     deadline_ms = sent_ms + command.timeout_ms if command.timeout_ms else 0
-    if 0 < deadline_ms < work.times.tick_ms:
+    if 0 < deadline_ms < work.now_ms:
         write_outcome(work, command, timed_out_unread(command))
     else:
         _take(work, command, deadline_ms)

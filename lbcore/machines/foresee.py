@@ -20,6 +20,7 @@ from lbcore.config.dynamic import in_force
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.config.tree import Config
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.book import BrokerEntry
 from lbcore.machines.commands import take_command
 from lbcore.machines.cycle import place_free, run_cycle
@@ -32,7 +33,7 @@ from lbcore.machines.recall import recalled_plan, unknowns
 from lbcore.machines.rehearse import RehearsalRows, state_of
 from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.standing import is_draining
-from lbcore.machines.work import BalancerState, Work
+from lbcore.machines.work import Work
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
 from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT

@@ -54,7 +54,8 @@ def take_loads(work: Work, loads: Sequence[BrokerReport]) -> None:
     for report in loads:
         known = work.brokers[report.load.envelope.broker]
         if known.incarnation == report.load.envelope.incarnation:
-            work.brokers[report.load.envelope.broker] = known.with_report(report)
+            reported_ms = work.dated(report.reported_ms)
+            work.brokers[report.load.envelope.broker] = known.with_report(report, reported_ms)
 
 
 def take_bundles(work: Work, reports: Sequence[BundleReport]) -> None:

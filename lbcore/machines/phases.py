@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lbcore.machines.apart import Fault
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.checking import check_transitions
 from lbcore.machines.commands import carry_out_placed, take_command, take_queued_of
 from lbcore.machines.creations import drive_creations
@@ -40,7 +41,7 @@ from lbcore.machines.topics import take_topics
 from lbcore.machines.unloads import drive_unloads
 from lbcore.machines.waiting import fail_waiting, settle_commands
 from lbcore.machines.watching import judge_brokers, watch_clocks
-from lbcore.machines.work import BalancerState, Work
+from lbcore.machines.work import Work
 from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
 
 
@@ -118,7 +119,7 @@ def _run_by_item(work: Work, batch: Batch, name: str, phase: ByItem) -> None:
 def _take_commands(work: Work, items: Sequence[Placed]) -> None:
     for item in items:
         if isinstance(item.message, Command):
-            take_command(work, item.message, item.position.timestamp_ms)
+            take_command(work, item.message, work.dated(item.position.timestamp_ms))
     carry_out_placed(work)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState, Times
 from lbcore.machines.book import DRAINING, FORGOTTEN, SILENT, TEXTS, BrokerEntry, NamespaceEntry
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.commands import REMEMBERED_COMMANDS
@@ -19,7 +20,6 @@ from lbcore.machines.identity import identity_of, remember
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
 from lbcore.machines.rules import rules_from_rows
-from lbcore.machines.work import BalancerState, Times
 from lbcore.model.tables import (
     BROKERS,
     COMMANDS,

@@ -83,17 +83,16 @@ def _disagreeing(
     foreign: list[Rows] = [np.empty(0, dtype=np.int64)]
     unknown: dict[str, int] = {}
     for sender, report in reports:
+        heard_ms = min(report.reported_ms, work.now_ms)  # no later, whatever Kafka's clock says
         found = np.array([ledger.index.get(name, NOBODY) for name in report.names], dtype=np.int64)
-        unknown.update(
-            (report.names[at], report.reported_ms) for at in np.where(found == NOBODY)[0]
-        )
+        unknown.update((report.names[at], heard_ms) for at in np.where(found == NOBODY)[0])
         found = found[found != NOBODY]
         is_own = holders[found] == sender if sender != NOBODY else np.zeros(len(found), np.bool_)
         is_seen[found[is_own]] = True
         others = found[~is_own]
-        foreign.append(others[standing[others] < report.reported_ms])
+        foreign.append(others[standing[others] < heard_ms])
         if sender != NOBODY:
-            reported_ms[sender] = report.reported_ms
+            reported_ms[sender] = heard_ms
     owned = ledger.rows_in(State.OWNED)
     is_missing = (standing[owned] < reported_ms[ledger.destination[owned]]) & ~is_seen[owned]
     return np.unique(np.concatenate(foreign)), owned[is_missing], unknown

@@ -15,6 +15,7 @@ import numpy as np
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.book import BrokerEntry
 from lbcore.machines.commands import carry_out_placed, take_command
 from lbcore.machines.effects import Row
@@ -22,7 +23,7 @@ from lbcore.machines.identity import status_of
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import ACCEPTED, DONE
 from lbcore.machines.rebuild import TableRows, rebuild_state
-from lbcore.machines.work import BalancerState, Work
+from lbcore.machines.work import Work
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,

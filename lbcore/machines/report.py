@@ -26,6 +26,9 @@ FAULTS = "faults"
 GAUGES = "gauges"
 """In a report: what is for the metrics and not for the log."""
 
+CLOCKS = "clocks_ahead_ms"
+"""In a report: clock → by how much it is ahead, ms; there only when one is wrong."""
+
 _SHOWN = tuple(name for name in TEXTS if name != "broker_version")
 _PERCENT = 100.0
 
@@ -117,6 +120,7 @@ def make_report(work: Work) -> dict[str, Any]:
         "without_candidate": dict(sorted(work.without_candidate.items())),
         "is_debugging": work.config.telemetry.debug,
         **_faults(work),
+        **_clocks(work),
         GAUGES: make_gauges(work),
     }
 
@@ -137,11 +141,18 @@ def bare_report(work: Work) -> dict[str, Any]:
         "alarms": sorted(work.alarms),
         "is_debugging": False,
         **_faults(work),
+        **_clocks(work),
     }
 
 
 def _faults(work: Work) -> dict[str, Any]:
     return {FAULTS: list(work.faults)} if work.faults else {}
+
+
+def _clocks(work: Work) -> dict[str, Any]:
+    """By how much clocks are ahead at most, of those that are wrong or were lately."""
+    apart = work.times.apart
+    return {CLOCKS: {name: apart[name][0] for name in sorted(apart)}} if apart else {}
 
 
 def _ends(work: Work) -> dict[str, dict[str, int]]:

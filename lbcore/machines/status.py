@@ -355,6 +355,10 @@ def _decided(rows: StatusRows) -> Iterable[str]:
             f"no broker may take some bundles because of {setting}: `ballast config reset` it or"
             " give it a value that brokers meet; section BallastNoCandidate of docs/runbook.md"
         )
+    clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
+    words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}
+    for name in sorted(name for name, reason in words.items() if reason == "Apart"):
+        yield f"the clock {name} is wrong: section BallastClockApart of docs/runbook.md"
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
 

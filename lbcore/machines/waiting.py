@@ -65,7 +65,7 @@ def begin_wait(
 
     deadline_ms: 0 = it has no timeout of its own.
     """
-    deadline_ms = deadline_ms or max(work.now_ms, work.times.tick_ms) + WAIT_MAX_MS
+    deadline_ms = deadline_ms or work.now_ms + WAIT_MAX_MS
     work.waiting[command.command_id] = Waiting(
         command=command,
         deadline_ms=deadline_ms,
@@ -134,9 +134,9 @@ def _settle(work: Work, command_id: str, ended: Mapping[str, str]) -> None:
             return
     waiting = work.waiting[command_id]
     if not waiting.deadline_ms:  # of a state from before each wait had an end
-        waiting = replace(waiting, deadline_ms=max(work.now_ms, work.times.tick_ms) + WAIT_MAX_MS)
+        waiting = replace(waiting, deadline_ms=work.now_ms + WAIT_MAX_MS)
         work.waiting[command_id] = waiting
-    if 0 < waiting.deadline_ms < work.times.tick_ms:
+    if 0 < waiting.deadline_ms < work.now_ms:
         finish_command(work, command_id, _timed_out(waiting))
 
 

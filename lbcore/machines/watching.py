@@ -21,6 +21,7 @@ from lbcore.machines.brake import watch_brake
 from lbcore.machines.external import is_external
 from lbcore.machines.group_update import TICK, GroupUpdate
 from lbcore.machines.standing import note_flapping
+from lbcore.machines.telling_time import tell_time
 from lbcore.machines.work import Work
 from lbcore.ownership.liveness import Liveness, Rows
 
@@ -35,13 +36,15 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
     before = work.liveness
     work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
     log_ms = work.liveness.elapsed_ms - before.elapsed_ms
-    batch_ms = work.now_ms - work.times.stepped_ms
-    batches = FULL_BATCHES_PER_WAIT if _is_full(work, updates) else BATCHES_PER_WAIT
+    batch_ms = work.wall_ms - work.times.stepped_ms
+    is_full = _is_full(work, updates)
+    batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
     most_ms = work.config.ownership.in_flight_timeout_ms // batches
     waited_ms = max(0, min(log_ms, batch_ms, most_ms))
+    tell_time(work, before, is_full=is_full)
     _watch_ticks(work, before)
     ticks = rows.timestamp_ms[rows.broker == TICK]
-    tick_ms = max([work.times.tick_ms, *ticks.tolist()])
+    tick_ms = max(work.times.tick_ms, work.dated(int(ticks.max(initial=0))) if len(ticks) else 0)
     work.is_catching_up = _is_catching_up(work, tick_ms)
     work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
 
@@ -99,7 +102,7 @@ def _watch_ticks(work: Work, before: Liveness) -> None:
 def _is_catching_up(work: Work, tick_ms: int) -> bool:
     """Whether the newest tick read is too old, and was not just as old in the batch before."""
     lag_ms = work.now_ms - tick_ms
-    lag_before_ms = work.times.stepped_ms - work.times.tick_ms
+    lag_before_ms = work.times.decided_ms - work.times.tick_ms
     is_old = work.times.tick_ms > 0 and lag_ms > work.config.pipeline.plan_lag_max_ms
     return is_old and abs(lag_ms - lag_before_ms) > work.config.ownership.clock_step_max_ms
 

@@ -14,8 +14,9 @@ from lbcore.config.load import digest, with_dynamic
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
 from lbcore.machines.apart import Guard, Unguarded
+from lbcore.machines.balancer_state import BalancerState, Times
 from lbcore.machines.book import BrokerEntry, NamespaceEntry, namespace_row
-from lbcore.machines.catalogue import Catalogue, CreatedTopics, OpenCatalogue
+from lbcore.machines.catalogue import CreatedTopics, OpenCatalogue
 from lbcore.machines.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.memo import Memo, remembered
@@ -46,58 +47,6 @@ from lbcore.plan.decision import PlanState
 from lbcore.wire.messages import Command
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """When the balancer did what.
-
-    clock_ms: the waiting clock, see `watching`; stepped_ms: time of the last batch; tick_ms: the
-    newest tick's, Kafka's time. cycle: number of the last cycle, begun at cycle_ms; shed_ms,
-    split_ms: of the last that shed, and split. history_ms: of the last rows of history.
-    newcomer_clock_ms: clock_ms when a broker's start was first seen; brake_clock_ms: and when the
-    brake was engaged. fault_ms: when a fault was last written down. version_floor: no time, but the
-    highest version of forgotten namespaces.
-    """
-
-    clock_ms: int = 0
-    stepped_ms: int = 0
-    tick_ms: int = 0
-    cycle: int = 0
-    cycle_ms: int = 0
-    shed_ms: int = 0
-    split_ms: int = 0
-    history_ms: int = 0
-    newcomer_clock_ms: int = 0
-    brake_clock_ms: int = 0
-    fault_ms: int = 0
-    version_floor: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BalancerState:
-    """Everything that the balancer remembers of one cluster.
-
-    commands: id → what `identity` remembers of it, the latest. settings: those that commands have
-    changed, by "section.name". waiting: id → command that was accepted and has not ended. watched:
-    bundle → its last move by balancing, until its effect is seen. packed: no part of the state, but
-    chunks that `pack` need not make again.
-    """
-
-    ledger: Ledger
-    liveness: Liveness
-    plan: PlanState
-    brokers: Mapping[str, BrokerEntry] = field(default_factory=dict)
-    namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
-    commands: Mapping[str, str] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    rules: Rules = field(default_factory=Rules)
-    catalogue: Catalogue = field(default_factory=Catalogue)
-    times: Times = field(default_factory=Times)
-    waiting: Mapping[str, Waiting] = field(default_factory=dict)
-    topics: TopicBook = field(default_factory=TopicBook)
-    watched: Mapping[str, Watched] = field(default_factory=dict)
-    packed: Memo = field(default_factory=dict, repr=False, compare=False)
-
-
 @dataclass(slots=True)
 class Work:
     """The state opened for change, and what the batch adds up to.
@@ -108,12 +57,15 @@ class Work:
     many it has, see `usage`. made: bundles made for new namespaces; unloaded: looked at to
     unload namespaces. is_catching_up: what the batch
     has read is old, and newer reports wait; see `watching`. guard: runs what may be
-    put aside.
+    put aside. wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
+    `telling_time`. read_ms: when everything before this batch's messages had been read.
     """
 
     config: Config
     config_version: str
     now_ms: int
+    wall_ms: int
+    read_ms: int
     ledger: Ledger
     liveness: Liveness
     plan: PlanState
@@ -162,6 +114,8 @@ class Work:
             base_config=config,
             config_version=config_version,
             now_ms=now_ms,
+            wall_ms=now_ms,
+            read_ms=state.times.read_ms,
             ledger=state.ledger.copy(),
             liveness=state.liveness,
             plan=state.plan,
@@ -274,16 +228,23 @@ class Work:
             settings=self.settings,
             rules=self.rules.in_order(self.opened_rules),
             catalogue=self.catalogue.close(),
-            times=replace(self.times, stepped_ms=self.now_ms),
+            times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
             waiting=self.waiting,
             topics=self.topics,
             watched=self.watched,
             packed=self.packed,
         )
 
-    def note(self, **times: int) -> None:
+    def note(self, **times: Any) -> None:
         """Keep when something was done; see `Times`."""
         self.times = replace(self.times, **times)
+
+    def dated(self, stamp_ms: int) -> int:
+        """When a message of this batch came, whatever Kafka's clock made of it.
+
+        It was not there when all was read, and it is here now.
+        """
+        return min(max(stamp_ms, self.read_ms), self.now_ms)
 
     @property
     def clock_ms(self) -> int:

@@ -13,12 +13,12 @@ from typing import Any
 
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import REPORT, RESEND, TOMBSTONE, Effect, pack_effect
 from lbcore.machines.group_update import GroupUpdate
 from lbcore.machines.rebuild import TableRows, newest_rows, rebuild_state, record_from_row
 from lbcore.machines.scoring import make_scorer_of
 from lbcore.machines.tracks import BrokerTrack, RawMessage, ScorerState
-from lbcore.machines.work import BalancerState
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.sim.clock import Clock
 from lbcore.sim.log import Carried, Log

@@ -21,6 +21,7 @@ import numpy as np
 
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import pack_effect
 from lbcore.machines.group_update import (
     TICK,
@@ -33,7 +34,6 @@ from lbcore.machines.group_update import (
     unpack_update,
 )
 from lbcore.machines.rebuild import TableRows, rebuild_state
-from lbcore.machines.work import BalancerState
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.messages import Ack, AckOutcome, Acks, BrokerLoad, Envelope, Position

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.effects import pack_effect
 from lbcore.machines.group_update import GroupUpdate, Placed
-from lbcore.machines.work import BalancerState
 from lbcore.ownership.records import State
 from lbcore.wire.messages import (
     Ack,

@@ -22,11 +22,11 @@ from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
 from lbcore.machines.agent_reporting import Identity, LoadRead
 from lbcore.machines.agent_state import AgentState, ReadLoad, RecordRead, Send
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.group_update import pack_update, unpack_update
 from lbcore.machines.rebuild import record_from_row
 from lbcore.machines.scoring import make_scorer
 from lbcore.machines.tracks import RawMessage
-from lbcore.machines.work import BalancerState
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord

@@ -19,6 +19,7 @@ import pyarrow as pa
 from jobs.adapters.delta_tables import arrow_schema
 from lbcore.config.tree import Config
 from lbcore.machine import Step
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import (
     REPORT,
     RESEND,
@@ -33,7 +34,6 @@ from lbcore.machines.group_update import GroupUpdate
 from lbcore.machines.rebuild import record_from_row
 from lbcore.machines.restored import lifted_events, lifted_namespaces
 from lbcore.machines.tracks import RawMessage
-from lbcore.machines.work import BalancerState
 from lbcore.model.bundles import Bundle
 from lbcore.model.hashing import HashFunction
 from lbcore.ownership.records import OwnershipRecord, State
@@ -216,7 +216,7 @@ class FuzzedWorld(RebuiltWorld):
             topic=topic,
             partition=place[1],
             offset=len(self.log[place]),
-            timestamp_ms=self.now_ms + self.log_ahead_ms,
+            timestamp_ms=self.stamp_ms(place[1]),
         )
         self.log[place].append(RawMessage(position=position, key=key, value=value))
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from jobs.adapters.batch_sink import EVENTS, ORDER
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import TOMBSTONE, Effect
 from lbcore.machines.rebuild import TableRows
-from lbcore.machines.work import BalancerState
 from lbcore.model.tables import TABLES
 from lbcore.ownership.records import Cause
 from lbcore.wire.commands import KINDS

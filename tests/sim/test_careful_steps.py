@@ -8,10 +8,10 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.machine import Care, Step
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.effects import Effect, pack_effect
 from lbcore.machines.group_update import GroupUpdate, pack_update
 from lbcore.machines.tracks import RawMessage
-from lbcore.machines.work import BalancerState
 from tests.safe_world import PlantedError
 from tests.world import World
 

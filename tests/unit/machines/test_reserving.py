@@ -8,9 +8,9 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.group_update import Arrivals, GroupUpdate, Placed
 from lbcore.machines.ledger import Ledger
-from lbcore.machines.work import BalancerState
 from lbcore.wire.messages import Command, Position
 
 

@@ -166,6 +166,17 @@ def test_alarm_of_missing_ticks_is_shown_while_it_is_on() -> None:
     assert world.value("ballast_alarm", alarm="ticks") == 1
 
 
+def test_clock_that_is_wrong_is_named_and_the_others_are_right() -> None:
+    world = MeasuredWorld(Config(), 3)
+    world.run(5_000)
+    assert world.value("ballast_clock_ahead_seconds", clock="driver") == 0
+    world.driver_ahead_ms = 40_000
+    world.run(5_000)
+    assert world.value("ballast_clock_ahead_seconds", clock="driver") == 40
+    assert world.value("ballast_clock_ahead_seconds", clock="kafka") == 0
+    assert world.value("ballast_alarm", alarm="clock") == 1
+
+
 def test_progress_of_spark_is_taken_as_it_says_it() -> None:
     metrics = JobMetrics()
     metrics.see_progress(

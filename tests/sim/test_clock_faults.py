@@ -1,0 +1,116 @@
+"""A wrong clock decides nothing: each of them, by more and by less, for a while and for good.
+
+Kafka's partitions are led by three brokers, each with a clock of its own.
+"""
+
+from copy import deepcopy
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from lbcore.config.tree import Config
+from lbcore.machines.telling_time import KEPT_MS
+from tests.ruled_world import decided, outcome
+from tests.world import World, is_settled
+
+CONFIG = Config()
+KAFKA_BROKERS = 3
+CLOCKS = ("driver", "kafka", "kafka 0", "kafka 1", "kafka 2")
+AHEAD_MS = (-3_600_000, -40_000, 5_000, 40_000, 3_600_000)
+FOR_GOOD_MS = 120_000
+NAMES = {
+    "kafka 0": {"broker-load-0", "broker-load-3"},
+    "kafka 1": {"broker-load-1"},
+    "kafka 2": {"broker-load-2"},
+}
+
+
+class ClockWorld(World):
+    """A World.
+
+    stamps_ahead_ms: how wrong the clock of each of Kafka's brokers is. cycles_ms: when a cycle
+    was made, by a clock that is right.
+    """
+
+    def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
+        self.stamps_ahead_ms: tuple[int, ...] = (0,) * KAFKA_BROKERS
+        self.cycles_ms: list[int] = []
+        super().__init__(config, brokers, seed=seed)
+
+    def stamp_ms(self, partition: int) -> int:
+        """What the clock of the broker that leads the partition shows."""
+        return self.now_ms + self.stamps_ahead_ms[partition % KAFKA_BROKERS]
+
+    def step_job(self) -> None:
+        """One micro-batch, perhaps with a cycle."""
+        before = self.state.times.cycle if self.state else 0
+        super().step_job()
+        if self.state and self.state.times.cycle > before:
+            self.cycles_ms.append(self.now_ms)
+
+    def turn(self, clock: str, ahead_ms: int) -> None:
+        """Set a clock, right with 0."""
+        if clock == "driver":
+            self.driver_ahead_ms = ahead_ms
+        else:
+            wrong = clock.removeprefix("kafka")
+            brokers = range(KAFKA_BROKERS)
+            self.stamps_ahead_ms = tuple(ahead_ms if wrong in ("", f" {b}") else 0 for b in brokers)
+
+
+@cache
+def _at_rest() -> ClockWorld:
+    world = ClockWorld(CONFIG, 3, seed=3)
+    world.run(2_000)
+    world.command("create_namespace", namespace="t/n", bundles=8)
+    world.run(30_000)
+    assert is_settled(world)
+    return world
+
+
+def _command_for(world: World, duration_ms: int) -> dict[str, int]:
+    """A command every two seconds; id → when it was sent."""
+    sent = {}
+    for _ in range(duration_ms // 2_000):
+        kind = ("resume", "pause")[world.command_count % 2]
+        sent[world.command(kind, namespace="t/n")] = world.now_ms
+        world.run(2_000)
+    return sent
+
+
+@pytest.mark.parametrize("lasts_ms", [2_000, FOR_GOOD_MS])
+@pytest.mark.parametrize("ahead_ms", AHEAD_MS)
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_one_wrong_clock_decides_nothing_and_is_named(
+    clock: str, ahead_ms: int, lasts_ms: int
+) -> None:
+    world = deepcopy(_at_rest())
+    began_ms = world.now_ms
+    world.turn(clock, ahead_ms)
+    sent = _command_for(world, lasts_ms)
+    (apart,) = decided(world, "clock", "Apart")
+    assert world.reports[-1]["alarms"] == ["clock"]
+    wrong = set(apart["source"].split(", "))
+    assert wrong == NAMES.get(clock, {clock})
+    assert all(abs(of - ahead_ms) <= 2_000 for of in world.reports[-1]["clocks_ahead_ms"].values())
+    world.turn(clock, 0)
+    sent |= _command_for(world, KEPT_MS + 10_000)
+    assert {name: outcome(world, name)["status"] for name in sent} == dict.fromkeys(sent, "done")
+    assert world.reports[-1]["alarms"] == []
+    (together,) = decided(world, "clock", "Together")
+    assert set(together["source"].split(", ")) == wrong
+    _check_decisions(world, began_ms)
+
+
+def _check_decisions(world: ClockWorld, began_ms: int) -> None:
+    """Nobody died, cycles were made all the time, and all is written in its order, on time."""
+    assert all(brokers["state"] == "active" for brokers in world.other_rows["brokers"])
+    assert is_settled(world)
+    moments_ms = [*world.cycles_ms, world.now_ms]
+    late_ms = max(after - before for before, after in pairwise(moments_ms) if after > began_ms)
+    assert late_ms <= 2 * CONFIG.pipeline.decision_interval_ms
+    for rows in (world.events, world.decisions, world.other_rows["commands"]):
+        times_ms = [row["at_ms"] for row in rows]
+        assert times_ms == sorted(times_ms)
+        assert times_ms[-1] <= world.now_ms + CONFIG.ownership.clock_step_max_ms
