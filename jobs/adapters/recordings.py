@@ -1,7 +1,9 @@
 """Reads recorded load: the table `load_history` of a run, or a file that anybody can write.
 
 Decides which columns a file must have, and what is said when it lacks one; `lbcore.sim.recording`
-makes load of the rows. Used by `simulate` and `backtest`. Source: ours.
+makes load of the rows. A file has a line a bundle and interval, or, with a column `bundles`, rows
+as `load_history` has them (`ballast trace` writes such). Used by `simulate` and `backtest`.
+Source: ours.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -69,10 +71,20 @@ def _rows(path: TablePlace) -> list[Row]:
     if read is None or not isinstance(path, Path):
         raise ValueError("it is neither a folder with load_history nor a file of these kinds")
     table = read(path)
+    if "bundles" in table.column_names:
+        return [_with_defaults(row) for row in table.to_pylist()]
     absent = [name for name in NEEDED if name not in table.column_names]
     if absent:
         raise ValueError(f"it has no column {absent[0]}, only {', '.join(table.column_names)}")
     return [_row_of(row) for row in table.to_pylist()]
+
+
+def _with_defaults(row: Row) -> Row:
+    """A row as `load_history` has it, which `ballast trace` wrote. Raises ValueError."""
+    absent = [name for name in ("broker", "minute_ms", *COLUMNS, "topics") if name not in row]
+    if absent:
+        raise ValueError(f"it has bundles, and no column {absent[0]}")
+    return {**row, "cluster": row.get("cluster") or ""}
 
 
 def _row_of(row: Row) -> Row:

@@ -6,9 +6,11 @@ scenario, the simulator runs it, the league's metrics judge it. Nothing is sent.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from jobs.adapters.recordings import read_history
+from jobs.adapters.recordings import Row, read_history
+from jobs.adapters.table_place import TablePlace
 from jobs.adapters.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.durations import format_duration, format_instant
@@ -47,24 +49,41 @@ class Past:
 
 def read_past(reader: TableReader, last_ms: int, seed: int) -> Past:
     """What the tables recorded. last_ms: only the end, so long; 0 = all. Raises CommandError."""
-    rows = read_history(reader.root, reader.cluster)
+    known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
+    return _past(reader.root, (read_history(reader.root, reader.cluster), known), last_ms, seed)
+
+
+def read_past_file(path: Path, last_ms: int, seed: int) -> Past:
+    """As `read_past`, of a recording in a file: all brokers alike. Raises CommandError."""
+    return _past(path, (read_history(path), []), last_ms, seed)
+
+
+def _past(
+    place: TablePlace, read: tuple[Sequence[Row], Sequence[Row]], last_ms: int, seed: int
+) -> Past:
+    rows, known = read
     newest_ms = max((int(row["minute_ms"]) for row in rows), default=0)
     oldest_ms = min((int(row["minute_ms"]) for row in rows), default=0)
     missing_ms = max(0, oldest_ms - (newest_ms - last_ms + MINUTE_MS)) if last_ms else 0
     rows = [row for row in rows if not last_ms or row["minute_ms"] > newest_ms - last_ms]
-    known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
+    if any(not row["broker"] for row in rows):
+        raise CommandError(
+            f"{place} can't be backtested",
+            why="it does not say which broker had which bundle",
+            next_step="replay it in a scenario, or import it anew with `ballast trace import`",
+        )
     try:
         recording = make_recording(rows)
     except RecordingError as error:
         raise CommandError(
-            f"{reader.root} has recorded nothing to test on",
+            f"{place} has recorded nothing to test on",
             why=str(error),
             next_step="let the job run for some minutes: it writes load_history each minute",
         ) from None
     history = make_history(rows, {row["broker"]: row["capacity"] for row in known})
     if not any(interval.there for interval in history.intervals):
         raise CommandError(
-            f"{reader.root} has recorded no broker that was there",
+            f"{place} has recorded no broker that was there",
             why="every row says the same as the one before, about brokers without bundles",
             next_step="choose a longer stretch with --last",
         )

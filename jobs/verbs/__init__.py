@@ -104,6 +104,9 @@ VERBS = {
     "tour": Verb(
         module="jobs.tour.verb", summary="a hot spot, a crash, a split, a stuck move: what is said"
     ),
+    "trace": Verb(
+        module="jobs.verbs.trace", summary="load that others measured, and what a cluster recorded"
+    ),
     "version": Verb(
         module="jobs.verbs.version", summary="say which Ballast, Python and Java this is"
     ),

@@ -6,9 +6,10 @@ cluster's own settings, as its files say.
 """
 
 import argparse
+from pathlib import Path
 
 from jobs.console import Exit, answer
-from jobs.operating.backtesting import lines, read_past, recorded_row, try_again
+from jobs.operating.backtesting import lines, read_past, read_past_file, recorded_row, try_again
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.verbs.league import DEFAULT
@@ -27,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all of them"
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the simulator's noise")
+    parser.add_argument(
+        "--recording", type=Path, metavar="FILE", help="that `ballast trace` wrote, not the tables"
+    )
     parser.epilog = (
         "example: ballast backtest --tables var/tables --last 24h --strategy avg,transfer"
     )
@@ -36,7 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the table."""
     where = whereabouts(args)
-    past = read_past(where.reader(), args.last, args.seed)
+    past = (
+        read_past_file(args.recording, args.last, args.seed)
+        if args.recording
+        else read_past(where.reader(), args.last, args.seed)
+    )
     base = where.config.for_cluster(where.cluster)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     rows = [recorded_row(past), *(try_again(past, name, args.set, base) for name in names)]

@@ -108,10 +108,11 @@ class Coverage:
         rates = self.rates[is_served]
         return np.bincount(self._server[is_served], weights=rates, minlength=brokers).astype(float)
 
-    def rate_of(self, bundle: str) -> float:
-        """What a bundle's topics carry, msg/s in + out, whoever serves them."""
+    def rate_of(self, bundle: str, rates: Floats | None = None) -> float:
+        """What a bundle's topics carry, msg/s in + out, whoever serves them. rates: None = ours."""
         first, last = self._place(bundle)
-        return float(np.cumsum(self.rates[first:last])[-1]) if first < last else 0.0
+        own = (self.rates if rates is None else rates)[first:last]
+        return float(np.cumsum(own)[-1]) if first < last else 0.0
 
     def hottest_bundle(self) -> float:
         """What the hottest of the bundles that are served carries, msg/s in + out."""

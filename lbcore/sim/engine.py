@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
 from lbcore.machines.agent_state import Event, RecordForgotten, RecordRead
 from lbcore.machines.effects import TOMBSTONE, Effect
@@ -30,6 +31,8 @@ from lbcore.wire.messages import Command
 CLUSTER = "local"
 _STARTS_WITHIN_MS = 900
 _FIRST_VERSION = 1
+_ASKS_AGAIN_MS = 5_000
+"""As the service's `Assignments`: once a bundle in so long, however many wait for it."""
 _PERCENT = 100.0
 
 
@@ -73,6 +76,7 @@ class Engine:
         self._concerned: dict[str, set[str]] = {}
         self._told: dict[str, set[str]] = {}
         self._commands = 0
+        self._asks_ms: dict[str, int] = {}
         self.when_committed: Callable[[Sequence[Effect]], None] | None = None
         self.when_sampled: Action | None = None
         for spec in scenario.brokers:
@@ -147,7 +151,20 @@ class Engine:
 
     def _batch(self) -> None:
         self.clock.after(self.config.pipeline.trigger_ms, self._batch)
+        if self.config.ownership.assign == ON_DEMAND:
+            self._ask()
         self.job.run_batch()
+
+    def _ask(self) -> None:
+        """Clients look up new bundles as their load begins; the service asks for an owner."""
+        now_ms, rates = self.clock.scenario_ms, self.traffic.rates_at(self.clock.scenario_ms)
+        for bundle, record in sorted(self.job.committed.records.items()):
+            is_new = record.state is State.FREE and record.cause is Cause.CREATE
+            if not is_new or now_ms < self._asks_ms.get(bundle, 0):
+                continue
+            if self.coverage.rate_of(bundle, rates) > 0.0:
+                self._asks_ms[bundle] = now_ms + _ASKS_AGAIN_MS
+                self.command("assign_bundle", bundle=bundle)
 
     def _take_effects(self, effects: Sequence[Effect]) -> None:
         self.recorder.take(effects)

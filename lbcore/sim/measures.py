@@ -152,14 +152,19 @@ def _above(window: Window) -> float:
 
 
 def _balanced(window: Window) -> float | None:
-    """From the window's start until floor_adjusted stays low; None when it is high at the end."""
+    """From the window's start until floor_adjusted stays low; None when it is high at the end.
+
+    None, too, when nothing was served at all though there was load: nothing is no balance.
+    """
     limit, last_high_ms = float(window.argument), window.from_ms
     samples = window.samples()
-    for sample in samples:
-        value = floor_adjusted_of(sample)
+    values = [floor_adjusted_of(sample) for sample in samples]
+    for sample, value in zip(samples, values, strict=True):
         if value is not None and value > limit:
             last_high_ms = sample.at_ms
     if not samples or last_high_ms == samples[-1].at_ms:
+        return None
+    if any(sample.rate > 0.0 for sample in samples) and all(value is None for value in values):
         return None
     return float(last_high_ms - window.from_ms)
 
