@@ -7,6 +7,7 @@ of time without service. Used by `ballast league --page`. Source: ours.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from jobs.operating.league_bounds import possible_page
 from jobs.operating.machine import computed_where
 from jobs.operating.simulations import RECOMMENDED, STRATEGIES
 from lbcore.sim.report import format_value
@@ -73,6 +74,7 @@ def league_page(rows: Sequence[Row]) -> str:
         *_summary(rows),
         *_duel(rows),
         *_not_best(rows),
+        *possible_page(rows),
     ]
     return "\n".join([*parts, *_everything(rows), ""])
 

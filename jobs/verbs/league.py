@@ -2,15 +2,19 @@
 
 floor: imbalance with what no move can undo left out; balanced: time until it stays at or below 1.2;
 least: the fewest moves that could have led there; topics: interrupted, each time counted; unserved:
-time without service, summed over topics; unmet: expectations of the scenario not met.
+time without service, summed over topics; unmet: expectations of the scenario not met. Below: what
+was possible, by bounds that nobody beats (docs/traces.md).
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from jobs.console import Exit, MisuseError, answer
+from jobs.operating.exact_bounds import exact_least
+from jobs.operating.league_bounds import possible_lines
 from jobs.operating.league_page import COLUMNS, cells_of, league_page
 from jobs.operating.simulations import (
     CONTESTANTS,
@@ -22,8 +26,10 @@ from jobs.operating.simulations import (
     with_seed,
     write_text,
 )
+from lbcore.sim.engine import Run
 from lbcore.sim.least import interrupted_topics, least_moves
 from lbcore.sim.measures import measure_named
+from lbcore.sim.possible import what_was_possible
 from lbcore.sim.rehearsal import run_scenario
 from lbcore.sim.report import judge_all
 
@@ -39,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="instead of the scenarios'")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write it as a page (Markdown)")
+    parser.add_argument(
+        "--exact", action="store_true", help="ask a solver for the fewest moves, where it can"
+    )
     add_rows_argument(parser)
 
 
@@ -58,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.page:
         write_text(args.page, league_page(rows))
-    answer(args, rows, _table(rows))
+    answer(args, rows, "\n".join([_table(rows), *possible_lines(rows)]))
     return Exit.DONE
 
 
@@ -78,7 +87,16 @@ def _row(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, Any]
         **{name: measure_named(done, name, of) for name, of in COLUMNS.values() if name},
         "least": least_moves(done),
         "topics": interrupted_topics(done),
+        "possible": _possible(args, done),
     }
+
+
+def _possible(args: argparse.Namespace, done: Run) -> dict[str, Any]:
+    """The bounds; with --exact also the solver's fewest moves, where the run is small enough."""
+    found = asdict(what_was_possible(done))
+    if args.exact and not done.recorder.splits:
+        found["exact_least"] = exact_least(done)
+    return found
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,0 +1,144 @@
+"""Exact bounds by a solver (HiGHS): what small clusters are held against, and relaxations tried on.
+
+Decides the mixed-integer programs; `lbcore.bounds` has the relaxations that are proven without. A
+search that ends early (by its limit of nodes, never of time) gives the solver's dual bound, which
+is a lower bound as well. Needs `highspy`, which `make setup-dev` installs. Source: ours.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jobs.console import CommandError
+from lbcore.bounds.imbalance import Brokers, Floats, least_imbalance
+from lbcore.bounds.moves import Course
+from lbcore.sim.engine import Run
+from lbcore.sim.possible import course_of
+
+NODES_MAX = 2_000
+VARIABLES_MAX = 4_000
+TIMES_MAX = 4
+_GAP = 1e-6
+
+
+def exact_highest(weights: Floats, brokers: Brokers) -> float:
+    """The lowest highest load, in percent, that whole bundles can have on these brokers."""
+    model = _model()
+    count, places = len(weights), range(len(brokers.capacity))
+    where = [[model.addBinary() for _ in places] for _ in range(count)]
+    highest = model.addVariable(lb=float(brokers.foreign.max()))
+    for bundle in range(count):
+        model.addConstr(sum(where[bundle]) == 1)
+    for broker in places:
+        scale = 1.0 / float(brokers.capacity[broker])
+        own = sum(float(weights[b]) * scale * where[b][broker] for b in range(count))
+        model.addConstr(own + float(brokers.foreign[broker]) <= highest)
+    model.minimize(highest)
+    return _bound(model)
+
+
+def exact_moves(course: Course, times: Sequence[int]) -> int | None:
+    """The fewest moves that hold the bar at these times, in this order; None: nobody can.
+
+    Times that are left out only make it fewer, so it is a lower bound for all of them.
+    """
+    if not times:
+        return 0
+    model = _model()
+    bundles, brokers = len(course.first), len(course.capacity)
+    limits = course.limits()
+    moved: list[Any] = []
+    before: list[list[Any]] | None = None
+    for at in times:
+        where = [[model.addBinary() for _ in range(brokers)] for _ in range(bundles)]
+        for bundle in range(bundles):
+            model.addConstr(sum(where[bundle]) == 1)
+            moved.append(model.addVariable(lb=0.0, ub=1.0))
+            _count_move(
+                model, moved[-1], where[bundle], (before, int(course.first[bundle]), bundle)
+            )
+        for broker in range(brokers):
+            _hold(model, course, (at, broker), [where[b][broker] for b in range(bundles)], limits)
+        before = where
+    model.minimize(sum(moved))
+    if str(model.getModelStatus()).endswith("kInfeasible"):
+        return None
+    return max(0, math.ceil(_bound(model) - _GAP))
+
+
+def exact_least(run: Run) -> int | None:
+    """The fewest moves of a run's bundles, at the moments that matter most; None = too large."""
+    samples = [sample for sample in run.recorder.samples if not np.isnan(sample.loads).all()]
+    course = course_of(run, samples)
+    size = len(course.first) * len(course.capacity)
+    most = min(TIMES_MAX, VARIABLES_MAX // max(1, size))
+    counts = [
+        least_imbalance(course.weights[at], course.brokers_at(at)) <= course.bar
+        for at in range(len(samples))
+    ]
+    return exact_moves(course, critical_times(course, counts, most)) if most else None
+
+
+def critical_times(course: Course, counts: Sequence[bool], most: int) -> list[int]:
+    """Up to so many of the times that count: those at which the first owners are furthest above."""
+    limits = course.limits()
+    above: list[tuple[float, int]] = []
+    for at, is_counted in enumerate(counts):
+        if not is_counted:
+            continue
+        owned = course.first >= 0
+        points = np.bincount(
+            course.first[owned],
+            weights=course.weights[at][owned],
+            minlength=len(course.capacity),
+        )
+        loads = points / course.capacity + course.foreign
+        above.append((-float(loads[course.is_there[at]].max()) / float(limits[at]), at))
+    return sorted(at for _, at in sorted(above)[:most])
+
+
+def _count_move(model: Any, moved: Any, where: Sequence[Any], since: Any) -> None:
+    """`moved` is 1 where the bundle is elsewhere than it was."""
+    before, first, bundle = since
+    if before is None:
+        if first >= 0:
+            model.addConstr(moved + where[first] >= 1)
+        return
+    for broker, here in enumerate(where):
+        model.addConstr(moved - here + before[bundle][broker] >= 0)
+
+
+def _hold(
+    model: Any, course: Course, place: tuple[int, int], own: Sequence[Any], limits: Floats
+) -> None:
+    """Keep a broker under its limit at a time; empty, where it is gone."""
+    at, broker = place
+    if not course.is_there[at, broker]:
+        model.addConstr(sum(own) == 0)
+        return
+    room = (float(limits[at]) - float(course.foreign[broker])) * float(course.capacity[broker])
+    load = sum(float(weight) * here for weight, here in zip(course.weights[at], own, strict=True))
+    model.addConstr(load <= room * (1.0 + 1e-9))
+
+
+def _model() -> Any:
+    """An empty, silent model whose search is the same each time."""
+    try:
+        import highspy  # noqa: PLC0415 a dependency of development
+    except ModuleNotFoundError:
+        raise CommandError(
+            "there is no solver for exact bounds",
+            why="highspy is not installed",
+            next_step="leave --exact out, or install it: `make setup-dev` does",
+        ) from None
+    model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    model.silent()
+    for name, value in (("threads", 1), ("random_seed", 0), ("mip_max_nodes", NODES_MAX)):
+        model.setOptionValue(name, value)
+    return model
+
+
+def _bound(model: Any) -> float:
+    return float(model.getInfo().mip_dual_bound)

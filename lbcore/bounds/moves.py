@@ -1,0 +1,194 @@
+"""The fewest moves that keep a cluster under a bar, from the owners that it began with.
+
+Decides a lower bound for a balancer that knows the future, and a plan for one that knows what was
+reported. Moves cost nothing here and take no time; no policy is in it. Source: ours.
+
+The bound (`least_moves`). A plan must have every broker at or below its limit at each moment that
+counts, and no bundle on a broker that is gone. Let B be the bundles that broker b had at first. If
+at some moment the heaviest k - 1 of them weigh less than what B is above b's limit, then at least k
+bundles of B are elsewhere then: each has moved at least once. That holds for each broker at the
+moment that is worst for it, and no bundle was two brokers' at first; so the sum over brokers of
+their worst moments is a lower bound of the moves. It counts a bundle's first move only.
+
+The plan (`moves_by_report`). At each moment it sees the load of the moment before, and while a
+broker is above its limit it moves from the fullest to the emptiest broker the lightest bundle that
+is enough, else the heaviest that fits. It is a plan, not a bound: somebody who knows no more
+could do with fewer, and did if they held the bar with fewer.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.bounds.imbalance import Brokers, Floats
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """Load over time, and who had it first.
+
+    weights: float64[times, bundles], points. first: int64[bundles], the broker's number, NOBODY =
+    none. capacity, foreign: float64[brokers]. is_there: bool[times, brokers]. bar: highest over
+    mean, above 1.
+    """
+
+    weights: Floats
+    first: NDArray[np.int64]
+    capacity: Floats
+    foreign: Floats
+    is_there: NDArray[np.bool_]
+    bar: float
+
+    def brokers_at(self, at: int) -> Brokers:
+        """Those that are there at a time."""
+        there = self.is_there[at]
+        return Brokers(capacity=self.capacity[there], foreign=self.foreign[there])
+
+    def limits(self) -> Floats:
+        """float64[times]: percent that no broker may be above; inf where nobody is there."""
+        found = np.full(len(self.weights), np.inf)
+        for at in range(len(found)):
+            if self.is_there[at].any():
+                total = float(np.cumsum(self.weights[at])[-1])
+                found[at] = self.bar * self.brokers_at(at).most_mean(total)
+        return found
+
+
+def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
+    """No plan that is under the bar at the times that count has fewer moves.
+
+    counts: bool[times]; leave out those at which nobody can be. O(times × bundles log bundles).
+    """
+    limits = course.limits()
+    found = 0
+    for broker, (capacity, foreign) in enumerate(
+        zip(course.capacity.tolist(), course.foreign.tolist(), strict=True)
+    ):
+        own = course.weights[:, course.first == broker]
+        if not own.shape[1]:
+            continue
+        ordered = np.sort(own, axis=1)[:, ::-1]
+        taken = np.cumsum(ordered, axis=1)
+        excess = taken[:, -1] - (limits - foreign) * capacity * (1.0 + 1e-9)
+        needed = np.where(excess > 0.0, 1 + (taken < excess[:, np.newaxis]).sum(axis=1), 0)
+        needed = np.minimum(needed, own.shape[1])
+        needed[~counts] = 0
+        gone = course.is_there.any(axis=1) & ~course.is_there[:, broker]
+        needed[gone] = own.shape[1]
+        found += int(needed.max())
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What one can do who knows the report before. moves: so many; imbalance: float64[times]."""
+
+    moves: int
+    imbalance: Floats
+
+
+def moves_by_report(course: Course, lag: int) -> Reported:
+    """The plan that moves when the last report is above the bar, and what comes of it.
+
+    lag: so many times old is what it sees, from 1; before that it knows nothing and moves nothing.
+    O(times × moves × bundles).
+    """
+    owners = course.first.copy()
+    moves = 0
+    found = np.ones(len(course.weights))
+    for at in range(len(found)):
+        if not course.is_there[at].any():
+            continue
+        moves += _replace_gone(course, owners, at)
+        if at >= lag:
+            moves += _even_out(course, owners, course.weights[at - lag], at)
+        loads = _loads(course, owners, course.weights[at])[course.is_there[at]]
+        mean = float(np.cumsum(loads)[-1]) / len(loads)
+        found[at] = float(loads.max()) / mean if mean > 0.0 else 1.0
+    return Reported(moves=moves, imbalance=found)
+
+
+def evenest_by_report(course: Course, lag: int) -> Floats:
+    """float64[times]: the imbalance if, at any price, the last report had been laid out evenly.
+
+    Bundles are laid from the heaviest to the lightest on the broker that is then the least loaded
+    (Graham's rule, at most 4/3 of the best), by the report, and judged by what came. Before the
+    first report: the first owners.
+    """
+    found = np.ones(len(course.weights))
+    for at in range(len(found)):
+        there = np.flatnonzero(course.is_there[at])
+        if not len(there):
+            continue
+        known = course.weights[at - lag] if at >= lag else None
+        owners = course.first if known is None else _laid_out(course, known, there)
+        loads = _loads(course, owners, course.weights[at])[there]
+        mean = float(np.cumsum(loads)[-1]) / len(loads)
+        found[at] = float(loads.max()) / mean if mean > 0.0 else 1.0
+    return found
+
+
+def _loads(course: Course, owners: NDArray[np.int64], weights: Floats) -> Floats:
+    """float64[brokers], percent."""
+    is_owned = owners != NOBODY
+    count = len(course.capacity)
+    points = np.bincount(owners[is_owned], weights=weights[is_owned], minlength=count)
+    loads: Floats = points / course.capacity + course.foreign
+    return loads
+
+
+def _laid_out(course: Course, weights: Floats, there: NDArray[np.intp]) -> NDArray[np.int64]:
+    owners = np.full(len(weights), NOBODY, dtype=np.int64)
+    loads, capacity = course.foreign[there].copy(), course.capacity[there]
+    for bundle in np.argsort(-weights, kind="stable").tolist():
+        target = int(np.argmin(loads + weights[bundle] / capacity))
+        loads[target] += weights[bundle] / capacity[target]
+        owners[bundle] = there[target]
+    return owners
+
+
+def _replace_gone(course: Course, owners: NDArray[np.int64], at: int) -> int:
+    """Give the bundles of brokers that are gone, and of nobody, to the least loaded."""
+    there = np.flatnonzero(course.is_there[at])
+    free = np.flatnonzero(~np.isin(owners, there))
+    if not len(free):
+        return 0
+    weights = course.weights[max(0, at - 1)]
+    moved = int((owners[free] != NOBODY).sum())
+    owners[free] = NOBODY
+    loads = _loads(course, owners, weights)
+    for bundle in free[np.argsort(-weights[free], kind="stable")].tolist():
+        target = int(there[np.argmin(loads[there])])
+        owners[bundle] = target
+        loads[target] += weights[bundle] / course.capacity[target]
+    return moved
+
+
+def _even_out(course: Course, owners: NDArray[np.int64], weights: Floats, at: int) -> int:
+    """Move until the report is under the bar, or nothing helps; how many moves."""
+    there = np.flatnonzero(course.is_there[at])
+    loads = _loads(course, owners, weights)
+    limit = course.bar * float(np.cumsum(loads[there])[-1]) / len(there)
+    moves = 0
+    while moves < len(weights):
+        source = int(there[np.argmax(loads[there])])
+        target = int(there[np.argmin(loads[there])])
+        if loads[source] <= limit or source == target:
+            break
+        own = np.flatnonzero((owners == source) & (weights > 0.0))
+        room = (min(limit, loads[source]) - loads[target]) * course.capacity[target]
+        fits = own[weights[own] < room]
+        if not len(fits):
+            break
+        enough = fits[weights[fits] >= (loads[source] - limit) * course.capacity[source]]
+        chosen = (
+            enough[np.argmin(weights[enough])] if len(enough) else fits[np.argmax(weights[fits])]
+        )
+        owners[chosen] = target
+        loads[source] -= weights[chosen] / course.capacity[source]
+        loads[target] += weights[chosen] / course.capacity[target]
+        moves += 1
+    return moves
