@@ -13,13 +13,12 @@ import numpy as np
 
 from jobs.console import CommandError
 from lbcore.bounds.imbalance import Brokers, Floats, least_imbalance
-from lbcore.bounds.moves import Course
+from lbcore.bounds.moves import Course, worst_times
 from lbcore.sim.engine import Run
 from lbcore.sim.possible import course_of
 
 NODES_MAX = 2_000
-VARIABLES_MAX = 4_000
-TIMES_MAX = 4
+VARIABLES_MAX = 10_000
 _GAP = 1e-6
 
 
@@ -69,34 +68,21 @@ def exact_moves(course: Course, times: Sequence[int]) -> int | None:
 
 
 def exact_least(run: Run) -> int | None:
-    """The fewest moves of a run's bundles, at the moments that matter most; None = too large."""
+    """The fewest moves of a run's bundles at the times that are worst for some broker.
+
+    None: it is too large. Never below the relaxation, which counts at the same times.
+    """
     samples = [sample for sample in run.recorder.samples if not np.isnan(sample.loads).all()]
     course = course_of(run, samples)
-    size = len(course.first) * len(course.capacity)
-    most = min(TIMES_MAX, VARIABLES_MAX // max(1, size))
-    counts = [
-        least_imbalance(course.weights[at], course.brokers_at(at)) <= course.bar
-        for at in range(len(samples))
-    ]
-    return exact_moves(course, critical_times(course, counts, most)) if most else None
-
-
-def critical_times(course: Course, counts: Sequence[bool], most: int) -> list[int]:
-    """Up to so many of the times that count: those at which the first owners are furthest above."""
-    limits = course.limits()
-    above: list[tuple[float, int]] = []
-    for at, is_counted in enumerate(counts):
-        if not is_counted:
-            continue
-        owned = course.first >= 0
-        points = np.bincount(
-            course.first[owned],
-            weights=course.weights[at][owned],
-            minlength=len(course.capacity),
-        )
-        loads = points / course.capacity + course.foreign
-        above.append((-float(loads[course.is_there[at]].max()) / float(limits[at]), at))
-    return sorted(at for _, at in sorted(above)[:most])
+    counts = np.array(
+        [
+            least_imbalance(course.weights[at], course.brokers_at(at)) <= course.bar
+            for at in range(len(samples))
+        ]
+    )
+    times = worst_times(course, counts)
+    size = len(course.first) * len(course.capacity) * len(times)
+    return exact_moves(course, times) if size <= VARIABLES_MAX else None
 
 
 def _count_move(model: Any, moved: Any, where: Sequence[Any], since: Any) -> None:
@@ -131,7 +117,8 @@ def _model() -> Any:
         raise CommandError(
             "there is no solver for exact bounds",
             why="highspy is not installed",
-            next_step="leave --exact out, or install it: `make setup-dev` does",
+            next_step="leave --exact out, or install it: pip install 'ballast[solver]' "
+            "(`make setup-dev` does, too)",
         ) from None
     model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     model.silent()

@@ -29,10 +29,10 @@ ABOUT = f"""\
 (highest over mean); *over*: the run's imbalance over it. *above*: minutes with an imbalance above
 {BAR}; *nobody*: of them those at which the bound is above it, too; *unforeseen*: at which the last
 report, laid out as evenly as can be, would have been above it; *avoidable*: the rest. *least*: no
-fewer moves hold the bar whenever the bound does, even knowing the future (an exact count where a
-solver was asked, marked =); *by report*: moves, and minutes above the bar, of a plan that sees the
-last report only and moves for free. A run that split bundles is held against the bound of single
-topics, and its moves against nothing."""
+fewer moves hold the bar whenever the bound does, even knowing the future (marked = where a solver
+has counted, at the times that are worst for some broker); *by report*: moves, and minutes above the
+bar, of a plan that sees the last report only and moves for free. A run that split bundles is held
+against the bound of single topics, and its moves against nothing."""
 
 
 def possible_cells(row: Row) -> list[str]:

@@ -62,8 +62,21 @@ def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
 
     counts: bool[times]; leave out those at which nobody can be. O(times × bundles log bundles).
     """
+    needed = _leaving(course, counts)
+    return int(needed.max(axis=0).sum()) if len(needed) else 0
+
+
+def worst_times(course: Course, counts: NDArray[np.bool_]) -> list[int]:
+    """The times that `least_moves` counts at: the first of the worst of each broker, ascending."""
+    needed = _leaving(course, counts)
+    brokers = np.flatnonzero(needed.any(axis=0)).tolist()
+    return sorted({int(np.argmax(needed[:, broker])) for broker in brokers})
+
+
+def _leaving(course: Course, counts: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """int64[times, brokers]: how many of its first bundles must be elsewhere."""
     limits = course.limits()
-    found = 0
+    found = np.zeros(course.is_there.shape, dtype=np.int64)
     for broker, (capacity, foreign) in enumerate(
         zip(course.capacity.tolist(), course.foreign.tolist(), strict=True)
     ):
@@ -74,11 +87,9 @@ def least_moves(course: Course, counts: NDArray[np.bool_]) -> int:
         taken = np.cumsum(ordered, axis=1)
         excess = taken[:, -1] - (limits - foreign) * capacity * (1.0 + 1e-9)
         needed = np.where(excess > 0.0, 1 + (taken < excess[:, np.newaxis]).sum(axis=1), 0)
-        needed = np.minimum(needed, own.shape[1])
-        needed[~counts] = 0
+        found[:, broker] = np.where(counts, np.minimum(needed, own.shape[1]), 0)
         gone = course.is_there.any(axis=1) & ~course.is_there[:, broker]
-        needed[gone] = own.shape[1]
-        found += int(needed.max())
+        found[gone, broker] = own.shape[1]
     return found
 
 

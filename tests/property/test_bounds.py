@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jobs.operating.exact_bounds import exact_highest, exact_moves
 from lbcore.bounds.imbalance import Brokers, least_highest, least_imbalance
-from lbcore.bounds.moves import Course, evenest_by_report, least_moves, moves_by_report
+from lbcore.bounds.moves import Course, evenest_by_report, least_moves, moves_by_report, worst_times
 
 EPS = 1e-6
 WEIGHTS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
@@ -148,6 +148,12 @@ def test_solver_and_brute_force_agree(
     fewest = fewest_by_force(course, times)
     if times and fewest is not None:
         assert exact_moves(course, times) == fewest
+        counts = np.isin(np.arange(len(course.weights)), times)
+        worst = exact_moves(course, worst_times(course, counts))
+        assert worst is not None
+        assert worst <= fewest
+        if course.is_there.all():
+            assert least_moves(course, counts) <= worst
 
 
 @settings(max_examples=60, deadline=None)
