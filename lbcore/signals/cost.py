@@ -92,7 +92,7 @@ def learn(factors: Floats, expected: Floats, measured: float) -> Floats:
     """
     power = _sum(expected * expected)
     if power <= _TINY:
-        return factors.copy()
+        return factors
     error = measured - _sum(factors * expected)
     step = GAIN * error / power
     moved: Floats = np.clip(factors + step * expected, FACTOR_MIN, FACTOR_MAX)
