@@ -23,6 +23,8 @@ from lbcore.sim.traffic import Traffic
 
 BAR = 1.2
 """Highest over mean: above it a cluster is not even."""
+REPORT_MS = 60_000
+"""So old is what somebody sees who knows reports only, whatever a strategy's own are set to."""
 _PERCENT = 100.0
 
 
@@ -61,7 +63,7 @@ def what_was_possible(run: Run) -> Possible:
         if value is not None
     ]
     step_ms = run.scenario.sample_ms
-    lag = max(1, -(-run.config.signals.report_max_interval_ms // step_ms))
+    lag = max(1, -(-REPORT_MS // step_ms))
     evenest = evenest_by_report(course, lag)
     above = [(bound, at) for value, bound, at in pairs if value > BAR]
     nobody = sum(bound > BAR for bound, _ in above)
