@@ -26,13 +26,14 @@ TITLES = (
 _MINUTE_MS = 60_000.0
 ABOUT = f"""\
 *bound*: no assignment of whole bundles to the brokers that were there has a lower imbalance
-(highest over mean); *over*: the run's imbalance over it. *above*: minutes with an imbalance above
-{BAR}; *nobody*: of them those at which the bound is above it, too; *unforeseen*: at which what was
-reported a minute before, laid out evenly, would have been above it; *avoidable*: the rest. *least*:
-no fewer moves hold the bar whenever the bound does, even knowing the future (marked = where a solver
-has counted, at the times that are worst for some broker); *by report*: moves, and minutes above the
-bar, of a plan that sees the report of a minute before and moves for free. A run that split bundles
-is held against the bound of single topics, and its moves against nothing."""
+(highest over mean); *over*: the run's imbalance over it. *above*: minutes with an imbalance
+above {BAR}; *nobody*: of them those at which the bound is above it, too; *unforeseen*: at which
+what was reported a minute before, laid out evenly, would have been above it; *avoidable*: the
+rest. *least*: no fewer moves hold the bar whenever the bound does, even knowing the future
+(marked = where a solver has counted, at the times that are worst for some broker); *by report*:
+moves, and minutes above the bar, of a plan that sees the report of a minute before and moves
+for free. A run that split bundles is held against the bound of single topics, and its moves
+against nothing."""
 
 
 def possible_cells(row: Row) -> list[str]:
