@@ -1,0 +1,124 @@
+"""Every route of the table × everybody who may ask: let in or refused, as docs/security.md says."""
+
+import asyncio
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from jobs.adapters.reader_process import Question
+from jobs.admin.access import Caller, Grant, Role
+from jobs.admin.all_routes import ROUTES
+from jobs.admin.app import AdminApp
+from jobs.admin.context import AdminContext
+from jobs.admin.exchange import HttpError
+from jobs.admin.routes import Route
+from jobs.admin.streams import Message
+from jobs.admin.v1.reading import readers
+from tests.admin_world import Balancer, make_context, write_tables
+from tests.asgi_calls import ask
+
+OPEN = {"/", "/page/status.css", "/page/status.js", "/page/icon.svg"}
+TAKING_AWAY = ("/v1/brokers/{broker}",)
+OF_TENANTS = (
+    "/admin/v2/namespaces/{tenant}",
+    "/admin/v2/{domain}/",
+    "/admin/{domain}/",
+    "/admin/v2/schemas/",
+)
+NAMES = {
+    "tenant": "acme",
+    "namespace": "free",
+    **dict.fromkeys(("bundle", "range"), "0x00000000_0xffffffff"),
+    "domain": "persistent",
+    "cluster": "c1",
+    "kind": "pause",
+    **{name: name for name in ("topic", "broker", "group", "policy", "key", "value", "version")},
+    **{name: name for name in ("allocator", "command_id", "decision_id")},
+}
+
+CALLERS = {
+    "nobody": None,
+    "without a role": (),
+    "viewer of another cluster": (Grant(role=Role.VIEWER, cluster="c2"),),
+    **{
+        f"{role.name.lower()} of {where}": (Grant(role=role, cluster="c1", tenant=tenant),)
+        for role in Role
+        for where, tenant in (("the tenant", "acme"), ("another", "other"), ("all", "*"))
+    },
+}
+
+
+class Named:
+    """A gate that lets one caller in, or nobody."""
+
+    def __init__(self, grants: tuple[Grant, ...] | None) -> None:
+        self._grants = grants
+
+    def caller(self, scope: Message) -> Caller:
+        """As told."""
+        del scope
+        if self._grants is None:
+            raise HttpError(401, "Authentication required")
+        return Caller(name="somebody", address="", grants=self._grants)
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> AdminContext:
+    root: Path = tmp_path_factory.mktemp("rights") / "tables"
+    write_tables(root)
+    return make_context(root, Balancer())
+
+
+def needed(route: Route) -> tuple[Role, str] | None:
+    """The role that the page of security asks for, and of which tenant; None = a proof is enough.
+
+    From method and path alone, so that a new route is held to the rule, whatever it declares.
+    """
+    if route.path == "/v1/openapi.json":
+        return None
+    path, tenant = route.path, "acme" if "{tenant}" in route.path else "*"
+    is_read = route.method == "GET" or path in ("/v1/plan", "/v1/lookups")
+    if path == "/v1/lookups":
+        return Role.VIEWER, "acme"  # of its topic
+    if path.startswith("/v1/"):
+        if is_read:
+            return Role.VIEWER, tenant
+        return (Role.ADMIN if path in TAKING_AWAY else Role.OPERATOR), tenant
+    is_of_tenant = path.startswith(OF_TENANTS) and not path.endswith(("/unload", "/split"))
+    return (Role.VIEWER if is_read else Role.ADMIN), tenant if is_of_tenant else "*"
+
+
+def may(grants: tuple[Grant, ...], wanted: tuple[Role, str] | None) -> bool:
+    """Whether one of the grants is the role, or more, on the tenant, or on all."""
+    return wanted is None or any(
+        one.role >= wanted[0] and one.cluster == "c1" and one.tenant in ("*", wanted[1])
+        for one in grants
+    )
+
+
+async def read_elsewhere(question: Question) -> IO[bytes]:
+    """Nothing, at once."""
+    del question
+    return BytesIO(b"{}")
+
+
+@pytest.mark.parametrize("who", CALLERS)
+def test_route_lets_in_whom_the_page_of_security_names_and_nobody_else(
+    context: AdminContext, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "ask", read_elsewhere)
+    grants, wrong = CALLERS[who], []
+    app = AdminApp(context, ROUTES, gate=Named(grants))
+    for route in ROUTES:
+        path = route.path.format_map(NAMES)
+        body = b'{"topics":["persistent://acme/free/t"]}' if path == "/v1/lookups" else b""
+        query = "?last_event_id=never" if path == "/v1/watch" else ""
+        answer = asyncio.run(ask(app, path + query, method=route.method, body=body))
+        refused = 401 if grants is None else 403
+        is_let_in = route.is_open or (grants is not None and may(grants, needed(route)))
+        if (answer.status == refused) is is_let_in:
+            wrong.append((route.method, route.path, answer.status))
+    assert wrong == []
+    assert {route.path for route in ROUTES if route.is_open} == OPEN
