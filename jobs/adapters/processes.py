@@ -23,6 +23,9 @@ _POLL_S = 0.05
 _LOG_BYTES_MAX = 20_000_000
 _BACKOFF_MS_MAX = 30_000
 _STEADY_MS = 60_000
+_BY_SIGNAL = 128
+"""A code above it is a shell's word for a signal."""
+_SAID_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +138,16 @@ class ProcessEvent:
     what: str
     restarts: int = 0
     exit_code: int | None = None
+
+
+def death_words(event: ProcessEvent, log_path: Path) -> str:
+    """How a process ended: by which signal, or its code and the last thing that it said."""
+    code = event.exit_code or 0
+    number = -code if code < 0 else code - _BY_SIGNAL
+    if number in {one.value for one in signal.Signals}:
+        return f"{event.name} was ended by {signal.Signals(number).name}"
+    said = last_lines(log_path, count=1)
+    return f"{event.name} died (code {code}): {said[:_SAID_MAX]}"
 
 
 @dataclass(slots=True)

@@ -15,8 +15,7 @@ from jobs.adapters.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.lookup_request import now_ms
 from jobs.adapters.prober import Prober, ProbeReport, ProberSettings
-from jobs.adapters.processes import ProcessEvent, Supervisor
-from jobs.adapters.progress import last_lines
+from jobs.adapters.processes import ProcessEvent, Supervisor, death_words
 from jobs.adapters.settings import load_settings
 from jobs.console import CommandError, note
 from jobs.local import stack
@@ -212,8 +211,7 @@ class LocalRun:
 
     def _notice(self, event: ProcessEvent) -> None:
         if event.what == "died":
-            words = last_lines(self._layout.logs / f"{event.name}.log", count=1)
-            self._say(f"{event.name} died (code {event.exit_code}): {words[:200]}")
+            self._say(death_words(event, self._layout.logs / f"{event.name}.log"))
         else:
             self._say(f"{event.name} was started again")
 

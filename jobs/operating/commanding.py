@@ -16,12 +16,13 @@ from jobs.adapters.outcome_follower import CommandOutcome
 from jobs.adapters.table_reader import wall_ms
 from jobs.console import CommandError, Exit, UnknownError, answer, note
 from jobs.operating.command_words import read_command
-from jobs.operating.durations import format_duration
+from jobs.operating.durations import format_duration, format_instant
 from jobs.operating.outlook import Outlook
 from jobs.operating.rehearsal_rows import read_rehearsal_rows
 from jobs.operating.stack_words import Whereabouts, whereabouts
 from lbcore.config.tree import Config
 from lbcore.machines.foresee import Impossible, WhatIf, foresee
+from lbcore.machines.job_state import JobWord, judge_job
 from lbcore.machines.outcome import DONE
 from lbcore.machines.rehearse import Rehearsal, RehearsalRows, rehearse
 from lbcore.wire.messages import Command
@@ -29,6 +30,9 @@ from lbcore.wire.messages import Command
 _GRACE_MS = 5_000
 _NOTE_EVERY_S = 10.0
 _LISTED = 20
+_INSTANTS_FROM_MS = 1_000_000_000_000
+_NOT_NEWS = frozenset({"cluster", "command_id", "at_ms", "principal", "config_version"})
+"""What each row has that a command writes."""
 
 
 def run_command(args: argparse.Namespace) -> int:
@@ -102,9 +106,13 @@ def _silence(where: Whereabouts) -> str:
 def _nobody_knows(command: Command, outcome: NoOutcome, where: Whereabouts) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
     ago = "never" if silent_ms < 0 else f"{format_duration(silent_ms)} ago"
+    job = judge_job(silent_ms, silent_ms, where.config.pipeline)
     if outcome.is_job_away(where.config.pipeline.heartbeat_commit_ms):
         why = f"the streaming job is away: its last heartbeat was {ago}"
         next_step = "start the job; it carries the command out unless its time is over by then"
+    elif outcome.accepted is None and job.word is JobWord.LATE:
+        why = job.why()
+        next_step = "wait, and look at `ballast status`"
     elif outcome.accepted is not None:
         why = "the balancer has accepted it and it has not ended yet"
         next_step = "look at `ballast status`, or wait longer with --timeout"
@@ -168,7 +176,15 @@ def shown_command(command: Command) -> str:
 
 
 def _result_lines(result: Mapping[str, Any]) -> Iterable[str]:
-    return (f"  {name}: {_plain(value)}" for name, value in sorted(result.items()))
+    return (f"  {_named(name, value)}" for name, value in sorted(result.items()))
+
+
+def _named(name: str, value: Any) -> str:
+    """A name and its value; instants and durations in words."""
+    if not name.endswith("_ms") or not isinstance(value, int):
+        return f"{name}: {_plain(value)}"
+    text = format_instant(value) if value >= _INSTANTS_FROM_MS else format_duration(value)
+    return f"{name.removesuffix('_ms')}: {text if value else 'none'}"
 
 
 def _plain(value: Any) -> str:
@@ -231,4 +247,5 @@ def _rehearsal_lines(command: Command, found: Rehearsal, age_ms: int) -> Iterabl
         yield f"  and {len(found.transitions) - len(shown)} bundles more"
     for name, rows in found.rows.items():
         for row in rows[:_LISTED]:
-            yield f"  {name}: {json.dumps(row, sort_keys=True, ensure_ascii=False)}"
+            words = (_named(key, row[key]) for key in sorted(row) if key not in _NOT_NEWS)
+            yield f"  a row of {name}: {'; '.join(words)}"

@@ -38,6 +38,8 @@ class Outlook:
         )
         if found.idle:
             yield f"no load is known of {', '.join(found.idle)}: taken for idle"
+        if found.unseen_moves:
+            yield f"{found.unseen_moves} moves of late that load does not show yet count as done"
         yield from _decision_lines(found)
         yield from _skip_lines(found)
         yield from _waiting_lines(found)

@@ -1,7 +1,7 @@
 """Say what the next cycles would do on what the tables say, before and after; nothing is sent.
 
-With the balancer's own code. Hits are in no table and begin at 0 here: each decision says after how
-many more it comes, so at the latest; the running balancer may have counted some already.
+With the balancer's own code. Each decision says after how many more hits it comes. What the tables
+don't know (hits and averages of most strategies, load of the last moments) ends the answer.
 """
 
 import argparse

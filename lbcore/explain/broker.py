@@ -42,6 +42,7 @@ _STANDSTILLS = frozenset(
     }
 )
 _SHOWN = 3
+_TO_BE_HEARD = "it must be heard again: start it, or `ballast broker forget` it"
 _MOVING = frozenset({"assign", "drain", "failover", "repair", "transfer", "unload"})
 
 
@@ -59,7 +60,9 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
         why=tuple(_why(rows, broker)),
         considered=tuple(_considered(rows, broker)),
         blocks=tuple(_blocks(rows, row, owned)),
-        changes=tuple(standing_words(rows, broker)),
+        changes=(_TO_BE_HEARD,)
+        if row["state"] == "silent"
+        else tuple(standing_words(rows, broker)),
         numbers=_numbers(rows, broker, len(owned)),
     )
 
@@ -209,7 +212,8 @@ def _by_kind(moves: Iterable[tuple[Row, int]]) -> tuple[int, str]:
     """How many bundles, and by what."""
     kinds: Counter[tuple[str, str]] = Counter()
     for row, count in moves:
-        kinds[row["kind"], row["reason"]] += count
+        if count:
+            kinds[row["kind"], row["reason"]] += count
     said = ", ".join(f"{n} by {kind} ({reason})" for (kind, reason), n in kinds.most_common())
     return kinds.total(), said
 
@@ -267,7 +271,7 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
 
 
 def _numbers(rows: ExplainRows, broker: str, owned: int) -> dict[str, object]:
-    load = rows.newest_load().get(broker)
+    load = rows.live_load().get(broker)
     found: dict[str, object] = {"bundles": owned}
     if load is not None:
         names = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")

@@ -99,9 +99,8 @@ def _last_number(row: Row) -> str:
             f" ({number(row['number'])} times the limit {limit}, {row['hits']} of "
             f"{row['hits_needed']} hits)"
         )
-    shown = number(row["number"])
-    where = f" for {row['broker']}" if row["broker"] else ""
-    return where if shown == "-" else f"{where} ({shown})"
+    about = ", ".join(text for text in (row["broker"], number(row["number"])) if text != "-")
+    return f" ({about})" if about else ""
 
 
 def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
@@ -115,7 +114,8 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
         if pin["bundle"] == bundle and pin["is_set"]:
             until = f"until {instant(pin['until_ms'])}" if pin["until_ms"] else "until unpinned"
             by = f"by {pin['principal']}" if pin["principal"] else ""
-            about = ", ".join(filter(None, (by, pin["owner"], pin["reason"])))
+            owner = "" if pin["owner"] == pin["principal"] else pin["owner"]
+            about = ", ".join(filter(None, (by, owner, pin["reason"])))
             words = f"pinned to {pin['broker']} {until}" + (f" ({about})" if about else "")
             yield words + _strayed(rows, record, str(pin["broker"]))
     for name, value in rows.rules("paused").items():

@@ -18,7 +18,7 @@ _CAUSES: Mapping[str, str] = {
     "split": "its parent was split",
     "failover": "its owner was taken for dead",
     "repair": "a transition was stuck and was repaired",
-    "drain": "its broker is being emptied",
+    "drain": "its owner then was being emptied",
     "shed": "balancing moved it",
     "ack": "its owner acknowledged it; what began that is older than what was read",
 }
@@ -86,8 +86,8 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
         )
     elif "difference" in inputs:
         yield (
-            f"{decision['source']} scored {number(inputs['score'])} and {decision['destination']} "
-            f"{number(inputs['score_of_destination'])}: {number(inputs['difference'])} points "
+            f"{decision['source']} used {number(inputs['score'])} % and {decision['destination']} "
+            f"{number(inputs['score_of_destination'])} %: {number(inputs['difference'])} points "
             f"apart; it takes {number(inputs['hits_low_needed'])} hits from "
             f"{number(inputs['threshold_low'])} ({number(inputs['hits_low'])} counted) or "
             f"{number(inputs['hits_high_needed'])} from {number(inputs['threshold_high'])} "

@@ -176,7 +176,11 @@ def _finite(value: Any) -> Any:
 def _value(value: Any) -> str:
     if isinstance(value, float):
         return number(value)
-    return value if isinstance(value, str) else json.dumps(_finite(value), sort_keys=True)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_value(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return "; ".join(map(_value, value)) or "none"
+    return str(value)
 
 
 def number(value: float) -> str:

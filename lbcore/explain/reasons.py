@@ -5,7 +5,8 @@ is not known is shown as it is. Source: ours.
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lbcore.explain.explanation import Row, number
@@ -125,7 +126,7 @@ def gauge_words(gauge: Mapping[str, Any], *, when: str = "now") -> str:
     now, levels = float(gauge["number"]), gauge["levels"]
     partner = f" ({gauge['partner']})" if gauge.get("partner") else ""
     ways = [_way(now, level) for level in levels]
-    measured = f"{number(now)} {gauge['measure']}{partner}"
+    measured = f"{_beside(now, levels)} {gauge['measure']}{partner}"
     verdict = gauge.get("verdict", "")
     if verdict == "taken":  # its hits count from 0 again
         return f"{measured} then"
@@ -133,6 +134,21 @@ def gauge_words(gauge: Mapping[str, Any], *, when: str = "now") -> str:
         return f"{measured} {when}, beyond its threshold for long enough"
     verb = "needs" if when == "now" else "needed"
     return f"{measured} {when}; {verb} {', or '.join(ways)}"
+
+
+def _beside(now: float, levels: Iterable[Mapping[str, Any]]) -> str:
+    """The number as people read it, with as many digits as tell it from each threshold."""
+    thresholds = [float(level["threshold"]) for level in levels]
+    shown = (number(now), *(f"{now:,.{digits}f}" for digits in range(2, 7)))
+    return next(
+        (text for text in shown if all(now == at or _read(text) != at for at in thresholds)),
+        shown[-1],
+    )
+
+
+def _read(text: str) -> float:
+    """What somebody takes a shown number for; NaN where none is shown."""
+    return math.nan if text == "-" else float(text.replace(",", ""))
 
 
 def _way(now: float, level: Mapping[str, Any]) -> str:

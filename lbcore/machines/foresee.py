@@ -27,6 +27,7 @@ from lbcore.machines.cycle import place_free, run_cycle
 from lbcore.machines.effects import Row
 from lbcore.machines.held_words import HELD, held_status
 from lbcore.machines.landing import land, owners_of, report_landed
+from lbcore.machines.late_reports import count_moves
 from lbcore.machines.outcome import ACCEPTED, DONE
 from lbcore.machines.placing import make_snapshot, usable_brokers
 from lbcore.machines.recall import recalled_plan, unknowns
@@ -95,8 +96,8 @@ class Foresight:
     against each threshold, hits and how many more are needed (None: the number is below it).
     idle: brokers of which no load is known, taken for idle. held: why hot brokers would give
     nothing, once they have the hits; broken_pins: bundles that a drain takes from their pins; hot:
-    brokers that end above the threshold of overload and did not begin there. unknown: what cannot
-    be known here.
+    brokers that end above the threshold of overload and did not begin there. unseen_moves: of late
+    that `before` does not show yet and the cycles count. unknown: what cannot be known here.
     """
 
     strategy: str
@@ -112,6 +113,7 @@ class Foresight:
     held: tuple[str, ...] = ()
     broken_pins: tuple[str, ...] = ()
     hot: tuple[str, ...] = ()
+    unseen_moves: int = 0
     unknown: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -142,7 +144,9 @@ def foresee(
     if isinstance(changed, Impossible):
         return changed
     plan = recalled_plan(rows.decisions, rows.candidates, config.shedding, now_ms)
-    found = _run(replace(changed, plan=plan), config, now_ms, before)
+    work = Work.on(replace(changed, plan=plan), config, digest(config), now_ms)
+    unseen = count_moves(work, rows.decisions)
+    found = _run(work.close(), config, now_ms, before)
     known = {str(row["broker"]) for row in rows.load}
     newest_ms = max((int(row["at_ms"]) for row in rows.load), default=now_ms + 1)
     names = (one.broker for one in found.after.brokers)
@@ -153,6 +157,7 @@ def foresee(
             sorted(b for b, pin in state.rules.pins.items() if pin.broker in what_if.remove_brokers)
         ),
         hot=_heated(found, config),
+        unseen_moves=unseen,
         unknown=unknowns(config.shedding, max(-1, now_ms - newest_ms)),
     )
 

@@ -79,13 +79,13 @@ def _status(row: Mapping[str, Any], now_ms: int) -> HeldStatus:
     until = [cause["last_ms"] for cause in inputs["causes"]]
     since_ms = int(inputs["since_ms"])
     words = "; ".join(held_words(row))
-    hot = duration(max(0, now_ms - since_ms))
+    hot = f"hot for {duration(now_ms - since_ms)}" if now_ms > since_ms else "hot"
     return HeldStatus(
         broker=str(row["source"]),
         reason=str(row["reason"]),
         since_ms=since_ms,
         until_ms=0 if 0 in until else max(until, default=0),
-        words=f"{row['source']} is hot for {hot} and gives nothing ({_usage(inputs)}): {words}",
+        words=f"{row['source']} is {hot} and gives nothing ({_usage(inputs)}): {words}",
     )
 
 

@@ -95,6 +95,8 @@ def test_broker_counts_what_commands_and_crashes_moved() -> None:
     found = explain_broker(rows_of(world), "broker-1:8080")
     assert found is not None
     assert "moved 24 bundles from it in the last 1 h: 24 by failover (owner_dead)" in found.why[0]
+    assert found.changes == ("it must be heard again: start it, or `ballast broker forget` it",)
+    assert list(found.numbers) == ["bundles"]
 
 
 @pytest.mark.parametrize(
@@ -216,6 +218,9 @@ def test_failed_over_bundle_says_who_died() -> None:
         (31.0, [(40, 0, 3)], "31 points now; needs 3 hits in a row at or above 40"),
         (44.0, [(40, 1, 3)], "44 points now; needs 2 more hits at or above 40 (1 of 3 so far)"),
         (31.0, [(85, 0, 1)], "31 points now; needs 1 hit at or above 85"),
+        (14.97, [(15, 0, 1)], "14.97 points now; needs 1 hit at or above 15"),
+        (14.99996, [(15, 0, 1)], "14.99996 points now; needs 1 hit at or above 15"),
+        (15.0, [(15, 1, 2)], "15 points now; needs 1 more hit at or above 15 (1 of 2 so far)"),
     ],
 )
 def test_gauge_says_how_many_hits_are_missing(
@@ -232,6 +237,21 @@ def test_numbers_and_durations_read_well() -> None:
     assert [duration(x) for x in (850, 12_000, 245_000, 7_800_000)] == [
         "850 ms", "12 s", "4 min 5 s", "2 h 10 min",
     ]  # fmt: skip
+
+
+def test_numbers_are_words_and_not_json_for_people(world: World) -> None:
+    rows = rows_of(world)
+    texts = [*explain_cluster(rows).lines()]
+    for broker in sorted(world.brokers):
+        found = explain_broker(rows, broker)
+        assert found is not None
+        texts += found.lines()
+    for decision in rows.decisions[-40:]:
+        told = explain_decision(rows, str(decision["decision_id"]))
+        assert told is not None
+        texts += told.lines()
+    assert not [text for text in texts if any(sign in text for sign in '{}[]"')]
+    assert not [text for text in texts if ": 0 by " in text or ", 0 by " in text]
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def _avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
         return Level(threshold=threshold, needed=needed, hits=both)
 
     return Gauge(
-        measure="points of score between it and its partner",
+        measure="points of usage between it and its partner",
         number=number,
         partner=partner,
         levels=(
