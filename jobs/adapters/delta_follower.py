@@ -278,6 +278,7 @@ class DeltaFollower:
             commits=() if is_whole else tuple(self._untold),
             is_whole=is_whole,
             is_other_table=is_other,
+            table_id=tables.table_id,
         )
         self._untold.clear()
         for tell in self._commit_listeners:

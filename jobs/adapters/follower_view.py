@@ -83,15 +83,16 @@ class Changes:
     """What a new view has brought.
 
     commits: version of ownership_events → its records in their order; version: the last that was
-    read. is_whole: everything was loaded anew, and what happened in between is not in commits.
-    is_other_table: and versions before are those of another table, which this one took the place
-    of.
+    read; table_id: of that table. is_whole: everything was loaded anew, and what happened in
+    between is not in commits. is_other_table: and versions before are those of another table, which
+    this one took the place of.
     """
 
     version: int
     commits: Sequence[tuple[int, Sequence[BundleRoute]]] = ()
     is_whole: bool = False
     is_other_table: bool = False
+    table_id: str = ""
 
 
 def boot_ms() -> int:

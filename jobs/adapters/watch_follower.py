@@ -39,7 +39,7 @@ _PAGE = 2_000
 _ANSWER_MAX_BYTES = 1 << 28
 _LINE_MAX_BYTES = 1 << 20
 _FIELDS_MAX = 16
-_OK = 200
+_OK, _NO_PLACE = 200, 400
 _END_OF_PART = "end"
 _AGAIN_S = 1.0
 _AWAY_MS = 3 * _ALIVE_MS
@@ -230,6 +230,8 @@ class WatchFollower:
         proof = {"Authorization": f"Bearer {token()}"} if token is not None else {}
         connection.request("GET", path, headers={**(headers or {}), **proof})
         response = connection.getresponse()
+        if response.status == _NO_PLACE:
+            self._place = ""  # of a service of another version: begin anew
         if response.status != _OK:
             body = response.read(1_000).decode("utf-8", "replace")
             raise WatchError(f"{path.partition('?')[0]} is answered {response.status}: {body}")

@@ -43,11 +43,13 @@ class ChangeFeed:
     kept_max: changes in memory. Watchers wait in the event loop, the follower's thread adds.
     rendered: what watchers have made of the last changes, to be used by the next ones. history:
     counts the tables that took each other's place; a place of an earlier one is none in this.
+    table: names the present one.
     """
 
     def __init__(self, tables: TablePlace, cluster: str, kept_max: int) -> None:
         self.rendered: dict[tuple[Place, Place, str], bytes] = {}
         self.history = 0
+        self.table = ""
         self._path = table_path(tables, OWNERSHIP_EVENTS.name)
         self._cluster = cluster
         self._kept_max = kept_max
@@ -71,6 +73,7 @@ class ChangeFeed:
                 self._kept = []
                 self._known_from = (changes.version, END)
                 self.rendered.clear()
+            self.table = changes.table_id.partition("-")[0]
             if changes.is_other_table:
                 self._log_from = self._known_from
                 self.history += 1

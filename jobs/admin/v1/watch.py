@@ -27,6 +27,13 @@ END_OF_PART = b": end\n\n"
 _CATCH_UP_S = 2.0
 _RENDERED_MAX = 64
 _PART_MAX = 500
+_OF_ANOTHER_TABLE: Place = (1 << 60, 0)
+"""A place that no table comes to."""
+
+_NO_ID = (
+    "Last-Event-ID must be the id of an event of this stream, which names the table and a place in "
+    "it (TABLE-VERSION.NUMBER): read /v1/ownership and ask without it, to begin anew"
+)
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -42,9 +49,12 @@ async def get_watch(request: Request, context: AdminContext) -> Stream:
         raise HttpError(503, "This service does not follow changes")
     context.view  # noqa: B018 (503 before the first load)
     given = request.headers.get("last-event-id") or request.first("last_event_id")
-    place = parse_place(given) if given else None
-    if given and place is None:
-        raise HttpError(400, "Last-Event-ID must be the id of an event of this stream")
+    table, _, text = (given or "").rpartition("-")
+    place = parse_place(text) if given else None
+    if given and (place is None or not table):
+        raise HttpError(400, _NO_ID)
+    if place is not None and table != context.changes.table:
+        place = _OF_ANOTHER_TABLE
     alive_ms = request.whole(
         "alive_ms", int(ALIVE_S * 1_000), minimum=ALIVE_MIN_MS, maximum=ALIVE_MAX_MS
     )
@@ -71,7 +81,7 @@ class Watcher:
         if place is None or place > self._feed.end:
             kind = "start" if place is None else "reset"
             place = self._feed.end
-            yield _event(kind, place, self._ages(place))
+            yield self._event(kind, place, self._ages(place))
         said_s, history = monotonic(), self._feed.history
         while True:
             await self._context.turns.next()
@@ -79,7 +89,7 @@ class Watcher:
             found = await self._next(place) if self._feed.history == history else None
             if found is None:
                 place, history = self._feed.end, self._feed.history
-                part = _event("reset", place, self._ages(place))
+                part = self._event("reset", place, self._ages(place))
             elif found[0]:
                 part = self._render(place, *found)
                 place = found[1]
@@ -88,7 +98,7 @@ class Watcher:
                 await self._feed.wait(max(0.0, said_s + self._alive_s - monotonic()))
                 if monotonic() - said_s >= self._alive_s:
                     said_s = monotonic()
-                    part = _event("alive", place, self._ages(place))
+                    part = self._event("alive", place, self._ages(place))
             if part:
                 yield part
 
@@ -103,7 +113,7 @@ class Watcher:
         key = (before, after, self._namespace)
         part = self._feed.rendered.get(key)
         if part is None:
-            part = b"".join(map(_change_event, filter(self._is_meant, changes)))
+            part = b"".join(map(self._change, filter(self._is_meant, changes)))
             if part and self._feed.after(after, 1) == []:
                 part += END_OF_PART
             self._feed.rendered[key] = part
@@ -118,6 +128,14 @@ class Watcher:
             return found, (found[-1].place if found else place)
         return await asyncio.to_thread(self._feed.read_log, place, _PART_MAX)
 
+    def _change(self, change: Change) -> bytes:
+        version = {"table_version": change.place[0]}
+        return self._event("change", change.place, {**record(change.route), **version})
+
+    def _event(self, kind: str, place: Place, value: Any) -> bytes:
+        identity = f"{self._feed.table}-{format_place(place)}"
+        return f"id: {identity}\nevent: {kind}\ndata: ".encode() + encode(value) + b"\n\n"
+
     def _is_meant(self, change: Change) -> bool:
         return self._namespace in ("", change.route.namespace)
 
@@ -130,16 +148,6 @@ class Watcher:
             "namespaces_version": views.version("namespaces"),
             "brokers_version": views.version("brokers"),
         }
-
-
-def _change_event(change: Change) -> bytes:
-    version = {"table_version": change.place[0]}
-    return _event("change", change.place, {**record(change.route), **version})
-
-
-def _event(kind: str, place: Place | None, value: Any) -> bytes:
-    identity = b"" if place is None else b"id: %s\n" % format_place(place).encode()
-    return b"%sevent: %s\ndata: %s\n\n" % (identity, kind.encode(), encode(value))
 
 
 WATCH_ROUTES = (

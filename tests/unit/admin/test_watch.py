@@ -41,6 +41,9 @@ async def take(watcher: Watcher, place: Any, count: int) -> list[dict[str, str]]
         part = await asyncio.wait_for(anext(parts), 10)
         blocks = [one for one in part.decode().strip().split("\n\n") if one != ": end"]
         found += [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
+    for event in found:
+        table, _, event["id"] = event["id"].rpartition("-")
+        assert len(table) == 8
     await parts.aclose()  # type: ignore[attr-defined]
     return found
 
@@ -134,9 +137,7 @@ def test_watchers_at_one_place_share_what_was_made_for_the_first(
     move(writer, 2)
     context.follower.poll()
     assert context.changes is not None
-    monkeypatch.setattr(
-        "jobs.admin.v1.watch._change_event", lambda _: made.append(1) or b"data: {}\n\n"
-    )
+    monkeypatch.setattr(Watcher, "_change", lambda *_: made.append(1) or b"id: 0123abcd-3.0\n\n")
     for _ in range(5):
         asyncio.run(take(watcher(context), (2, END), 1))
     assert len(made) == 1
@@ -227,7 +228,26 @@ def test_stream_ends_with_the_token_that_it_was_opened_with(
     app = AdminApp(context, ROUTES, gate=Expiring())
     answer = asyncio.run(asyncio.wait_for(ask(app, "/v1/watch", body=[b"", b""]), 10))
     assert answer.status == 200
-    assert answer.body.startswith(b"id: 2.end\nevent: start\n")
+    assert b"-2.end\nevent: start\n" in answer.body
+
+
+def test_id_that_names_no_table_is_refused_and_one_of_another_begins_anew(
+    moving: tuple[TablesWriter, AdminContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.admin.v1.watch._CATCH_UP_S", 0.05)
+    _, context = moving
+    assert context.changes is not None
+    app = AdminApp(context, ROUTES, gate=Expiring())
+    table = context.changes.table
+    for given in ("2.end", "-2.end", f"{table}-", f"{table}-x", f"{table}2.end"):
+        answer = asyncio.run(ask(app, f"/v1/watch?last_event_id={given}", body=[b""]))
+        assert answer.status == 400
+        assert b"names the table" in answer.body
+    for given in (f"{table}-2.end", "0123abcd-2.end"):
+        path = f"/v1/watch?alive_ms=500&last_event_id={given}"
+        answer = asyncio.run(asyncio.wait_for(ask(app, path, body=[b"", b""]), 10))
+        assert answer.status == 200
+        assert (b"event: reset" in answer.body) is (given != f"{table}-2.end")
 
 
 @pytest.mark.parametrize(
