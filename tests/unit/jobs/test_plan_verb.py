@@ -160,7 +160,13 @@ def test_query_and_body_ask_the_same(app: AdminApp) -> None:
     }
     posted = post(app, asked).json
     assert posted["decisions"]
-    assert posted["decisions"] == got["decisions"]
+    assert timeless(posted["decisions"]) == timeless(got["decisions"])
+
+
+def timeless(decisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the moment that was asked about: each request has its own, in another process."""
+    kept = [{k: v for k, v in one["inputs"].items() if k != "since_ms"} for one in decisions]
+    return [{**one, "inputs": inputs} for one, inputs in zip(decisions, kept, strict=True)]
 
 
 @pytest.mark.parametrize(
