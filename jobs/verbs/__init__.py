@@ -25,6 +25,9 @@ VERBS = {
     "anti-affinity": Verb(
         module="jobs.verbs.anti_affinity", summary="spread namespaces of a group over brokers"
     ),
+    "assess": Verb(
+        module="jobs.verbs.assess", summary="look at a Pulsar cluster, say what would be better"
+    ),
     "backtest": Verb(
         module="jobs.verbs.backtest", summary="other strategies on the load that a run recorded"
     ),

@@ -8,12 +8,12 @@ give-back` switches that on again and makes Ballast observe only. docs/pulsar.md
 import argparse
 import logging
 import signal
-from pathlib import Path
 
 from jobs.adapters.command_client import new_command
 from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.kafka_clients import Sender
 from jobs.bridge.actuator import Limits
+from jobs.bridge.admin_words import add_access_words, admin_at
 from jobs.bridge.bridge import (
     OBSERVE_ONLY,
     Bridge,
@@ -23,7 +23,7 @@ from jobs.bridge.bridge import (
     switch_shedding,
 )
 from jobs.bridge.collector import Rhythm
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
 from jobs.console import CommandError, Exit, add_json_option, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.telemetry import exposition
@@ -91,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
             why="a Pulsar cluster behind a bridge owns its bundles itself",
             next_step="start the bridge and the job with the same overlay: --conf pulsar",
         )
-    admin = _admin(args)
+    admin = admin_at(args.admin_url, args)
     cluster = args.pulsar_cluster or only_cluster(admin)
     if args.switch_shedding_off:
         switch_shedding(admin, is_on=False)
@@ -121,7 +121,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _give_back(args: argparse.Namespace) -> int:
     where = whereabouts(args)
-    switch_shedding(_admin(args), is_on=True)
+    switch_shedding(admin_at(args.admin_url, args), is_on=True)
     command = new_command(
         where.cluster, SetConfig(values={OBSERVE_ONLY: True}), timeout_ms=_SETTING_MS
     )
@@ -157,35 +157,12 @@ def _refuse_while_shedding(admin: PulsarAdmin, cluster: str) -> None:
         )
 
 
-def _admin(args: argparse.Namespace) -> PulsarAdmin:
-    return PulsarAdmin(
-        AdminAddress(
-            url=args.admin_url.rstrip("/"),
-            token_file=args.auth_token_file,
-            ca_file=args.tls_ca,
-            cert_file=args.tls_cert,
-            key_file=args.tls_key,
-            timeout_s=args.timeout_s,
-        )
-    )
-
-
 def _add_admin(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("Pulsar")
     group.add_argument(
         "--admin-url", required=True, metavar="URL", help="web service of any broker, or of a proxy"
     )
-    group.add_argument("--pulsar-cluster", default="", metavar="NAME", help="if there are several")
-    for option, about in (
-        ("--auth-token-file", "file with a super user's token, read at each request"),
-        ("--tls-ca", "PEM file of the authority that signed the brokers' certificates"),
-        ("--tls-cert", "PEM file of our certificate"),
-        ("--tls-key", "PEM file of its key"),
-    ):
-        group.add_argument(option, type=Path, metavar="FILE", help=about)
-    group.add_argument(
-        "--timeout-s", type=float, default=10.0, metavar="S", help="of one question (default 10)"
-    )
+    add_access_words(group)
 
 
 def _add_number(parser: argparse.ArgumentParser, option: str, default: int, about: str) -> None:

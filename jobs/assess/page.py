@@ -1,0 +1,185 @@
+"""A report as one HTML page that needs nothing else: no script, no font, no picture from outside.
+
+Decides the page's order and looks; `charts` draws, `text` has the tables' words. Every text that
+came from a cluster is escaped. Source: ours.
+"""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from jobs.assess.charts import broker_bars, heat_map, imbalance_chart
+from jobs.assess.text import bundle_rows, imbalance_line, move_rows, topic_rows, tried_rows
+from jobs.operating.durations import format_duration, format_instant
+from lbcore.assess.report import Report
+from lbcore.explain.explanation import number
+from lbcore.machines.foresee import Foresight
+
+_LISTED = 50
+_STYLE = """\
+:root{color-scheme:light dark;--ink:#1b1f24;--dim:#57606a;--paper:#fff;--line:#d0d7de;--hot:#b3261e;
+--cool:#0b57d0;--panel:#f6f8fa}
+@media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--dim:#9da7b1;--paper:#0d1117;--line:#30363d;
+--hot:#ff8a80;--cool:#8ab4f8;--panel:#161b22}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:72rem;padding:1rem;background:var(--paper);color:var(--ink);
+font:1rem/1.5 system-ui,sans-serif}
+h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.2rem;margin:2rem 0 .5rem;padding-top:.5rem;
+border-top:1px solid var(--line)}
+.dim,figcaption{color:var(--dim)}
+.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.5rem;padding:0}
+.facts div{background:var(--panel);border-radius:.5rem;padding:.5rem .75rem}
+.facts dt{color:var(--dim);font-size:.85rem}.facts dd{margin:0;font-size:1.4rem}
+figure{margin:1rem 0}svg{width:100%;height:auto;display:block}
+svg text{fill:var(--ink);font:12px system-ui,sans-serif}
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}
+th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);
+overflow-wrap:anywhere;min-width:4.5rem}td:first-child{min-width:9rem}
+code{overflow-wrap:anywhere}li{margin:.5rem 0}details{margin:.5rem 0}
+"""
+
+
+def page(report: Report) -> str:
+    """The whole page."""
+    title = escape(f"{report.cluster}: an assessment")
+    body = "\n".join(_sections(report))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>\n{_STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _sections(report: Report) -> Iterable[str]:
+    looked = format_duration(report.to_ms - report.from_ms)
+    yield f"<h1>{escape(report.cluster)}</h1>"
+    yield (
+        f'<p class="dim">{escape(report.url)}, looked at for {looked} from '
+        f"{format_instant(report.from_ms)}. Nothing was changed.</p>"
+    )
+    yield _facts(report)
+    yield "<h2>Load</h2>"
+    yield heat_map(report.loads)
+    yield _details("the loads as a table", _table(_load_rows(report)))
+    yield f"<p>{escape(imbalance_line(report))}.</p>"
+    yield imbalance_chart(report.loads)
+    yield _details("the imbalance as a table", _table(_imbalance_rows(report)))
+    yield f"<h2>Hottest bundles</h2>{_table(bundle_rows(report))}"
+    yield f"<h2>Hottest topics</h2>{_table(topic_rows(report))}"
+    yield f"<h2>What moved meanwhile</h2>{_table(move_rows(report)[: _LISTED + 1])}"
+    yield f"<h2>Settings that hurt</h2>{_harms(report)}"
+    yield f"<h2>Risks</h2>{_risks(report)}"
+    yield "<h2>What Ballast would do</h2>"
+    yield _foreseen(report.foresight) if report.foresight else "<p>It can't be said yet.</p>"
+    if report.strategies:
+        yield "<h2>What each strategy would have made of these minutes</h2>"
+        yield _table(tried_rows(report))
+    if report.notes:
+        yield f"<h2>Not known</h2>{_list(escape(one) for one in report.notes)}"
+
+
+def _facts(report: Report) -> str:
+    loads = report.loads
+    found = [
+        ("brokers", str(len(loads.brokers))),
+        ("bundles", number(report.bundle_count)),
+        ("imbalance", _last(loads.imbalance)),
+        ("its floor", _last(loads.floor)),
+        ("moved meanwhile", str(len(report.moves))),
+        ("settings that hurt", str(len(report.harms))),
+        ("risks", str(len(report.risks))),
+    ]
+    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in found)
+    return f'<dl class="facts">{cells}</dl>'
+
+
+def _last(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{known[-1]:.2f}" if known else "-"
+
+
+def _load_rows(report: Report) -> list[Sequence[str]]:
+    loads = report.loads
+    rows: list[Sequence[str]] = [("broker", "version", "usage", "msg/s", "bundles")]
+    for name in loads.brokers:
+        usage, rate = _last(loads.percent[name]), _last(loads.msg_rates[name])
+        version = report.versions.get(name, "-")
+        rows.append((name, version, f"{usage} %", rate, str(loads.bundles[name])))
+    return rows
+
+
+def _imbalance_rows(report: Report) -> list[Sequence[str]]:
+    loads = report.loads
+    rows: list[Sequence[str]] = [("at", "imbalance", "floor")]
+    for at_ms, value, least in zip(loads.times_ms, loads.imbalance, loads.floor, strict=True):
+        rows.append((format_instant(at_ms), _last([value]), _last([least])))
+    return rows
+
+
+def _harms(report: Report) -> str:
+    return _list(
+        f"<code>{escape(harm.key)}={escape(harm.value)}</code><br>{escape(harm.reason)}."
+        f"<br>Better: {escape(harm.better)}."
+        for harm in report.harms
+    )
+
+
+def _risks(report: Report) -> str:
+    return _list(
+        f"{escape(risk.kind.replace('_', ' '))}: <code>{escape(risk.subject)}</code><br>"
+        f"{escape(risk.text)}.<br>Next: {escape(risk.next_step)}."
+        for risk in report.risks
+    )
+
+
+def _foreseen(found: Foresight) -> str:
+    rows: list[Sequence[str]] = [("cycle", "what", "bundle", "from", "to", "why")]
+    for one in found.decisions[:_LISTED]:
+        names = (str(one[name]) for name in ("kind", "bundle", "source", "destination", "reason"))
+        rows.append((str(one["cycle"]), *names))
+    said = (
+        f"<p>Under <code>{escape(found.strategy)}</code>, in {found.cycles} cycles at least "
+        f"{format_duration(found.cycle_ms)} apart, with load as it is now: "
+        f"{len(found.decisions)} decisions; imbalance {_last([found.before.imbalance])} → "
+        f"{_last([found.after.imbalance])}.</p>"
+    )
+    decided = _table(rows) if found.decisions else "<p>Nothing would be decided.</p>"
+    unknown = _details("what can't be known of it", _list(map(escape, found.unknown)))
+    return (
+        said
+        + broker_bars(found)
+        + _details("as a table", _table(_before_after(found)))
+        + decided
+        + unknown
+    )
+
+
+def _before_after(found: Foresight) -> list[Sequence[str]]:
+    after = {one.broker: one for one in found.after.brokers}
+    rows: list[Sequence[str]] = [("broker", "msg/s before", "after", "bundles before", "after")]
+    for one in found.before.brokers:
+        then = after.get(one.broker, one)
+        rates = (number(one.msg_rate), number(then.msg_rate))
+        rows.append((one.broker, *rates, str(one.bundles), str(then.bundles)))
+    return rows
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *rest = rows
+    if not rest:
+        return f"<p>{escape(head[0].capitalize())}.</p>" if len(head) == 1 else "<p>None known.</p>"
+    heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rest
+    )
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll" tabindex="0" role="group" aria-label="table">{table}</div>'
+
+
+def _list(items: Iterable[str]) -> str:
+    found = "".join(f"<li>{item}</li>" for item in items)
+    return f"<ul>{found}</ul>" if found else "<p>None found.</p>"
+
+
+def _details(title: str, body: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{body}</details>"

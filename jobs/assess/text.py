@@ -1,0 +1,155 @@
+"""A report for the terminal.
+
+Decides what is shown and how much of it; the values are `lbcore.assess.report`'s. Source: ours.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.outlook import Outlook
+from jobs.operating.text_table import text_table
+from lbcore.assess.report import Report
+from lbcore.explain.explanation import number
+
+SHADES = " .:-=+*#%@"
+_WIDTH = 60
+_LISTED = 10
+_FULL = 100.0
+SHOWN = (
+    ("imbalance.p50", "imbalance"),
+    ("imbalance.p95", "at worst"),
+    ("moves", "moves"),
+    ("thrash", "thrash"),
+    ("splits", "splits"),
+)
+"""Of the strategies: metric and heading."""
+
+
+def lines(report: Report) -> Iterator[str]:
+    """The whole report."""
+    looked = format_duration(report.to_ms - report.from_ms)
+    yield (
+        f"{report.cluster} at {report.url}: {len(report.loads.brokers)} brokers, "
+        f"{report.bundle_count} bundles, looked at for {looked} from "
+        f"{format_instant(report.from_ms)}; nothing was changed"
+    )
+    yield from _part("Load", [*_heat(report), "", imbalance_line(report)])
+    yield from _part("Hottest bundles", text_table(bundle_rows(report)[: _LISTED + 1]))
+    yield from _part("Hottest topics", text_table(topic_rows(report)[: _LISTED + 1]))
+    yield from _part("What moved meanwhile", text_table(move_rows(report)[: _LISTED + 1]))
+    yield from _part("Settings that hurt", _harms(report))
+    yield from _part("Risks", _risks(report))
+    yield from _part("What Ballast would do", _foresight(report))
+    yield from _part("What each strategy would have made of these minutes", _tried(report))
+    yield from _part("Not known", [f"- {one}" for one in report.notes])
+
+
+def imbalance_line(report: Report) -> str:
+    """Imbalance, what of it no move can undo, in a sentence."""
+    values = [value for value in report.loads.imbalance if value is not None]
+    floors = [value for value in report.loads.floor if value is not None]
+    if not values or not floors:
+        return "imbalance: none, without load"
+    mean = sum(values) / len(values)
+    return (
+        f"imbalance (most over mean of msg/s) {values[-1]:.2f} now, {mean:.2f} on average; "
+        f"no moves can bring it below {floors[-1]:.2f}"
+    )
+
+
+def bundle_rows(report: Report) -> list[Sequence[str]]:
+    """Heading and a row a bundle."""
+    rows: list[Sequence[str]] = [("bundle", "broker", "msg/s", "MB/s", "topics", "of its broker")]
+    for hot in report.bundles:
+        megabytes = f"{hot.bytes_per_s / 1e6:.2f}"
+        share = f"{_FULL * hot.share:.0f} %"
+        rate, topics = number(hot.msg_rate), str(hot.topics)
+        rows.append((hot.bundle, hot.broker, rate, megabytes, topics, share))
+    return rows
+
+
+def topic_rows(report: Report) -> list[Sequence[str]]:
+    """Heading and a row a topic."""
+    rows: list[Sequence[str]] = [("topic", "broker", "msg/s", "MB/s")]
+    for hot in report.topics:
+        megabytes = f"{hot.bytes_per_s / 1e6:.2f}"
+        rows.append((hot.topic, hot.broker, number(hot.msg_rate), megabytes))
+    return rows
+
+
+def move_rows(report: Report) -> list[Sequence[str]]:
+    """Heading and a row a move; one that says so when nothing moved."""
+    rows: list[Sequence[str]] = [("when", "bundle", "from", "to", "by")]
+    for move in report.moves:
+        when = format_instant(move.at_ms)
+        rows.append((when, move.bundle, move.source, move.destination, move.who))
+    return rows if report.moves else [("nothing moved",)]
+
+
+def tried_rows(report: Report) -> list[Sequence[str]]:
+    """Heading and a row a strategy."""
+    rows: list[Sequence[str]] = [("strategy", *(title for _, title in SHOWN))]
+    rows += [
+        (str(one["strategy"]), *(_value(one, metric) for metric, _ in SHOWN))
+        for one in report.strategies
+    ]
+    return rows
+
+
+def _value(row: Mapping[str, object], metric: str) -> str:
+    value = row.get(metric)
+    return f"{value:.2f}" if isinstance(value, int | float) else "-"
+
+
+def _part(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
+    found = list(body)
+    if found:
+        yield ""
+        yield title
+        yield from (f"  {one}" for one in found)
+
+
+def _heat(report: Report) -> Iterator[str]:
+    loads = report.loads
+    wide = max((len(name) for name in loads.brokers), default=0)
+    for name in loads.brokers:
+        series = loads.percent[name][-_WIDTH:]
+        shades = "".join("?" if one is None else _shade(one) for one in series)
+        usage = next((one for one in reversed(series) if one is not None), 0.0)
+        rate = next((one for one in reversed(loads.msg_rates[name]) if one is not None), 0.0)
+        rest = f"{usage:5.1f} %  {number(rate)} msg/s  {loads.bundles[name]} bundles"
+        yield f"{name:{wide}} |{shades}| {rest}"
+
+
+def _shade(percent: float) -> str:
+    return SHADES[min(len(SHADES) - 1, int(percent / _FULL * len(SHADES)))]
+
+
+def _harms(report: Report) -> Iterator[str]:
+    for harm in report.harms:
+        yield f"{harm.key}={harm.value}"
+        yield f"    why: {harm.reason}"
+        yield f"   next: {harm.better}"
+    if not report.harms:
+        yield "none found"
+
+
+def _risks(report: Report) -> Iterator[str]:
+    for risk in report.risks:
+        yield f"{risk.kind.replace('_', ' ')}: {risk.subject}"
+        yield f"    why: {risk.text}"
+        yield f"   next: {risk.next_step}"
+    if not report.risks:
+        yield "none found"
+
+
+def _foresight(report: Report) -> Iterator[str]:
+    if report.decisions:
+        yield f"meanwhile it would have moved or split {report.decisions} bundles"
+    if report.foresight is None:
+        return
+    yield from Outlook(found=report.foresight, tables_age_ms=-1).lines()
+
+
+def _tried(report: Report) -> Sequence[str]:
+    return list(text_table(tried_rows(report))) if report.strategies else []

@@ -1,0 +1,38 @@
+"""What each strategy would have made of the minutes that were recorded.
+
+Decides which strategies are tried; the simulator and the league do the
+rest. Source: ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jobs.operating.backtesting import Past, recorded_row, try_again
+from lbcore.config.tree import Config
+from lbcore.sim.backtest import backtest_scenario
+from lbcore.sim.history import make_history
+from lbcore.sim.recording import RecordingError, make_recording
+
+TRIED = ("none", "ballast", "avg", "threshold", "transfer", "pulsar-threshold", "pulsar-avg")
+_INTERVALS_MIN = 6
+_BUNDLES_MAX = 20_000
+
+
+def try_strategies(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """A row a strategy, what was recorded first; or none, and why. O(strategies × recording)."""
+    if len({row["minute_ms"] for row in rows}) < _INTERVALS_MIN:
+        return [], "too little was recorded to try strategies on: look for some minutes longer"
+    if sum(len(row["bundles"]) for row in rows[-len({row["broker"] for row in rows}) :]) > (
+        _BUNDLES_MAX
+    ):
+        return [], f"strategies are tried on up to {_BUNDLES_MAX} bundles"
+    try:
+        recording = make_recording(rows)
+    except RecordingError as error:
+        return [], f"strategies can't be tried: {error}"
+    history = make_history(rows, {})
+    if not any(interval.there for interval in history.intervals):
+        return [], "strategies can't be tried: no broker was there"
+    scenario = backtest_scenario(history, recording, {})
+    past = Past(history=history, recording=recording, scenario=scenario)
+    return [recorded_row(past), *(try_again(past, name, (), Config()) for name in TRIED)], ""

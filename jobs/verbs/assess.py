@@ -1,0 +1,162 @@
+"""Look at a Pulsar cluster for some minutes and say how it is balanced, and what would be better.
+
+Reads only: nothing is written to the cluster, and nothing else needs to run. A page (--html) is
+written as soon as there is something to see, and again at the end; Ctrl-C ends early, with what is
+known by then. docs/assess.md explains the report.
+"""
+
+import argparse
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from jobs.adapters.settings import load_settings
+from jobs.assess.page import page
+from jobs.assess.text import lines
+from jobs.assess.trying import try_strategies
+from jobs.assess.watch import Place, Watch, only_name
+from jobs.bridge.admin_words import add_access_words, admin_at
+from jobs.bridge.collector import Rhythm
+from jobs.console import CommandError, Exit, MisuseError, answer, note
+from jobs.operating.durations import format_duration, parse_duration_ms
+from lbcore.assess.report import Report
+from lbcore.config.cluster import EXTERNAL
+from lbcore.config.tree import Config
+
+_PERCENT = 100.0
+_PROGRESS_S = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which cluster, for how long, and where the page goes."""
+    parser.add_argument("url", metavar="URL", help="web service of any broker, or of a proxy")
+    parser.add_argument(
+        "--for",
+        dest="length_ms",
+        type=parse_duration_ms,
+        default=600_000,
+        metavar="TIME",
+        help="how long to look (default 10m)",
+    )
+    parser.add_argument(
+        "--html",
+        type=Path,
+        default=Path("ballast-assess.html"),
+        metavar="FILE",
+        help="the page (default %(default)s)",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of Ballast's"
+    )
+    parser.add_argument("--look-ms", type=int, default=5_000, metavar="N", help="default 5000")
+    parser.add_argument("--load-ms", type=int, default=10_000, metavar="N", help="default 10000")
+    parser.add_argument(
+        "--network-mbytes",
+        type=float,
+        default=0.0,
+        metavar="MB",
+        help="MB/s that a broker's network carries each way, where Pulsar does not know it",
+    )
+    add_access_words(parser.add_argument_group("Pulsar"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and write the report."""
+    if min(args.length_ms, args.look_ms, args.load_ms) <= 0:
+        raise MisuseError(
+            "this is no length of time to look for",
+            why="--for, --look-ms and --load-ms must be above 0",
+            next_step="leave them out, or give for instance --for 10m",
+        )
+    _try_file(args.html)
+    config = _settings(args)
+    admin = admin_at(args.url, args)
+    place = Place(url=args.url, cluster=only_name(admin, args.url, args.pulsar_cluster))
+    rhythm = Rhythm(
+        look_ms=args.look_ms,
+        load_ms=args.load_ms,
+        network_bytes_per_s=args.network_mbytes * 1e6,
+    )
+    watch = Watch(admin, place, config, rhythm)
+    try:
+        _look(watch, args, args.length_ms / 1_000)
+        report = watch.report()
+        note("trying strategies on what was recorded")
+        rows, why = try_strategies(watch.history())
+    finally:
+        watch.close()
+    notes = (*report.notes, why) if why else report.notes
+    report = replace(report, strategies=tuple(rows), notes=notes)
+    _write(args.html, report)
+    answer(args, report.to_json(), "\n".join([*lines(report), "", f"page: {args.html}"]))
+    return Exit.DONE
+
+
+def _look(watch: Watch, args: argparse.Namespace, length_s: float) -> None:
+    """Look after look until time is over or a signal comes."""
+    end = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: end.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    began_s = time.monotonic()
+    drawn, told_s = False, began_s
+    try:
+        while not end.is_set() and time.monotonic() - began_s < length_s:
+            look_s = time.monotonic()
+            why = watch.step()
+            if why:
+                note(f"no look now: {why}")
+            if watch.has_picture and not drawn:
+                drawn = True
+                _write(args.html, watch.report())
+                note(f"first picture after {time.monotonic() - began_s:.0f} s: {args.html}")
+            if time.monotonic() - told_s >= _PROGRESS_S:
+                told_s = time.monotonic()
+                note(_progress(told_s - began_s, length_s))
+            rest_s = args.look_ms / 1_000 - (time.monotonic() - look_s)
+            end.wait(max(0.0, min(rest_s, length_s - (time.monotonic() - began_s))))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if end.is_set():
+        note("ended early: this is what is known")
+
+
+def _progress(since_s: float, length_s: float) -> str:
+    left = format_duration(max(0, round(length_s - since_s)) * 1_000)
+    return f"{_PERCENT * since_s / length_s:.0f} %, {left} left; Ctrl-C gives what is known"
+
+
+def _settings(args: argparse.Namespace) -> Config:
+    """Ours for a cluster behind a bridge; it observes only, whatever was set."""
+    config = load_settings(("pulsar",), args.set)
+    cluster = replace(config.cluster, authority=EXTERNAL, observe_only=True)
+    return replace(config, cluster=cluster)
+
+
+def _try_file(path: Path) -> None:
+    """Before ten minutes are spent: whether the page can be written."""
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise MisuseError(
+            f"{path} can't be written",
+            why="it is a folder, or its folder is not there or not ours to write to",
+            next_step="name another file with --html",
+        )
+
+
+def _write(path: Path, report: Report) -> None:
+    """The page, whole or as it was."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_text(page(report), encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise CommandError(
+            f"{path} can't be written",
+            why=str(error),
+            next_step="free space on the disk, or name another file with --html",
+        ) from None

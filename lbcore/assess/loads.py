@@ -1,0 +1,138 @@
+"""Load over time, imbalance and its floor, and the hottest bundles, from rows of load_history.
+
+Decides what each number means; nothing about how it is shown. The floor is a proven lower bound: a
+bundle can't be divided by moving it, so some broker carries at least the hottest bundle, and some
+broker at least the mean, whatever is moved. Source: ours.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lbcore.signals.imbalance import imbalance
+
+Row = Mapping[str, Any]
+
+_CPU, _MEMORY = 0, 1
+HOTTEST = 15
+_OF_BUNDLES = (
+    "bundles",
+    "msg_rate_in",
+    "msg_rate_out",
+    "msg_throughput_in",
+    "msg_throughput_out",
+    "topics",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loads:
+    """Broker by time; None where a broker said nothing.
+
+    percent: the highest usage of a resource but memory; msg_rates: msg/s in and out.
+    imbalance, floor: most over mean, and the least that it can be by moving; 1.0 = even.
+    """
+
+    times_ms: tuple[int, ...]
+    brokers: tuple[str, ...]
+    percent: Mapping[str, tuple[float | None, ...]]
+    msg_rates: Mapping[str, tuple[float | None, ...]]
+    bundles: Mapping[str, int]
+    imbalance: tuple[float | None, ...]
+    floor: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotBundle:
+    """A bundle as last reported. share: of its broker's msg/s, 0 to 1."""
+
+    bundle: str
+    broker: str
+    msg_rate: float
+    bytes_per_s: float
+    topics: int
+    share: float
+
+
+def loads_of(rows: Sequence[Row]) -> Loads:
+    """The loads of one cluster's rows, in any order. O(rows × bundles)."""
+    times = sorted({int(row["minute_ms"]) for row in rows})
+    brokers = sorted({str(row["broker"]) for row in rows})
+    at = {(str(row["broker"]), int(row["minute_ms"])): row for row in rows}
+    values, floors = [], []
+    for time in times:
+        there = [at[name, time] for name in brokers if (name, time) in at]
+        rates = [_rate(row) for row in there]
+        hottest = max((max(_rates(row), default=0.0) for row in there), default=0.0)
+        values.append(imbalance(rates))
+        floors.append(floor(rates, hottest))
+    last = {row["broker"]: row for row in sorted(rows, key=lambda row: int(row["minute_ms"]))}
+    return Loads(
+        times_ms=tuple(times),
+        brokers=tuple(brokers),
+        percent=_series(brokers, times, at, _usage),
+        msg_rates=_series(brokers, times, at, _rate),
+        bundles={name: len(last[name]["bundles"]) for name in brokers},
+        imbalance=tuple(values),
+        floor=tuple(floors),
+    )
+
+
+def floor(broker_loads: Sequence[float], hottest_bundle: float) -> float | None:
+    """The least imbalance that moves can reach: loads [30, 10, 20] with a bundle of 25 give 1.25.
+
+    None without load.
+    """
+    total = math.fsum(broker_loads)
+    if total <= 0.0:
+        return None
+    return max(1.0, hottest_bundle * len(broker_loads) / total)
+
+
+def hottest_bundles(rows: Sequence[Row], count: int = HOTTEST) -> list[HotBundle]:
+    """The bundles with the most msg/s in each broker's newest row, hottest first."""
+    last = {row["broker"]: row for row in sorted(rows, key=lambda row: int(row["minute_ms"]))}
+    found = [hot for row in last.values() for hot in _hot_of(row)]
+    return sorted(found, key=lambda hot: (-hot.msg_rate, hot.bundle))[:count]
+
+
+def _hot_of(row: Row) -> list[HotBundle]:
+    total = _rate(row)
+    return [
+        HotBundle(
+            bundle=name,
+            broker=row["broker"],
+            msg_rate=rate_in + rate_out,
+            bytes_per_s=bytes_in + bytes_out,
+            topics=int(topics),
+            share=(rate_in + rate_out) / total if total else 0.0,
+        )
+        for name, rate_in, rate_out, bytes_in, bytes_out, topics in zip(
+            *(row[column] for column in _OF_BUNDLES), strict=True
+        )
+    ]
+
+
+def _series(
+    brokers: Sequence[str], times: Sequence[int], at: Mapping[tuple[str, int], Row], of: Any
+) -> dict[str, tuple[float | None, ...]]:
+    return {
+        name: tuple(of(at[name, time]) if (name, time) in at else None for time in times)
+        for name in brokers
+    }
+
+
+def _rates(row: Row) -> list[float]:
+    pairs = zip(row["msg_rate_in"], row["msg_rate_out"], strict=True)
+    return [rate_in + rate_out for rate_in, rate_out in pairs]
+
+
+def _rate(row: Row) -> float:
+    return math.fsum(_rates(row))
+
+
+def _usage(row: Row) -> float:
+    percent = list(row["percent"])
+    rest = [value for at, value in enumerate(percent) if at != _MEMORY]
+    return float(max(rest, default=0.0))

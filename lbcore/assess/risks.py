@@ -1,0 +1,155 @@
+"""Risks that moves can't mend, or that nobody sees: each with its subject and what to do.
+
+Decides what counts as one: a bundle that is too hot for any broker, a hot bundle of one hot topic,
+partitions that share few brokers, namespaces of fewer bundles than brokers, ownership that is
+stuck, brokers that don't answer or are of other versions. Source: ours.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lbcore.assess.loads import HotBundle, Loads
+from lbcore.assess.sightings import STUCK_LOOKS, Sightings
+
+_PARTITION = re.compile(r"-partition-\d+$")
+_ONE_TOPIC = 0.8
+_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotTopic:
+    """A loaded topic as last asked. msg_rate: msg/s in and out."""
+
+    topic: str
+    bundle: str
+    broker: str
+    msg_rate: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risk:
+    """What may go wrong. kind: a label; next_step: what to do about it."""
+
+    kind: str
+    subject: str
+    text: str
+    next_step: str
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        return asdict(self)
+
+
+def unrelievable(
+    loads: Loads, bundles: Sequence[HotBundle], topics: Sequence[HotTopic]
+) -> list[Risk]:
+    """Bundles above the mean broker's load: alone on a broker, they still make it the hottest."""
+    rates = [series[-1] or 0.0 for series in loads.msg_rates.values() if series]
+    mean = sum(rates) / len(rates) if rates else 0.0
+    found = []
+    for hot in bundles if mean > 0.0 and len(rates) > 1 else ():
+        if hot.msg_rate <= mean:
+            continue
+        inside = [one for one in topics if one.bundle == hot.bundle]
+        first = max(inside, key=lambda one: (one.msg_rate, one.topic), default=None)
+        is_one = hot.topics <= 1 or (first and first.msg_rate >= _ONE_TOPIC * hot.msg_rate)
+        name = f" ({first.topic})" if first else ""
+        next_step = (
+            f"give its hot topic{name} partitions: a split can't divide one topic"
+            if is_one
+            else "split it: pulsar-admin namespaces split-bundle, or let Ballast split"
+        )
+        text = (
+            f"{hot.msg_rate:.0f} msg/s is {hot.msg_rate / mean:.1f} times the mean broker's load: "
+            "wherever it goes, that broker is the hottest"
+        )
+        found.append(Risk(kind="unrelievable", subject=hot.bundle, text=text, next_step=next_step))
+    return found
+
+
+def crowded_partitions(owners: Mapping[str, str], brokers: int) -> list[Risk]:
+    """Partitioned topics on at most half of the brokers that they could use. O(topics).
+
+    owners: loaded topic → its broker.
+    """
+    by_topic: dict[str, list[str]] = {}
+    for topic, broker in sorted(owners.items()):
+        base = _PARTITION.sub("", topic)
+        if base != topic:
+            by_topic.setdefault(base, []).append(broker)
+    found = []
+    for topic, hosts in sorted(by_topic.items()):
+        used, possible = len(set(hosts)), min(len(hosts), brokers)
+        if possible > 1 and 2 * used <= possible:
+            text = f"its {len(hosts)} partitions are on {used} of {brokers} brokers"
+            next_step = "split the bundles that they share, or give the namespace more bundles"
+            found.append(
+                Risk(kind="crowded_partitions", subject=topic, text=text, next_step=next_step)
+            )
+    return found[:_LISTED]
+
+
+def few_bundles(namespaces: Mapping[str, tuple[int, ...]], brokers: int) -> list[Risk]:
+    """Namespaces that can't use all brokers. namespaces: name → boundaries."""
+    found = []
+    for name, edges in sorted(namespaces.items()):
+        count = len(edges) - 1
+        if 0 < count < brokers:
+            text = f"it has {count} bundles and the cluster {brokers} brokers: some get none of it"
+            next_step = "no matter while it carries little; split its bundles before it grows"
+            found.append(Risk(kind="few_bundles", subject=name, text=text, next_step=next_step))
+    return found[:_LISTED]
+
+
+def stuck(seen: Sightings) -> list[Risk]:
+    """Bundles that two brokers claim, or that lost their owner, look after look."""
+    found = []
+    for kind, counted, text in (
+        ("two_owners", seen.doubled, "two brokers say that they own it"),
+        ("no_owner", seen.lost, "it had an owner, and now no broker claims it"),
+    ):
+        for bundle, looks in sorted(counted.items()):
+            if looks >= STUCK_LOOKS:
+                next_step = "unload it by pulsar-admin namespaces unload --bundle; if that hangs, "
+                next_step += "restart the broker that claims it"
+                told = f"{text}, {looks} looks in a row"
+                found.append(Risk(kind=kind, subject=bundle, text=told, next_step=next_step))
+    return found[:_LISTED]
+
+
+def broker_risks(
+    brokers: Sequence[str], silent: Mapping[str, str], versions: Mapping[str, str]
+) -> list[Risk]:
+    """Of the brokers themselves. silent: broker → why; versions: broker → its version."""
+    found = [
+        Risk(
+            kind="silent_broker",
+            subject=name,
+            text=f"its figures could not be had: {why}",
+            next_step="see its log; what it carries is missing from this report",
+        )
+        for name, why in sorted(silent.items())
+    ]
+    if len(set(versions.values())) > 1:
+        told = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+        found.append(
+            Risk(
+                kind="mixed_versions",
+                subject="cluster",
+                text=f"brokers run different versions: {told}",
+                next_step="finish the upgrade: the leader's rules hold, and they change with it",
+            )
+        )
+    if len(brokers) == 1:
+        found.append(
+            Risk(
+                kind="one_broker",
+                subject=brokers[0],
+                text="the cluster has one broker: nothing can be balanced, and its end ends all",
+                next_step="add a broker",
+            )
+        )
+    return found

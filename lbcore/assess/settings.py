@@ -1,0 +1,198 @@
+"""Settings of Pulsar's that hurt: each with its key, what it does, and what would be better.
+
+Decides from brokers' configurations as they run. Source: Pulsar 4.0.8, ServiceConfiguration and the
+classes that read the keys; the pathologies are those of docs/strategies.md.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lbcore.bridge.answers import Settings
+
+_TRUE, _FALSE = "true", "false"
+_FEW = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harm:
+    """A setting that hurts. value: as it is; better: what to set, in Pulsar's words."""
+
+    key: str
+    value: str
+    reason: str
+    better: str
+    brokers: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    key: str
+    hurts: Callable[[str], bool]
+    reason: str
+    better: str
+
+
+def _is(text: str) -> Callable[[str], bool]:
+    return lambda value: value.lower() == text
+
+
+def _ends(text: str) -> Callable[[str], bool]:
+    return lambda value: value.endswith(text)
+
+
+def _above(limit: float) -> Callable[[str], bool]:
+    return lambda value: _number(value) > limit
+
+
+_RULES = (
+    _Rule(
+        key="loadBalancerEnabled",
+        hurts=_is(_FALSE),
+        reason="no broker reports its load, so nothing is ever placed or shed by load",
+        better="true",
+    ),
+    _Rule(
+        key="loadBalancerSheddingEnabled",
+        hurts=_is(_FALSE),
+        reason="an overloaded broker keeps its bundles until somebody unloads them",
+        better="true, or let Ballast act (then it must stay false)",
+    ),
+    _Rule(
+        key="loadBalancerAutoBundleSplitEnabled",
+        hurts=_is(_FALSE),
+        reason="a bundle that grows hot stays one piece, and one piece can't be shared by brokers",
+        better="true",
+    ),
+    _Rule(
+        key="loadBalancerLoadSheddingStrategy",
+        hurts=_ends(".OverloadShedder"),
+        reason="it looks at single brokers above a fixed limit only: below it nothing is evened out"
+        ", and when all are above it bundles go round in circles",
+        better="org.apache.pulsar.broker.loadbalance.impl.AvgShedder, with AvgShedder as placement",
+    ),
+    _Rule(
+        key="loadBalancerLoadSheddingStrategy",
+        hurts=_ends(".ThresholdShedder"),
+        reason="it gives away from brokers above the mean, but never fills one that is far below "
+        "it, and averages so long that it acts on load that is gone",
+        better="org.apache.pulsar.broker.loadbalance.impl.AvgShedder, with AvgShedder as placement",
+    ),
+    _Rule(
+        key="loadBalancerLoadSheddingStrategy",
+        hurts=_ends(".UniformLoadShedder"),
+        reason="it compares message rates only: brokers of unlike size or unlike messages are taken"
+        " for equal",
+        better="org.apache.pulsar.broker.loadbalance.impl.AvgShedder, with AvgShedder as placement",
+    ),
+    _Rule(
+        key="loadBalancerHistoryResourcePercentage",
+        hurts=_above(0.8),
+        reason="nine tenths of each average are the past: the shedder goes on unloading a broker "
+        "that has long cooled down",
+        better="0.5",
+    ),
+    _Rule(
+        key="loadBalancerReportUpdateMaxIntervalMinutes",
+        hurts=_above(5),
+        reason="a broker whose load changes little is judged by figures that are so old",
+        better="1",
+    ),
+    _Rule(
+        key="loadBalancerMemoryResourceWeight",
+        hurts=_above(0),
+        reason="a JVM's heap fills and empties with its garbage collector, not with load",
+        better="0",
+    ),
+    _Rule(
+        key="loadBalancerCPUResourceWeight",
+        hurts=lambda value: _number(value) == 0,
+        reason="a broker whose processors are busy is not taken for loaded",
+        better="1.0",
+    ),
+    _Rule(
+        key="loadBalancerSheddingGracePeriodMinutes",
+        hurts=_above(60),
+        reason="a bundle that was moved once stays for so long, hot or not",
+        better="30",
+    ),
+    _Rule(
+        key="loadBalancerDistributeBundlesEvenlyEnabled",
+        hurts=_is(_TRUE),
+        reason="brokers with more bundles than the mean get none, however little load those have",
+        better="false, once the bundles' loads differ much",
+    ),
+    _Rule(
+        key="defaultNumberOfNamespaceBundles",
+        hurts=lambda value: 0 < _number(value) < _FEW,
+        reason="a namespace begins with so few pieces that few brokers can share it",
+        better="4 or more; at least twice the brokers that shall share a namespace",
+    ),
+)
+_ABOUT_BALANCING = ("loadBalance", "loadManager", "defaultNumberOfNamespaceBundles")
+
+
+def harms_of(settings: Mapping[str, Settings | None]) -> list[Harm]:
+    """What hurts, over brokers (None: it did not tell). O(brokers × rules).
+
+    Dynamic and static settings alike; one that brokers have differently is a harm of its own.
+    """
+    told = {name: found for name, found in sorted(settings.items()) if found is not None}
+    found = [_harm(rule, told) for rule in _RULES]
+    return [harm for harm in (*found, *_differing(told)) if harm is not None]
+
+
+def is_shedding(settings: Mapping[str, Settings | None]) -> bool | None:
+    """Whether any broker sheds by itself; None when none told."""
+    told = [found for found in settings.values() if found is not None]
+    if not told:
+        return None
+    keys = ("loadBalancerEnabled", "loadBalancerSheddingEnabled")
+    return any(all(found.get(key, _TRUE) == _TRUE for key in keys) for found in told)
+
+
+def _harm(rule: _Rule, told: Mapping[str, Settings]) -> Harm | None:
+    brokers = tuple(b for b, found in told.items() if rule.key in found and _hurts(rule, found))
+    if not brokers:
+        return None
+    value = told[brokers[0]][rule.key]
+    if rule.key == "loadBalancerLoadSheddingStrategy" and not is_shedding(told):
+        return None
+    return Harm(key=rule.key, value=value, reason=rule.reason, better=rule.better, brokers=brokers)
+
+
+def _hurts(rule: _Rule, found: Settings) -> bool:
+    return rule.hurts(found[rule.key])
+
+
+def _differing(told: Mapping[str, Settings]) -> list[Harm]:
+    keys = sorted(
+        {key for found in told.values() for key in found if key.startswith(_ABOUT_BALANCING)}
+    )
+    found = []
+    for key in keys:
+        values = sorted({one.get(key, "not set") for one in told.values()})
+        if len(values) > 1:
+            reason = "brokers differ in it, so the rules change with the broker that leads"
+            better = "the same value on every broker"
+            found.append(
+                Harm(
+                    key=key,
+                    value=" / ".join(values),
+                    reason=reason,
+                    better=better,
+                    brokers=tuple(told),
+                )
+            )
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,230 @@
+"""`ballast assess` on recorded answers over real HTTP: what it finds, what it says of trouble."""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.adapters.settings import load_settings
+from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
+from jobs.cli import main
+from lbcore.assess.observer import Observer
+from lbcore.bridge.mirror import Look
+from lbcore.wire.messages import Message
+from tests.assessed import (
+    BUNDLES,
+    HOT_COUNT,
+    REPORT_PATH,
+    RUNTIME_PATH,
+    broker_list,
+    recorded_cluster,
+    set_loads,
+)
+from tests.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+from tests.world import CLUSTER as WORLD
+from tests.world import World
+
+QUICK = ("--for", "3s", "--look-ms", "300", "--load-ms", "300", "--timeout-s", "1")
+MINUTES = 8
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePulsar]:
+    with recorded_cluster() as running:
+        yield running
+
+
+def assess(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, Any, str]:
+    """Exit code, the report and what was noted."""
+    words = ["assess", fake.url, *QUICK, "--html", str(tmp_path / "page.html"), "--json", *more]
+    code = main(words)
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+def looked(fake: FakePulsar) -> list[tuple[Look, list[Message]]]:
+    """What the bridge's collector read of the recorded cluster, look after look."""
+    admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
+    sent: list[Message] = []
+    rhythm = Rhythm(look_ms=2_000, load_ms=1)
+    found = []
+    collector = Collector(admin, (WORLD, CLUSTER), load_settings(("pulsar",)), rhythm, sent.append)
+    for number in range(MINUTES):
+        set_loads(fake, number)
+        look = collector.look()
+        while len(sent) < 2 * 2:  # a report and its bundles of each of two brokers
+            time.sleep(0.01)
+        found.append((look, sent[:]))
+        sent.clear()
+    collector.close()
+    return found
+
+
+def test_process_without_kafka_and_spark_decides_as_the_job_does(fake: FakePulsar) -> None:
+    config = load_settings(("pulsar",))
+    world, observer = World(config, brokers=0), Observer(config, WORLD)
+    start_ms = 1_800_000_000_000
+    step_ms = config.pipeline.shed_interval_ms
+    for number, (look, messages) in enumerate(looked(fake)):
+        for at_ms in range(0, step_ms, 10_000):
+            world.now_ms = start_ms + number * step_ms + at_ms
+            heard = messages if at_ms == 0 else []
+            commands = observer.take(world.now_ms, heard, look)
+            for message in (*heard, *commands):
+                world.append(message)
+            world.step_job()
+    moved = [row for row in observer.rows["decisions"] if row["bundle"]]
+    assert moved
+    assert observer.rows["decisions"] == world.decisions
+    for table in ("decision_candidates", "load_history"):
+        assert observer.rows[table] == world.other_rows[table]
+
+
+def test_report_has_load_moves_settings_and_what_would_be_done(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, report, noted = assess(fake, tmp_path, capsys, "--set", "pipeline.trigger_ms=1000")
+    assert code == 0
+    assert report["loads"]["bundles"] == {
+        fake.broker(0): HOT_COUNT,
+        fake.broker(1): len(BUNDLES) - HOT_COUNT,
+    }
+    assert report["loads"]["imbalance"][-1] == pytest.approx(1.5, abs=0.01)
+    assert report["loads"]["floor"][-1] == 1.0
+    assert report["bundles"][0]["broker"] == fake.broker(0)
+    keys = {harm["key"] for harm in report["harms"]}
+    assert {"loadBalancerSheddingEnabled", "loadBalancerHistoryResourcePercentage"} <= keys
+    decided = report["foresight"]["decisions"]
+    first = (decided[0]["source"], decided[0]["destination"])
+    assert first == (fake.broker(0), fake.broker(1))
+    assert "first picture after" in noted
+
+
+def test_nothing_is_asked_of_the_cluster_but_questions(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assess(fake, tmp_path, capsys)
+    assert {method for method, _ in fake.requests} == {"GET"}
+    assert not [path for _, path in fake.requests if path.startswith("/lookup")]
+
+
+def test_page_needs_nothing_from_elsewhere_and_escapes_what_it_shows(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"loadBalancerLoadSheddingStrategy": "<script>alert(1)</script>.OverloadShedder"}
+    fake.put(RUNTIME_PATH, settings)
+    assess(fake, tmp_path, capsys)
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert not re.search(r"(src|href)=|@import|url\(", page)
+    assert page.count("<svg") >= 2
+
+
+def test_bundle_that_goes_elsewhere_is_told_with_who_moved_it(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"count": 0}
+    first = fake.answers.get
+
+    def later(path: str, default: Any = None) -> Any:
+        asked["count"] += "ownedNamespaces" in path
+        if asked["count"] == 14:
+            fake.own({0: BUNDLES[1:HOT_COUNT], 1: [*BUNDLES[HOT_COUNT:], BUNDLES[0]]})
+        return first(path, default)
+
+    fake.answers = _Watched(fake.answers, later)
+    _, report, _ = assess(fake, tmp_path, capsys)
+    moved = {move["bundle"]: move for move in report["moves"]}
+    assert moved[BUNDLES[0]]["destination"] == fake.broker(1)
+    assert moved[BUNDLES[0]]["who"] == "a person or a tool"
+
+
+class _Watched(dict[str, Any]):
+    """Answers that may change while they are asked for."""
+
+    def __init__(self, answers: dict[str, Any], get: Any) -> None:
+        super().__init__(answers)
+        self._later = get
+        self._first = answers
+
+    def get(self, path: str, default: Any = None) -> Any:
+        return self._later(path, default)
+
+    def __setitem__(self, path: str, value: Any) -> None:
+        self._first[path] = value
+
+
+def test_broker_that_answers_rubbish_is_a_risk_and_the_rest_is_reported(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.put(f"{fake.ports[1]}{REPORT_PATH}", b"<html>bad gateway</html>")
+    code, report, _ = assess(fake, tmp_path, capsys)
+    assert code == 0
+    silent = [risk for risk in report["risks"] if risk["kind"] == "silent_broker"]
+    assert [risk["subject"] for risk in silent] == [fake.broker(1)]
+    assert list(report["loads"]["bundles"]) == [fake.broker(0)]
+
+
+def test_settings_that_may_not_be_read_are_said_to_be_unknown(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.put(RUNTIME_PATH, {"reason": "This operation requires super-user access"}, 401)
+    code, report, _ = assess(fake, tmp_path, capsys)
+    assert (code, report["harms"]) == (0, [])
+    assert any("super user" in one for one in report["notes"])
+
+
+def test_cluster_of_one_broker_is_told_that_nothing_can_be_balanced(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.own({0: BUNDLES})
+    _, report, _ = assess(fake, tmp_path, capsys)
+    assert "one_broker" in {risk["kind"] for risk in report["risks"]}
+
+
+def test_cluster_of_no_broker_is_an_error(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker_list(fake, [])
+    code, _, noted = assess(fake, tmp_path, capsys)
+    assert code == 1
+    assert "has no active broker" in noted
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "said"),
+    [
+        (401, b"", "does not let us in"),
+        (403, b"", "does not let us in"),
+        (404, b"<html>", "does not answer as Pulsar's"),
+        (200, b"<html>hello</html>", "does not answer as Pulsar's"),
+    ],
+)
+def test_address_that_is_no_pulsar_or_lets_nobody_in_is_told_in_three_parts(
+    status: int, content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_pulsar() as fake:
+        fake.put("/admin/v2/clusters", content, status)
+        code, report, noted = assess(fake, tmp_path, capsys)
+    told = json.loads(noted)
+    assert (code, report) == (1, None)
+    assert said in told["error"]
+    assert told["why"]
+    assert told["next"]
+
+
+def test_plain_server_behind_https_is_told_as_a_failed_connection(
+    fake: FakePulsar, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page: Sequence[str] = ("--html", str(tmp_path / "page.html"))
+    assert main(["assess", fake.url.replace("http:", "https:"), *QUICK, *page]) == 1
+    assert "no protected connection" in capsys.readouterr().err
