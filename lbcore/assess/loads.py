@@ -1,8 +1,8 @@
 """Load over time, imbalance and its floor, and the hottest bundles, from rows of load_history.
 
-Decides what each number means; nothing about how it is shown. The floor is a proven lower bound: a
-bundle can't be divided by moving it, so some broker carries at least the hottest bundle, and some
-broker at least the mean, whatever is moved. Source: ours.
+Decides what each number means; nothing about how it is shown. The floor is
+a proven lower bound (`lbcore.bounds`): whole bundles can't lie more evenly on brokers alike.
+Source: ours.
 """
 
 import math
@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from lbcore.bounds.imbalance import Brokers, Floats, least_imbalance
 from lbcore.signals.imbalance import imbalance
 
 Row = Mapping[str, Any]
@@ -64,9 +67,8 @@ def loads_of(rows: Sequence[Row]) -> Loads:
     for time in times:
         there = [at[name, time] for name in brokers if (name, time) in at]
         rates = [_rate(row) for row in there]
-        hottest = max((max(_rates(row), default=0.0) for row in there), default=0.0)
         values.append(imbalance(rates))
-        floors.append(floor(rates, hottest))
+        floors.append(least_imbalance(*_packing(there)) if values[-1] is not None else None)
     last = {row["broker"]: row for row in sorted(rows, key=lambda row: int(row["minute_ms"]))}
     return Loads(
         times_ms=tuple(times),
@@ -77,17 +79,6 @@ def loads_of(rows: Sequence[Row]) -> Loads:
         imbalance=tuple(values),
         floor=tuple(floors),
     )
-
-
-def floor(broker_loads: Sequence[float], hottest_bundle: float) -> float | None:
-    """The least imbalance that moves can reach: loads [30, 10, 20] with a bundle of 25 give 1.25.
-
-    None without load.
-    """
-    total = math.fsum(broker_loads)
-    if total <= 0.0:
-        return None
-    return max(1.0, hottest_bundle * len(broker_loads) / total)
 
 
 def hottest_bundles(rows: Sequence[Row], count: int = HOTTEST) -> list[HotBundle]:
@@ -126,6 +117,12 @@ def _series(
 def _rates(row: Row) -> list[float]:
     pairs = zip(row["msg_rate_in"], row["msg_rate_out"], strict=True)
     return [rate_in + rate_out for rate_in, rate_out in pairs]
+
+
+def _packing(rows: Sequence[Row]) -> tuple[Floats, Brokers]:
+    """What must lie somewhere, and where: brokers alike, without foreign load."""
+    weights = np.array([rate for row in rows for rate in _rates(row)], dtype=np.float64)
+    return weights, Brokers(capacity=np.ones(len(rows)), foreign=np.zeros(len(rows)))
 
 
 def _rate(row: Row) -> float:

@@ -13,6 +13,7 @@ from jobs.adapters.settings import load_settings
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
 from jobs.cli import main
+from lbcore.assess.loads import loads_of
 from lbcore.assess.observer import Observer
 from lbcore.bridge.mirror import Look
 from lbcore.wire.messages import Message
@@ -228,3 +229,22 @@ def test_plain_server_behind_https_is_told_as_a_failed_connection(
     page: Sequence[str] = ("--html", str(tmp_path / "page.html"))
     assert main(["assess", fake.url.replace("http:", "https:"), *QUICK, *page]) == 1
     assert "no protected connection" in capsys.readouterr().err
+
+
+def test_floor_is_what_whole_bundles_allow() -> None:
+    rows = [row_of("a", [25.0, 5.0]), row_of("b", [10.0]), row_of("c", [20.0])]
+    found = loads_of(rows)
+    assert found.imbalance == (1.5,)
+    assert found.floor[0] == pytest.approx(1.25)
+
+
+def row_of(broker: str, rates: Sequence[float]) -> dict[str, Any]:
+    """A row of load_history."""
+    return {
+        "broker": broker,
+        "minute_ms": 0,
+        "percent": [1.0] * 5,
+        "bundles": [f"acme/ns/{broker}{at}" for at in range(len(rates))],
+        "msg_rate_in": list(rates),
+        "msg_rate_out": [0.0] * len(rates),
+    }
