@@ -9,6 +9,7 @@ samples. Layouts: long = a row an entity and time; rows = a row an entity, a col
 import csv
 import gzip
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timezone
@@ -28,7 +29,9 @@ TIME_UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 _ENTITIES = ("entity", "id", "vm", "vm_id", "name", "machine_id", "container_id", "bundle", "topic")
 _TIMES = ("time", "timestamp", "minute_ms", "time_ms", "timestamp_ms", "time_s")
 _NOTHING = ("", "nan", "null", "na")
+_UNREADABLE = (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, pa.ArrowException)
 _SHOWN = 20
+_TIME_MAX_MS = 1 << 53
 _Lines: TypeAlias = Iterable[tuple[int, list[Any]]]
 
 
@@ -134,7 +137,7 @@ def _table(path: Path) -> tuple[list[str] | None, _Lines]:
             table = pyarrow.parquet.read_table(path)
             return table.column_names, _parquet_rows(table)
         lines = _csv_rows(path)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+    except _UNREADABLE as error:
         raise _misuse(path, f"{type(error).__name__}: {error}", "name a readable file") from None
     if not lines:
         raise _misuse(path, "it is empty", "name a file that has lines")
@@ -182,6 +185,9 @@ def _completed(path: Path, how: Reading, head: list[str] | None) -> Reading:
         if layout != "rows":
             raise _misuse(path, "it has no header", "write one, or say --layout rows")
         return _wide(path, replace(how, layout=layout))
+    twice = next((name for at, name in enumerate(head) if name in head[:at]), None)
+    if twice is not None:
+        raise _misuse(path, f"line 1: two columns are named {twice!r}", "name each one once")
     entity = how.entity or next((name for name in head if name.lower() in _ENTITIES), "")
     time = how.time or next((name for name in head if name.lower() in _TIMES), "")
     for what, name in (("--entity", entity), ("--time", time), ("--covers", how.covers)):
@@ -362,6 +368,9 @@ def _time_of(cell: Any, scale: float, place: tuple[int, int], samples: _Samples)
         return round(aware.timestamp() * 1_000)
     if cell is None or isinstance(cell, date) or not math.isfinite(float(cell)):
         samples.flaw(*place, "missing time")
+        return None
+    if abs(float(cell) * (scale or 1.0)) > _TIME_MAX_MS:
+        samples.flaw(*place, f"{cell} is no time: it is further away than any clock tells")
         return None
     if not scale:
         samples.flaw(

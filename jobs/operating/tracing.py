@@ -22,7 +22,7 @@ from jobs.operating.simulations import write_text
 from lbcore.model.names import parse_bundle
 from lbcore.sim.folding import Folded, FoldingError, dealt, fold
 from lbcore.sim.scenario.words import format_ms
-from lbcore.sim.series import Gaps, Grid, flaws_of, on_grid, step_of
+from lbcore.sim.series import Gaps, Grid, SpanError, flaws_of, on_grid, step_of
 
 _ADVICE = (
     "correct them; times rise within an entity, --gaps hold or --gaps zero says what stands where "
@@ -74,9 +74,15 @@ def import_trace(path: Path, how: Reading, wanted: Wanted) -> Imported:
             next_step="say --step TIME, e.g. --step 5m",
         )
     refuse_flaws(path, [*found.flaws, *flaws_of(series, max(1, step_ms), wanted.gaps)], _ADVICE)
-    grid = _part(path, on_grid(series, step_ms, wanted.gaps), wanted)
     try:
+        grid = _part(path, on_grid(series, step_ms, wanted.gaps), wanted)
         folded = fold(grid, series.entities, found.resources, (wanted.namespace, wanted.bundles))
+    except SpanError as error:
+        raise MisuseError(
+            f"{path} is too long for its step",
+            why=str(error),
+            next_step="correct a time that is far off, or say a longer --step",
+        ) from None
     except FoldingError as error:
         raise MisuseError(
             f"{path} has no load", why=str(error), next_step="name a resource that weighs"

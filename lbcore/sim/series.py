@@ -16,8 +16,14 @@ import numpy as np
 
 from lbcore.sim.load import Floats, Ints
 
+CELLS_MAX = 20_000_000
+"""Of a grid: intervals times entities; more is a time that is far off."""
 SLACK = 0.5
 """Of a step: a smaller hole or overlap between two samples is a clock's jitter."""
+
+
+class SpanError(ValueError):
+    """A grid would be too large; the text says why."""
 
 
 class Gaps(str, Enum):
@@ -124,7 +130,7 @@ def flaws_of(series: Series, step_ms: int, gaps: Gaps) -> list[Flaw]:
 
 
 def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
-    """The means over each step of samples without flaws, at least one."""
+    """The means over each step of samples without flaws, at least one. Raises SpanError."""
     ordered = by_entity(_without_missing(series))
     begins, ends = _begins(ordered, step_ms), _ends(ordered, step_ms)
     if gaps is Gaps.HOLD:
@@ -132,6 +138,12 @@ def on_grid(series: Series, step_ms: int, gaps: Gaps) -> Grid:
         ends[:-1] = np.where(same, begins[1:], ends[:-1])
     start_ms, end_ms = int(begins.min()), int(ends.max())
     count = max(1, round((end_ms - start_ms) / step_ms))
+    if count * len(ordered.entities) > CELLS_MAX:
+        first, last = (int(ordered.lines[at]) for at in (np.argmin(begins), np.argmax(ends)))
+        message = (
+            f"from its first time (line {first}) to its last (line {last}) there are {count} steps"
+        )
+        raise SpanError(message)
     edges = start_ms + step_ms * np.arange(count + 1, dtype=np.int64)
     resources = ordered.values.shape[1]
     values = np.zeros((count, len(ordered.entities), resources))

@@ -100,6 +100,13 @@ def test_packed_and_parquet_tables_are_the_same(tmp_path: Path) -> None:
         ("a,10,20\n", ("--step", "5m"), "one resource, and nothing says which"),
         (LONG.replace("cpu", "memory"), (), "memory weighs nothing"),
         ("", (), "it is empty"),
+        (
+            LONG + "c,9e9,5\nc,9000000300,5\n",
+            (),
+            "(line 2) to its last (line 7) there are 30000002",
+        ),
+        (LONG.replace("b,300", "b,1e300"), (), "line 5, column 2: 1e300 is no time"),
+        (LONG.replace("vm,time_s", "vm,vm,time_s"), (), "line 1: two columns are named 'vm'"),
     ],
 )
 def test_flaw_is_told_with_its_line_and_nothing_is_written(
@@ -109,6 +116,16 @@ def test_flaw_is_told_with_its_line_and_nothing_is_written(
     assert imported(written(tmp_path, content), *words) == 2
     assert told in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_packed_file_that_is_damaged_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = gzip.compress(LONG.encode() * 50)
+    for content in (b"no gzip", whole[:-9], whole[:20] + b"\xff\xff\xff" + whole[23:]):
+        (tmp_path / "in.csv.gz").write_bytes(content)
+        assert imported(tmp_path / "in.csv.gz") == 2
+        assert "can't be read as a trace" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["cpu:furlongs", "colour:percent", "cpu"])
