@@ -72,6 +72,7 @@ class FuzzedWorld(RebuiltWorld):
         self.backups: list[Backup] = []
         self.in_no_table: dict[str, Row] = {}
         self.restored_ms: list[int] = []
+        self.undone: list[Row] = []
         self._unsent: list[OwnershipRecord | str] | None = None
         self._late: list[tuple[int, list[OwnershipRecord]]] = []
         self._fenced_until_ms = 0
@@ -148,6 +149,8 @@ class FuzzedWorld(RebuiltWorld):
     def restore(self, backup: Backup) -> None:
         """Put the tables back, as docs/operate.md says, beside the Kafka that has seen it all."""
         later = {row["bundle"]: row for row in self.newest()}
+        kept = {id(row) for row in backup.events}
+        self.undone += [row for row in self.events if id(row) not in kept]
         self.events, self.current = list(backup.events), dict(backup.current)
         self.other_rows = defaultdict(list, {n: list(r) for n, r in backup.other_rows.items()})
         for place in self.log:
@@ -176,8 +179,10 @@ class FuzzedWorld(RebuiltWorld):
         self.reader = empty.with_routes(map(route_of, self.newest())).with_namespaces(self.hashes)
 
     def forced_versions(self, bundle: str) -> list[int]:
-        """With a restore's: above it are those of bundles, too, that the backup does not have."""
-        return [*super().forced_versions(bundle), *self.restored_ms]
+        """With those that restores undid, and those of restores for bundles that none has."""
+        undone = (row for row in self.undone if row["bundle"] == bundle and row["is_forced"])
+        told = [int(row["version_id"]) for row in undone]
+        return [*super().forced_versions(bundle), *told, *self.restored_ms]
 
     def start(self, name: str) -> None:
         """Start a broker, which reads the records of bundles that no table knows any more, too."""
