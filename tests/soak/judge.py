@@ -203,13 +203,17 @@ def _lost_of_log(name: str, there: Rows, owed: Rows) -> Iterator[str]:
 
 
 def untrue_ends(tables: Path, answered: Sequence[Answered]) -> Iterator[str]:
-    """Orders whose answer is not the table's, that have no end, or whose effect is not there."""
+    """Orders whose answer is not the table's, that have no end, or whose effect is not there.
+
+    One that was given up unanswered (503 says that it may still be carried out) may have any end.
+    """
     ends = {row["command_id"]: row for row in rows_of(tables, COMMANDS.name)}
     wanted: dict[tuple[str, tuple[str, ...]], tuple[bool, str]] = {}
     for one in answered:
         row = ends.get(one.command_id)
         said = one.body.get("status", "") if isinstance(one.body, Mapping) else ""
-        if row is None or row["status"] == "accepted" or row["status"] != said:
+        is_open = row is not None and row["status"] == "accepted"
+        if is_open or (said and (row is None or row["status"] != said)):
             yield f"{one} is answered, and the table has {row}"
         if row and row["status"] == "done" and one.order.sets:
             wanted[one.order.sets] = (one.order.is_made, one.command_id)
