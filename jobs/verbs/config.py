@@ -4,7 +4,8 @@ check    says what doesn't suit: errors, and warnings that something can't work 
 show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
          --markdown: the reference in docs/configuration.md, --tables DIR: with what commands have
          changed, and what of it doesn't suit and is set aside)
-import   reads a Pulsar broker.conf and writes an overlay that behaves as it says
+import   reads a Pulsar broker.conf and writes an overlay that behaves as it says; ends with 1 when
+         something in it would not be obeyed, and says what
 set      changes settings while the job runs, all of those named or none
 reset    takes changed settings back to what the files say
 """
@@ -18,28 +19,28 @@ from typing import Any
 from jobs.adapters.settings import describe_differences, read_base, read_layers
 from jobs.adapters.table_place import table_place
 from jobs.adapters.table_reader import TableReader
-from jobs.console import Exit, MisuseError, add_json_option, answer, cause_words, note
+from jobs.console import (
+    CommandError,
+    Exit,
+    MisuseError,
+    add_json_option,
+    answer,
+    cause_words,
+    note,
+)
 from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import CommandVerb, add_commands, command_actions
 from jobs.operating.commanding import run_command
 from lbcore.config.check import Finding, Observed, check_config
 from lbcore.config.dynamic import in_force
 from lbcore.config.load import canonical, differences, digest
-from lbcore.config.pulsar_keys import (
-    WITHOUT_EFFECT,
-    from_pulsar_keys,
-    is_about_balancing,
-    parse_properties,
-)
+from lbcore.config.pulsar_import import Imported, import_keys
+from lbcore.config.pulsar_keys import parse_properties
+from lbcore.config.pulsar_presets import PRESETS
 from lbcore.config.render import render_config, render_differences, render_page
+from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
-
-_PRESET_HEAD = (
-    "Pulsar 4.0.8's rules and defaults, which the conformance cases are run with. Written from"
-    " the settings' declarations by `ballast config show --pulsar`."
-)
-
 
 COMMANDS = (
     CommandVerb(name="set", kind="set_config", example="shedding.strategy=uniform"),
@@ -54,6 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_show(_action(actions, "show", "Every setting with its meaning."))
     importing = _action(actions, "import", "Read a Pulsar broker.conf and write an overlay.")
     importing.add_argument("file", nargs="?", type=Path, help="the broker.conf to read")
+    importing.add_argument(
+        "--rules",
+        choices=(RULES_4_0, RULES_4_2),
+        default="",
+        help="whose rules; by default those of the release that the file's keys are of",
+    )
     importing.add_argument("--output", type=Path, metavar="FILE", help="write it there")
     add_commands(actions, COMMANDS)
 
@@ -94,12 +101,18 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_layers(parser)
     shown = {
         "--base": "the defaults (conf/base.toml)",
-        "--pulsar": "Pulsar 4.0.8's (conf/pulsar-4.0.8.toml)",
         "--markdown": "the reference (docs/configuration.md)",
         "--changed": "only what differs from the base",
     }
     for option, meaning in shown.items():
         parser.add_argument(option, action="store_true", help=meaning)
+    parser.add_argument(
+        "--pulsar",
+        nargs="?",
+        choices=sorted(PRESETS),
+        const="pulsar-4.0.8",
+        help="a release of Pulsar with its defaults (conf/pulsar-4.0.8.toml and others)",
+    )
     parser.add_argument(
         "--tables",
         type=table_place,
@@ -154,7 +167,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.markdown:
         text = render_page().rstrip("\n")
     elif args.pulsar:
-        text = render_differences(differences(config), _PRESET_HEAD).rstrip("\n")
+        text = render_differences(differences(config), PRESETS[args.pulsar].head).rstrip("\n")
     elif args.changed:
         text = "\n".join(describe_differences(config, base)) or "nothing differs from the base"
     else:
@@ -173,7 +186,7 @@ def _changed_by_commands(args: argparse.Namespace) -> Mapping[str, Any]:
 def _asked_for(args: argparse.Namespace) -> Config:
     if args.base:
         return Config()
-    return from_pulsar_keys({})[0] if args.pulsar else read_layers(args.conf, args.set)
+    return PRESETS[args.pulsar].config() if args.pulsar else read_layers(args.conf, args.set)
 
 
 def _whole(config: Config, base: Config) -> str:
@@ -187,32 +200,50 @@ def _whole(config: Config, base: Config) -> str:
 def _import(args: argparse.Namespace) -> int:
     keys = _read_properties(args.file)
     try:
-        config, unknown = from_pulsar_keys(keys)
+        found = import_keys(keys, args.rules)
     except ConfigError as error:
         raise MisuseError(
             f"{args.file} has values that can't be used",
             why="; ".join(map(str, error.problems)),
             next_step="correct them there, or take them out and set ours in an overlay",
         ) from None
-    suspicious = [key for key in unknown if is_about_balancing(key)]
-    head = f"As Pulsar 4.0.8 behaves with {args.file.name}; what is not here is as in base.toml."
-    overlay = render_differences(differences(config), head)
-    without_effect = {key: WITHOUT_EFFECT[key] for key in unknown if key in WITHOUT_EFFECT}
-    value = {
-        "overlay": overlay,
-        "unknown": suspicious,
-        "without_effect": without_effect,
-        "unrelated": len(unknown) - len(suspicious),
+    if found.refused:
+        raise CommandError(
+            f"{args.file} can't be imported",
+            why="; ".join(map(str, found.refused)),
+            next_step="correct it there and import it again; nothing was written",
+        )
+    for item in found.told:
+        note(f"without effect: {item}")
+    for item in found.disobeyed:
+        note(f"not obeyed: {item}")
+    answer(args, _imported(found), _overlay(args, found).rstrip("\n"))
+    return Exit.DONE if found.is_obeyed else Exit.FAILED
+
+
+def _overlay(args: argparse.Namespace, found: Imported) -> str:
+    """The overlay's text; when it is to be written to a file, that it was."""
+    overlay = _overlay_text(found, args.file.name)
+    if args.output is None or args.json:
+        return overlay
+    args.output.write_text(overlay, encoding="utf-8")
+    return f"wrote {args.output}"
+
+
+def _overlay_text(found: Imported, name: str) -> str:
+    rules = found.config.shedding.rules
+    head = f"As Pulsar {rules} behaves with {name}; what is not here is as in base.toml."
+    return render_differences(differences(found.config), head)
+
+
+def _imported(found: Imported) -> Mapping[str, Any]:
+    return {
+        "overlay": _overlay_text(found, "broker.conf"),
+        "rules": found.config.shedding.rules,
+        "disobeyed": {item.key: item.detail for item in found.disobeyed},
+        "without_effect": {item.key: item.detail for item in found.told},
+        "unrelated": found.unrelated,
     }
-    if args.output is not None and not args.json:
-        args.output.write_text(overlay, encoding="utf-8")
-        overlay = f"wrote {args.output}"
-    for key in suspicious:
-        note(f"unknown: {key} = {keys[key]} has no meaning here; see `ballast config show`")
-    for key, reason in without_effect.items():
-        note(f"without effect: {key} ({reason})")
-    answer(args, value, overlay.rstrip("\n"))
-    return Exit.DONE
 
 
 def _read_properties(path: Path | None) -> Mapping[str, str]:

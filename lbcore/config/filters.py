@@ -20,12 +20,13 @@ class FilterConfig:
         MODULAR,
         doc="Whose order of filters and fallbacks: Pulsar's modular or its extensible manager's.",
         choices=(MODULAR, EXTENSIBLE),
+        pulsar="loadManagerClassName",
         dynamic=True,
     )
     load_manager_class: str = setting(
         "",
-        doc="Only brokers that advertise this load manager class take bundles; '' = any.",
-        pulsar="loadManagerClassName",
+        doc="Only brokers that advertise this load manager class take bundles; '' = any. For a "
+        "Pulsar cluster that changes its manager: brokers of Ballast's own advertise none.",
         dynamic=True,
     )
     max_topics_per_broker: int = setting(

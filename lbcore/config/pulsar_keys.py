@@ -7,28 +7,80 @@ Source: Pulsar 4.0.8, ServiceConfiguration and conf/broker.conf (java.util.Prope
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from lbcore.config.catalogue import Entry
+from lbcore.config.filters import EXTENSIBLE, MODULAR
+from lbcore.config.placement import LEAST_RESOURCE_USAGE_WITH_WEIGHT
 from lbcore.config.setting import UNSET, pulsar_value
-from lbcore.config.strategies import PLACEMENT, SHEDDING, short_name
+from lbcore.config.splitting import SHORT_TERM
+from lbcore.config.strategies import LOAD_MANAGERS, PLACEMENT, SHEDDING, short_name
 from lbcore.config.tree import SETTINGS, Config, changed
 from lbcore.config.values import ConfigError, Problem, check_value, from_text
 
-WITHOUT_EFFECT: Mapping[str, str] = {
-    "loadManagerServiceUnitStateTableViewClassName": "ownership is in Ballast's own topic",
-    "loadBalancerServiceUnitTableViewSyncer": "ownership is in Ballast's own topic",
-    "loadBalancerServiceUnitStateMonitorIntervalInSeconds": "repair runs in every decision cycle",
-    "loadBalancerMultiPhaseBundleUnload": "the agent closes a bundle before another one opens it",
-    "loadBalancerOverrideBrokerNicSpeedGbps": "brokers report their own limits",
-    "topicBundleAssignmentStrategy": "the hash is chosen at the namespace's creation",
-    "statsUpdateFrequencyInSecs": "brokers decide how often they measure",
-    "metadataStoreOperationTimeoutSeconds": "there is no metadata store",
+
+class WithoutEffect(NamedTuple):
+    """A key of Pulsar's balancing that has no meaning here: why, and Pulsar's default as text."""
+
+    why: str
+    default: str
+
+
+_ELSEWHERE = "ownership is in Ballast's own topic"
+_SIMPLE = "only SimpleLoadManagerImpl reads it, which is not here"
+WITHOUT_EFFECT: Mapping[str, WithoutEffect] = {
+    "loadManagerServiceUnitStateTableViewClassName": WithoutEffect(
+        _ELSEWHERE,
+        "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateTableViewImpl",
+    ),
+    "loadBalancerServiceUnitTableViewSyncer": WithoutEffect(_ELSEWHERE, "None"),
+    "loadBalancerServiceUnitStateMonitorIntervalInSeconds": WithoutEffect(
+        "repair runs in every decision cycle", "60"
+    ),
+    "loadBalancerServiceUnitStateMaxConcurrentOverrides": WithoutEffect(
+        "a broker's drain has shedding.max_drains_in_flight", "64"
+    ),
+    "loadBalancerMultiPhaseBundleUnload": WithoutEffect(
+        "the agent closes a bundle before another one opens it", "true"
+    ),
+    "loadBalancerOverrideBrokerNicSpeedGbps": WithoutEffect("brokers report their own limits", ""),
+    "loadBalancerOverrideBrokerNics": WithoutEffect("brokers report their own limits", ""),
+    "loadBalancerHostUsageCheckIntervalMinutes": WithoutEffect(
+        "brokers decide how often they measure", "1"
+    ),
+    "loadBalancerResourceQuotaUpdateIntervalMinutes": WithoutEffect(
+        "each report of a bundle is a sample of its averages", "15"
+    ),
+    "loadManagerMigrationEnabled": WithoutEffect(
+        "a manager is chosen at the start of the job", "false"
+    ),
+    "loadBalancerBrokerComfortLoadLevelPercentage": WithoutEffect(_SIMPLE, "65"),
+    "loadBalancerBrokerUnderloadedThresholdPercentage": WithoutEffect(_SIMPLE, "50"),
+    "loadBalancerPlacementStrategy": WithoutEffect(_SIMPLE, "leastLoadedServer"),
+    "topicBundleAssignmentStrategy": WithoutEffect(
+        "the hash is chosen at the namespace's creation",
+        "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner",
+    ),
+    "statsUpdateFrequencyInSecs": WithoutEffect("brokers decide how often they measure", "60"),
+    "metadataStoreOperationTimeoutSeconds": WithoutEffect("there is no metadata store", "30"),
 }
-"""Pulsar keys of load balancing that have no meaning here, and why."""
+"""Pulsar keys of load balancing that have no meaning here."""
+
+AT_START: Mapping[str, str] = {
+    "loadManagerClassName": "chooses filters, shedding and placement together, which is done at the"
+    " start: take overlay pulsar-4.0-modular or pulsar-4.0-extensible, or import the broker.conf",
+}
+"""Pulsar keys that a file may set and a command may not, and why."""
 
 _BALANCING = re.compile(r"loadBalance|loadManager|minUnload|maxUnload|[bB]undle|lowerBoundary")
-_STRATEGIES = {"shedding.strategy": SHEDDING, "placement.strategy": PLACEMENT}
+_NO_LIMIT = 2**31 - 1
+CLASSES = {
+    "shedding.strategy": SHEDDING,
+    "placement.strategy": PLACEMENT,
+    "filters.pipeline": LOAD_MANAGERS,
+}
+"""Settings whose value is a class in Pulsar → our name of each class."""
+
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
@@ -48,8 +100,28 @@ def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
     }
     if problems:
         raise ConfigError(tuple(problems))
+    values |= _of_the_manager(values)
     known = {alias for entry in SETTINGS.values() for alias in entry.about.pulsar}
     return changed(Config(), values), tuple(sorted(set(keys) - known))
+
+
+def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What follows from the load manager that the keys name, whatever else they say; else nothing.
+
+    The extensible one falls back on TransferShedder, which alone it can load, knows one placement
+    and splits by the last statistics; the modular one splits at the first hit, however many.
+    Source: UnloadScheduler, ExtensibleLoadManagerImpl, BundleSplitterTask (4.0.8, 4.2.4).
+    """
+    manager = values.get("filters.pipeline")
+    if manager == EXTENSIBLE:
+        return {
+            "shedding.strategy": "transfer",
+            "placement.strategy": LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+            "splitting.averages": SHORT_TERM,
+        }
+    if manager == MODULAR:
+        return {"splitting.hit_count_threshold": 0, "splitting.max_splits_per_cycle": _NO_LIMIT}
+    return {}
 
 
 def settings_of(pulsar_key: str, value: Any) -> Mapping[str, Any]:
@@ -74,9 +146,12 @@ def resolve_changes(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
     values: by our keys or Pulsar's, typed or as text. Of a Pulsar key's settings those that may
     change while running are taken, all when none may. A key that nobody knows stays as it is;
-    `config.load.with_dynamic` refuses it. Raises ConfigError.
+    `config.load.with_dynamic` refuses it. Raises ConfigError, for a key of AT_START as well.
     """
     changes: dict[str, Any] = {}
+    late = [Problem(key=key, detail=AT_START[key]) for key in values if key in AT_START]
+    if late:
+        raise ConfigError(tuple(late))
     for key, value in values.items():
         if key in SETTINGS:
             is_text = isinstance(value, str)
@@ -154,8 +229,8 @@ def _value(entry: Entry, keys: Mapping[str, Any], problems: list[Problem]) -> An
 
 def _from_pulsar(entry: Entry, value: Any) -> Any:
     """The value in our type, in Pulsar's unit still."""
-    if entry.key in _STRATEGIES and isinstance(value, str):
-        return short_name(value.strip(), _STRATEGIES[entry.key])
+    if entry.key in CLASSES and isinstance(value, str):
+        return short_name(value.strip(), CLASSES[entry.key])
     if not isinstance(value, str):
         return value
     is_number = entry.about.pulsar_factor is not None or entry.type in (int, float)

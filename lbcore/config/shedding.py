@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from lbcore.config.setting import setting
 
 MINUTE_MS = 60_000
+RULES_4_0 = "4.0"
+RULES_4_2 = "4.2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,13 @@ class SheddingConfig:
         pulsar="loadBalancerLoadSheddingStrategy",
         pulsar_default="threshold",
         doc="which rule sheds, by short name or Pulsar's class name; see `ballast strategies`",
+        dynamic=True,
+    )
+    rules: str = setting(
+        RULES_4_0,
+        choices=(RULES_4_0, RULES_4_2),
+        doc="uniform: which Pulsar's rules. 4.0 lets a bundle go that is up to 1000 (msg/s or "
+        "bytes/s) above what is left of the budget, 4.2 only one that fits",
         dynamic=True,
     )
     grace_period_ms: int = setting(

@@ -103,21 +103,3 @@ class SignalsConfig:
         minimum=1_000,
         dynamic=True,
     )
-    host_usage_check_ms: int = setting(
-        60_000,
-        pulsar="loadBalancerHostUsageCheckIntervalMinutes",
-        pulsar_factor=MINUTE_MS,
-        doc="how often a broker measures its host's resources",
-        unit="ms",
-        minimum=1_000,
-        dynamic=True,
-    )
-    quota_update_ms: int = setting(
-        15 * MINUTE_MS,
-        pulsar="loadBalancerResourceQuotaUpdateIntervalMinutes",
-        pulsar_factor=MINUTE_MS,
-        doc="how often Pulsar's leader writes bundle averages out; each write is one sample",
-        unit="ms",
-        minimum=1_000,
-        dynamic=True,
-    )

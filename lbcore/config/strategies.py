@@ -1,4 +1,4 @@
-"""The names of strategies: ours, and the Pulsar classes they mirror.
+"""The names of strategies and load managers: ours, and the Pulsar classes they mirror.
 
 Decides which names exist and which mean the same; what a strategy does stands in `lbcore.plan`.
 Source: Pulsar 4.0.8, org.apache.pulsar.broker.loadbalance.
@@ -6,6 +6,7 @@ Source: Pulsar 4.0.8, org.apache.pulsar.broker.loadbalance.
 
 from collections.abc import Mapping
 
+from lbcore.config.filters import EXTENSIBLE, MODULAR
 from lbcore.config.placement import (
     AVG,
     BALLAST,
@@ -32,6 +33,12 @@ PLACEMENT: Mapping[str, str] = {
     BALLAST: "",
 }
 """Short name → Pulsar's class, "" = ours."""
+
+LOAD_MANAGERS: Mapping[str, str] = {
+    MODULAR: "ModularLoadManagerImpl",
+    EXTENSIBLE: "ExtensibleLoadManagerImpl",
+}
+"""Whose order of filters → Pulsar's class of load manager."""
 
 WITH_THEIR_OWN_PLACEMENT = (AVG, BALLAST)
 """Strategies that plan where bundles go while they shed: for both, or for neither."""

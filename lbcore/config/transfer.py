@@ -80,7 +80,6 @@ class TransferConfig:
         "when its debug mode is on; without it the predicted deviation is too low or too high.",
         pulsar="loadBalancerDebugModeEnabled",
         pulsar_default=False,
-        dynamic=True,
     )
     check_swapped_back: bool = setting(
         default=True,

@@ -5,7 +5,7 @@ one of Pulsar's. What a change does is `config.load`'s. Source: Pulsar 4.0.8, Br
 BrokerService.getDynamicConfiguration, ServiceConfiguration.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lbcore.config.catalogue import Entry
@@ -14,7 +14,7 @@ from lbcore.config.placement import (
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
 )
-from lbcore.config.pulsar_keys import named_by, resolve_changes
+from lbcore.config.pulsar_keys import AT_START, CLASSES, named_by, resolve_changes
 from lbcore.config.strategies import (
     PLACEMENT,
     SHEDDING,
@@ -28,14 +28,8 @@ _PACKAGE = "org.apache.pulsar.broker.loadbalance"
 _EXTENSIBLE = {
     "TransferShedder": f"{_PACKAGE}.extensions.scheduler.TransferShedder",
     "LeastResourceUsageWithWeight": f"{_PACKAGE}.extensions.strategy.LeastResourceUsageWithWeight",
+    "ExtensibleLoadManagerImpl": f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl",
 }
-LOAD_MANAGER = "filters.load_manager_class"
-_LOAD_MANAGERS = (
-    f"{_PACKAGE}.impl.ModularLoadManagerImpl",
-    f"{_PACKAGE}.impl.SimpleLoadManagerImpl",
-    f"{_PACKAGE}.NoopLoadManager",
-    f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl",
-)
 _SHEDDING, _PLACEMENT = "shedding.strategy", "placement.strategy"
 _PARTNERS = {
     "threshold": LEAST_LONG_TERM_MESSAGE_RATE,
@@ -45,15 +39,11 @@ _PARTNERS = {
 }
 """The placement that Pulsar 4.0.8 has by default beside a shedding strategy that plans none."""
 
-_SHOWN_CHARS = 200
-_CLASSES = {"shedding.strategy": SHEDDING, "placement.strategy": PLACEMENT}
-
 
 def dynamic_names() -> list[str]:
     """Pulsar's keys, each spelling, of the settings that may change while running; sorted."""
-    return sorted(
-        {key for entry in SETTINGS.values() if entry.about.dynamic for key in entry.about.pulsar}
-    )
+    dynamic = (entry.about.pulsar for entry in SETTINGS.values() if entry.about.dynamic)
+    return sorted({key for keys in dynamic for key in keys} - AT_START.keys())
 
 
 def check_dynamic(key: str, verb: str = "update") -> str:
@@ -71,17 +61,6 @@ def invalid_value(reason: str = "") -> PulsarError:
     """A value that the key can't have, and why; the leading blank is Pulsar's."""
     why = f": {reason}" if reason else ""
     return PulsarError(PRECONDITION_FAILED, f" Invalid dynamic-config value{why}")
-
-
-def check_class(key: str, value: str, advertised: Collection[str]) -> None:
-    """Raise PulsarError 412 for a load manager that is no class of Pulsar's and of no broker.
-
-    Pulsar loads the class before it takes it. advertised: what the brokers say they run.
-    """
-    if LOAD_MANAGER not in named_by(key) or value in {*_LOAD_MANAGERS, *advertised}:
-        return
-    there = ", ".join(sorted({*_LOAD_MANAGERS, *advertised} - {""}))
-    raise invalid_value(f"there is no load manager class {value[:_SHOWN_CHARS]}; take {there}")
 
 
 def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
@@ -152,7 +131,7 @@ def as_pulsar(entry: Entry, value: Any) -> str:
 
     E.g. shedding.grace_period_ms 1_800_000 is loadBalancerSheddingGracePeriodMinutes "30".
     """
-    classes = _CLASSES.get(entry.key)
+    classes = CLASSES.get(entry.key)
     if classes is not None and isinstance(value, str) and value in classes:
         return _class_name(classes[value])
     factor = entry.about.pulsar_factor

@@ -2,7 +2,8 @@
 
 A case is one JSON object: `id`, `fn`, inputs, `expected`. One module a family knows how the
 inputs become calls of lbcore; it has `HANDLERS: fn -> callable(case) -> answer`. A handler raises
-JavaError(name) where Pulsar's class throws; the answer is then {"error": name}.
+JavaError(name) where Pulsar's class throws; the answer is then {"error": name}. A case is of the
+release that its `rules` name, else of 4.2 in a folder whose name begins with it, else of 4.0.
 """
 
 import importlib
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from tests.conformance.compare import first_difference
 
 Case = dict[str, Any]
@@ -62,8 +64,16 @@ def handler(fn: str) -> Handler:
     return found
 
 
-def read_cases(path: Path) -> Iterator[Case]:
-    """The cases of one file, a JSON object a line; empty lines are skipped."""
+def rules_of(path: Path) -> str:
+    """Whose answers a file has, by its folder."""
+    return RULES_4_2 if path.resolve().parent.name.startswith(RULES_4_2) else RULES_4_0
+
+
+def read_cases(path: Path, rules: str = "") -> Iterator[Case]:
+    """The cases of one file, a JSON object a line; empty lines are skipped.
+
+    rules: whose answers they are, "" = by the folder.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -72,7 +82,7 @@ def read_cases(path: Path) -> Iterator[Case]:
         if not line.strip():
             continue
         try:
-            yield json.loads(line)
+            yield {"rules": rules or rules_of(path), **json.loads(line)}
         except json.JSONDecodeError as error:
             raise UnusableCaseError(f"{path}:{number} is not JSON: {error}") from error
 
@@ -98,13 +108,16 @@ def _failure(case: Case) -> str | None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the cases of the named files, print failures and a count; the process's exit code."""
-    if not arguments:
-        sys.stderr.write("usage: python -m tests.conformance FILE.jsonl ...\n")
+    rules, files = "", list(arguments)
+    if files[:1] == ["--rules"]:
+        rules, files = "".join(files[1:2]), files[2:]
+    if not files or rules not in ("", RULES_4_0, RULES_4_2):
+        sys.stderr.write("usage: python -m tests.conformance [--rules 4.0|4.2] FILE.jsonl ...\n")
         return 2
     passed = failed = 0
     try:
-        for path in arguments:
-            for case in read_cases(Path(path)):
+        for path in files:
+            for case in read_cases(Path(path), rules):
                 failure = _failure(case)
                 if failure is None:
                     passed += 1

@@ -1,6 +1,7 @@
 """Cases of the modular shedders (`lbcore.plan.shed`)."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ NO_OWNER = -1
 
 def shed(case: Case) -> Any:
     keys = case.get("config", {})
-    config = section_from_pulsar(SheddingConfig, keys)
+    config = replace(section_from_pulsar(SheddingConfig, keys), rules=case["rules"])
     signals = section_from_pulsar(SignalsConfig, keys)
     run = modular_shedder(case["strategy"])
     load, state, answers = LoadView(), ShedState(), []

@@ -1,4 +1,4 @@
-"""Every conformance case in cases/ through lbcore's public functions: what Pulsar 4.0.8 answers."""
+"""Every case in cases/ through lbcore's public functions: as Pulsar 4.0.8 or 4.2.4 answers."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ import pytest
 from tests.conformance.compare import first_difference
 from tests.conformance.runner import Case, difference, main, read_cases
 
-FILES = sorted((Path(__file__).parent / "cases").glob("*.jsonl"))
+FILES = sorted((Path(__file__).parent / "cases").rglob("*.jsonl"))
 CASES = [
-    pytest.param(case, id=f"{path.stem}:{case['id']}")
+    pytest.param(case, id=f"{path.parent.name}/{path.stem}:{case['id']}")
     for path in FILES
     for case in read_cases(path)
 ]
@@ -27,6 +27,15 @@ def test_runner_unknown_function_exits_two(
     path.write_text('{"id": "x", "fn": "no_such", "expected": {}}\n')
     assert main([str(path)]) == 2
     assert "unknown fn 'no_such'" in capsys.readouterr().err
+
+
+def test_runner_judges_by_the_rules_that_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__).parent / "cases"
+    newer, older = folder / "4.2.4" / "upstream.jsonl", folder / "upstream.jsonl"
+    assert main([str(newer)]) == main(["--rules", "4.2", str(newer)]) == 0
+    assert main(["--rules", "4.0", str(newer)]) == main(["--rules", "4.2", str(older)]) == 1
+    assert main(["--rules", "3.3", str(newer)]) == 2
+    assert "3 failed" in capsys.readouterr().out
 
 
 def test_runner_missing_file_exits_two(tmp_path: Path) -> None:

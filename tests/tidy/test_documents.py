@@ -14,6 +14,7 @@ import pytest
 from jobs import run_local
 from jobs.adapters import lookup_replies
 from jobs.verbs import VERBS
+from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS
 from lbcore.machines.commands import HANDLERS
 from lbcore.plan.registry import STRATEGIES
@@ -164,7 +165,7 @@ def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:
     )
 
 
-def test_setting_that_nothing_reads_is_a_limit_that_is_told() -> None:
+def test_setting_of_any_section_is_read_somewhere() -> None:
     read = {
         node.attr
         for path in python_files("jobs", "lbcore")
@@ -172,10 +173,14 @@ def test_setting_that_nothing_reads_is_a_limit_that_is_told() -> None:
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute)
     }
-    unread = {key for key, entry in SETTINGS.items() if entry.name not in read}
-    told = text_of(DOCS / "limits.md").split("read by nothing yet:")[1].split("\n\n")[0]
-    listed = set(re.findall(r"`(\w+\.\w+)`", told))
-    assert unread ^ listed == set(), "bring the list in docs/limits.md up to date"
+    assert {key for key, entry in SETTINGS.items() if entry.name not in read} == set()
+
+
+def test_setting_whose_default_is_not_pulsars_is_listed_with_its_reason() -> None:
+    rows = rows_of(DOCS / "differences.md", "setting")
+    listed = {name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row[0])}
+    differing = {key for key, one in SETTINGS.items() if one.about.pulsar_default is not UNSET}
+    assert listed == differing
 
 
 def test_readme_fits_into_two_hundred_lines() -> None:

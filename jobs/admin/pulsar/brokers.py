@@ -17,7 +17,6 @@ from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.route.pulsar_clusters import internal_data, leader_data
 from lbcore.route.pulsar_config import (
     changes_of,
-    check_class,
     check_dynamic,
     dynamic_names,
     invalid_value,
@@ -136,7 +135,6 @@ async def get_runtime(request: Request, context: AdminContext) -> Reply:
 async def set_value(request: Request, context: AdminContext) -> Reply:
     """Change a setting while running, for good."""
     key, value = check_dynamic(request.params["key"]), request.params["value"]
-    check_class(key, value, {row["load_manager_class"] for row in brokers(context).values()})
     files = context.config.for_cluster(context.cluster)
     config, _ = in_force(files, context.views.settings)
     try:

@@ -1,7 +1,8 @@
 """UniformLoadShedder: the broker with most traffic gives part of its lead over the idlest one.
 
 Decides which bundles leave that one broker, not where they go. One of the strategies of the plan's
-shed phase. Source: Pulsar 4.0.8 UniformLoadShedder with its 32-bit budget; `multi_hit` is ours.
+shed phase. Source: UniformLoadShedder of Pulsar 4.0.8 and 4.2.4 with its 32-bit budget;
+`multi_hit` is ours.
 """
 
 import math
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.shedding import SheddingConfig
+from lbcore.config.shedding import RULES_4_0, RULES_4_2, SheddingConfig
 from lbcore.plan.shed.common import (
     Selection,
     Shed,
@@ -25,7 +26,8 @@ from lbcore.plan.shed.hits import after_acting, count_hits
 from lbcore.plan.snapshot import Bools, Floats
 
 EPSILON = 1e-6
-SLACK = 1_000
+SLACK = {RULES_4_0: 1_000, RULES_4_2: 0}
+"""By how much a bundle may exceed what is left of the budget, by `shedding.rules`."""
 INT_MAX = 2**31 - 1
 INT_SPAN = 2**32
 NO_CAP = -1
@@ -44,8 +46,9 @@ def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Sh
     """The bundles that leave the busiest broker, by message rate if that differs, else by bytes.
 
     Budget: (max − min) × max_unload_fraction, a 32-bit integer; a bundle goes while its traffic is
-    at most what is left of it plus 1000. Worked: rates 20,000 and 1,000, fraction 0.2: budget
-    3,800, a bundle of 4,800 goes, one of 4,801 doesn't.
+    at most what is left of it, plus 1000 by the rules of 4.0. Worked: rates 20,000 and 1,000,
+    fraction 0.2: budget 3,800; by 4.0 a bundle of 4,800 goes, one of 4,801 doesn't; by 4.2 one of
+    3,800 goes, one of 3,801 doesn't.
     """
     traffic = view.snapshot.brokers.traffic
     by_rate, by_bytes = _extremes(message_rate(traffic)), _extremes(throughput(traffic))
@@ -80,7 +83,7 @@ def _select(
     if budget < floor:
         return replace(nothing, reason="NoBundles", verdicts={broker: "below_min_unload"})
     rows, traffic = eligible_by_traffic(view, broker, by_rate=by_rate)
-    is_taken = _take(traffic, budget, config.max_unload_bundles)
+    is_taken = _take(traffic, (budget, SLACK[config.rules]), config.max_unload_bundles)
     if not is_taken.any():
         return replace(nothing, reason="NoBundles", verdicts={broker: "no_fitting_bundle"})
     numbers = {
@@ -116,13 +119,14 @@ def _ratio(dividend: float, divisor: float) -> float:
     return dividend / divisor
 
 
-def _take(traffic: Floats, budget: int, cap: int) -> Bools:
+def _take(traffic: Floats, budget_and_slack: tuple[int, int], cap: int) -> Bools:
     """Which bundles go. traffic: descending, not negative; cap: bundles at most, -1 = no cap."""
+    budget, slack = budget_and_slack
     is_taken = np.zeros(len(traffic), dtype=np.bool_)
     falling = (-traffic).tolist()
     at = taken = 0
     while cap == NO_CAP or taken < cap:
-        at = bisect_left(falling, -_wrapped(budget + SLACK), at)
+        at = bisect_left(falling, -_wrapped(budget + slack), at)
         if at >= len(falling):
             break
         is_taken[at] = True

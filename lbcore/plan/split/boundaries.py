@@ -117,18 +117,22 @@ def _weighted(
 def _algorithm_for(
     request: CutRequest, topics: TopicLoads | None, config: Splitting
 ) -> SplitAlgorithm:
+    """The namespace's own, or the configured one; of those that are supported.
+
+    Where the one that the reason asks for is not supported, `algorithm` stands in, which always
+    is. Pulsar's own check is for commands alone.
+    """
     own = resolve_algorithm(request.algorithm, "")
-    if request.algorithm and own not in _FOR_OPERATORS:
+    if request.algorithm and own not in _FOR_OPERATORS and own.value in config.supported_algorithms:
         return own if topics is not None else SplitAlgorithm.RANGE
+    configured = resolve_algorithm(None, config.algorithm)
     if config.automatic_algorithm != BY_REASON:
-        return resolve_algorithm(None, config.algorithm)
-    if topics is None:
-        return SplitAlgorithm.RANGE
-    return (
-        SplitAlgorithm.TOPIC_COUNT
-        if request.reason in COUNT_REASONS
-        else SplitAlgorithm.FLOW_OR_QPS
-    )
+        return configured
+    wanted = SplitAlgorithm.RANGE
+    if topics is not None:
+        by_count = request.reason in COUNT_REASONS
+        wanted = SplitAlgorithm.TOPIC_COUNT if by_count else SplitAlgorithm.FLOW_OR_QPS
+    return wanted if wanted.value in config.supported_algorithms else configured
 
 
 def _propose(

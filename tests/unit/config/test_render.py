@@ -11,15 +11,12 @@ from jobs.adapters.settings import read_toml, tomllib
 from lbcore.config.check import check_config
 from lbcore.config.load import differences, parse_config
 from lbcore.config.pulsar_keys import from_pulsar_keys
+from lbcore.config.pulsar_presets import PRESETS
 from lbcore.config.render import render_config, render_differences, render_value
 from lbcore.config.tree import SETTINGS, Config
 
 CONF = Path(__file__).parents[3] / "conf"
 OVERLAYS = sorted(path.stem for path in CONF.glob("*.toml") if path.stem != "base")
-PRESET_HEAD = (
-    "Pulsar 4.0.8's rules and defaults, which the conformance cases are run with. Written from"
-    " the settings' declarations by `ballast config show --pulsar`."
-)
 
 
 def test_base_file_is_the_declarations() -> None:
@@ -32,12 +29,17 @@ def test_base_file_reads_back_as_the_defaults() -> None:
     assert parse_config(read_toml(CONF / "base.toml")) == Config()
 
 
-def test_pulsar_preset_file_is_pulsars_defaults() -> None:
-    pulsar, _ = from_pulsar_keys({})
-    assert (CONF / "pulsar-4.0.8.toml").read_text() == render_differences(
-        differences(pulsar), PRESET_HEAD
-    ), "out of date: run `ballast config show --pulsar > conf/pulsar-4.0.8.toml`"
-    assert parse_config(read_toml(CONF / "pulsar-4.0.8.toml")) == pulsar
+@pytest.mark.parametrize("name", PRESETS)
+def test_pulsar_preset_file_is_what_the_release_does(name: str) -> None:
+    preset = PRESETS[name]
+    assert (CONF / f"{name}.toml").read_text() == render_differences(
+        differences(preset.config()), preset.head
+    ), f"out of date: run `ballast config show --pulsar {name} > conf/{name}.toml`"
+    assert parse_config(read_toml(CONF / f"{name}.toml")) == preset.config()
+
+
+def test_preset_of_the_conformance_cases_is_pulsars_defaults() -> None:
+    assert PRESETS["pulsar-4.0.8"].config() == from_pulsar_keys({})[0]
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -48,7 +50,7 @@ def test_overlay_is_valid_suits_and_changes_something(name: str) -> None:
 
 
 def test_overlays_are_those_of_the_documentation() -> None:
-    assert OVERLAYS == ["container", "demo", "production", "pulsar", "pulsar-4.0.8", "test"]
+    assert sorted({"container", "demo", "production", "pulsar", "test", *PRESETS}) == OVERLAYS
     readme = (CONF / "README.md").read_text()
     assert all(f"`{name}`" in readme for name in OVERLAYS)
 

@@ -60,25 +60,50 @@ def test_show_as_json_has_the_version(capsys: pytest.CaptureFixture[str]) -> Non
     assert said["changed"] == []
 
 
-def test_import_writes_an_overlay_that_loads_and_reports_unknown_keys(
+def imported(tmp_path: Path, text: str) -> tuple[int, Path]:
+    """The exit code of importing a file with this text, and where the overlay is."""
+    source, target = tmp_path / "broker.conf", tmp_path / "imported.toml"
+    source.write_text(text)
+    return main(["config", "import", str(source), "--output", str(target)]), target
+
+
+def test_import_writes_an_overlay_that_loads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, target = tmp_path / "broker.conf", tmp_path / "imported.toml"
-    source.write_text(
+    code, target = imported(
+        tmp_path,
         "zookeeperServers=\n"
         "loadBalancerLoadSheddingStrategy=o.a.p.b.l.impl.ThresholdShedder\n"
         "loadBalancerBrokerThresholdShedderPercentage=7\n"
-        "loadBalancerMagic=1\n"
-        "statsUpdateFrequencyInSecs=60\n"
+        "statsUpdateFrequencyInSecs=60\n",
     )
-    assert main(["config", "import", str(source), "--output", str(target)]) == 0
+    assert code == 0
     captured = capsys.readouterr()
-    assert "unknown: loadBalancerMagic = 1" in captured.err
     assert "without effect: statsUpdateFrequencyInSecs" in captured.err
     assert "zookeeperServers" not in captured.err
     config = load_settings([str(target)])
     assert config.shedding.strategy == "threshold"
     assert config.shedding.threshold_percent == 7.0
+
+
+@pytest.mark.parametrize("line", ["loadBalancerMagic=1", "statsUpdateFrequencyInSecs=5"])
+def test_import_of_what_is_not_obeyed_writes_the_rest_and_fails(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, target = imported(tmp_path, f"minUnloadMessage=7\n{line}\n")
+    assert code == 1
+    assert f"not obeyed: {line.partition('=')[0]}" in capsys.readouterr().err
+    assert load_settings([str(target)]).shedding.min_unload_rate_msg_per_s == 7.0
+
+
+@pytest.mark.parametrize("key", ["loadBalancerLoadSheddingStrategy", "loadManagerClassName"])
+def test_import_of_half_an_avg_shedder_or_of_a_class_that_is_not_here_is_refused(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, target = imported(tmp_path, f"{key}=o.a.p.b.l.impl.AvgShedder\n")
+    assert code == 1
+    assert "can't be imported" in capsys.readouterr().err
+    assert not target.exists()
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_settings_in_bytes_that_are_no_text_are_misuse(tmp_path: Path) -> None:
 def test_overlay_that_is_not_there_is_misuse_that_lists_those_that_are() -> None:
     with pytest.raises(MisuseError) as raised:
         load_settings(["prodution"])
-    assert "demo, production, pulsar, pulsar-4.0.8, test" in raised.value.next_step
+    assert "demo, production, pulsar, pulsar-4.0-extensible" in raised.value.next_step
     assert str(CONF / "prodution.toml") in raised.value.why
 
 

@@ -1,0 +1,129 @@
+"""A whole broker.conf as a configuration: what it sets, and what of it would not be obeyed.
+
+Decides what is refused (Pulsar would not start with it, or has a class that is not here), what is
+not obeyed and therefore named, and what is only told. `ballast config import` writes the outcome.
+Source: Pulsar 4.0.8, 4.2.4 and 5.0.0-M1, ServiceConfiguration and both load managers.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lbcore.config.check import check_config
+from lbcore.config.filters import EXTENSIBLE
+from lbcore.config.pulsar_keys import WITHOUT_EFFECT, from_pulsar_keys, is_about_balancing
+from lbcore.config.shedding import RULES_4_0, RULES_4_2
+from lbcore.config.strategies import LOAD_MANAGERS, PLACEMENT, SHEDDING, short_name
+from lbcore.config.tree import Config, changed
+from lbcore.config.values import Problem
+
+MANAGER = "loadManagerClassName"
+STRATEGY = "loadBalancerLoadSheddingStrategy"
+PLACING = "loadBalancerLoadPlacementStrategy"
+KEYS_SINCE_4_2 = (
+    "loadBalancerOverrideBrokerNics",
+    "loadBalancerSheddingExcludedNamespaces",
+    "loadManagerMigrationEnabled",
+)
+"""Keys that no ServiceConfiguration of 4.0 has: a file with one is of 4.2 or later."""
+
+_TRANSFER = "transfer"
+_NOTHING = ("", "[]", "None", "Optional.empty")
+"""How a key without a value is written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A broker.conf as a configuration.
+
+    refused: with one of them there is no such configuration. disobeyed: keys that the file sets
+    and that have no effect here. told: keys that are as Pulsar has them and mean nothing here, and
+    what the manager makes of a strategy. unrelated: how many keys are not about balancing.
+    """
+
+    config: Config
+    refused: tuple[Problem, ...] = ()
+    disobeyed: tuple[Problem, ...] = ()
+    told: tuple[Problem, ...] = ()
+    unrelated: int = 0
+
+    @property
+    def is_obeyed(self) -> bool:
+        """Whether the configuration behaves in everything as the file says."""
+        return not self.refused and not self.disobeyed
+
+
+def import_keys(keys: Mapping[str, str], rules: str = "") -> Imported:
+    """What a file's keys mean. rules: whose, "" = those of the release that the keys are of.
+
+    Raises ConfigError for a value that can't be used.
+    """
+    strange = tuple(_unknown_classes(keys))
+    if strange:
+        return Imported(config=Config(), refused=strange)
+    config, unknown = from_pulsar_keys(keys)
+    config = changed(config, {"shedding.rules": rules or rules_of(keys)})
+    refused = [*_unloadable(config), *(i.problem for i in check_config(config) if i.is_error)]
+    named = [key for key in unknown if is_about_balancing(key)]
+    idle = [key for key in unknown if key in WITHOUT_EFFECT]
+    differing = [key for key in idle if not _is_default(key, keys[key])]
+    return Imported(
+        config=config,
+        refused=tuple(refused),
+        disobeyed=(
+            *(Problem(key=key, detail=f"{keys[key]} is unknown here") for key in named),
+            *(_without_effect(key, keys[key]) for key in differing),
+        ),
+        told=(
+            *(_without_effect(key, keys[key]) for key in idle if key not in differing),
+            *_replaced(keys, config),
+        ),
+        unrelated=len(unknown) - len(named) - len(idle),
+    )
+
+
+def rules_of(keys: Mapping[str, str]) -> str:
+    """Whose rules a file means, by the keys that only a later release has."""
+    return RULES_4_2 if any(key in keys for key in KEYS_SINCE_4_2) else RULES_4_0
+
+
+def _unknown_classes(keys: Mapping[str, str]) -> Iterator[Problem]:
+    """Classes that are named and not here; a value that is empty is Pulsar's default."""
+    for key, classes in ((MANAGER, LOAD_MANAGERS), (STRATEGY, SHEDDING), (PLACING, PLACEMENT)):
+        name = keys.get(key, "").strip()
+        if name and short_name(name, classes) not in classes:
+            there = ", ".join(sorted(filter(None, classes.values())))
+            yield Problem(key=key, detail=f"there is no {name} here: take one of {there}")
+
+
+def _unloadable(config: Config) -> Iterator[Problem]:
+    if config.filters.pipeline != EXTENSIBLE and config.shedding.strategy == _TRANSFER:
+        detail = (
+            "TransferShedder is none of the modular manager's, which can't load it: take"
+            f" ExtensibleLoadManagerImpl as {MANAGER}, or another shedder"
+        )
+        yield Problem(key=STRATEGY, detail=detail)
+
+
+def _replaced(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:
+    """Strategies that the extensible manager does not take, though the file names them."""
+    if config.filters.pipeline != EXTENSIBLE:
+        return
+    shedding = short_name(keys.get(STRATEGY, "").strip(), SHEDDING)
+    if shedding and shedding != _TRANSFER:
+        yield Problem(
+            key=STRATEGY, detail="the extensible manager can't load it and takes TransferShedder"
+        )
+    placement = short_name(keys.get(PLACING, "").strip(), PLACEMENT)
+    if placement and placement != config.placement.strategy:
+        yield Problem(
+            key=PLACING, detail="the extensible manager always takes LeastResourceUsageWithWeight"
+        )
+
+
+def _without_effect(key: str, value: str) -> Problem:
+    return Problem(key=key, detail=f"{value} has no effect: {WITHOUT_EFFECT[key].why}")
+
+
+def _is_default(key: str, value: str) -> bool:
+    default = WITHOUT_EFFECT[key].default
+    return value == default or value in _NOTHING or value.lower() == default.lower()

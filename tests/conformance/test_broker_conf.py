@@ -1,0 +1,193 @@
+"""A whole broker.conf, imported, decides as the file says: as Pulsar's own classes answered.
+
+The cases of tests/conformance/cases are answered with the sections of an imported file instead of
+those that a case's keys make alone; and plans are made where brokers say nothing of a load manager.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lbcore.config.check import check_config
+from lbcore.config.filters import FilterConfig
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.pulsar_import import Imported, import_keys
+from lbcore.config.pulsar_keys import from_pulsar_keys, parse_properties, resolve_changes
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.config.splitting import Splitting
+from lbcore.config.transfer import TransferConfig
+from lbcore.config.tree import Config, changed
+from lbcore.config.values import ConfigError
+from lbcore.plan.decision import Kind, Plan, PlanState
+from lbcore.plan.planner import plan
+from lbcore.plan.snapshot import Snapshot
+from tests.conformance import models, place, shed, split, transfer
+from tests.conformance.runner import Case, difference, read_cases
+from tests.planning import cluster_of
+
+FOLDER = Path(__file__).parents[1] / "broker_conf"
+CASES = Path(__file__).parent / "cases"
+BALANCE = "org.apache.pulsar.broker.loadbalance"
+MODULAR = f"{BALANCE}.impl.ModularLoadManagerImpl"
+EXTENSIBLE = f"{BALANCE}.extensions.ExtensibleLoadManagerImpl"
+AVG = f"{BALANCE}.impl.AvgShedder"
+STRATEGY, PLACING = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
+SECTIONS = {
+    SheddingConfig: "shedding",
+    SignalsConfig: "signals",
+    TransferConfig: "transfer",
+    PlacementConfig: "placement",
+    Splitting: "splitting",
+    FilterConfig: "filters",
+}
+FILES = ("broker-4.0.8.conf", "defaults-4.2.4.properties", "defaults-5.0.0-M1.properties")
+MANAGERS = (MODULAR, EXTENSIBLE)
+SHED = (Kind.TRANSFER, Kind.UNLOAD)
+
+
+def keys_of(file: str, **others: str) -> dict[str, str]:
+    """The keys of a whole file, with others in place of its own."""
+    return {**parse_properties((FOLDER / file).read_text(encoding="utf-8")), **others}
+
+
+def stock(file: str, manager: str, **others: str) -> Imported:
+    """A whole file as it is shipped, under a load manager."""
+    return import_keys(keys_of(file, loadManagerClassName=manager, **others))
+
+
+@pytest.mark.parametrize("manager", MANAGERS)
+@pytest.mark.parametrize("file", FILES)
+def test_stock_file_is_obeyed_whole_and_suits(file: str, manager: str) -> None:
+    found = stock(file, manager)
+    assert (found.refused, found.disobeyed) == ((), ())
+    assert check_config(found.config) == ()
+    assert found.config.filters.load_manager_class == ""
+    assert found.config.shedding.rules == ("4.0" if "4.0.8" in file else "4.2")
+
+
+def test_stock_modular_file_is_pulsars_own_defaults() -> None:
+    config = stock("broker-4.0.8.conf", MODULAR).config
+    assert config.shedding.strategy == "threshold"
+    assert config.placement.strategy == "least_long_term_message_rate"
+    assert (config.filters.pipeline, config.splitting.hit_count_threshold) == ("modular", 0)
+
+
+def test_stock_extensible_file_takes_the_extensible_managers_strategies() -> None:
+    found = stock("broker-4.0.8.conf", EXTENSIBLE)
+    assert found.config.shedding.strategy == "transfer"
+    assert found.config.placement.strategy == "least_resource_usage_with_weight"
+    assert (found.config.filters.pipeline, found.config.splitting.averages) == (
+        "extensible",
+        "short",
+    )
+    assert {STRATEGY, PLACING} <= {item.key for item in found.told}
+
+
+def _answered(case: Case, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Where the answer differs when the case's keys stand in the whole stock file."""
+    file = keys_of("broker-4.0.8.conf")
+    file.pop("loadManagerClassName")
+
+    def section(kind: type[Any], keys: Mapping[str, Any]) -> Any:
+        config, _ = from_pulsar_keys({**file, **keys})
+        return getattr(config, SECTIONS[kind])
+
+    for module in (models, place, shed, split, transfer):
+        monkeypatch.setattr(module, "section_from_pulsar", section)
+    return difference(case)
+
+
+def _cases() -> Iterator[Any]:
+    for name in ("shed-ThresholdShedder", "shed-OverloadShedder", "shed-AvgShedder", "place"):
+        yield from read_cases(CASES / f"{name}.jsonl")
+    for name in ("shed-UniformLoadShedder", "transfer", "split", "4.2.4/upstream"):
+        yield from read_cases(CASES / f"{name}.jsonl")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in _cases()])
+def test_case_within_the_whole_file_is_answered_as_pulsar_does(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _answered(case, monkeypatch) is None
+
+
+def _moves(config: Config, cluster: Snapshot, cycles: int = 8) -> set[tuple[str, str]]:
+    """(source, destination) of what is shed in these cycles, a minute apart."""
+    state, found = PlanState(), set()
+    for cycle in range(1, cycles + 1):
+        now_ms = cycle * 60_000
+        brokers = replace(
+            cluster.brokers, updated_at_ms=np.full(len(cluster.brokers.names), now_ms - 1)
+        )
+        answer, state = plan(replace(cluster, brokers=brokers), state, config, now_ms)
+        if isinstance(answer, Plan):
+            found |= {(d.source, d.destination) for d in answer.decisions if d.kind in SHED}
+    return found
+
+
+@pytest.mark.parametrize("manager", MANAGERS)
+def test_stock_file_sheds_from_the_hot_broker_where_brokers_name_no_manager(manager: str) -> None:
+    config = stock("broker-4.0.8.conf", manager).config
+    loads = {"cold": [1_000.0] * 5, "hot": [1_000.0] * 90, "warm": [1_000.0] * 20}
+    usages = np.array([0.05, 0.9, 0.2])
+    cluster = cluster_of(loads, weighted_max_ema=usages, throughput_ema=usages * 1e8)
+    found = _moves(config, cluster)
+    assert found
+    assert {source for source, _ in found} == {"hot"}
+
+
+def test_topic_limit_of_the_stock_file_holds_under_the_modular_pipeline() -> None:
+    config = stock("broker-4.0.8.conf", MODULAR).config
+    loads = {"full": [10.0], "hot": [1_000.0] * 90, "open": [1_000.0] * 20}
+    cluster = cluster_of(loads, topic_count=np.array([60_000, 90, 20]))
+    assert {there for _, there in _moves(config, cluster)} == {"open"}
+
+
+def test_half_an_avg_shedder_is_refused_and_a_whole_one_taken() -> None:
+    for half in ({STRATEGY: AVG}, {PLACING: AVG}):
+        assert stock("broker-4.0.8.conf", MODULAR, **half).refused
+    whole = stock("broker-4.0.8.conf", MODULAR, **{STRATEGY: AVG, PLACING: AVG})
+    assert whole.is_obeyed
+    assert (whole.config.shedding.strategy, whole.config.placement.strategy) == ("avg", "avg")
+
+
+@pytest.mark.parametrize(
+    ("others", "key"),
+    [
+        ({"loadManagerClassName": f"{BALANCE}.impl.SimpleLoadManagerImpl"}, "loadManagerClassName"),
+        ({STRATEGY: "com.example.MyShedder"}, STRATEGY),
+        ({PLACING: "com.example.MyPlacement"}, PLACING),
+        ({STRATEGY: f"{BALANCE}.extensions.scheduler.TransferShedder"}, STRATEGY),
+    ],
+)
+def test_class_that_the_manager_can_not_load_is_refused(
+    others: Mapping[str, str], key: str
+) -> None:
+    found = import_keys(keys_of("broker-4.0.8.conf", **others))
+    assert [item.key for item in found.refused] == [key]
+
+
+@pytest.mark.parametrize(
+    "others", [{"loadBalancerMultiPhaseBundleUnload": "false"}, {"loadBalancerMagic": "1"}]
+)
+def test_key_that_would_not_be_obeyed_is_named(others: Mapping[str, str]) -> None:
+    found = import_keys(keys_of("broker-4.0.8.conf", **others))
+    assert [item.key for item in found.disobeyed] == list(others)
+
+
+def test_load_manager_can_not_be_changed_by_a_command() -> None:
+    with pytest.raises(ConfigError, match=r"pulsar-4\.0-extensible"):
+        resolve_changes({"loadManagerClassName": EXTENSIBLE})
+
+
+def test_debug_mode_on_and_off_again_changes_no_decision() -> None:
+    for start in (Config(), stock("broker-4.0.8.conf", EXTENSIBLE).config):
+        config = start
+        for value in ("true", "false"):
+            config = changed(config, resolve_changes({"loadBalancerDebugModeEnabled": value}))
+            assert replace(config, telemetry=start.telemetry) == start
