@@ -34,6 +34,7 @@ from jobs.adapters.checkpoint import (
     unmark_restored,
     write_manifest,
 )
+from jobs.adapters.clock_steps import ClockSteps
 from jobs.adapters.history_upkeep import HistoryUpkeep
 from jobs.adapters.jars import jar_paths
 from jobs.adapters.java import find_java
@@ -70,6 +71,7 @@ from lbcore.wire.messages import Topic
 _POLL_S = 0.2
 _COMMIT_POLL_S = 0.002  # Spark begins the next batch some 20 ms after a commit
 _LAST_BATCH_S = 60
+_STEP_BACK_MAX_MS = 10_000  # about as long as a restart takes
 _OUR_ERRORS = (
     "FencedError: ",
     "StoreError: ",
@@ -302,13 +304,19 @@ def _wait(
     each: _EachBatch,
     told: _Told,
 ) -> int:
-    last = -1
+    last, steps = -1, ClockSteps()
     checkpoint = each.resumption.checkpoint
     while not stop.wait(_POLL_S):
         loss = watch.loss()
         if loss is not None:
             query.stop()
             raise loss
+        try:
+            steps.refuse_back(_STEP_BACK_MAX_MS)
+        except CommandError:
+            _let_batch_end(query, checkpoint)
+            query.stop()
+            raise
         if not query.isActive:
             note(_explain(str(query.exception()), watch))
             return Exit.FAILED

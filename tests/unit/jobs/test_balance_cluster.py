@@ -5,9 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from jobs.adapters.checkpoint import Resumption
+from jobs.adapters.clock_steps import ClockSteps
 from jobs.balance_cluster import _EachBatch, _Told, _wait
-from jobs.console import Exit
+from jobs.console import CommandError, Exit
 
 
 class Sink:
@@ -105,3 +108,24 @@ def test_progress_is_asked_for_when_a_batch_has_ended_until_it_is_told(tmp_path:
     assert code == Exit.DONE
     assert [line.get("spark_batch") for line in lines] == [4, None]
     assert query.asked == 3
+
+
+def test_clock_that_goes_back_ends_the_job_and_any_other_way_of_it_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"wall": 1e9, "steady": 0.0}
+    steps = ClockSteps(lambda: times["wall"], lambda: times["steady"])
+    monkeypatch.setattr("jobs.balance_cluster.ClockSteps", lambda: steps)
+
+    def pass_s(wall: float, steady: float = 0.2) -> None:
+        times.update(wall=times["wall"] + wall, steady=times["steady"] + steady)
+
+    happenings = (0.2, 3_600, 0.2, -5, 0.2, 0.2)
+    stop = Clock(*(lambda s=s: pass_s(s) for s in happenings), lambda: pass_s(-3_600))
+    query, lines = Query(), []
+    each, _ = each_batch(tmp_path, lambda _: None)
+    told = _Told(log=lines.append, metrics=SimpleNamespace(see_progress=lambda _: None))  # type: ignore[arg-type]
+    watch = SimpleNamespace(loss=lambda: None)
+    with pytest.raises(CommandError, match="went back by 3600 s"):
+        _wait(query, stop, watch, each, told)  # type: ignore[arg-type]
+    assert not stop.happenings
