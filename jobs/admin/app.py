@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain, islice
 from time import time
 from typing import Protocol
 from urllib.parse import parse_qs, unquote
@@ -123,7 +124,20 @@ class AdminApp:
         self._record(match.route, request, None)
         if isinstance(reply, Stream):
             return replace(reply, ends_at_s=caller.expires_at_s)
-        return reply
+        return await self._begun(reply)
+
+    async def _begun(self, reply: Reply) -> Reply:
+        """The reply; whole, so that it has a length, when one slice is all of it."""
+        if reply.parts is None:
+            return reply
+        parts = iter(reply.parts)
+        begin: list[bytes] = []
+        for _ in range(2):
+            await self._context.turns.next()
+            begin += islice(parts, 1)
+        if len(begin) == 1:
+            return replace(reply, parts=None, body=begin[0])
+        return replace(reply, parts=chain(begin, parts))
 
     def _caller(self, match: Match, scope: Message) -> Caller:
         if match.route.is_open:

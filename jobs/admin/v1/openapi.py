@@ -12,7 +12,7 @@ from jobs import VERSION
 from jobs.admin.about import About, Example
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
-from jobs.admin.exchange import Reply, Request, json_reply
+from jobs.admin.exchange import JSON, Reply, Request, encode
 from jobs.admin.routes import Handler, Route
 
 _COMMON = {
@@ -91,9 +91,11 @@ def openapi_route(routes: Iterable[Route]) -> Route:
 
 
 def _serving(document: dict[str, Any]) -> Handler:
+    body = encode(document)
+
     async def handle(request: Request, context: AdminContext) -> Reply:
         del request, context
-        return json_reply(document)
+        return Reply(body=body, headers=(JSON,))
 
     return handle
 

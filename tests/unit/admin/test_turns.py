@@ -29,7 +29,7 @@ from tests.admin_world import BROKERS, Balancer, make_context
 from tests.asgi_calls import ask
 from tests.lookup_tables import TablesWriter, owned
 
-LARGE, SMALL, PARTITIONS = 8_000, 2_000, 1 << 20
+LARGE, SMALL, PARTITIONS = 7_500, 2_000, 1 << 20
 CALLS_MAX = 32 * WORK_MAX
 """Calls in a step of the loop: 1,024 values are written in a slice, some with a dozen calls."""
 
@@ -182,3 +182,12 @@ def test_route_takes_bounded_steps_whatever_there_is(
     assert status < 500 or status in (501, 503), status
     assert steps.most_calls < CALLS_MAX, f"{steps.most_calls} calls in one step of the loop"
     assert steps.longest_part < PART_MAX_BYTES
+
+
+def test_short_answer_has_its_length_and_a_long_one_none(context: AdminContext) -> None:
+    app = AdminApp(context, ROUTES)
+    short = asyncio.run(ask(app, "/v1/ownership?limit=3"))
+    long = asyncio.run(ask(app, "/v1/ownership"))
+    assert int(short.headers["content-length"]) == len(short.body)
+    assert "content-length" not in long.headers
+    assert len(long.json["bundles"]) == LARGE + SMALL + 4
