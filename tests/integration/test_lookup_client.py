@@ -66,7 +66,7 @@ def test_verb_says_who_serves_each_topic(
     "case",
     [
         (["persistent://a"], 2, "is no topic's name"),
-        ([TOPIC, "--tables", "nowhere", "--timeout-ms", "10"], 1, "could not be loaded"),
+        ([TOPIC, "--tables", "nowhere", "--timeout-ms", "10"], 1, "there are no tables in nowhere"),
     ],
 )
 def test_verb_that_cant_look_up_says_why(
