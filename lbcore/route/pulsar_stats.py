@@ -6,6 +6,7 @@ NamespaceBundleStats, TopicStats, BrokerStatsBase; the exchanges in tests/record
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import Any
 
 from lbcore.model.names import Domain
@@ -148,7 +149,7 @@ def stats_of(topics: Iterable[str]) -> dict[str, Fields]:
     for topic in topics:
         found.setdefault(topic.partition("://")[0], []).append(topic)
     return {
-        domain.value: Fields((name, _plain_stats(domain)) for name in found[domain.value])
+        domain.value: Fields(zip(found[domain.value], repeat(_plain_stats(domain)), strict=False))
         for domain in Domain
         if domain.value in found
     }

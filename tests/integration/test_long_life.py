@@ -88,6 +88,7 @@ class World:
         self.number += 1
         table = next(table for table in TABLES if table.name == name)
         fixed = {"cluster": CLUSTER, "at_ms": 1_000 * self.number, "batch_id": self.number}
+        fixed |= {"admin_roles": "[]", "allowed_clusters": "[]"}
         fixed |= {"hash": "crc32", "properties": "{}", "value": "{}", "children": "{}"}
         fixed |= {"advertised_listeners": "{}", "starts": "[]", "writer_epoch": self.writer.epoch}
         full = [

@@ -69,7 +69,9 @@ def test_ownership_verb_says_who_owns_what(
     as_of = asked(tables, capsys, "ownership", "--as-of", str(newest - 2))
     assert owners(as_of) == {A: "b1", B: "b1"}
     assert owners(asked(tables, capsys, "ownership", "--broker", "b1")) == {}
-    assert owners(asked(tables, capsys, "ownership", "--namespace", "acme/none")) == {}
+    where = ["--tables", str(tables), "--cluster", CLUSTER]
+    assert main(["ownership", "--namespace", "acme/none", *where]) == 1
+    assert "acme/none" in capsys.readouterr().err
     assert owners(asked(tables, capsys, "ownership", "--as-of", "0s")) == {A: "b2", C: "b2"}
 
 
