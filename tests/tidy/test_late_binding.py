@@ -8,21 +8,8 @@ import pytest
 
 from tests.tidy.source_files import name_of, parsed, python_files
 
-_EATERS = [
-    "all",
-    "any",
-    "dict",
-    "frozenset",
-    "join",
-    "list",
-    "max",
-    "min",
-    "next",
-    "set",
-    "sorted",
-    "sum",
-    "tuple",
-]
+_EATERS = {"all", "any", "dict", "frozenset", "join", "list", "max", "min", "next", "set"}
+_EATERS |= {"sorted", "sum", "tuple"}
 _LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
