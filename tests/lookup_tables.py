@@ -17,7 +17,15 @@ from jobs.adapters.delta_tables import arrow_schema, ensure_tables
 from jobs.adapters.table_place import TablePlace
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
-from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS, Table
+from lbcore.model.tables import (
+    BROKERS,
+    BUNDLE_OWNERSHIP,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    POLICIES,
+    TOPICS,
+    Table,
+)
 
 CLUSTER = "c1"
 
@@ -135,6 +143,19 @@ class TablesWriter:
         batch = {"writer_epoch": self.epoch, "at_ms": self.now_ms, "batch_id": self.batch_id}
         values = [row.columns(table, **batch, seq_in_batch=at) for at, row in enumerate(rows)]
         return pa.Table.from_pylist(values, schema=arrow_schema(table))
+
+    def topics(self, partitions: Mapping[str, int]) -> None:
+        """Created topics, persistent://tenant/namespace/name → partitions, 0 = not partitioned."""
+        rows = [
+            {"topic": topic, "namespace": topic[13 : topic.rindex("/")], "partitions": count}
+            for topic, count in partitions.items()
+        ]
+        self.upsert(TOPICS, "topic", [{**row, "is_deleted": False} for row in rows])
+
+    def anti_affinity(self, namespaces: Iterable[str]) -> None:
+        """Put namespaces into one group."""
+        policy = {"kind": "anti_affinity", "value": '{"group": "g"}', "is_set": True}
+        self.upsert(POLICIES, "name", [{**policy, "name": name} for name in namespaces])
 
     def upsert(self, table: Table, key: str, rows: list[dict[str, Any]]) -> None:
         fixed = {"cluster": CLUSTER, "highest_version": 1, "at_ms": self.now_ms, "batch_id": 0}

@@ -36,7 +36,7 @@ _IDLE_S = 20.0
 _LARGE_KB = 256_000
 _IN_MEMORY_BYTES = 1 << 20
 _FRAME = struct.Struct(">cI")
-_PART, _END, _REFUSED, _FAILED = b"P", b"E", b"R", b"F"
+_PART, _END, _REFUSED = b"P", b"E", b"R"
 _UNAVAILABLE = 503
 
 
@@ -181,5 +181,5 @@ def _answer(question: Question, answers: IO[bytes]) -> None:
         say(_REFUSED, pickle.dumps((_UNAVAILABLE, error.what)))
     except Exception as error:
         logger.exception("read_failed")
-        say(_FAILED, pickle.dumps((500, f"{type(error).__name__}: see the log of the service")))
+        say(_REFUSED, pickle.dumps((500, f"{type(error).__name__}: see the log of the service")))
     answers.flush()

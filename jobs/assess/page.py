@@ -10,6 +10,7 @@ from html import escape
 from jobs.assess.charts import broker_bars, heat_map, imbalance_chart
 from jobs.assess.text import bundle_rows, imbalance_line, move_rows, topic_rows, tried_rows
 from jobs.operating.durations import format_duration, format_instant
+from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number
 from lbcore.machines.foresee import Foresight
@@ -94,8 +95,8 @@ def _facts(report: Report) -> str:
 
 
 def _last(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{known[-1]:.2f}" if known else "-"
+    value = last_known(values)
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _load_rows(report: Report) -> list[Sequence[str]]:

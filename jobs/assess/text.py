@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from jobs.operating.durations import format_duration, format_instant
 from jobs.operating.outlook import Outlook
 from jobs.operating.text_table import text_table
+from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number
 
@@ -115,8 +116,7 @@ def _heat(report: Report) -> Iterator[str]:
     for name in loads.brokers:
         series = loads.percent[name][-_WIDTH:]
         shades = "".join("?" if one is None else _shade(one) for one in series)
-        usage = next((one for one in reversed(series) if one is not None), 0.0)
-        rate = next((one for one in reversed(loads.msg_rates[name]) if one is not None), 0.0)
+        usage, rate = last_known(series) or 0.0, last_known(loads.msg_rates[name]) or 0.0
         rest = f"{usage:5.1f} %  {number(rate)} msg/s  {loads.bundles[name]} bundles"
         yield f"{name:{wide}} |{shades}| {rest}"
 

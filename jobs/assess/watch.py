@@ -243,7 +243,7 @@ def cannot_ask(url: str, error: PulsarError) -> CommandError:
 def only_name(admin: PulsarAdmin, url: str, named: str) -> str:
     """The cluster that is meant. Raises CommandError where that is open."""
     try:
-        found = [name for name in admin.clusters() if name != "global"]
+        found = admin.clusters()
     except PulsarError as error:
         raise cannot_ask(url, error) from None
     if named in found:

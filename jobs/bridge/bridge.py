@@ -233,7 +233,7 @@ class Bridge:
 def only_cluster(admin: PulsarAdmin) -> str:
     """The one cluster that the instance has; CommandError when it can't be asked or has several."""
     try:
-        found = [name for name in admin.clusters() if name != "global"]
+        found = admin.clusters()
     except PulsarError as error:
         raise CommandError(
             "Pulsar's admin interface can't be asked",

@@ -105,8 +105,9 @@ class PulsarAdmin:
         self._entry = address.url.rstrip("/")
 
     def clusters(self) -> tuple[str, ...]:
-        """The clusters that this instance knows."""
-        return self._ask("/admin/v2/clusters", parse_names)
+        """The clusters that this instance knows, without the name that stands for all."""
+        found = self._ask("/admin/v2/clusters", parse_names)
+        return tuple(name for name in found if name != _GLOBAL)
 
     def brokers(self, cluster: str) -> tuple[str, ...]:
         """The active brokers, host:port of their web services."""

@@ -69,7 +69,7 @@ def loads_of(rows: Sequence[Row]) -> Loads:
         rates = [_rate(row) for row in there]
         values.append(imbalance(rates))
         floors.append(least_imbalance(*_packing(there)) if values[-1] is not None else None)
-    last = {row["broker"]: row for row in sorted(rows, key=lambda row: int(row["minute_ms"]))}
+    last = _newest(rows)
     return Loads(
         times_ms=tuple(times),
         brokers=tuple(brokers),
@@ -83,9 +83,18 @@ def loads_of(rows: Sequence[Row]) -> Loads:
 
 def hottest_bundles(rows: Sequence[Row], count: int = HOTTEST) -> list[HotBundle]:
     """The bundles with the most msg/s in each broker's newest row, hottest first."""
-    last = {row["broker"]: row for row in sorted(rows, key=lambda row: int(row["minute_ms"]))}
-    found = [hot for row in last.values() for hot in _hot_of(row)]
+    found = [hot for row in _newest(rows).values() for hot in _hot_of(row)]
     return sorted(found, key=lambda hot: (-hot.msg_rate, hot.bundle))[:count]
+
+
+def last_known(series: Sequence[float | None]) -> float | None:
+    """The newest value that is one."""
+    return next((value for value in reversed(series) if value is not None), None)
+
+
+def _newest(rows: Sequence[Row]) -> dict[str, Row]:
+    """Each broker's newest row."""
+    return {row["broker"]: row for row in sorted(rows, key=lambda row: int(row["minute_ms"]))}
 
 
 def _hot_of(row: Row) -> list[HotBundle]:

@@ -34,23 +34,17 @@ class Sighted:
 
 @dataclass(slots=True)
 class Sightings:
-    """Look after look. moves: in their order; stuck: bundle → looks in a row."""
+    """Look after look. moves: in their order; doubled, lost: bundle → looks in a row."""
 
     moves: list[Sighted] = field(default_factory=list)
     doubled: dict[str, int] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
-    silent: dict[str, int] = field(default_factory=dict)
-    looks: int = 0
     _owners: dict[str, str] = field(default_factory=dict)
     _incarnations: dict[str, str] = field(default_factory=dict)
 
     def take(self, now_ms: int, look: Look) -> None:
         """One look. O(bundles)."""
-        self.looks += 1
         owners = look.owners()
-        for broker, owned in sorted(look.owned.items()):
-            if owned is None:
-                self.silent[broker] = self.silent.get(broker, 0) + 1
         for bundle, owner in sorted(owners.items()):
             if owner is not None:
                 self._seen(now_ms, bundle, owner, look)

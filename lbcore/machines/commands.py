@@ -110,20 +110,24 @@ def carry_out_placed(work: Work) -> None:
     All assignments that name no broker are placed together, and so are all children of splits that
     are to leave their parent's owner. What else was asked about their bundles meanwhile has waited.
     """
-    wanted = [(command, _arguments(command), ms) for command, ms in work.unplaced.values()]
+    assigned: list[tuple[Command, asked.AssignBundle, int]] = []
+    splits: list[tuple[Command, asked.SplitBundle, int]] = []
+    for command, deadline_ms in work.unplaced.values():
+        arguments = _arguments(command)
+        if isinstance(arguments, asked.SplitBundle):
+            splits.append((command, arguments, deadline_ms))
+        elif isinstance(arguments, asked.AssignBundle):
+            assigned.append((command, arguments, deadline_ms))
     work.unplaced, work.unplaced_bundles, work.unplaced_splits = {}, {}, {}
-    splits = [one[1] for one in wanted if isinstance(one[1], asked.SplitBundle)]
-    assigned = [one for one in wanted if not isinstance(one[1], asked.SplitBundle)]
-    names = dict.fromkeys(getattr(arguments, "bundle", "") for _, arguments, _ in assigned)
+    names = dict.fromkeys(arguments.bundle for _, arguments, _ in assigned)
     rows = {name: work.ledger.index[name] for name in names if _is_free(work, name)}
     places = {} if is_external(work) else place(work, list(rows.values()), {})
     work.places = {name: places[row] for name, row in rows.items() if row in places}
-    for one in assigned:
-        _carry_out(work, *one)
-    work.places = place_children(work, splits)
-    for one in wanted:
-        if isinstance(one[1], asked.SplitBundle):
-            _carry_out(work, *one)
+    for assignment in assigned:
+        _carry_out(work, *assignment)
+    work.places = place_children(work, [arguments for _, arguments, _ in splits])
+    for split in splits:
+        _carry_out(work, *split)
 
 
 def _is_free(work: Work, bundle: str) -> bool:

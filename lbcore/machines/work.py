@@ -53,12 +53,11 @@ class Work:
 
     unplaced: id → commands that want bundles, or a bundle's children, wherever placement says, with
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
-    what placement says of bundles and children. usage: kind → tenant → how
-    many it has, see `usage`. made: bundles made for new namespaces; unloaded: looked at to
-    unload namespaces. is_catching_up: what the batch
-    has read is old, and newer reports wait; see `watching`. guard: runs what may be
-    put aside. wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
-    `telling_time`. read_ms: when everything before this batch's messages had been read.
+    what placement says of bundles and children. usage: kind → tenant → how many it has, see
+    `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
+    is_catching_up: what the batch has read is old, and newer reports wait; see `watching`. guard:
+    runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the batch
+    decides, see `telling_time`. read_ms: when all before this batch's messages had been read.
     """
 
     config: Config

@@ -21,8 +21,7 @@ from typing import Any
 
 import psutil
 
-from lbcore.model.tables import POLICIES, TOPICS
-from tests.bench.bench_lookup import missed
+from tests.bench.bench_lookup import load, missed
 from tests.bench.machine import machine
 from tests.lookup_service import ROOT, LookupService
 from tests.lookup_tables import Row, TablesWriter, owned
@@ -76,16 +75,8 @@ def write_tables(root: Path) -> tuple[TablesWriter, list[Row]]:
         writer.batch(rows[start : start + MOVES], current=False)
     made = [(f"persistent://big/ns/t{number}", 0) for number in range(TOPICS_MADE)]
     made += [(f"persistent://wide/ns/w{number}", PARTITIONS) for number in range(4)]
-    topics = [
-        {"topic": t, "namespace": t[13 : t.rindex("/")], "partitions": n, "is_deleted": False}
-        for t, n in made
-    ]
-    writer.upsert(TOPICS, "topic", topics)
-    groups = [
-        {"kind": "anti_affinity", "name": name, "value": '{"group": "g"}', "is_set": True}
-        for name in names[:POLICIES_MADE]
-    ]
-    writer.upsert(POLICIES, "name", groups)
+    writer.topics(dict(made))
+    writer.anti_affinity(names[:POLICIES_MADE])
     return writer, rows
 
 
@@ -152,24 +143,10 @@ def beside(service: HeldService, act: Callable[[], None], seconds: float) -> dic
     memory.start()
     others = threading.Thread(target=act)
     others.start()
-    lookups = _load(service.port, seconds)
+    paths = "".join(f"/lookup/v2/topic/persistent/big/ns/t{n}\n" for n in range(1_000))
+    lookups = load(service.port, paths, seconds, CONNECTIONS)
     others.join()
     return {**lookups, **memory.stop(), **service.report()}
-
-
-def _load(port: int, seconds: float) -> dict[str, Any]:
-    paths = "".join(f"/lookup/v2/topic/persistent/big/ns/t{n}\n" for n in range(1_000))
-    words = ["127.0.0.1", str(port), str(CONNECTIONS), str(seconds)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.bench.http_load", *words],
-        input=paths,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found: dict[str, Any] = json.loads(ended.stdout)
-    return found
 
 
 class _Memory(threading.Thread):

@@ -35,7 +35,7 @@ from lbcore.wire.messages import Command
 
 def split_target(work: Work, arguments: asked.SplitBundle) -> str:
     """The bundle that is to be split; "" when there is none."""
-    bundle = arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
+    bundle = _target(work, arguments)
     return "" if isinstance(bundle, Outcome) else bundle
 
 
@@ -70,7 +70,7 @@ def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) ->
 def _wished(
     work: Work, arguments: asked.SplitBundle
 ) -> tuple[OwnershipRecord, SplitDecision] | Outcome:
-    bundle = arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
+    bundle = _target(work, arguments)
     if isinstance(bundle, Outcome):
         return bundle
     record = find_record(work, bundle)
@@ -80,6 +80,10 @@ def _wished(
         return refuse(f"bundle {bundle} has no owner that could split it; assign it first")
     decision = _decision(work, arguments, record)
     return decision if isinstance(decision, Outcome) else (record, decision)
+
+
+def _target(work: Work, arguments: asked.SplitBundle) -> str | Outcome:
+    return arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
 
 
 def _chosen(work: Work, namespace: str, which: str) -> str | Outcome:

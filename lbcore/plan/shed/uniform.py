@@ -83,7 +83,7 @@ def _select(
     if budget < floor:
         return replace(nothing, reason="NoBundles", verdicts={broker: "below_min_unload"})
     rows, traffic = eligible_by_traffic(view, broker, by_rate=by_rate)
-    is_taken = _take(traffic, (budget, SLACK[config.rules]), config.max_unload_bundles)
+    is_taken = _take(traffic, budget, SLACK[config.rules], config.max_unload_bundles)
     if not is_taken.any():
         return replace(nothing, reason="NoBundles", verdicts={broker: "no_fitting_bundle"})
     numbers = {
@@ -119,9 +119,8 @@ def _ratio(dividend: float, divisor: float) -> float:
     return dividend / divisor
 
 
-def _take(traffic: Floats, budget_and_slack: tuple[int, int], cap: int) -> Bools:
+def _take(traffic: Floats, budget: int, slack: int, cap: int) -> Bools:
     """Which bundles go. traffic: descending, not negative; cap: bundles at most, -1 = no cap."""
-    budget, slack = budget_and_slack
     is_taken = np.zeros(len(traffic), dtype=np.bool_)
     falling = (-traffic).tolist()
     at = taken = 0

@@ -23,7 +23,6 @@ from jobs.admin.context import AdminContext
 from jobs.admin.routes import Route
 from jobs.admin.turns import Turns
 from jobs.admin.v1.reading import readers
-from lbcore.model.tables import POLICIES, TOPICS
 from lbcore.route.slices import WORK_MAX
 from tests.admin_world import BROKERS, Balancer, make_context
 from tests.asgi_calls import ask
@@ -72,16 +71,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     writer.batch([row for name, count in names.items() for row in owned(name, count, BROKERS[:1])])
     made = [(f"persistent://acme/large/t{number}", 0) for number in range(LARGE)]
     made.append(("persistent://acme/wide/w", PARTITIONS))
-    topics = [
-        {"topic": t, "namespace": t[13 : t.rindex("/")], "partitions": n, "is_deleted": False}
-        for t, n in made
-    ]
-    writer.upsert(TOPICS, "topic", topics)
-    groups = [
-        {"kind": "anti_affinity", "name": name, "value": '{"group": "g"}', "is_set": True}
-        for name in small
-    ]
-    writer.upsert(POLICIES, "name", groups)
+    writer.topics(dict(made))
+    writer.anti_affinity(small)
     return root
 
 
