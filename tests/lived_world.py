@@ -9,10 +9,10 @@ it again.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.outcome import ACCEPTED
 from lbcore.model.tables import COMMANDS, NAMESPACES, TABLES
+from lbcore.validation.dynamic import with_dynamic
 from tests.simulated_brokers import Broker
 from tests.world import World
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from jobs.console import CommandError, MisuseError
-from lbcore.config.check import require_suitable
 from lbcore.config.load import differences, parse_assignments, parse_config
 from lbcore.config.render import render_value
 from lbcore.config.tree import SETTINGS, Config
 from lbcore.config.values import ConfigError
+from lbcore.validation.check import require_suitable
 
 if sys.version_info >= (3, 11):
     import tomllib

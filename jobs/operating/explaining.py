@@ -13,7 +13,6 @@ from jobs.adapters.history_upkeep import DAY_MS
 from jobs.adapters.table_past import PastRows
 from jobs.adapters.table_reader import Row, TableReader
 from jobs.adapters.table_upkeep import KEPT_DAYS
-from lbcore.config.dynamic import in_force
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.bundle import explain_bundle
@@ -31,6 +30,7 @@ from lbcore.model.tables import (
     POLICIES,
     Table,
 )
+from lbcore.validation.dynamic import in_force
 
 KINDS = ("bundle", "broker", "cluster", "decision")
 WINDOW_MS = 3_600_000

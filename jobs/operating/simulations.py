@@ -13,7 +13,6 @@ from typing import Any
 
 from jobs.adapters.recordings import read_recording
 from jobs.console import CommandError, MisuseError, cause_words
-from lbcore.config.check import require_suitable
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.tree import Config
@@ -22,6 +21,7 @@ from lbcore.sim.recording import Recording
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.scenario.words import ScenarioError
+from lbcore.validation.check import require_suitable
 
 SUFFIX = ".scenario"
 PULSAR_PREFIX = "pulsar-"

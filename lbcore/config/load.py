@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lbcore.config.catalogue import Entry
-from lbcore.config.check import require_suitable
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import (
     SECTIONS,
@@ -83,18 +82,6 @@ def parse_assignments(config: Config, assignments: Iterable[str]) -> Config:
     if problems:
         raise ConfigError(tuple(problems))
     return changed(config, checked)
-
-
-def with_dynamic(config: Config, values: Mapping[str, Any]) -> Config:
-    """The configuration changed by a command, as "section.name" → value.
-
-    config: of one cluster, see `Config.for_cluster`. Raises ConfigError for unknown keys, wrong
-    values, settings that need a restart, and settings that don't suit each other afterwards.
-    """
-    checked, problems = checked_dynamic(values)
-    if problems:
-        raise ConfigError(tuple(problems))
-    return require_suitable(changed(config, checked))
 
 
 def checked_dynamic(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.check import require_suitable
-from lbcore.config.dynamic import in_force
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.config.tree import Config
@@ -40,6 +38,8 @@ from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.signals.usage import weighted_usage
+from lbcore.validation.check import require_suitable
+from lbcore.validation.dynamic import in_force
 from lbcore.wire.messages import Command
 
 CYCLES = 10

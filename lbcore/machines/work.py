@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lbcore.config.dynamic import in_force
-from lbcore.config.load import digest, with_dynamic
+from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
 from lbcore.machines.apart import Guard, Unguarded
@@ -44,6 +43,7 @@ from lbcore.ownership.changes import Instance, Origin, Transition
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.plan.decision import PlanState
+from lbcore.validation.dynamic import in_force, with_dynamic
 from lbcore.wire.messages import Command
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from lbcore.config.catalogue import Entry
-from lbcore.config.dynamic import in_force
 from lbcore.config.placement import (
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
@@ -23,6 +22,7 @@ from lbcore.config.strategies import (
 )
 from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, value_of
 from lbcore.route.pulsar_errors import PRECONDITION_FAILED, PulsarError
+from lbcore.validation.dynamic import in_force
 
 _PACKAGE = "org.apache.pulsar.broker.loadbalance"
 _EXTENSIBLE = {

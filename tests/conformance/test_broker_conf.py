@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.check import check_config
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.pulsar_import import Imported, import_keys
 from lbcore.config.pulsar_keys import from_pulsar_keys, parse_properties, resolve_changes
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
@@ -26,6 +24,8 @@ from lbcore.config.values import ConfigError
 from lbcore.plan.decision import Kind, Plan, PlanState
 from lbcore.plan.planner import plan
 from lbcore.plan.snapshot import Snapshot
+from lbcore.validation.check import check_config
+from lbcore.validation.pulsar_import import Imported, import_keys
 from tests.conformance import models, place, shed, split, transfer
 from tests.conformance.runner import Case, difference, read_cases
 from tests.planning import cluster_of

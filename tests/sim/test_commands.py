@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
 from lbcore.ownership.changes import Instance
+from lbcore.validation.dynamic import with_dynamic
 from lbcore.wire.messages import Ack, AckOutcome, Acks, Command, Envelope
 from tests.checked_world import CheckedWorld
 from tests.world import CLUSTER, World, is_settled, states

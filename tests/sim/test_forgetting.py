@@ -2,11 +2,11 @@
 
 import pytest
 
-from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.forgetting import FLOOR
 from lbcore.machines.tracks import TRACK_KEPT_MS
 from lbcore.machines.waiting import WAIT_MAX_MS
+from lbcore.validation.dynamic import with_dynamic
 from tests.checked_world import CheckedWorld
 from tests.sim.test_commands import told
 from tests.world import World, is_settled

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
+from lbcore.validation.dynamic import with_dynamic
 from tests.ruled_world import outcome
 from tests.world import World
 

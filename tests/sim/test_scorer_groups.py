@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.topics import TAKEN_OR_NOT
+from lbcore.validation.dynamic import with_dynamic
 from tests.simulated_brokers import Faults
 from tests.world import World, is_settled
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.load import digest, parse_config, with_dynamic
+from lbcore.config.load import digest, parse_config
 from lbcore.config.tree import Config
 from lbcore.machines.balancer import ClusterBalancer
+from lbcore.validation.dynamic import with_dynamic
 from tests.world import World
 
 

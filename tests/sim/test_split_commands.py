@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.rules import Brake
 from lbcore.model.bundles import Bundle
 from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.validation.dynamic import with_dynamic
 from tests.checked_world import CheckedWorld
 from tests.sim.test_commands import owner, rows, told
 from tests.world import World, states

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.outcome import AFTER
 from lbcore.ownership.records import State
+from lbcore.validation.dynamic import with_dynamic
 from tests.checked_world import CheckedWorld
 from tests.ruled_world import outcome
 from tests.unit.wire.test_commands import FULL, NS

@@ -11,7 +11,6 @@ from jobs.admin.context import AdminContext
 from jobs.admin.exchange import JSON, HttpError, Reply, Request, json_reply
 from jobs.admin.pulsar.asking import carry_out
 from jobs.admin.pulsar.known import brokers, cluster_names, find_broker, isolation
-from lbcore.config.dynamic import in_force
 from lbcore.config.values import ConfigError
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.route.pulsar_clusters import internal_data, leader_data
@@ -29,6 +28,7 @@ from lbcore.route.pulsar_isolation import ownership_status
 from lbcore.route.pulsar_names import broker_id
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
 from lbcore.route.snapshot import Snapshot
+from lbcore.validation.dynamic import in_force
 from lbcore.wire.commands import ResetConfig, SetConfig
 
 PULSAR_VERSION = "4.0.8"

@@ -8,10 +8,10 @@ import pytest
 
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
-from lbcore.config.check import require_suitable
-from lbcore.config.load import with_dynamic
 from lbcore.config.pulsar_keys import resolve_changes
 from lbcore.config.tree import Config
+from lbcore.validation.check import require_suitable
+from lbcore.validation.dynamic import with_dynamic
 from tests.admin_world import Balancer, make_context, write_tables
 from tests.asgi_calls import Answer, ask
 

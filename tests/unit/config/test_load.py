@@ -14,10 +14,10 @@ from lbcore.config.load import (
     parse_assignments,
     parse_config,
     parse_layers,
-    with_dynamic,
 )
 from lbcore.config.tree import SETTINGS, Config, value_of
 from lbcore.config.values import ConfigError
+from lbcore.validation.dynamic import with_dynamic
 
 
 def problems_of(mapping: Any) -> dict[str, str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.load import differences, with_dynamic
+from lbcore.config.load import differences
 from lbcore.config.pulsar_keys import (
     WITHOUT_EFFECT,
     from_pulsar_keys,
@@ -15,6 +15,7 @@ from lbcore.config.pulsar_keys import (
 )
 from lbcore.config.tree import SETTINGS, Config
 from lbcore.config.values import ConfigError
+from lbcore.validation.dynamic import with_dynamic
 
 IN = "loadBalancerBandwidthInResourceWeight"
 IN_MISSPELT = "loadBalancerBandwithInResourceWeight"

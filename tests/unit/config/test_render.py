@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.adapters.settings import read_toml, tomllib
-from lbcore.config.check import check_config
 from lbcore.config.load import differences, parse_config
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.pulsar_presets import PRESETS
 from lbcore.config.render import render_config, render_differences, render_value
 from lbcore.config.tree import SETTINGS, Config
+from lbcore.validation.check import check_config
 
 CONF = Path(__file__).parents[3] / "conf"
 OVERLAYS = sorted(path.stem for path in CONF.glob("*.toml") if path.stem != "base")

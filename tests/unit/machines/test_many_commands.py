@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines import commands, splits, topics
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.rules import Pin, Rules, differing
 from lbcore.ownership.records import State
+from lbcore.validation.dynamic import with_dynamic
 from lbcore.wire.nearest import nearest
 from tests.ruled_world import outcome
 from tests.world import World, is_settled

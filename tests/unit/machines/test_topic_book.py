@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.config.load import with_dynamic
 from lbcore.config.tree import Config
 from lbcore.machines.topic_book import BundleTopics, TopicBook, sender_of
 from lbcore.machines.topics import take_topics
 from lbcore.machines.work import Work
 from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.validation.dynamic import with_dynamic
 from lbcore.wire.messages import Command, Envelope, TopicLoad
 from tests.world import CLUSTER, World
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.check import Observed, check_config, require_suitable
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
+from lbcore.validation.check import Observed, check_config, require_suitable
 
 AVG = {"strategy": "avg"}
 THRESHOLD = {

@@ -8,13 +8,13 @@ Source: Pulsar 4.0.8, 4.2.4 and 5.0.0-M1, ServiceConfiguration and both load man
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lbcore.config.check import check_config
 from lbcore.config.filters import EXTENSIBLE
 from lbcore.config.pulsar_keys import WITHOUT_EFFECT, from_pulsar_keys, is_about_balancing
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.strategies import LOAD_MANAGERS, PLACEMENT, SHEDDING, short_name
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import Problem
+from lbcore.validation.check import check_config
 
 MANAGER = "loadManagerClassName"
 STRATEGY = "loadBalancerLoadSheddingStrategy"

@@ -9,15 +9,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from lbcore.config.check import require_suitable
 from lbcore.config.load import checked_dynamic
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
+from lbcore.validation.check import require_suitable
 
 _SEARCHED_MAX = 32
 """Of more settings no pairs are tried: then each is kept that suits those kept before it."""
 
 Values = Mapping[str, Any]
+
+
+def with_dynamic(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration changed by a command, as "section.name" → value.
+
+    config: of one cluster, see `Config.for_cluster`. Raises ConfigError for unknown keys, wrong
+    values, settings that need a restart, and settings that don't suit each other afterwards.
+    """
+    checked, problems = checked_dynamic(values)
+    if problems:
+        raise ConfigError(tuple(problems))
+    return require_suitable(changed(config, checked))
 
 
 def in_force(

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.check import require_suitable
-from lbcore.config.dynamic import in_force
-from lbcore.config.load import parse_config, with_dynamic
+from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
+from lbcore.validation.check import require_suitable
+from lbcore.validation.dynamic import in_force, with_dynamic
 
 THRESHOLD = {"shedding.strategy": "threshold"}
 LEAST = {"placement.strategy": "least_long_term_message_rate"}
