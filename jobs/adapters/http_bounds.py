@@ -20,6 +20,8 @@ MODEST_BYTES = 8_192
 """Who holds no more than this is served even when all together hold too much."""
 READ_MIN_BYTES_PER_S = 10_000
 _SWEEPS = 10
+PEER = "ballast.peer"
+"""Where the protocol leaves the common name of the client's verified certificate."""
 
 
 class Cut(str, Enum):

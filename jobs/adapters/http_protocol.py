@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from jobs.adapters.http_bounds import (
     HEADERS_MAX,
     MODEST_BYTES,
+    PEER,
     PIPELINED_MAX,
     READ_MIN_BYTES_PER_S,
     Account,
@@ -31,7 +32,6 @@ from jobs.adapters.http_bounds import (
     Cut,
     network_of,
 )
-from jobs.admin.gates import PEER
 
 logger = logging.getLogger(__name__)
 

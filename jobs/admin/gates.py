@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import time
 
+from jobs.adapters.http_bounds import PEER
 from jobs.admin.access import Caller, Grant, Role, anonymous
 from jobs.admin.counts import GateCounts
 from jobs.admin.exchange import RETRY, HttpError
 from jobs.admin.rates import RateLimiter
 from jobs.admin.streams import Message
 from jobs.admin.tokens import Bearer, TokenChecker, TokenError, TrustedKey
-
-PEER = "ballast.peer"
-"""Where the protocol leaves the common name of the client's verified certificate."""
 
 FORBIDDEN, UNAUTHENTICATED, TOO_MANY = "forbidden", "unauthenticated", "too_many_requests"
 OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)

@@ -13,8 +13,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from lbcore.machines.forgetting import drop_rules_of
-from lbcore.machines.handlers.catalogue import forget_topics
+from lbcore.machines.forgetting import drop_rules_of, forget_topics
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.outcome import DONE, Outcome
 from lbcore.machines.waiting import finish_command, tell_progress

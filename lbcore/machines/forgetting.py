@@ -11,14 +11,16 @@ fooled. Part of `balancer`, after all that ends something. Source: ours.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lbcore.machines import usage
 from lbcore.machines.book import NamespaceEntry, namespace_row
+from lbcore.machines.catalogue import topic_row
 from lbcore.machines.drains import is_named
 from lbcore.machines.outcome import FAILED, Outcome
 from lbcore.machines.usage import RULES, note_gone
 from lbcore.machines.waiting import finish_command
 from lbcore.machines.work import Work
-from lbcore.model.names import tenant_of
-from lbcore.model.tables import NAMESPACES
+from lbcore.model.names import namespace_of_topic, tenant_of
+from lbcore.model.tables import NAMESPACES, TOPICS
 from lbcore.wire.messages import Command
 
 FLOOR = ""
@@ -53,6 +55,21 @@ def strike_off(work: Work, broker: str, command: Command | None = None) -> None:
         work.set_rule("drains", broker, None, command)
         reason = f"broker {broker} is silent and was forgotten; it had {drain.left} bundles left"
         finish_command(work, drain.command_id, Outcome(status=FAILED, reason=reason))
+
+
+def forget_topics(work: Work, namespace: str) -> None:
+    """Drop a namespace's topics from the catalogue, as it is deleted."""
+    for topic in sorted(work.catalogue.topics_of(namespace)):
+        drop_topic(work, topic)
+
+
+def drop_topic(work: Work, name: str) -> None:
+    """Drop a topic that the catalogue has."""
+    tenant = tenant_of(namespace_of_topic(name))
+    note_gone(work, usage.TOPICS, tenant)
+    note_gone(work, usage.PARTITIONS, tenant, work.catalogue.topics[name])
+    work.catalogue.set_topic(name, None)
+    work.add_row(TOPICS.name, topic_row(name, None))
 
 
 def drop_rules_of(work: Work, namespace: str) -> None:

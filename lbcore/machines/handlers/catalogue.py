@@ -10,8 +10,9 @@ from typing import Any
 
 from lbcore.machines import usage
 from lbcore.machines.catalogue import MAX_TOPICS, Tenant, tenant_row, topic_row
+from lbcore.machines.forgetting import drop_topic
 from lbcore.machines.outcome import DONE, Outcome, refuse
-from lbcore.machines.usage import NAMESPACES, PARTITIONS, has_any, note_gone, reason_not_to_add
+from lbcore.machines.usage import NAMESPACES, PARTITIONS, has_any, reason_not_to_add
 from lbcore.machines.work import Work
 from lbcore.model.names import namespace_of_topic, partition_of, strip_partition, tenant_of
 from lbcore.model.tables import TENANTS, TOPICS
@@ -26,12 +27,6 @@ def namespaces_of(work: Work, tenant: str) -> list[str]:
         for name, entry in work.namespaces.items()
         if tenant_of(name) == tenant and not entry.is_deleted
     )
-
-
-def forget_topics(work: Work, namespace: str) -> None:
-    """Drop a namespace's topics from the catalogue, as it is deleted."""
-    for topic in sorted(work.catalogue.topics_of(namespace)):
-        _keep_topic(work, topic, None)
 
 
 def _create_tenant(work: Work, _: Command, arguments: asked.CreateTenant) -> Outcome:
@@ -100,7 +95,7 @@ def _delete_topic(work: Work, _: Command, arguments: asked.DeleteTopic) -> Outco
     topic = arguments.topic
     if topic not in work.catalogue.topics:
         return refuse(f"there is no topic {topic}; table topics lists those that were created")
-    _keep_topic(work, topic, None)
+    drop_topic(work, topic)
     return Outcome(status=DONE)
 
 
@@ -111,11 +106,7 @@ def _keep_tenant(work: Work, arguments: asked.CreateTenant | asked.UpdateTenant)
     return Outcome(status=DONE)
 
 
-def _keep_topic(work: Work, name: str, partitions: int | None) -> None:
-    if partitions is None:
-        tenant, had = tenant_of(namespace_of_topic(name)), work.catalogue.topics[name]
-        note_gone(work, usage.TOPICS, tenant)
-        note_gone(work, PARTITIONS, tenant, had)
+def _keep_topic(work: Work, name: str, partitions: int) -> None:
     work.catalogue.set_topic(name, partitions)
     work.add_row(TOPICS.name, topic_row(name, partitions))
 

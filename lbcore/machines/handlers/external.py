@@ -11,8 +11,7 @@ from typing import Any
 from lbcore.machines.book import NamespaceEntry
 from lbcore.machines.deletions import live_records
 from lbcore.machines.external import is_external
-from lbcore.machines.forgetting import drop_rules_of, version_floor
-from lbcore.machines.handlers.catalogue import forget_topics
+from lbcore.machines.forgetting import drop_rules_of, forget_topics, version_floor
 from lbcore.machines.outcome import DONE, Outcome, refuse
 from lbcore.machines.watching import note_silent
 from lbcore.machines.work import Work

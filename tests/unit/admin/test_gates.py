@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.adapters.http_bounds import PEER
 from jobs.adapters.lookup_http import Hooks, LookupApp
 from jobs.adapters.watched_file import Watched
 from jobs.admin.access import Role, parse_grant, parse_grants
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
-from jobs.admin.gates import PEER, Gatekeeper, GateRules
+from jobs.admin.gates import Gatekeeper, GateRules
 from jobs.admin.rates import RateLimiter
 from jobs.admin.tokens import TokenChecker, TokenRules, secret_key
 from tests.admin_world import Balancer, make_context, write_tables
