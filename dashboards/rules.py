@@ -24,6 +24,13 @@ class Alert:
     for_s: int = 0
 
 
+def _grew(counter: str, *by: str) -> str:
+    """Within ten minutes, be it from nothing: what a start's first batch counts is seen once."""
+    kept = ", ".join(by)
+    now, before = (f"sum by ({kept}) ({counter}{ago})" for ago in ("", " offset 10m"))
+    return f"sum by ({kept}) (increase({counter}[10m])) > 0 or ({now} > 0 unless {before})"
+
+
 def _alert(name: str, severity: str, for_s: int, expr: str, summary: str) -> Alert:
     return Alert(name=name, severity=severity, for_s=for_s, expr=expr, summary=summary)
 
@@ -47,7 +54,7 @@ JOB = (
     _alert("BallastClockApart", WARNING, 0, "abs(ballast_clock_ahead_seconds) > 0",
            "The clock {{ $labels.clock }} of {{ $labels.cluster }} is ahead by {{ $value | humanizeDuration }}."),
     _alert("BallastFaults", CRITICAL, 0,
-           "sum by (cluster, phase) (increase(ballast_faults_total[10m])) > 0",
+           _grew("ballast_faults_total", "cluster", "phase"),
            "Working on something of {{ $labels.cluster }} raised in {{ $labels.phase }}; it was put aside."),
     _alert("BallastNoCandidate", CRITICAL, 0,
            "max_over_time(ballast_bundles_without_candidate[1m]) > 0",
@@ -71,7 +78,7 @@ BROKERS = (
            "ballast_report_age_seconds > 300 and on (cluster, broker) ballast_broker_up == 1",
            "{{ $labels.broker }} lives, but its load is {{ $value | humanizeDuration }} old."),
     _alert("BallastRejectedReports", WARNING, 0,
-           "sum by (cluster, topic, reason) (increase(ballast_rejected_total[10m])) > 0",
+           _grew("ballast_rejected_total", "cluster", "topic", "reason"),
            "Messages of {{ $labels.topic }} can't be used: {{ $labels.reason }}."),
     _alert("BallastCallbacksFail", WARNING, 0,
            'sum by (cluster, broker, callback) (increase(ballast_agent_callbacks_total{result=~"failed|overdue"}[10m])) > 0',

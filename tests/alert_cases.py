@@ -43,6 +43,10 @@ def _counted(series: str, step: float, good: float = 0) -> Case:
     return Case(fires={series: f"0+{step}x120"}, quiet={series: f"5+{good}x120"})
 
 
+def _from_nothing(series: str) -> Case:
+    return Case(fires={series: "_x70 1x50"}, quiet={series: "1x120"})
+
+
 def _lookup_times(fast: int, slow: int) -> Series:
     name = 'ballast_lookup_duration_seconds_bucket{instance="l",le="%s"}'
     return {
@@ -69,7 +73,7 @@ CASES: Mapping[str, Case] = {
     "BallastClockApart": _constant(
         'ballast_clock_ahead_seconds{cluster="c",clock="driver"}', -40, 0
     ),
-    "BallastFaults": _counted('ballast_faults_total{cluster="c",phase="command"}', 1),
+    "BallastFaults": _from_nothing('ballast_faults_total{cluster="c",phase="rebuild_rows"}'),
     "BallastNoCandidate": _constant(
         'ballast_bundles_without_candidate{cluster="c",setting="filters.load_manager_class"}', 3, 0
     ),

@@ -13,7 +13,7 @@ from jobs.telemetry.declared import (
     histogram,
 )
 from lbcore.machines.gauges import HIGH, LOW
-from lbcore.machines.phases import INNER_PHASES, PHASES
+from lbcore.machines.phases import INNER_PHASES, PHASES, REBUILD
 from lbcore.machines.topics import TAKEN_OR_NOT
 from lbcore.ownership.records import Cause, State
 
@@ -25,7 +25,7 @@ ALARMS = ("brake", "clock", "faults", "flapping", "no_candidate", "ticks")
 """Alarms of a batch's report, without what they name after a colon."""
 
 _SINK_PHASES = ("sink_log", "sink_metrics", "sink_record", "sink_row")
-FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES, *_SINK_PHASES}))
+FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES, REBUILD, *_SINK_PHASES}))
 
 _STATES = tuple(state.value for state in State)
 _CAUSES = tuple(cause.value for cause in Cause)

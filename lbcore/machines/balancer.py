@@ -125,6 +125,9 @@ class ClusterBalancer:
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
             ),
             "watched": packing.pack(watched_to_plain(state.watched), {}),
+            **(
+                {"unread": packing.pack({"faults": list(state.unread)}, {})} if state.unread else {}
+            ),
             **state.ledger.pack(),
             **state.topics.pack(),
         }
@@ -152,6 +155,7 @@ class ClusterBalancer:
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},
             watched=watched_from_plain(_plain("watched", chunks)),
+            unread=tuple(_plain("unread", chunks).get("faults", ())),
         )
 
 

@@ -56,8 +56,9 @@ class BalancerState:
 
     commands: id → what `identity` remembers of it, the latest. settings: those that commands have
     changed, by "section.name". waiting: id → command that was accepted and has not ended. watched:
-    bundle → its last move by balancing, until its effect is seen. packed: no part of the state, but
-    chunks that `pack` need not make again.
+    bundle → its last move by balancing, until its effect is seen. unread: rows that a rebuild could
+    not read, as `apart.told` says it, until the first batch has told of them. packed: no part of
+    the state, but chunks that `pack` need not make again.
     """
 
     ledger: Ledger
@@ -73,4 +74,5 @@ class BalancerState:
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
     watched: Mapping[str, Watched] = field(default_factory=dict)
+    unread: Sequence[Mapping[str, Any]] = ()
     packed: Memo = field(default_factory=dict, repr=False, compare=False)

@@ -55,8 +55,9 @@ class Batch:
 
     @property
     def faults(self) -> list[Mapping[str, Any]]:
-        """What the scorers put aside, as `apart.told` says it."""
-        return [fault for update in self.updates for fault in update.faults]
+        """What the scorers, and a rebuild before this batch, put aside, as `apart.told` says it."""
+        found = [fault for update in self.updates for fault in update.faults]
+        return [*self.before.unread, *found]
 
     def of(self, kind: type) -> list[Placed]:
         """The messages of one kind, in order."""
@@ -205,6 +206,9 @@ PHASES: dict[str, Phase] = {
     "write_history": Whole(do=lambda work, _: write_history(work)),
 }
 """Name → phase. A batch goes through them from the first to the last."""
+
+REBUILD = "rebuild_rows"
+"""Counts the rows that a rebuild could not read."""
 
 INNER_PHASES = (
     "assign_free",

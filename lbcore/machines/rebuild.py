@@ -1,15 +1,16 @@
 """Rebuild: the balancer's state from the tables, when there is no checkpoint to go on from.
 
-Decides nothing. Ownership, brokers, namespaces, rules and changed settings come back exactly; load
-averages begin anew with the next reports, and liveness watches every broker from now on. Source:
-ours.
+Decides what stands for a row that can't be read, nothing else. Ownership, brokers, namespaces,
+rules and changed settings come back exactly; load averages begin anew with the next reports, and
+liveness watches every broker from now on. Source: ours.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+from lbcore.machines.apart import Fault, fault_of, told
 from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.balancer_state import BalancerState, Times
 from lbcore.machines.book import DRAINING, FORGOTTEN, SILENT, TEXTS, BrokerEntry, NamespaceEntry
@@ -19,9 +20,12 @@ from lbcore.machines.forgetting import FLOOR, still_needed
 from lbcore.machines.identity import identity_of, remember
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
+from lbcore.machines.phases import REBUILD
 from lbcore.machines.rules import rules_from_rows
+from lbcore.model.names import parse_bundle
 from lbcore.model.tables import (
     BROKERS,
+    BUNDLE_OWNERSHIP,
     COMMANDS,
     CONFIG_VERSIONS,
     NAMESPACES,
@@ -29,6 +33,7 @@ from lbcore.model.tables import (
     POLICIES,
     TENANTS,
     TOPICS,
+    Table,
 )
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -36,6 +41,7 @@ from lbcore.ownership.states import IN_FLIGHT
 from lbcore.wire.messages import Command
 
 Row = Mapping[str, Any]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,7 @@ class TableRows:
     config_versions: Iterable[Row] = ()
 
 
+_BROKERS_OF_RECORD = ("source", "source_incarnation", "destination", "destination_incarnation")
 _BY_WORD = frozenset({"create_namespace", "delete_namespace"})
 _TABLES = (BROKERS, NAMESPACES, COMMANDS, TENANTS, TOPICS, POLICIES, PINS, CONFIG_VERSIONS)
 
@@ -72,18 +79,88 @@ def newest_rows(ownership: Iterable[Row], written: Mapping[str, Iterable[Row]]) 
     return TableRows(bundle_ownership=ownership, **found)
 
 
+@dataclass(slots=True)
+class Reading:
+    """Reads rows one by one; what raises is put aside, its neighbours are read. faults: of those.
+
+    Such rows come from damage, or from a newer version of the job.
+    """
+
+    faults: list[Fault] = field(default_factory=list)
+
+    def each(
+        self,
+        table: Table,
+        rows: Iterable[Row],
+        read: Callable[[Row], Value],
+        instead: Callable[[Row], Value | None] = lambda _: None,
+    ) -> list[Value]:
+        """What the rows hold, in their order. instead: stands for one that can't be read, if any.
+
+        A row of which that raises as well is left out.
+        """
+        found: list[Value] = []
+        for row in rows:
+            try:
+                found.append(read(row))
+            except MemoryError:  # noqa: PERF203 one row's fault is no other's
+                raise
+            except Exception as error:  # noqa: BLE001 whatever it is, it is this row's alone
+                name = " ".join(str(row.get(column)) for column in table.key or ("number",))
+                self.faults.append(fault_of(error, REBUILD, f"{table.name} {name}"))
+                found += _attempted(instead, row)
+        return found
+
+    def readable(
+        self, table: Table, rows: Iterable[Row], read: Callable[[Row], object]
+    ) -> list[Row]:
+        """The rows that can be read."""
+
+        def itself(row: Row) -> Row:
+            read(row)
+            return row
+
+        return self.each(table, rows, itself)
+
+    def records(self, rows: Iterable[Row], writer_epoch: int = 0) -> list[OwnershipRecord]:
+        """The records of bundles, by name."""
+
+        def read(row: Row) -> OwnershipRecord:
+            parse_bundle(row["bundle"])
+            return record_from_row(row, writer_epoch)
+
+        return self.each(
+            BUNDLE_OWNERSHIP, _by(rows, "bundle"), read, lambda row: _salvaged(row, writer_epoch)
+        )
+
+
+def _attempted(instead: Callable[[Row], Value | None], row: Row) -> list[Value]:
+    try:
+        found = instead(row)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return []
+    return [] if found is None else [found]
+
+
 def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> BalancerState:
-    """The state that goes on from the tables. O(rows log rows)."""
-    empty = balancer.empty()
-    ledger = _ledger(cluster, rows.bundle_ownership)
+    """The state that goes on from the tables; the first batch tells what could not be read.
+
+    O(rows log rows).
+    """
+    empty, reading = balancer.empty(), Reading()
+    ledger = _ledger(cluster, reading.records(rows.bundle_ownership))
     changes = _by(rows.config_versions, "number")
-    rules = rules_from_rows(rows.policies, rows.pins, changes[-1]["number"] if changes else 0)
-    known = [row for row in _by(rows.brokers, "broker") if row["state"] != FORGOTTEN]
-    brokers = {row["broker"]: broker_from_row(row, rules.drains) for row in known}
+    settings = reading.each(CONFIG_VERSIONS, changes, lambda row: json.loads(row["settings"]))
+    rules = rules_from_rows(
+        reading.readable(POLICIES, rows.policies, lambda row: rules_from_rows([row], (), 0)),
+        reading.readable(PINS, rows.pins, lambda row: rules_from_rows((), [row], 0)),
+        changes[-1]["number"] if changes else 0,
+    )
+    brokers = _brokers(reading, rows.brokers, rules.drains)
     silent = [name for name, entry in brokers.items() if entry.is_silent]
     commands = _by(rows.commands, "at_ms", "command_id")
-    latest = commands[-REMEMBERED_COMMANDS:]
-    namespaces = {row["namespace"]: _namespace(row) for row in _by(rows.namespaces, "namespace")}
+    spaces = _by(rows.namespaces, "namespace")
+    namespaces = dict(reading.each(NAMESPACES, spaces, _namespace, _bare_namespace))
     forgotten = namespaces.pop(FLOOR, None)
     floor = forgotten.highest_version if forgotten else 0
     return BalancerState(
@@ -92,31 +169,57 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
         plan=empty.plan,
         brokers=brokers,
         namespaces=still_needed(namespaces, set(ledger.namespaces()[0]), floor),
-        commands={
-            row["command_id"]: remember(
-                row["status"],
-                identity_of(row["kind"], json.loads(row["arguments"]), row["principal"]),
-            )
-            for row in latest
-        },
-        settings=json.loads(changes[-1]["settings"]) if changes else {},
+        commands=dict(reading.each(COMMANDS, commands[-REMEMBERED_COMMANDS:], _remembered, _ended)),
+        settings=settings[-1] if settings else {},
         rules=rules,
-        catalogue=Catalogue.from_rows(rows.tenants, rows.topics),
-        waiting=_waiting(commands, ledger),
+        catalogue=Catalogue.from_rows(
+            reading.readable(TENANTS, rows.tenants, lambda row: Catalogue.from_rows([row], ())),
+            reading.readable(TOPICS, rows.topics, lambda row: Catalogue.from_rows((), [row])),
+        ),
+        waiting=_waiting(reading, commands, ledger),
         times=Times(version_floor=floor),
+        unread=tuple(told(reading.faults)),
     )
 
 
-def _namespace(row: Row) -> NamespaceEntry:
-    return NamespaceEntry(
+def _brokers(
+    reading: Reading, rows: Iterable[Row], drains: Collection[str]
+) -> dict[str, BrokerEntry]:
+    known = [row for row in _by(rows, "broker") if row["state"] != FORGOTTEN]
+
+    def bare(row: Row) -> tuple[str, BrokerEntry]:
+        return row["broker"], BrokerEntry(incarnation=row["incarnation"])
+
+    def whole(row: Row) -> tuple[str, BrokerEntry]:
+        return row["broker"], broker_from_row(row, drains)
+
+    return dict(reading.each(BROKERS, known, whole, bare))
+
+
+def _namespace(row: Row) -> tuple[str, NamespaceEntry]:
+    name, bare = _bare_namespace(row)
+    return name, replace(bare, properties=dict(json.loads(row["properties"])))
+
+
+def _bare_namespace(row: Row) -> tuple[str, NamespaceEntry]:
+    return row["namespace"], NamespaceEntry(
         hash=row["hash"],
         is_deleted=row["is_deleted"],
         highest_version=row["highest_version"],
-        properties=json.loads(row["properties"]),
     )
 
 
-def _waiting(commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
+def _remembered(row: Row) -> tuple[str, str]:
+    asked = identity_of(row["kind"], json.loads(row["arguments"]), row["principal"])
+    return row["command_id"], remember(row["status"], asked)
+
+
+def _ended(row: Row) -> tuple[str, str]:
+    """It is not known what was asked, so that nothing else may come under its id."""
+    return row["command_id"], remember(row["status"], identity_of(row["kind"], {}, "unread"))
+
+
+def _waiting(reading: Reading, commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
     """The commands that were accepted and have not ended; their bundles are those in flight.
 
     A creation and a deletion end by the word of who carries them out, not with their bundles.
@@ -125,20 +228,21 @@ def _waiting(commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
     for row in ledger.rows_in(*IN_FLIGHT).tolist():
         record = ledger.record_at(row)
         moving.setdefault(record.command_id, {})[record.bundle] = record.source
-    found = {}
-    for row in commands:
-        if row["status"] == ACCEPTED:
-            command_id, result = row["command_id"], json.loads(row["result"])
-            under_way = {} if row["kind"] in _BY_WORD else moving.get(command_id, {})
-            had = result.pop(FROM, {})
-            found[command_id] = Waiting(
-                command=_command(row),
-                deadline_ms=result.pop(DEADLINE),
-                is_queued=result.pop(QUEUED),
-                moving={bundle: had.get(bundle, source) for bundle, source in under_way.items()},
-                result=result,
-            )
-    return found
+
+    def read(row: Row) -> Waiting:
+        command_id, result = row["command_id"], json.loads(row["result"])
+        under_way = {} if row["kind"] in _BY_WORD else moving.get(command_id, {})
+        had = result.pop(FROM, {})
+        return Waiting(
+            command=_command(row),
+            deadline_ms=result.pop(DEADLINE),
+            is_queued=result.pop(QUEUED),
+            moving={bundle: had.get(bundle, source) for bundle, source in under_way.items()},
+            result=result,
+        )
+
+    is_open = (row for row in commands if row["status"] == ACCEPTED)
+    return {one.command.command_id: one for one in reading.each(COMMANDS, is_open, read)}
 
 
 def _command(row: Row) -> Command:
@@ -193,9 +297,34 @@ def record_from_row(row: Row, writer_epoch: int = 0) -> OwnershipRecord:
     )
 
 
-def _ledger(cluster: str, rows: Iterable[Row]) -> Ledger:
+def _salvaged(row: Row, writer_epoch: int) -> OwnershipRecord:
+    """What stands for a record that can't be read: never nothing, which would close the bundle.
+
+    Where its state can be read and needs no children, that. Otherwise it is being released by
+    whoever may have it: who has it closes it, and who is silent keeps it.
+    """
+    parse_bundle(row["bundle"])
+    state = {one.value: one for one in State}.get(row["state"], State.SPLITTING)
+    brokers = {name: row[name] for name in _BROKERS_OF_RECORD}
+    if state is State.SPLITTING and not row["source"]:
+        source, incarnation = row["destination"], row["destination_incarnation"]
+        brokers = dict(zip(_BROKERS_OF_RECORD, (source, incarnation, "", ""), strict=True))
+    if state is State.SPLITTING:
+        state = State.RELEASING if brokers["source"] else State.FREE
+    return OwnershipRecord(
+        cluster=row["cluster"],
+        bundle=row["bundle"],
+        state=state,
+        version_id=int(row["version_id"]),
+        timestamp_ms=int(row["at_ms"]),
+        cause=Cause.REPAIR,
+        writer_epoch=writer_epoch,
+        **brokers,
+    )
+
+
+def _ledger(cluster: str, records: Sequence[OwnershipRecord]) -> Ledger:
     ledger = Ledger(cluster)
-    records = [record_from_row(row) for row in _by(rows, "bundle")]
     ledger.add(record.bundle for record in records)
     for record in records:
         ledger.put(record, 0)

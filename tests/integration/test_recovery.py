@@ -22,7 +22,7 @@ from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.effects import (
     Effect,
 )
-from lbcore.model.tables import NAMESPACES
+from lbcore.model.tables import BUNDLE_OWNERSHIP, NAMESPACES
 from lbcore.ownership.wire_record import parse_record
 from tests.effects_frame import EffectsFrame
 from tests.small_batches import (
@@ -189,4 +189,25 @@ def test_every_current_record_is_sent_again_under_the_new_epoch(tmp_path: Path) 
     assert [(r.bundle, r.version_id, r.writer_epoch) for r in told if r] == [
         (BUNDLE_A, 1, writer.epoch),
         (BUNDLE_B, 4, writer.epoch),
+    ]
+
+
+def test_row_that_cannot_be_read_costs_a_rebuild_and_kafka_no_other(tmp_path: Path) -> None:
+    newer = {"bundle": BUNDLE_A, "version_id": 7, "state": "Frozen"}
+    sink_on(tmp_path)(batch(record(BUNDLE_B, 4)), 0)
+    writer = claimed(tmp_path)
+    writer.use_query("newer")
+    row = {**rows(tmp_path, "bundle_ownership")[0], **newer}
+    table = pa.Table.from_pylist([row], arrow_schema(BUNDLE_OWNERSHIP))
+    writer.write(BUNDLE_OWNERSHIP.name, table, 1, {**(writer.last_commit() or {}), "batch_id": 0})
+    config, sent = Config(), Sent()
+    chunks = {name: blob for _, name, blob in rebuilt_states(config, writer)}
+    state = ClusterBalancer(cluster="local", config=config).unpack(chunks)
+    assert [fault["item"] for fault in state.unread] == [f"{BUNDLE_OWNERSHIP.name} {BUNDLE_A}"]
+    assert state.ledger.names == [BUNDLE_A, BUNDLE_B]
+    assert send_all_records(writer, sent) == 2
+    told = [parse_record(key, value) for key, value in sent.messages]
+    assert [(one.bundle, one.version_id, one.state.value) for one in told if one] == [
+        (BUNDLE_A, 7, "Free"),
+        (BUNDLE_B, 4, "Free"),
     ]
