@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from jobs.adapters.delta_rows import scan
-from jobs.adapters.delta_tables import open_table, table_path
+from jobs.adapters.delta_tables import lacking_columns, open_table, table_path
 from jobs.adapters.table_place import TablePlace, is_delta, open_delta
 from lbcore.model.archives import ARCHIVES
+from lbcore.model.tables import declared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +30,12 @@ class WholeTable:
     def scan(self, columns: Sequence[str] | None, condition: str | None) -> pa.Table:
         """The rows of both that meet an SQL condition, columns None = all; O(rows that do).
 
-        Raises OSError, DeltaError, ArrowException for a table that can't be read.
+        Without the nullable columns that a table of an older version lacks. Raises OSError,
+        DeltaError, ArrowException for a table that can't be read.
         """
         names = tuple(field.name for field in self.live.schema().fields)
-        wanted = tuple(columns or names)
+        lacking = {one.name for one in lacking_columns(self.live, declared(self.name))}
+        wanted = tuple(name for name in columns or names if name not in lacking)
         if self.archive is None:
             return scan(self.live, wanted, condition)
         key = ARCHIVES[self.name].key

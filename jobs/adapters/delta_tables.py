@@ -26,7 +26,7 @@ from jobs.adapters.table_place import (
     table_place,
 )
 from jobs.console import CommandError
-from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Table
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Column, Table
 
 _ATTEMPTS = 8
 _SCALARS: Mapping[str, pa.DataType] = {
@@ -184,6 +184,12 @@ def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
     if found.fields[:common] != wanted.fields[:common] or not all(one.nullable for one in rest):
         raise TableSchemaError(table.name, handle.table_uri, _columns(found), _columns(wanted))
     return wanted.fields[common:]
+
+
+def lacking_columns(handle: DeltaTable, table: Table) -> list[Column]:
+    """The nullable columns that a table of an older version lacks until a job has opened it."""
+    known = {field.name for field in handle.schema().fields}
+    return [one for one in table.columns if one.is_nullable and one.name not in known]
 
 
 def with_all_columns(handle: DeltaTable, rows: pa.Table) -> pa.Table:

@@ -15,12 +15,12 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta_tables import table_path
+from jobs.adapters.delta_tables import lacking_columns, table_path
 from jobs.adapters.table_place import TablePlace, is_delta, open_delta
 from jobs.console import CommandError, MisuseError
-from jobs.sql.views import VIEWS, Engine, whole_table
+from jobs.sql.views import VIEWS, Engine, whole_table, with_nulls
 from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, declared
 
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _READING = re.compile(r"\s*[(\s]*(select|with|values)\b", re.IGNORECASE)
@@ -75,7 +75,13 @@ class SqlEngine:
         path = table_path(root, name)
         if not is_delta(path):
             return False
-        self._builder.register(called, open_delta(path))
+        handle = open_delta(path)
+        lacking = lacking_columns(handle, declared(name))
+        if not lacking:
+            self._builder.register(called, handle)
+            return True
+        self._builder.register(f"{called}_as_it_is", handle)  # of an older version
+        self._run(f"CREATE VIEW {called} AS {with_nulls(f'{called}_as_it_is', lacking)}")
         return True
 
     def _run(self, statement: str) -> pa.Table:

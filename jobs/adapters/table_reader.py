@@ -28,7 +28,7 @@ from jobs.adapters.delta_tables import arrow_schema, table_path
 from jobs.adapters.table_past import PastRows, oldest_ms, rows_at
 from jobs.adapters.table_place import TablePlace, is_delta, open_delta
 from jobs.console import CommandError
-from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
+from lbcore.model.tables import OWNERSHIP_EVENTS, Table, declared
 from lbcore.ownership.records import State
 
 Row: TypeAlias = dict[str, Any]
@@ -114,8 +114,7 @@ class TableReader:
         """The same as Arrow's table."""
         with self._readable(name):
             if not is_delta(table_path(self.root, name)):
-                declared = next(table for table in TABLES if table.name == name)
-                return arrow_schema(declared).empty_table()
+                return arrow_schema(declared(name)).empty_table()
             return self._scan(open_whole(self.root, name), columns, condition)
         raise AssertionError
 

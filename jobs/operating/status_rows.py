@@ -4,7 +4,10 @@ Decides how far back is looked; what is said of it is `lbcore.machines.status`'.
 """
 
 from jobs.adapters.table_reader import TableReader
+from lbcore.machines.shown_load import SHOWN_MS
 from lbcore.machines.status import HISTORY_MS, RECENT_MS, StatusRows
+
+_LOAD = ("broker", "minute_ms", "reported_ms", "usage", "score", "percent", "traffic")
 
 
 def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
@@ -28,6 +31,6 @@ def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
         ),
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
-        load=reader.rows("load_history", ("broker", "minute_ms", "score", "traffic"), recent),
+        load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),
         rejected=reader.rows("rejected_reports", ("reason",), f"at_ms >= {now_ms - RECENT_MS}"),
     )

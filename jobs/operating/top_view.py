@@ -16,7 +16,7 @@ from rich.text import Text
 from jobs.local.terminal import how_even, load_bar, sparkline, state_text
 from jobs.operating.durations import format_duration, format_instant
 
-ORDERS = ("score", "msg/s", "bundles", "name")
+ORDERS = ("usage", "msg/s", "bundles", "score", "name")
 _SPARK_CELLS = 30
 _BORDER_LINES = 4
 _FIXED_LINES = 4 + _BORDER_LINES
@@ -70,7 +70,7 @@ def after_key(state: TopState, key: str, brokers: Sequence[str]) -> TopState:
 def ordered(overview: Mapping[str, Any] | None, order: str) -> list[Mapping[str, Any]]:
     """The brokers in the order that was chosen, ties by name."""
     rows = list(overview["status"]["broker_rows"]) if overview else []
-    column = {"score": "score", "msg/s": "msg_rate", "bundles": "bundles"}.get(order)
+    column = {"msg/s": "msg_rate"}.get(order, order if order != "name" else None)
     rows.sort(key=lambda row: str(row["broker"]))
     if column is not None:
         rows.sort(key=lambda row: -(row[column] or 0))
@@ -120,21 +120,23 @@ def _brokers(state: TopState, rows: Sequence[Mapping[str, Any]], room: int) -> T
     table = Table(expand=True, box=None, pad_edge=False)
     table.add_column("  broker", no_wrap=True)
     table.add_column("state")
-    table.add_column("score", justify="right")
+    table.add_column("usage", justify="right")
     table.add_column("", ratio=1, no_wrap=True)
+    table.add_column("score", justify="right")
     table.add_column("msg/s", justify="right")
     table.add_column("bundles", justify="right")
     names = [row["broker"] for row in rows]
     at = names.index(state.selected) if state.selected in names else 0
     first = max(0, min(at - room // 2, len(rows) - room))
-    top = max([1.0, *(row["score"] or 0.0 for row in rows)])
+    top = max([1.0, *(row["usage"] or 0.0 for row in rows)])
     for number, row in enumerate(rows[first : first + room], first):
         is_selected = number == at
         table.add_row(
             f"{'▶' if is_selected else ' '} {row['broker']}",
             state_text(row["state"]),
+            "–" if row["usage"] is None else f"{row['usage']:.0%}",
+            load_bar(row["usage"] or 0.0, top),
             "–" if row["score"] is None else f"{row['score']:.0%}",
-            load_bar(row["score"] or 0.0, top),
             "–" if row["msg_rate"] is None else f"{row['msg_rate']:,.0f}",
             f"{row['bundles']:,}",
             style="bold" if is_selected else "",

@@ -5,6 +5,7 @@ only exploding and indexing of arrays is written in each engine's own words. Sou
 and a return are those of `lbcore.sim.summary`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -210,7 +211,7 @@ def _broker_loads(first: int) -> str:
     )
     return f"""
 SELECT cluster, broker, minute_ms, {instant("minute_ms")} AS minute, 100 * score AS score,
-  {percents}, {traffic}, GREATEST({usage}) AS usage,
+  {percents}, {traffic}, COALESCE(100 * usage, GREATEST({usage})) AS usage,
   traffic[{first}] + traffic[{first + 1}] AS msg_rate, cardinality(bundles) AS bundles
 FROM load_history"""
 
@@ -230,7 +231,7 @@ BROKER_LOADS = View(
         _column("msg_rate_out", "double", "msg/s"),
         _column("msg_throughput_in", "double", "bytes/s"),
         _column("msg_throughput_out", "double", "bytes/s"),
-        _column("usage", "double", "the highest of its resources but memory, per cent"),
+        _column("usage", "double", "weighted maximum of its resources, per cent"),
         _column("msg_rate", "double", "msg/s in and out"),
         _column("bundles", "long", "bundles that it served"),
     ),
@@ -324,6 +325,13 @@ WITH live AS (SELECT {columns} FROM {live})
 SELECT {columns} FROM live
 UNION ALL
 SELECT {columns} FROM {archived} a WHERE NOT EXISTS (SELECT 1 FROM live l WHERE {same})"""
+
+
+def with_nulls(name: str, columns: Sequence[Column]) -> str:
+    """A SELECT of a table of an older version, with null in the columns that it lacks."""
+    types = {"long": "BIGINT", "double": "DOUBLE", "string": "VARCHAR"}
+    nulls = (f"CAST(NULL AS {types[one.type]}) AS {one.name}" for one in columns)
+    return f"SELECT *, {', '.join(nulls)} FROM {name}"
 
 
 VIEWS = (

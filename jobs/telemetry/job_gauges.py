@@ -86,25 +86,30 @@ def show_bundles(store: MetricStore, seen: BatchSeen) -> None:
 def _show_brokers(
     store: MetricStore, cluster: str, brokers: Mapping[str, Any], columns: Mapping[str, Any]
 ) -> None:
-    names = columns["name"]
+    names, is_up = columns["name"], columns["is_up"]
     for at, usage in enumerate(USAGE_NAMES):
         percent = {(n, LOADING): p[at] for n, p in zip(names, columns["percent"], strict=True)}
-        store.replace(usage, percent, cluster)
-    scores = {(n, "max", LOADING): one["usage"] for n, one in brokers.items()}
+        store.replace(usage, _live(percent, brokers), cluster)
+    highest = zip(names, columns["max_usage"], strict=True)
+    scores = {(n, "max", LOADING): usage for n, usage in highest}
     scores |= {(n, "max_ema", LOADING): one["score"] for n, one in brokers.items()}
-    store.replace("pulsar_lb_resource_usage", scores, cluster)
+    store.replace("pulsar_lb_resource_usage", _live(scores, brokers), cluster)
     owned = {(name, CHANNEL): one["bundles"] for name, one in brokers.items()}
     store.replace("pulsar_sunit_state_chn_owned_su_total", owned, cluster)
-    rates = {(name,): one["msg_rate"] for name, one in brokers.items()}
-    store.replace("ballast_broker_messages_per_second", rates, cluster)
     for metric, column in (
-        ("ballast_broker_up", columns["is_up"]),
+        ("ballast_broker_messages_per_second", [one["msg_rate"] for one in brokers.values()]),
+        ("ballast_broker_usage", [one["usage"] for one in brokers.values()]),
         ("ballast_broker_bytes_per_second", columns["throughput"]),
         ("ballast_broker_topics", columns["topics"]),
+    ):
+        values = {(name,): v for name, v in zip(names, column, strict=True)}
+        store.replace(metric, _live(values, brokers), cluster)
+    for metric, column in (
+        ("ballast_broker_up", is_up),
         ("ballast_report_age_seconds", [max(-1.0, ms / _S) for ms in columns["report_age_ms"]]),
     ):
-        values = {(name,): float(v) for name, v in zip(names, column, strict=True)}
-        store.replace(metric, values, cluster)
+        known = {(name,): float(v) for name, v in zip(names, column, strict=True)}
+        store.replace(metric, known, cluster)
     hits = {
         (n, level): h for level in (LOW, HIGH) for n, h in zip(names, columns[level], strict=True)
     }
@@ -112,6 +117,14 @@ def _show_brokers(
     states = [one["state"] for one in brokers.values()]
     for state in ("active", "draining", "silent"):
         store.set("ballast_brokers", states.count(state), cluster, state)
+
+
+def _live(
+    values: Mapping[tuple[Any, ...], Any], brokers: Mapping[str, Any]
+) -> dict[tuple[Any, ...], float]:
+    """The values, by labels that begin with the broker, of those whose load is known."""
+    known = {name for name, one in brokers.items() if one["usage"] is not None}
+    return {labels: float(v) for labels, v in values.items() if labels[0] in known}
 
 
 def _show_ownership(store: MetricStore, report: Mapping[str, Any]) -> None:

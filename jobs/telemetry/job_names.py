@@ -47,7 +47,7 @@ _LB: tuple[Metric, ...] = (
     ),
     gauge(
         "pulsar_lb_resource_usage",
-        "A broker's usage, 1.0 = 100 %: as reported (max), and its score, smoothed (max_ema).",
+        "Pulsar's two, 1.0 = 100 %: highest resource, unweighted (max), and the score (max_ema).",
         *("cluster", "broker", "feature", "metric"),
         feature=("max", "max_ema"),
     ),
@@ -194,6 +194,11 @@ _BROKERS: tuple[Metric, ...] = (
     gauge("ballast_broker_up", "1 while a broker is heard, 0 while it is taken for dead.",
           "cluster", "broker"),
     gauge("ballast_broker_messages_per_second", "Messages/s in and out.", "cluster", "broker"),
+    gauge(
+        "ballast_broker_usage",
+        "A live broker's usage, 1.0 = 100 %: the weighted maximum of its resources.",
+        *("cluster", "broker"),
+    ),
     gauge("ballast_broker_bytes_per_second", "Bytes/s in and out.", "cluster", "broker"),
     gauge("ballast_broker_topics", "Topics, as reported.", "cluster", "broker"),
     gauge("ballast_report_age_seconds", "Since a broker's last load report; -1 = none yet.",

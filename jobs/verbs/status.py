@@ -99,17 +99,17 @@ def _broker_table(status: ClusterStatus) -> Iterable[str]:
     width = max(len(row.broker) for row in status.broker_rows)
     yield ""
     yield (
-        f"  {'broker':<{width}}  {'state':<8}  {'bundles':>7}  {'score':>6}  {'msg/s':>10}"
-        f"  {'load of':>9}"
+        f"  {'broker':<{width}}  {'state':<8}  {'bundles':>7}  {'usage':>6}  {'score':>6}"
+        f"  {'msg/s':>10}  {'reported':>9}"
     )
     for row in status.broker_rows:
-        score = "" if row.score is None else f"{row.score:.0%}"
+        usage, score = ("" if x is None else f"{x:.0%}" for x in (row.usage, row.score))
         rate = "" if row.msg_rate is None else f"{row.msg_rate:,.0f}"
         known = row.load_age_ms >= 0
         age = f"{format_duration(row.load_age_ms)} ago" if known else "not known"
         yield (
-            f"  {row.broker:<{width}}  {row.state:<8}  {row.bundles:>7}  {score:>6}  {rate:>10}"
-            f"  {age:>9}"
+            f"  {row.broker:<{width}}  {row.state:<8}  {row.bundles:>7}  {usage:>6}  {score:>6}"
+            f"  {rate:>10}  {age:>9}"
         )
 
 

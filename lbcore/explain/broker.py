@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -23,12 +21,13 @@ from lbcore.explain.explanation import (
 from lbcore.explain.reasons import (
     gauge_of,
     gauge_words,
+    since_words,
     skip_words,
     verdict_words,
 )
 from lbcore.machines.held_words import HELD, OVER, VALID_MS, held_status, held_words
+from lbcore.machines.shown_load import ShownLoad
 from lbcore.model.times import duration, instant
-from lbcore.signals.usage import weighted_usage
 
 _STANDSTILLS = frozenset(
     {
@@ -65,14 +64,6 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
         else tuple(standing_words(rows, broker)),
         numbers=_numbers(rows, broker, len(owned)),
     )
-
-
-def usages(rows: ExplainRows) -> dict[str, float]:
-    """Live broker → usage as last written down, 1.0 = 100 %."""
-    load = rows.live_load()
-    names = sorted(load)
-    percent = np.array([load[name]["percent"] for name in names], dtype=np.float64).reshape(-1, 5)
-    return dict(zip(names, weighted_usage(percent, rows.config.signals).tolist(), strict=True))
 
 
 def newest_cycle(rows: ExplainRows) -> list[Row]:
@@ -149,9 +140,10 @@ def newest_held(rows: ExplainRows, broker: str) -> Row | None:
 
 def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
     """The broker's largest bundle, and what the split phase says of it."""
-    load = rows.newest_load().get(broker)
-    if load is None or not load["bundles"]:
+    shown = rows.loads().get(broker)
+    if shown is None or not shown.row["bundles"]:
         return
+    load = shown.row
     rates = [a + b for a, b in zip(load["msg_rate_in"], load["msg_rate_out"], strict=True)]
     at, total = rates.index(max(rates)), sum(rates)
     name, share = load["bundles"][at], rates[at] / total if total else 0.0
@@ -161,7 +153,8 @@ def _largest(rows: ExplainRows, broker: str) -> Iterable[str]:
 
 
 def _headline(rows: ExplainRows, row: Row, owned: int) -> str:
-    name, load = row["broker"], usages(rows)
+    name, loads = row["broker"], rows.loads()
+    load = {one: shown.usage for one, shown in loads.items()}
     words = f"{name} is {row['state']} and serves {count_of(owned, 'bundle')}"
     if name not in load:
         return f"{words}; its load is not known."
@@ -169,12 +162,12 @@ def _headline(rows: ExplainRows, row: Row, owned: int) -> str:
     mean = sum(load.values()) / len(load)
     return (
         f"{words}; its usage is {percent(load[name])}, the mean {percent(mean)}: number "
-        f"{order.index(name) + 1} of {len(order)} (load of {instant(_load_ms(rows, name))})."
+        f"{order.index(name) + 1} of {len(order)} (reported {_said(rows, loads[name])})."
     )
 
 
-def _load_ms(rows: ExplainRows, broker: str) -> int:
-    return int(rows.newest_load()[broker]["at_ms"])
+def _said(rows: ExplainRows, load: ShownLoad) -> str:
+    return since_words(load.reported_ms, rows.at_ms)
 
 
 def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
@@ -271,14 +264,16 @@ def _blocks(rows: ExplainRows, row: Row, owned: list[Row]) -> Iterable[str]:
 
 
 def _numbers(rows: ExplainRows, broker: str, owned: int) -> dict[str, object]:
-    load = rows.live_load().get(broker)
+    shown = rows.loads().get(broker)
     found: dict[str, object] = {"bundles": owned}
-    if load is not None:
+    if shown is not None:
+        load = shown.row
         names = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
         found |= {f"{name} %": float(v) for name, v in zip(names, load["percent"], strict=True)}
         units = ("msg/s in", "msg/s out", "bytes/s in", "bytes/s out")
         found |= dict(zip(units, map(float, load["traffic"]), strict=True))
-        found["smoothed score"] = percent(load["score"])
+        found |= {"usage": percent(shown.usage), "score": percent(shown.score)}
+        found["msg/s"] = shown.msg_rate
         rates = zip(load["bundles"], load["msg_rate_in"], load["msg_rate_out"], strict=True)
         top = sorted(((a + b, name) for name, a, b in rates), key=lambda one: (-one[0], one[1]))
         found["largest bundles"] = {name: number(rate) for rate, name in top[:_SHOWN]}

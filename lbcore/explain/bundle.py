@@ -225,9 +225,10 @@ def _split_words(rows: ExplainRows, bundle: str) -> str:
 
 def _share(rows: ExplainRows, bundle: str, owner: str) -> float | None:
     """The bundle's part of its broker's message rate, as last written down."""
-    load = rows.newest_load().get(owner)
-    if load is None or bundle not in load["bundles"]:
+    shown = rows.loads().get(owner)
+    if shown is None or bundle not in shown.row["bundles"]:
         return None
+    load = shown.row
     at = list(load["bundles"]).index(bundle)
     total = sum(load["msg_rate_in"]) + sum(load["msg_rate_out"])
     return (load["msg_rate_in"][at] + load["msg_rate_out"][at]) / total if total else None
@@ -241,8 +242,9 @@ def _numbers(rows: ExplainRows, record: Row, owner: str) -> dict[str, object]:
         "decision": record["decision_id"],
         "command": record["command_id"],
     }
-    load = rows.newest_load().get(owner)
-    if load is not None and record["bundle"] in load["bundles"]:
+    shown = rows.loads().get(owner)
+    if shown is not None and record["bundle"] in shown.row["bundles"]:
+        load = shown.row
         at = list(load["bundles"]).index(record["bundle"])
         for name in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"):
             found[name] = float(load[name][at])

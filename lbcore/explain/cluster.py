@@ -7,14 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from lbcore.explain.broker import newest_cycle, usages
+from lbcore.explain.broker import newest_cycle
 from lbcore.explain.causes import decision_words
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
 from lbcore.explain.reasons import gauge_words, since_words, skip_words, verdict_words
 from lbcore.machines.held_words import HELD, held_status
 from lbcore.machines.job_state import gaps
+from lbcore.machines.shown_load import imbalance_of
 from lbcore.model.times import duration, instant
-from lbcore.signals.imbalance import imbalance
 
 _SHOWN = 10
 
@@ -35,7 +35,7 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
         numbers={
             "bundles": dict(sorted(states.items())),
             "brokers": dict(sorted(Counter(row["state"] for row in rows.brokers).items())),
-            "usage": {name: percent(value) for name, value in usages(rows).items()},
+            "usage": {name: percent(load.usage) for name, load in rows.loads().items()},
         },
     )
 
@@ -62,9 +62,10 @@ def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
 
 
 def _headline(rows: ExplainRows, cycle: list[Row]) -> str:
-    load = usages(rows)
+    loads = rows.loads()
+    load = {name: one.usage for name, one in loads.items()}
     words = f"{rows.cluster}: "
-    uneven = imbalance(sum(row["traffic"][:2]) for row in rows.live_load().values())
+    uneven = imbalance_of(loads)
     if load and uneven is not None:
         mean = sum(load.values()) / len(load)
         hot = max(sorted(load), key=lambda name: load[name])

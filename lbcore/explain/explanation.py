@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from lbcore.config.tree import Config
+from lbcore.machines.shown_load import ShownLoad, shown_loads
 
 Row = Mapping[str, Any]
 
@@ -75,14 +76,9 @@ class ExplainRows:
         rows = [row for row in self.policies if row["kind"] == kind and row["is_set"]]
         return {row["name"]: json.loads(row["value"]) for row in sorted(rows, key=_by_name)}
 
-    def newest_load(self) -> dict[str, Row]:
-        """Broker → its newest row of load_history."""
-        return {row["broker"]: row for row in self.load}
-
-    def live_load(self) -> dict[str, Row]:
-        """The newest load of the brokers that are heard: what a dead one carried is nobody's."""
-        silent = {row["broker"] for row in self.brokers if row["state"] == "silent"}
-        return {name: row for name, row in self.newest_load().items() if name not in silent}
+    def loads(self) -> dict[str, ShownLoad]:
+        """Live broker → its load, as status shows it."""
+        return shown_loads(self.brokers, self.load, self.config.signals, self.at_ms)
 
     def decision(self, decision_id: str) -> Row | None:
         """The row of a decision, if it is among those that were read."""

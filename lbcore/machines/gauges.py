@@ -18,6 +18,7 @@ from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.signals.usage import max_usage_reported
 
 LOW, HIGH = "low", "high"
 _SHOWN = sorted({*IN_FLIGHT, State.FREE}, key=lambda state: state.value)
@@ -27,8 +28,9 @@ def make_gauges(work: Work) -> dict[str, Any]:
     """Numbers for the metrics, by subject: brokers, states, balance, hits. O(bundles).
 
     brokers: columns of equal length, in name order; percent: of cpu, memory, directMemory,
-    bandwidthIn, bandwidthOut; ages in ms, -1 = never. states: state → how many, the oldest's age,
-    how many are stuck. topics: of how many bundles, and how many of them, are known.
+    bandwidthIn, bandwidthOut; max_usage: Pulsar's, unweighted; ages in ms, -1 = never. states:
+    state → how many, the oldest's age, how many are stuck. topics: of how many bundles, and how
+    many of them, are known.
     """
     return {
         "brokers": _brokers(work),
@@ -52,10 +54,12 @@ def _brokers(work: Work) -> dict[str, Any]:
     names = sorted(work.brokers)
     entries = [work.brokers[name] for name in names]
     hits = work.plan.shed
+    percent = np.array([entry.percent for entry in entries], dtype=np.float64).reshape(-1, 5)
     return {
         "name": names,
         "is_up": [not entry.is_silent for entry in entries],
         "percent": [list(entry.percent) for entry in entries],
+        "max_usage": max_usage_reported(percent).tolist(),
         "throughput": [entry.traffic[2] + entry.traffic[3] for entry in entries],
         "topics": [entry.topic_count for entry in entries],
         "report_age_ms": [

@@ -15,6 +15,7 @@ from lbcore.machines.effects import to_json
 from lbcore.machines.gauges import make_gauges
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATES
+from lbcore.machines.shown_load import usage_of
 from lbcore.machines.work import Work
 from lbcore.model.tables import BROKERS, LOAD_HISTORY
 from lbcore.ownership.records import State
@@ -30,7 +31,6 @@ CLOCKS = "clocks_ahead_ms"
 """In a report: clock → by how much it is ahead, ms; there only when one is wrong."""
 
 _SHOWN = tuple(name for name in TEXTS if name != "broker_version")
-_PERCENT = 100.0
 
 
 def write_brokers(
@@ -106,9 +106,7 @@ def make_report(work: Work) -> dict[str, Any]:
         "ends": _ends(work),
         "brokers": {
             name: {
-                "score": entry.weighted_max_ema,
-                "usage": max(entry.percent[0], *entry.percent[2:]) / _PERCENT,
-                "msg_rate": entry.traffic[0] + entry.traffic[1],
+                **_load(work, entry),
                 "bundles": owned.get(name, 0),
                 "state": entry.state(is_drained=name in work.rules.drains),
             }
@@ -122,6 +120,17 @@ def make_report(work: Work) -> dict[str, Any]:
         **_faults(work),
         **_clocks(work),
         GAUGES: make_gauges(work),
+    }
+
+
+def _load(work: Work, entry: BrokerEntry) -> dict[str, float | None]:
+    """As `shown_load` defines it; None of a broker that is silent or never said anything."""
+    if entry.is_silent or not entry.reported_ms:
+        return {"score": None, "usage": None, "msg_rate": None}
+    return {
+        "score": entry.weighted_max_ema,
+        "usage": usage_of(entry.percent, work.config.signals),
+        "msg_rate": entry.traffic[0] + entry.traffic[1],
     }
 
 
@@ -229,4 +238,6 @@ def _history_row(work: Work, name: str, start_ms: int, rows: NDArray[np.int64]) 
         "msg_throughput_out": short[:, 3].tolist(),
         "topics": ledger.topics[rows].astype(float).tolist(),
         "sessions": ledger.sessions[rows].astype(float).tolist(),
+        "reported_ms": entry.reported_ms,
+        "usage": usage_of(entry.percent, work.config.signals),
     }

@@ -22,10 +22,10 @@ from lbcore.machines.held_words import HELD, HeldStatus, held_status
 from lbcore.machines.job_state import NEVER_MS, Gap, JobState, JobWord, gaps, judge_job
 from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.machines.rules import SET_ASIDE
+from lbcore.machines.shown_load import ShownLoad, imbalance_of, shown_loads
 from lbcore.machines.unplaced import ALARM as NO_CANDIDATE
 from lbcore.model.times import duration
 from lbcore.ownership.repair import stuck_after_ms
-from lbcore.signals.imbalance import imbalance
 
 Row = Mapping[str, Any]
 
@@ -74,13 +74,15 @@ class StatusRows:
 class BrokerStatus:
     """A broker. bundles: that it owns.
 
-    score: smoothed usage, 1.0 = 100 %; msg_rate: msg/s in and out; load_age_ms: since the interval
-    of load_history that says so began. None, and -1: it is silent, or no row is recent.
+    usage: the weighted maximum over its resources, score: the same smoothed, 1.0 = 100 %; msg_rate:
+    msg/s in and out; load_age_ms: since the broker said so. None, and -1: it is silent, or no row
+    is recent.
     """
 
     broker: str
     state: str
     bundles: int
+    usage: float | None = None
     score: float | None = None
     msg_rate: float | None = None
     load_age_ms: int = NEVER_MS
@@ -140,6 +142,7 @@ class ClusterStatus:
         """JSON-able values."""
         plain = asdict(self)
         plain["job"]["word"] = self.job.word.value
+        plain["gap_words"] = [gap.words() for gap in self.gaps]
         return {**plain, "phase": self.phase.value}
 
 
@@ -147,7 +150,8 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
     """How the cluster is at `now_ms`. config: of the cluster. O(rows)."""
     policies = _policies(rows.policies)
     last = _last_cycle(rows.decisions)
-    broker_rows = _broker_rows(rows, now_ms)
+    loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
+    broker_rows = _broker_rows(rows, loads, now_ms)
     silent_ms = -1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms)
     cycle_age_ms = max(0, now_ms - last[0]["at_ms"]) if last else -1
     hears_ticks = not _misses_ticks(rows.decisions)
@@ -174,7 +178,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         job=job,
         job_words=job.words(),
         gaps=gaps(rows.decisions, config.pipeline, now_ms),
-        imbalance=imbalance(row.msg_rate for row in broker_rows if row.msg_rate is not None),
+        imbalance=imbalance_of(loads),
         held=held_status(rows.held, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.observed, config, now_ms),
     )
@@ -211,29 +215,30 @@ def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
     )
 
 
-def _broker_rows(rows: StatusRows, now_ms: int) -> tuple[BrokerStatus, ...]:
+def _broker_rows(
+    rows: StatusRows, loads: Mapping[str, ShownLoad], now_ms: int
+) -> tuple[BrokerStatus, ...]:
     leaving = ("Releasing", "Splitting")
     held = Counter(row["destination"] for row in rows.bundles if row["state"] == "Owned")
     held.update(row["source"] for row in rows.bundles if row["state"] in leaving)
-    load = {row["broker"]: row for row in sorted(rows.load, key=lambda row: int(row["minute_ms"]))}
     return tuple(
         BrokerStatus(
             broker=row["broker"],
             state=row["state"],
             bundles=held[row["broker"]],
-            **({} if row["state"] == "silent" else _load(load.get(row["broker"]), now_ms)),
+            **_load(loads.get(row["broker"]), now_ms),
         )
         for row in sorted(rows.brokers, key=lambda row: str(row["broker"]))
         if row["state"] != "forgotten"
     )
 
 
-def _load(row: Row | None, now_ms: int) -> dict[str, Any]:
-    """What a row of load_history says of a broker that is heard."""
-    if row is None:
+def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
+    if load is None:
         return {}
-    age_ms = max(0, now_ms - int(row["minute_ms"]))
-    return {"score": row["score"], "msg_rate": sum(row["traffic"][:2]), "load_age_ms": age_ms}
+    names = ("usage", "score", "msg_rate")
+    age_ms = max(0, now_ms - load.reported_ms)
+    return {**{name: getattr(load, name) for name in names}, "load_age_ms": age_ms}
 
 
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:

@@ -38,8 +38,8 @@ class Table:
     constraints: tuple[tuple[str, str], ...] = ()
 
 
-def _column(name: str, type_: str, doc: str) -> Column:
-    return Column(name=name, type=type_, doc=doc)
+def _column(name: str, type_: str, doc: str, *, is_nullable: bool = False) -> Column:
+    return Column(name=name, type=type_, doc=doc, is_nullable=is_nullable)
 
 
 _RECORD = (
@@ -310,6 +310,15 @@ LOAD_HISTORY = Table(
         _column("sessions", "list<double>", "producers and consumers a bundle"),
         _column("at_ms", "long", "time of the batch that wrote it"),
         _column("batch_id", "long", "micro-batch that wrote it"),
+        _column(
+            "reported_ms", "long", "when the broker said so; null: not kept then", is_nullable=True
+        ),
+        _column(
+            "usage",
+            "double",
+            "weighted maximum of its resources, 1.0 = 100 %; null: not kept then",
+            is_nullable=True,
+        ),
     ),
 )
 
@@ -380,3 +389,11 @@ TABLES = (
     LOAD_HISTORY,
     REJECTED_REPORTS,
 )
+
+
+def declared(name: str) -> Table:
+    """The table of this name; raises KeyError for another."""
+    return _BY_NAME[name]
+
+
+_BY_NAME = {table.name: table for table in TABLES}

@@ -1,21 +1,25 @@
 """Views and ready queries over the tables of a cluster in virtual time: what they say is true."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from jobs.adapters.sql_engine import SqlEngine, plain_rows
+from jobs.adapters.table_reader import TableReader
 from jobs.cli import main
 from jobs.console import MisuseError
+from jobs.operating.overview import read_overview
 from jobs.sql.queries import QUERIES
 from jobs.sql.views import VIEWS, View
 from lbcore.sim.summary import Owned, moves, thrash
 from tests.explained_world import eventful, write_tables
 from tests.ruled_world import decided
-from tests.world import World
+from tests.world import CLUSTER, World
 
 _TYPES = {
     "string": {pa.string(), pa.string_view()},
@@ -166,3 +170,25 @@ def test_verb_answers_ready_queries_and_own_ones(
     assert main(["sql", "skips", "--text"]) == 0
     assert "kind = 'skip'" in capsys.readouterr().out
     assert main(["sql", "skips", "--tables", str(root / "none")]) == 1
+
+
+def test_tables_of_an_older_version_are_read_before_its_job_gives_them_the_new_columns(
+    root: Path, engine: SqlEngine, tmp_path: Path, world: World
+) -> None:
+    older = tmp_path / "older"
+    shutil.copytree(root, older)
+    table = engine.query("SELECT * FROM load_history").drop_columns(["reported_ms", "usage"])
+    shutil.rmtree(older / "load_history")
+    write_deltalake(str(older / "load_history"), table)
+    text = "SELECT broker, usage, minute_ms FROM broker_loads ORDER BY minute_ms, broker"
+    of_old = plain_rows(SqlEngine(older).query(text))
+    assert len(of_old) == len(table)
+    assert [row["usage"] for row in of_old] == pytest.approx(
+        [row["usage"] for row in plain_rows(engine.query(text))]
+    )  # the fleet's usage is of the CPU: both definitions give the same
+    config = world.config
+    found = read_overview(TableReader(older, CLUSTER), config, world.now_ms).status
+    now = read_overview(TableReader(root, CLUSTER), config, world.now_ms).status
+    assert [row.usage for row in found.broker_rows] == pytest.approx(
+        [row.usage for row in now.broker_rows]
+    )

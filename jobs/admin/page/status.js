@@ -80,6 +80,7 @@ function draw({ status, balance, decisions, service }) {
   drawAlarms(status.alarms);
   drawBrokers(status.broker_rows);
   drawBalance(balance, status);
+  drawGaps(status.gap_words);
   drawMoves(status);
   drawDecisions(decisions, status.now_ms);
   at("ages").textContent = `as of ${day(status.now_ms)} ${clock(status.now_ms)} UTC · `
@@ -121,24 +122,25 @@ function explainButton(kind, name) {
   return button;
 }
 
-function loadBar(score, top) {
+function loadBar(usage, top) {
   const box = make("div", undefined, "load");
   const track = make("div", undefined, "track");
   const fill = make("div", undefined, "fill");
-  fill.style.width = `${score === null ? 0 : Math.min(100, 100 * score / top)}%`;
+  fill.style.width = `${usage === null ? 0 : Math.min(100, 100 * usage / top)}%`;
   track.append(fill);
   track.setAttribute("aria-hidden", "true");
-  box.append(track, make("span", percent(score)));
+  box.append(track, make("span", percent(usage)));
   return box;
 }
 
 function drawBrokers(brokers) {
-  const order = [...brokers].sort((a, b) => (b.score ?? -1) - (a.score ?? -1));
-  const top = Math.max(1, ...brokers.map((broker) => broker.score ?? 0));
+  const order = [...brokers].sort((a, b) => (b.usage ?? -1) - (a.usage ?? -1));
+  const top = Math.max(1, ...brokers.map((broker) => broker.usage ?? 0));
   replace(at("brokers"), order.slice(0, BROKERS_SHOWN).map((broker) => row(
     explainButton("broker", broker.broker),
     make("td", broker.state, "state", broker.state),
-    loadBar(broker.score, top),
+    loadBar(broker.usage, top),
+    make("td", percent(broker.score), "number"),
     make("td", broker.msg_rate === null ? "–" : number.format(broker.msg_rate), "number"),
     make("td", number.format(broker.bundles), "number"),
     make("td", broker.load_age_ms < 0 ? "not known" : `${duration(broker.load_age_ms)} ago`,
@@ -156,7 +158,7 @@ function shape(tag, attributes, text) {
   return element;
 }
 
-function drawBalance(balance, { now_ms: nowMs, imbalance }) {
+function drawBalance(balance, { now_ms: nowMs, imbalance, gaps }) {
   const known = balance.filter((moment) => moment.imbalance !== null);
   const last = known[known.length - 1];
   const most = Math.max(...known.map((moment) => moment.imbalance));
@@ -166,7 +168,11 @@ function drawBalance(balance, { now_ms: nowMs, imbalance }) {
   const high = Math.max(1.5, last ? most : 0);
   const x = (ms) => right - (right - left) * (nowMs - ms) / 3600000;
   const y = (value) => bottom - (bottom - top) * (value - 1) / (high - 1);
-  const parts = [];
+  const parts = gaps.map((gap) => {
+    const from = Math.max(left, x(gap.from_ms));
+    const width = Math.max(1, x(gap.until_ms || nowMs) - from);
+    return shape("rect", { class: "gap", x: from, y: top, width, height: bottom - top });
+  });
   for (const value of [1, (1 + high) / 2, high]) {
     parts.push(shape("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }));
     parts.push(shape("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" },
@@ -184,6 +190,12 @@ function drawBalance(balance, { now_ms: nowMs, imbalance }) {
     parts.push(shape("polyline", { class: "line", points: points.join(" ") }));
   }
   at("balance").replaceChildren(...parts);
+}
+
+function drawGaps(gaps) {
+  const list = at("gaps");
+  list.hidden = gaps.length === 0;
+  list.replaceChildren(...gaps.map((text) => make("li", text)));
 }
 
 function drawMoves(status) {

@@ -146,10 +146,7 @@ def test_status_is_json_with_pins_load_and_exclusions() -> None:
     pin = {"bundle": "n/a/1", "broker": "b1", "until_ms": 0, "owner": "ada", "reason": "r"}
     found = status(
         pins=[{**pin, "is_set": True}, {**pin, "bundle": "n/a/2", "is_set": False}],
-        load=[
-            {"broker": "b1", "minute_ms": 2, "score": 0.5, "traffic": [3.0, 4.0, 0.0, 0.0]},
-            {"broker": "b1", "minute_ms": 1, "score": 0.9, "traffic": [0.0, 0.0, 0.0, 0.0]},
-        ],
+        load=[load_of("b1", 7.0, 50_000), load_of("b1", 0.0, 110_000, score=0.9)],
         policies=[policy("excluded", "acme/a")],
     )
     plain = json.loads(json.dumps(found.to_json()))
@@ -167,17 +164,44 @@ def test_status_of_a_job_whose_commit_is_overdue_is_late_not_ready() -> None:
     assert "last commit 19 s ago, one is due every 10 s" in found.why
 
 
+def load_of(broker: str, rate: float, age_ms: int, **columns: Any) -> dict[str, Any]:
+    """A row of load_history as an older version wrote it."""
+    return {
+        "broker": broker,
+        "minute_ms": NOW_MS - age_ms,
+        "score": 0.5,
+        "percent": [30.0, 90.0, 99.0, 20.0, 10.0],
+        "traffic": [rate, 0.0, 0.0, 0.0],
+        **columns,
+    }
+
+
 def test_status_of_a_silent_broker_shows_no_load_and_that_of_others_has_an_age() -> None:
     brokers = [{"broker": "b1", "state": "silent"}, {"broker": "b2", "state": "active"}]
-    load = [
-        {"broker": name, "minute_ms": NOW_MS - 90_000, "score": 0.5, "traffic": [rate, 0.0, 0, 0]}
-        for name, rate in (("b1", 18_773.0), ("b2", 100.0))
-    ]
+    load = [load_of(name, rate, 90_000) for name, rate in (("b1", 18_773.0), ("b2", 100.0))]
     found = status(brokers=brokers, load=load)
     dead, live = found.broker_rows
-    assert (dead.msg_rate, dead.score, dead.load_age_ms) == (None, None, -1)
+    assert (dead.msg_rate, dead.usage, dead.score, dead.load_age_ms) == (None, None, None, -1)
     assert (live.msg_rate, live.load_age_ms) == (100.0, 90_000)
     assert found.imbalance == 1.0
+
+
+def test_age_of_load_is_that_of_the_report_and_usage_that_which_the_job_wrote() -> None:
+    said = {"reported_ms": NOW_MS - 400_000, "usage": 0.7}
+    rows = [load_of("b1", 5.0, 30_000, **said), load_of("b2", 5.0, 30_000, usage=None)]
+    heard = [{"broker": name, "state": "active"} for name in ("b1", "b2", "b3")]
+    known, older, never = status(brokers=heard, load=rows).broker_rows
+    assert (known.usage, known.load_age_ms) == (0.7, 400_000)
+    assert older.usage == pytest.approx(0.3)  # direct memory and heap have no weight
+    assert older.load_age_ms == 30_000
+    assert (never.usage, never.load_age_ms) == (None, -1)
+
+
+def test_load_of_a_forgotten_broker_and_of_long_ago_is_nobodys() -> None:
+    brokers = [{"broker": "b1", "state": "forgotten"}, {"broker": "b2", "state": "active"}]
+    found = status(brokers=brokers, load=[load_of("b1", 9.0, 0), load_of("b2", 9.0, 600_001)])
+    assert found.imbalance is None
+    assert [(row.broker, row.msg_rate) for row in found.broker_rows] == [("b2", None)]
 
 
 def test_status_tells_the_times_without_cycles_of_the_last_hour() -> None:

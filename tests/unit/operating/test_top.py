@@ -81,7 +81,7 @@ def test_keys_select_sort_explain_and_quit() -> None:
     assert keyed("down", "j").selected == "b3"
     assert keyed("down", "j", "down", "k").selected == "b2"
     assert keyed("s").order == "msg/s"
-    assert keyed("s", "s", "s", "s").order == "score"
+    assert keyed("s", "s", "s", "s", "s").order == "usage"
     assert keyed("down", "e").explained == "b2"
     assert keyed("enter", "escape") == TopState(selected="b1")
     assert not keyed("escape").is_over
@@ -93,8 +93,8 @@ def test_view_shows_brokers_in_order_and_fits(overview: Any) -> None:
     shown = Shown(overview=overview)
     text = drawn(TopState(), shown)
     rows = overview["status"]["broker_rows"]
-    hot = max(rows, key=lambda row: row["score"])
-    assert re.search(rf"▶ {hot['broker']} .*{hot['score']:.0%}.*█", text)
+    hot = max(rows, key=lambda row: row["usage"])
+    assert re.search(rf"▶ {hot['broker']} .*{hot['usage']:.0%}.*█", text)
     assert "last decisions" in text
     assert "imbalance" in text
     names = [row["broker"] for row in ordered(overview, "name")]

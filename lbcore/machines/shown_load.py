@@ -1,0 +1,79 @@
+"""Shown load: what is said of a broker's load, the same by status, page, `top` and explain.
+
+Decides which row of `load_history` is a broker's load now, how old it is, and the definitions:
+usage is the weighted maximum over a broker's resources, score is the same smoothed, imbalance the
+highest over the mean of the live brokers' message rates. The job writes usage by `usage_of`, so
+that the metrics, the tables and SQL have the same number. Source: ours.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lbcore.config.signals import SignalsConfig
+from lbcore.signals.imbalance import imbalance
+from lbcore.signals.usage import weighted_usage
+
+Row = Mapping[str, Any]
+
+SHOWN_MS = 600_000
+"""How long a row is shown: of a broker that is heard there is one a minute."""
+_NOT_HEARD = frozenset({"silent", "forgotten"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownLoad:
+    """A live broker's load. usage, score: 1.0 = 100 %; msg_rate: msg/s in and out.
+
+    reported_ms: when the broker said so; of a row of an older version, the interval's start.
+    row: of `load_history`.
+    """
+
+    broker: str
+    usage: float
+    score: float
+    msg_rate: float
+    reported_ms: int
+    row: Row
+
+
+def shown_loads(
+    brokers: Iterable[Row], load: Iterable[Row], signals: SignalsConfig, now_ms: int
+) -> dict[str, ShownLoad]:
+    """Broker → its newest load, of the brokers that are heard; what a dead one had is nobody's.
+
+    Rows in any order, those of load_history newer than SHOWN_MS count. In name order. O(rows).
+    """
+    heard = {str(row["broker"]) for row in brokers if row["state"] not in _NOT_HEARD}
+    newest: dict[str, Row] = {}
+    for row in load:
+        name, at_ms = str(row["broker"]), int(row["minute_ms"])
+        is_shown = name in heard and at_ms >= now_ms - SHOWN_MS
+        if is_shown and (name not in newest or at_ms >= newest[name]["minute_ms"]):
+            newest[name] = row
+    return {name: _shown(name, newest[name], signals) for name in sorted(newest)}
+
+
+def _shown(broker: str, row: Row, signals: SignalsConfig) -> ShownLoad:
+    usage, reported_ms = row.get("usage"), row.get("reported_ms")
+    return ShownLoad(
+        broker=broker,
+        usage=usage_of(row["percent"], signals) if usage is None else float(usage),
+        score=float(row["score"]),
+        msg_rate=float(sum(row["traffic"][:2])),
+        reported_ms=int(row["minute_ms"] if reported_ms is None else reported_ms),
+        row=row,
+    )
+
+
+def usage_of(percent: Sequence[float], signals: SignalsConfig) -> float:
+    """A broker's usage by the percentages of its resources; 1.0 = 100 %."""
+    of_one = np.array([percent], dtype=np.float64)
+    return float(weighted_usage(of_one, signals)[0])
+
+
+def imbalance_of(loads: Mapping[str, ShownLoad]) -> float | None:
+    """The imbalance that is shown; None without load."""
+    return imbalance(load.msg_rate for load in loads.values())
