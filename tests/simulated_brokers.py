@@ -11,7 +11,11 @@ from lbcore.wire.messages import Message
 
 @dataclass
 class Broker:
-    """A simulated broker: its agent, and what goes on around it."""
+    """A simulated broker: its agent, and what goes on around it.
+
+    machine_ahead_ms: how wrong its machine's clock is; ahead_ms: and was when the agent started,
+    whose own clock only goes on from there.
+    """
 
     name: str
     starts: int = 0
@@ -23,6 +27,8 @@ class Broker:
     inbox: list[OwnershipRecord | RecordForgotten] = field(default_factory=list)
     calls: list[tuple[int, Call]] = field(default_factory=list)
     unsent: list[Message] = field(default_factory=list)
+    machine_ahead_ms: int = 0
+    ahead_ms: int = 0
 
 
 @dataclass

@@ -35,12 +35,15 @@ from tests.topic_reads import rate_of, read_topics, topics_in
 
 CLUSTER = "local"
 PARTITIONS = 4
+KAFKA_BROKERS = 3
+"""They lead the partitions in turn, each with a clock of its own."""
 
 
 class World:
     """A cluster, its log and its job; `run` lets time pass.
 
-    driver_ahead_ms, log_ahead_ms: how wrong the clocks of the job's driver and of Kafka are.
+    driver_ahead_ms, log_ahead_ms: how wrong the clocks of the job's driver and of Kafka are;
+    leaders_ahead_ms: and that of each of Kafka's brokers beside that.
     rates: bundle → msg/s in, and as much out; 100 where it has none. topics: full name → the same;
     a bundle with such topics has their rates, and its owner reports them; another has topics_else.
     partitions: of each of Kafka's topics but commands; more may be added.
@@ -52,6 +55,7 @@ class World:
         self.now_ms = 1_700_000_000_000
         self.driver_ahead_ms = 0
         self.log_ahead_ms = 0
+        self.leaders_ahead_ms = [0] * KAFKA_BROKERS
         self.log: dict[tuple[str, int], list[RawMessage]] = defaultdict(list)
         self.read: dict[tuple[str, int], int] = defaultdict(int)
         self.delayed: list[tuple[int, Message]] = []
@@ -91,6 +95,7 @@ class World:
             web_service_url=f"http://{name}",
         )
         broker.agent = Agent(identity, self.config.agent, self.config.signals)
+        broker.ahead_ms = broker.machine_ahead_ms
         broker.state = None
         broker.calls = []
         broker.unsent = []
@@ -130,9 +135,9 @@ class World:
         """What the driver's clock shows."""
         return self.now_ms + self.driver_ahead_ms
 
-    def stamp_ms(self, _partition: int) -> int:
+    def stamp_ms(self, partition: int) -> int:
         """What the clock of a partition's Kafka broker shows."""
-        return self.now_ms + self.log_ahead_ms
+        return self.now_ms + self.log_ahead_ms + self.leaders_ahead_ms[partition % KAFKA_BROKERS]
 
     def append(self, message: Message) -> None:
         """Put a message into the log, as anybody may."""
@@ -317,7 +322,7 @@ class World:
 
     def _advance(self, broker: Broker, events: list[object]) -> None:
         assert broker.agent is not None
-        step = broker.agent.step(broker.state, events, self.now_ms)
+        step = broker.agent.step(broker.state, events, self.now_ms + broker.ahead_ms)
         broker.state = step.state
         answers: list[object] = []
         for effect in step.effects:

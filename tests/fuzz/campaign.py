@@ -8,7 +8,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lbcore.config.load import parse_config
@@ -22,7 +22,7 @@ from tests.rebuilt import check_tables
 from tests.simulated_brokers import Faults
 from tests.stories import begun, healing_ms, unsettled
 from tests.story_actions import ACTIONS, Action
-from tests.world import CLUSTER, World, gapless
+from tests.world import CLUSTER, KAFKA_BROKERS, World, gapless
 
 STEP_MS = 500
 REST_STEPS = 400
@@ -109,13 +109,37 @@ def _away(world: World, chooser: random.Random) -> None:
 
 
 def _clock(world: World, chooser: random.Random) -> None:
-    """A clock jumps, for two seconds or from then on."""
-    name = chooser.choice(("driver_ahead_ms", "log_ahead_ms"))
-    before = getattr(world, name)
-    setattr(world, name, before + chooser.choice(CLOCK_STEPS_MS))
+    """A clock jumps, for two seconds or from then on: the driver's, Kafka's or a machine's."""
+    ahead_ms = chooser.choice(CLOCK_STEPS_MS)
+    turn = chooser.choice((_turn_driver, _turn_kafka, _turn_leader, _turn_machine))
+    turn_back = turn(world, chooser, ahead_ms)
     if chooser.random() < 0.7:
         world.run(2_000)
-        setattr(world, name, before)
+        turn_back()
+
+
+def _turn_driver(world: World, _: random.Random, ahead_ms: int) -> Callable[[], None]:
+    before, world.driver_ahead_ms = world.driver_ahead_ms, world.driver_ahead_ms + ahead_ms
+    return lambda: setattr(world, "driver_ahead_ms", before)
+
+
+def _turn_kafka(world: World, _: random.Random, ahead_ms: int) -> Callable[[], None]:
+    before, world.log_ahead_ms = world.log_ahead_ms, world.log_ahead_ms + ahead_ms
+    return lambda: setattr(world, "log_ahead_ms", before)
+
+
+def _turn_leader(world: World, chooser: random.Random, ahead_ms: int) -> Callable[[], None]:
+    leader, leaders = chooser.randrange(KAFKA_BROKERS), world.leaders_ahead_ms
+    before, leaders[leader] = leaders[leader], leaders[leader] + ahead_ms
+    return lambda: leaders.__setitem__(leader, before)
+
+
+def _turn_machine(world: World, chooser: random.Random, ahead_ms: int) -> Callable[[], None]:
+    """A broker starts on a machine whose clock is wrong; its agent's goes on from there."""
+    broker = world.brokers[chooser.choice(sorted(world.brokers))]
+    before, broker.machine_ahead_ms = broker.machine_ahead_ms, broker.machine_ahead_ms + ahead_ms
+    world.start(broker.name)
+    return lambda: setattr(broker, "machine_ahead_ms", before)
 
 
 def _peace(world: World, chooser: random.Random) -> None:
@@ -183,13 +207,17 @@ def campaign(seed: int, steps: int, *, aloud: bool = False) -> FuzzedWorld:
 
 def come_to_rest(world: FuzzedWorld) -> None:
     """End every fault and every wish of operators: everything must be served, and nothing more."""
-    world.driver_ahead_ms = world.log_ahead_ms = latest_ms(world) - world.now_ms
+    set_clocks_right(world)
     world.faults, world.crash = Faults(), ""
     world.is_job_away = world.are_ticks_away = False
     _revive(world, world.random)
     world.run(5_000)
-    _take_back_rules(world)
+    asked = _take_back_rules(world)
     world.run(healing_ms(world.config) + world.config.signals.report_max_interval_ms)
+    ends = {row["command_id"]: row for row in world.other_rows["commands"]}
+    for name in asked:
+        assert ends[name]["status"] in ("done", "refused"), ends[name]
+        assert "timeout" not in ends[name]["reason"], ends[name]
     assert gapless(world)
     assert not unsettled(world), unsettled(world)
     served = {Bundle.parse(name).namespace for name in world.served()}
@@ -197,19 +225,24 @@ def come_to_rest(world: FuzzedWorld) -> None:
     check_tables(world)
 
 
-def latest_ms(world: World) -> int:
-    """The latest time that a clock has shown: after a restore the log is read again from before."""
-    ahead_ms = max(world.driver_ahead_ms, world.log_ahead_ms)
-    told = (one.position.timestamp_ms for found in world.log.values() for one in found)
-    return max(world.now_ms + ahead_ms, *told)
+def set_clocks_right(world: World) -> None:
+    """Every clock shows the time; what a wrong one has stamped stands in the log as it is."""
+    world.driver_ahead_ms = world.log_ahead_ms = 0
+    world.leaders_ahead_ms = [0] * KAFKA_BROKERS
+    for broker in world.brokers.values():
+        broker.machine_ahead_ms = 0
 
 
-def _take_back_rules(world: FuzzedWorld) -> None:
+def _take_back_rules(world: World) -> list[str]:
+    """Ask for the end of every wish of operators; the commands' ids."""
     assert world.state is not None
     rules = world.state.rules
-    world.command("reset_config", keys=[])
-    world.command("set_config", values={"shedding.is_balancing": False, "splitting.enabled": False})
-    world.command("release_brake")
+    settings = {"shedding.is_balancing": False, "splitting.enabled": False}
+    asked = [
+        world.command("reset_config", keys=[]),
+        world.command("set_config", values=settings),
+        world.command("release_brake"),
+    ]
     for kind, argument, names in (
         ("resume", "namespace", rules.paused),
         ("cancel_drain", "broker", rules.drains),
@@ -217,8 +250,8 @@ def _take_back_rules(world: FuzzedWorld) -> None:
         ("delete_anti_affinity_group", "namespace", rules.anti_affinity),
         ("unpin_bundle", "bundle", rules.pins),
     ):
-        for name in sorted(names):
-            world.command(kind, **{argument: name})
+        asked += [world.command(kind, **{argument: name}) for name in sorted(names)]
+    return asked
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from tests.ruled_world import decided, outcome
 from tests.world import World, is_settled
 
 CONFIG = Config()
-KAFKA_BROKERS = 3
 CLOCKS = ("driver", "kafka", "kafka 0", "kafka 1", "kafka 2")
 AHEAD_MS = (-3_600_000, -40_000, 5_000, 40_000, 3_600_000)
 FOR_GOOD_MS = 120_000
@@ -29,18 +28,12 @@ NAMES = {
 class ClockWorld(World):
     """A World.
 
-    stamps_ahead_ms: how wrong the clock of each of Kafka's brokers is. cycles_ms: when a cycle
-    was made, by a clock that is right.
+    cycles_ms: when a cycle was made, by a clock that is right.
     """
 
     def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
-        self.stamps_ahead_ms: tuple[int, ...] = (0,) * KAFKA_BROKERS
         self.cycles_ms: list[int] = []
         super().__init__(config, brokers, seed=seed)
-
-    def stamp_ms(self, partition: int) -> int:
-        """What the clock of the broker that leads the partition shows."""
-        return self.now_ms + self.stamps_ahead_ms[partition % KAFKA_BROKERS]
 
     def step_job(self) -> None:
         """One micro-batch, perhaps with a cycle."""
@@ -53,10 +46,10 @@ class ClockWorld(World):
         """Set a clock, right with 0."""
         if clock == "driver":
             self.driver_ahead_ms = ahead_ms
+        elif clock == "kafka":
+            self.log_ahead_ms = ahead_ms
         else:
-            wrong = clock.removeprefix("kafka")
-            brokers = range(KAFKA_BROKERS)
-            self.stamps_ahead_ms = tuple(ahead_ms if wrong in ("", f" {b}") else 0 for b in brokers)
+            self.leaders_ahead_ms[int(clock.removeprefix("kafka "))] = ahead_ms
 
 
 @cache
