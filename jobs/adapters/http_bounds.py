@@ -11,6 +11,7 @@ from enum import Enum
 from ipaddress import ip_network
 from typing import Protocol
 
+from jobs.adapters.turns import Turns
 from lbcore.config.lookup import LookupConfig
 
 HEAD_TIMEOUT_S = 15.0
@@ -90,6 +91,7 @@ class Account:
     unread_bytes: int = 0
     of_peer: Counter[str] = field(default_factory=Counter)
     cut: Counter[str] = field(default_factory=Counter)
+    turns: Turns = field(default_factory=Turns)
 
     def leave(self, peer: str) -> None:
         """A connection of this address is gone."""

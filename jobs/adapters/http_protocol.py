@@ -32,6 +32,7 @@ from jobs.adapters.http_bounds import (
     Cut,
     network_of,
 )
+from jobs.adapters.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,10 @@ _REFUSALS = {
 _AT_THE_DOOR = frozenset({Cut.TOO_MANY_CONNECTIONS, Cut.TOO_MANY_OF_A_PEER})
 _HEAD = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
 _FRAMED = (b"content-length", b"transfer-encoding")
+
+UNSENT_MAX_BYTES = 32_768
+"""Of an answer, beside what the kernel takes: what is left is written for all clients that can
+take it in one turn of the event loop."""
 
 
 class Phase(Enum):
@@ -88,7 +93,8 @@ class _BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Somebody has connected, and has shown a certificate that was asked for."""
         super().connection_made(transport)
-        self.flow: _Flow = _Flow(transport)
+        self.flow: Flow = Flow(transport, self.account.turns)
+        transport.set_write_buffer_limits(UNSENT_MAX_BYTES)
         self._peer = peer_name(transport.get_extra_info("ssl_object"))
         self._address = self.client[0] if self.client else ""
         self._network = network_of(self._address)
@@ -335,10 +341,21 @@ class _BoundedProtocol(HttpToolsProtocol):
         ]
 
 
-class _Flow(FlowControl):
-    """Lets a client that has sent too much wait until the end, instead of reading to drop it."""
+class Flow(FlowControl):
+    """Lets a client that has sent too much wait until the end, instead of reading to drop it.
 
-    _is_shut = False
+    turns: in which answers go on whose clients have taken what there was; many may do so at once.
+    """
+
+    def __init__(self, transport: Transport, turns: Turns) -> None:
+        super().__init__(transport)
+        self._is_shut = False
+        self._turns = turns
+
+    async def drain(self) -> None:
+        """Until the client has taken nearly all, and it is this answer's turn."""
+        await super().drain()
+        await self._turns.next()
 
     def shut(self) -> None:
         """Read nothing more."""

@@ -2,8 +2,8 @@
 
 Decides when all objects are looked through: never all at once. A full pass takes 0.1 s for 100,000
 bundles, in whichever thread it comes, and lookups wait for it; by itself Python makes one whenever
-its count says so. So only young objects are collected by themselves, and once a second what has
-grown old since is looked through, if that is little, and then taken out of all further passes:
+its count says so. So only young objects are collected by themselves, and four times a second what
+has grown old since is looked through, if that is little, and then taken out of all further passes:
 what is held of the tables has no cycles and goes by its reference counts. Source: ours; CPython's
 `gc.freeze` and its three generations.
 """
@@ -11,9 +11,9 @@ what is held of the tables has no cycles and goes by its reference counts. Sourc
 import gc
 import threading
 
-_PAUSE_S = 1.0
+_PAUSE_S = 0.25
 _NEVER = 1 << 30
-_PASSES_MAX = 10
+_PASSES_MAX = 4
 """Of the second generation; about 7,000 objects have grown old in each."""
 
 

@@ -67,7 +67,8 @@ class ChangeFeed:
         return self._end
 
     def add(self, changes: Changes) -> None:
-        """Take over what the follower has published."""
+        """Take over what the follower has published; nobody who reads waits for its making."""
+        new = [one for version, routes in changes.commits for one in changes_of(version, routes)]
         with self._lock:
             if changes.is_whole:
                 self._kept = []
@@ -77,8 +78,7 @@ class ChangeFeed:
             if changes.is_other_table:
                 self._log_from = self._known_from
                 self.history += 1
-            for version, routes in changes.commits:
-                self._kept += changes_of(version, routes)
+            self._kept += new
             surplus = len(self._kept) - self._kept_max
             if surplus > self._kept_max // 10:
                 self._known_from = self._kept[surplus - 1].place

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from jobs.adapters.delta_follower import DeltaFollower
 from jobs.adapters.follower_view import View, boot_ms
+from jobs.adapters.turns import Turns
 from jobs.admin.access import Caller
 from jobs.admin.changes import ChangeFeed
 from jobs.admin.exchange import RETRY, HttpError, Request
-from jobs.admin.turns import Turns
 from jobs.admin.views import TableViews
 from lbcore.config.tree import Config
 from lbcore.route.snapshot import Snapshot

@@ -98,6 +98,7 @@ class Watcher:
                 await self._feed.wait(max(0.0, said_s + self._alive_s - monotonic()))
                 if monotonic() - said_s >= self._alive_s:
                     said_s = monotonic()
+                    await self._context.turns.next()  # all who came together are due together
                     part = self._event("alive", place, self._ages(place))
             if part:
                 yield part

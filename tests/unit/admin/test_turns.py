@@ -17,11 +17,11 @@ from typing import IO, Any
 import pytest
 
 from jobs.adapters.reader_process import Question
+from jobs.adapters.turns import Turns
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
 from jobs.admin.context import AdminContext
 from jobs.admin.routes import Route
-from jobs.admin.turns import Turns
 from jobs.admin.v1.reading import readers
 from lbcore.route.slices import WORK_MAX
 from tests.admin_world import BROKERS, Balancer, make_context
