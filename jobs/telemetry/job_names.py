@@ -250,8 +250,9 @@ _DECISIONS: tuple[Metric, ...] = (
     gauge("ballast_alarm", "1 while an alarm is on.", "cluster", "alarm",
           alarm=ALARMS),
     gauge("ballast_clock_ahead_seconds",
-          "How far a wrong clock (driver, kafka, a partition's broker, decisions) was ahead at most"
-          " within a minute; 0 = by no more than ownership.clock_step_max_ms.", "cluster", "clock"),
+          "How far a wrong clock (driver, kafka, a partition's broker, decisions, agent NAME,"
+          " producer) was ahead at most lately; 0 = by no more than ownership.clock_step_max_ms.",
+          "cluster", "clock"),
     gauge("ballast_bundles_without_candidate",
           "Bundles that no broker may take, by the setting that keeps most brokers out.",
           "cluster", "setting"),

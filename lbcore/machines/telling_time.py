@@ -8,13 +8,15 @@ order; after a step ahead it goes on at half speed until the clocks have come up
 of `watching`. Source: ours; DESIGN.md has the reasons.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median_high, median_low
 
 import numpy as np
 
 from lbcore.machines.book import BrokerEntry
+from lbcore.machines.group_update import GroupUpdate
+from lbcore.machines.senders_clocks import PRODUCER, is_sender, principals, wrong_senders
 from lbcore.machines.work import Work
 from lbcore.ownership.liveness import Liveness
 
@@ -28,7 +30,9 @@ RETOLD_MS = 300_000
 """While one is wrong, it is written down again after so long."""
 
 
-def tell_time(work: Work, before: Liveness, *, is_full: bool) -> None:
+def tell_time(
+    work: Work, before: Liveness, updates: Sequence[GroupUpdate], *, is_full: bool
+) -> None:
     """Set the time of the batch by its arrivals, and tell which clocks are apart from it.
 
     before: liveness before the arrivals. is_full: other messages may wait behind these. O(brokers +
@@ -45,7 +49,9 @@ def tell_time(work: Work, before: Liveness, *, is_full: bool) -> None:
         passed_ms = work.liveness.elapsed_ms - before.elapsed_ms
         _advance(work, None if is_full else stamps, passed_ms)
         seen = {} if is_full else _wrong(work, stamps)
-        _tell(work, seen)
+        if not is_full and DECISIONS not in seen:
+            seen |= wrong_senders(work, updates)
+        _tell(work, seen, principals(work, updates) if PRODUCER in seen else ())
     if not is_full:
         work.note(read_ms=work.now_ms)
 
@@ -106,17 +112,21 @@ def _is_wrong(work: Work, stamp_ms: int) -> bool:
     return not work.read_ms - step_ms <= stamp_ms <= work.now_ms + step_ms
 
 
-def _tell(work: Work, seen: Mapping[str, int]) -> None:
-    """Raise the alarm while a clock is apart, or was lately; write its start and end."""
+def _tell(work: Work, seen: Mapping[str, int], senders: Sequence[str]) -> None:
+    """Raise the alarm while a clock is apart, or was lately; write its start and end.
+
+    senders: of commands that were made by a wrong clock.
+    """
     known = work.times.apart
-    apart = {name: of for name, of in known.items() if work.now_ms - of[1] <= KEPT_MS}
+    apart = {n: of for n, of in known.items() if work.now_ms - of[1] <= _kept_ms(work, n)}
     for name, ahead_ms in seen.items():
         most_ms, _, told_ms = known.get(name, (0, 0, 0))
         apart[name] = (max(ahead_ms, most_ms, key=abs), work.now_ms, told_ms)
     told = [name for name, of in apart.items() if work.now_ms - of[2] >= RETOLD_MS]
     for reason, names in ((APART, told), (TOGETHER, known.keys() - apart.keys())):
         if names:
-            _write(work, reason, {name: {**known, **apart}[name][0] for name in sorted(names)})
+            ahead = {name: {**known, **apart}[name][0] for name in sorted(names)}
+            _write(work, reason, ahead, senders if reason == APART else ())
     if apart != known:
         apart |= {name: (*apart[name][:2], work.now_ms) for name in told}
         work.note(apart=apart)
@@ -124,10 +134,18 @@ def _tell(work: Work, seen: Mapping[str, int]) -> None:
         work.alarms.add("clock")
 
 
-def _write(work: Work, reason: str, ahead_ms: Mapping[str, int]) -> None:
+def _kept_ms(work: Work, clock: str) -> int:
+    """A sender is heard again only with its next report."""
+    return KEPT_MS + (work.config.signals.report_max_interval_ms if is_sender(clock) else 0)
+
+
+def _write(
+    work: Work, reason: str, ahead_ms: Mapping[str, int], senders: Sequence[str] = ()
+) -> None:
     inputs = {
         "ahead_ms": ahead_ms,
         "clock_step_max_ms": work.config.ownership.clock_step_max_ms,
+        **({"principals": list(senders)} if PRODUCER in ahead_ms and senders else {}),
     }
     work.write_decision(work.next_decision(), "clock", reason, inputs, source=", ".join(ahead_ms))
 
@@ -145,6 +163,13 @@ def _bring_back(work: Work) -> None:
         split_ms=min(times.split_ms, now_ms),
         history_ms=min(times.history_ms, now_ms),
     )
+    work.plan = work.plan.brought_back(now_ms)
+    work.watched = {
+        bundle: replace(
+            one, decided_ms=min(one.decided_ms, now_ms), moved_ms=min(one.moved_ms, now_ms)
+        )
+        for bundle, one in work.watched.items()
+    }
     for name, entry in work.brokers.items():
         work.brokers[name] = _brought_back(entry, now_ms)
     late = np.flatnonzero(work.ledger.moved_ms > now_ms)

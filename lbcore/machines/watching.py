@@ -41,7 +41,7 @@ def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
     batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
     most_ms = work.config.ownership.in_flight_timeout_ms // batches
     waited_ms = max(0, min(log_ms, batch_ms, most_ms))
-    tell_time(work, before, is_full=is_full)
+    tell_time(work, before, updates, is_full=is_full)
     _watch_ticks(work, before)
     ticks = rows.timestamp_ms[rows.broker == TICK]
     tick_ms = max(work.times.tick_ms, work.dated(int(ticks.max(initial=0))) if len(ticks) else 0)

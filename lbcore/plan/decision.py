@@ -213,6 +213,43 @@ class PlanState:
             hot=of_brokers(self.hot),
         )
 
+    def brought_back(self, now_ms: int) -> "PlanState":
+        """The state with every time that is after now as of now: a wrong clock told it."""
+
+        def all_of(times: Mapping[str, int]) -> dict[str, int]:
+            return {name: min(at_ms, now_ms) for name, at_ms in times.items()}
+
+        def both_of(pairs: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+            return {name: (min(a, now_ms), min(b, now_ms)) for name, (a, b) in pairs.items()}
+
+        return replace(
+            self,
+            transfer=replace(
+                self.transfer, unloaded_brokers=all_of(self.transfer.unloaded_brokers)
+            ),
+            judged=both_of(self.judged),
+            split_judged=both_of(self.split_judged),
+            moves={
+                bundle: replace(move, decided_ms=min(move.decided_ms, now_ms))
+                for bundle, move in self.moves.items()
+            },
+            unseen={
+                name: replace(
+                    load, report_ms=min(load.report_ms, now_ms), busy_ms=min(load.busy_ms, now_ms)
+                )
+                for name, load in self.unseen.items()
+            },
+            unloaded_ms=all_of(self.unloaded_ms),
+            gave_ms=all_of(self.gave_ms),
+            took_ms=all_of(self.took_ms),
+            hot={
+                name: replace(
+                    hot, since_ms=min(hot.since_ms, now_ms), told_ms=min(hot.told_ms, now_ms)
+                )
+                for name, hot in self.hot.items()
+            },
+        )
+
     def to_row(self) -> dict[str, Any]:
         """The state as a JSON object with sorted keys."""
         hot = {"hot": {name: self.hot[name].to_row() for name in sorted(self.hot)}}

@@ -3,6 +3,8 @@
 Kafka's partitions are led by three brokers, each with a clock of its own.
 """
 
+import json
+import time
 from copy import deepcopy
 from functools import cache
 from itertools import pairwise
@@ -10,9 +12,11 @@ from itertools import pairwise
 import pytest
 
 from lbcore.config.tree import Config
+from lbcore.machines.senders_clocks import LATE_MS
 from lbcore.machines.telling_time import KEPT_MS
+from lbcore.wire.messages import Command
 from tests.ruled_world import decided, outcome
-from tests.world import World, is_settled
+from tests.world import CLUSTER, World, is_settled
 
 CONFIG = Config()
 CLOCKS = ("driver", "kafka", "kafka 0", "kafka 1", "kafka 2")
@@ -107,3 +111,63 @@ def _check_decisions(world: ClockWorld, began_ms: int) -> None:
         times_ms = [row["at_ms"] for row in rows]
         assert times_ms == sorted(times_ms)
         assert times_ms[-1] <= world.now_ms + CONFIG.ownership.clock_step_max_ms
+
+
+@pytest.mark.parametrize("lasts_ms", [2_000, FOR_GOOD_MS])
+@pytest.mark.parametrize("ahead_ms", AHEAD_MS)
+def test_agent_that_starts_by_a_wrong_clock_is_served_as_any_and_named(
+    ahead_ms: int, lasts_ms: int
+) -> None:
+    """An agent's clock goes on from what the machine's showed when it started."""
+    world = deepcopy(_at_rest())
+    began_ms, name = world.now_ms, "broker-1:8080"
+    broker = world.brokers[name]
+    broker.machine_ahead_ms = ahead_ms
+    world.start(name)
+    sent = _command_for(world, lasts_ms)
+    broker.machine_ahead_ms = 0
+    sent |= _command_for(world, 10_000)
+    is_seen = ahead_ms > 0 or -ahead_ms > LATE_MS
+    rows = decided(world, "clock", "Apart")
+    assert [row["source"] for row in rows] == [f"agent {name}"] * is_seen
+    assert ("clock" in world.reports[-1]["alarms"]) == is_seen
+    _check_decisions(world, began_ms)
+    world.start(name)
+    sent |= _command_for(world, KEPT_MS + CONFIG.signals.report_max_interval_ms + 10_000)
+    assert "clock" not in world.reports[-1]["alarms"]
+    assert {one: outcome(world, one)["status"] for one in sent} == dict.fromkeys(sent, "done")
+
+
+@pytest.mark.parametrize("lasts_ms", [2_000, FOR_GOOD_MS])
+@pytest.mark.parametrize("ahead_ms", AHEAD_MS)
+def test_command_of_a_producer_whose_clock_is_wrong_is_carried_out_and_the_clock_named(
+    ahead_ms: int, lasts_ms: int
+) -> None:
+    world = deepcopy(_at_rest())
+    began_ms = world.now_ms
+    sent = []
+    for number in range(lasts_ms // 2_000):
+        made_s = (world.now_ms + ahead_ms) // 1_000
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(made_s))
+        sent.append(f"{stamp}-{number:012x}")
+        kind = ("pause", "resume")[number % 2]
+        arguments = {"namespace": "t/n"}
+        world.append(
+            Command(
+                cluster=CLUSTER,
+                command_id=sent[-1],
+                kind=kind,
+                arguments=arguments,
+                principal="ada@build-7",
+                timeout_ms=3_000,
+            )
+        )
+        world.run(2_000)
+    (apart,) = decided(world, "clock", "Apart")[:1]
+    assert apart["source"] == "producer"
+    assert json.loads(apart["inputs"])["principals"] == ["ada@build-7"]
+    assert abs(world.reports[-1]["clocks_ahead_ms"]["producer"] - ahead_ms) <= 4_000
+    assert {one: outcome(world, one)["status"] for one in sent} == dict.fromkeys(sent, "done")
+    world.run(KEPT_MS + CONFIG.signals.report_max_interval_ms + 10_000)
+    assert world.reports[-1]["alarms"] == []
+    _check_decisions(world, began_ms)

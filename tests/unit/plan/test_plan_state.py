@@ -1,9 +1,12 @@
 """What planning remembers is only of brokers and bundles that are there."""
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from lbcore.plan.decision import PlanState
+from lbcore.plan.decision import Hot, PlanState
+from lbcore.plan.pending import Move, Unseen
+from lbcore.plan.shed.transfer_types import TransferState
 
 GONE, THERE = "gone", "there"
 
@@ -37,3 +40,37 @@ def test_nothing_is_remembered_of_what_is_gone_in_any_field() -> None:
     by_label = {".transfer.counter"}  # reasons, not names
     assert {path for path, names in left.items() if GONE in names} == by_label
     assert all(THERE in names for names in left.values())
+
+
+NOW_MS, FUTURE_MS = 1_000, 5_000
+IN_FUTURE = PlanState(
+    transfer=TransferState(unloaded_brokers={"a": FUTURE_MS}),
+    judged={"a": (FUTURE_MS, FUTURE_MS)},
+    split_judged={"a": (FUTURE_MS, FUTURE_MS)},
+    moves={"n/0": Move(source="a", destination="b", decided_ms=FUTURE_MS, load=(0.0,) * 11)},
+    unseen={"a": Unseen(report_ms=FUTURE_MS, shown=(), load=(), busy_ms=FUTURE_MS)},
+    unloaded_ms={"n/0": FUTURE_MS, "n/1": 7},
+    gave_ms={"a": FUTURE_MS},
+    took_ms={"b": FUTURE_MS},
+    hot={"a": Hot(since_ms=FUTURE_MS, told_ms=FUTURE_MS)},
+)
+
+
+def numbers(plain: Any) -> Iterator[float]:
+    """Every number of a state as plain data."""
+    if isinstance(plain, dict):
+        plain = list(plain.values())
+    if isinstance(plain, (list, tuple)):
+        for one in plain:
+            yield from numbers(one)
+    elif isinstance(plain, (int, float)):
+        yield plain
+
+
+def test_what_a_wrong_clock_told_of_the_future_is_of_now_in_every_field() -> None:
+    named = {one.name for one in fields(PlanState) if one.name.endswith(("_ms", "judged"))}
+    assert all(getattr(IN_FUTURE, name) for name in (*named, "moves", "unseen", "hot"))
+    row = IN_FUTURE.brought_back(NOW_MS).to_row()
+    assert max(numbers(row)) == NOW_MS
+    assert row["unloaded_ms"]["n/1"] == 7
+    assert row == IN_FUTURE.brought_back(NOW_MS).brought_back(FUTURE_MS).to_row()
