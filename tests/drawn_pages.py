@@ -1,8 +1,8 @@
 """Writes the pages that are made of declarations: `python -m tests.drawn_pages`.
 
 docs/tables.md from the tables, docs/sql.md from the views and queries, docs/metrics.md from the
-metrics, and docs/configuration.md from the settings. A test holds each equal to
-what is drawn here.
+metrics, docs/configuration.md from the settings, and the tables of docs/strategies.md from the
+strategies' records. A test holds each equal to what is drawn here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +18,8 @@ from jobs.telemetry.lookup_names import LOOKUP_METRICS
 from lbcore.config.render import render_page
 from lbcore.model.archives import ARCHIVES, MONTH, Archive
 from lbcore.model.tables import TABLES, Column, Table
+from lbcore.plan.registry import STRATEGIES
+from lbcore.plan.strategy import Strategy
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -191,11 +193,33 @@ def _draw_column(column: Column) -> str:
     return f"| `{column.name}` | {type_} | {column.doc} |"
 
 
+def draw_strategies() -> str:
+    """The page of the strategies: its own words, and the tables of the records."""
+    page = (DOCS / "strategies.md").read_text(encoding="utf-8")
+    for kind, strategies in STRATEGIES.items():
+        columns = ["Pulsar's class", "take it when", "beware"]
+        columns += ["seen in"] if any(one.seen_in for one in strategies) else []
+        head = f"| {' | '.join([kind, *columns])} |"
+        rows = [head, "|" + "---|" * (len(columns) + 1), *map(_draw_strategy, strategies)]
+        before, _, after = page.partition(f"| {kind} |")
+        lines = after.splitlines(keepends=True)[2:]
+        end = next(at for at, line in enumerate(lines) if not line.startswith("|"))
+        page = before + "\n".join(rows) + "\n" + "".join(lines[end:])
+    return page
+
+
+def _draw_strategy(one: Strategy) -> str:
+    cells = [f"`{one.name}`", one.pulsar_class, one.use_when, one.beware]
+    cells += [one.seen_in.replace("](", "](../tests/")] if one.seen_in else []
+    return f"| {' | '.join(cells)} |"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "tables.md": draw_tables,
     "sql.md": draw_sql,
     "metrics.md": draw_metrics,
     "configuration.md": render_page,
+    "strategies.md": draw_strategies,
 }
 
 

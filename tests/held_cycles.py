@@ -9,11 +9,11 @@ import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.shedding import SheddingConfig
-from lbcore.config.strategies import SHEDDING
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import EVERYTHING, Kind, Plan, PlanState, Skip
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan
+from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
 from tests.planning import Sections, cluster_of
 
@@ -71,7 +71,7 @@ def random_cycle(random: Random) -> Cycle:
         for name, is_moved in zip(snapshot.bundles.names, moved.tolist(), strict=True)
         if is_moved
     }
-    strategy = random.choice(sorted(SHEDDING))
+    strategy = random.choice(sorted(SHEDDING_STRATEGIES))
     roles = {"b1": NOW_MS - 5_000} if random.random() < 0.15 else {}
     return Cycle(
         snapshot=replace(

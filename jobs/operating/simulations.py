@@ -15,8 +15,11 @@ from jobs.adapters.recordings import read_recording
 from jobs.console import CommandError, MisuseError, cause_words
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
+from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
+from lbcore.plan.shed.registry import SHEDDERS
+from lbcore.plan.shed.strategy import Shedding
 from lbcore.sim.recording import Recording
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import parse_scenario
@@ -33,14 +36,15 @@ _EXTENSIBLE = (
 )
 """Its brokers average every 5 s what they measure, report it or not, and begin anew whenever a
 bundle comes or goes; an average over reports, minutes apart, would be far slower than that."""
-_LEAST_RATE = "placement.strategy=least_long_term_message_rate"
+
+
+def _settings_with(shedder: Shedding) -> tuple[str, ...]:
+    placement = shedder.name if shedder.is_whole else LEAST_LONG_TERM_MESSAGE_RATE
+    return f"shedding.strategy={shedder.name}", f"placement.strategy={placement}"
+
+
 STRATEGIES: dict[str, tuple[str, ...]] = {
-    "avg": ("shedding.strategy=avg", "placement.strategy=avg"),
-    "threshold": ("shedding.strategy=threshold", _LEAST_RATE),
-    "overload": ("shedding.strategy=overload", _LEAST_RATE),
-    "uniform": ("shedding.strategy=uniform", _LEAST_RATE),
-    "transfer": ("shedding.strategy=transfer", _LEAST_RATE),
-    "ballast": ("shedding.strategy=ballast", "placement.strategy=ballast"),
+    **{shedder.name: _settings_with(shedder) for shedder in SHEDDERS},
     "none": ("shedding.is_shedding=false",),
 }
 """Name → settings. With pulsar- before it: under Pulsar 4.0.8's defaults, not ours."""

@@ -31,6 +31,7 @@ from jobs.console import (
 from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import CommandVerb, add_commands, command_actions
 from jobs.operating.commanding import run_command
+from lbcore.config.findings import Finding, Observed
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import parse_properties
 from lbcore.config.pulsar_presets import PRESETS
@@ -38,7 +39,7 @@ from lbcore.config.render import render_config, render_differences, render_page
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
-from lbcore.validation.check import Finding, Observed, check_config
+from lbcore.validation.check import check_config
 from lbcore.validation.dynamic import in_force
 from lbcore.validation.pulsar_import import Imported, import_keys
 

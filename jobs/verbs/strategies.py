@@ -6,8 +6,15 @@ from typing import Any
 
 from jobs.console import Exit, MisuseError, answer
 from lbcore.config.catalogue import Entry
-from lbcore.plan.registry import PLACE, SHED, STRATEGIES, Strategy
+from lbcore.plan.registry import (
+    PLACE,
+    PLACEMENT_STRATEGIES,
+    SHED,
+    SHEDDING_STRATEGIES,
+    STRATEGIES,
+)
 from lbcore.plan.split.registry import ALGORITHM_SUMMARIES, RULES
+from lbcore.plan.strategy import Strategy
 
 SPLIT = "split"
 WIDTH = 100
@@ -21,24 +28,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the list."""
-    found = [one for one in STRATEGIES if _is_asked_for(one, args)]
+    found = [
+        (kind, one)
+        for kind, strategies in STRATEGIES.items()
+        for one in strategies
+        if args.kind in (None, kind) and _is_named(one, args)
+    ]
     rules = _split_rules() if _has_splits(args) else []
     if not (found or rules):
-        known = ", ".join(sorted({one.name for one in STRATEGIES}))
+        known = ", ".join(sorted({*SHEDDING_STRATEGIES, *PLACEMENT_STRATEGIES}))
         raise MisuseError(
             f"there is no strategy {args.name!r}",
             why="it is neither a short name nor the name of a Pulsar class",
             next_step=f"take one of {known}",
         )
-    value = [*(_to_row(one) for one in found), *rules]
-    text = "\n\n".join([*(_to_text(one) for one in found), *(_rule_text(one) for one in rules)])
+    value = [*(_to_row(*one) for one in found), *rules]
+    text = "\n\n".join([*(_to_text(*one) for one in found), *(_rule_text(one) for one in rules)])
     answer(args, value, text)
     return Exit.DONE
 
 
-def _is_asked_for(one: Strategy, args: argparse.Namespace) -> bool:
-    if args.kind not in (None, one.kind):
-        return False
+def _is_named(one: Strategy, args: argparse.Namespace) -> bool:
     name = (args.name or "").rpartition(".")[2]
     return not name or name in (one.name, one.pulsar_class)
 
@@ -69,9 +79,9 @@ def _split_rules() -> list[dict[str, Any]]:
     return [*rules, *algorithms]
 
 
-def _to_row(one: Strategy) -> dict[str, Any]:
+def _to_row(kind: str, one: Strategy) -> dict[str, Any]:
     return {
-        "kind": one.kind,
+        "kind": kind,
         "name": one.name,
         "pulsar_class": one.pulsar_class,
         "rule": one.rule,
@@ -83,8 +93,8 @@ def _to_row(one: Strategy) -> dict[str, Any]:
     }
 
 
-def _to_text(one: Strategy) -> str:
-    lines = [f"{one.kind}  {one.name}  ({one.pulsar_class})"]
+def _to_text(kind: str, one: Strategy) -> str:
+    lines = [f"{kind}  {one.name}  ({one.pulsar_class})"]
     lines += _wrapped(one.rule)
     lines += _wrapped(f"When: {one.use_when}")
     lines += [f"    {_setting(entry)}" for entry in one.entries()]

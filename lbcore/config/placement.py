@@ -7,20 +7,7 @@ where no Pulsar key is named.
 from dataclasses import dataclass
 
 from lbcore.config.setting import setting
-
-LEAST_LONG_TERM_MESSAGE_RATE = "least_long_term_message_rate"
-LEAST_RESOURCE_USAGE_WITH_WEIGHT = "least_resource_usage_with_weight"
-ROUND_ROBIN = "round_robin"
-AVG = "avg"
-BALLAST = "ballast"
-
-STRATEGIES = (
-    LEAST_LONG_TERM_MESSAGE_RATE,
-    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-    ROUND_ROBIN,
-    AVG,
-    BALLAST,
-)
+from lbcore.config.strategies import AVG, LEAST_LONG_TERM_MESSAGE_RATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,16 @@ from typing import Any, NamedTuple
 
 from lbcore.config.catalogue import Entry
 from lbcore.config.filters import EXTENSIBLE, MODULAR
-from lbcore.config.placement import LEAST_RESOURCE_USAGE_WITH_WEIGHT
 from lbcore.config.setting import UNSET, pulsar_value
 from lbcore.config.splitting import SHORT_TERM
-from lbcore.config.strategies import LOAD_MANAGERS, PLACEMENT, SHEDDING, short_name
+from lbcore.config.strategies import (
+    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+    LOAD_MANAGERS,
+    PLACEMENT,
+    SHEDDING,
+    TRANSFER,
+    short_name,
+)
 from lbcore.config.tree import SETTINGS, Config, changed
 from lbcore.config.values import ConfigError, Problem, check_value, from_text
 
@@ -115,7 +121,7 @@ def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
     manager = values.get("filters.pipeline")
     if manager == EXTENSIBLE:
         return {
-            "shedding.strategy": "transfer",
+            "shedding.strategy": TRANSFER,
             "placement.strategy": LEAST_RESOURCE_USAGE_WITH_WEIGHT,
             "splitting.averages": SHORT_TERM,
         }

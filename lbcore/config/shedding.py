@@ -7,6 +7,7 @@ Ballast's own default is avg with half of the difference, as Pulsar's since Sept
 from dataclasses import dataclass
 
 from lbcore.config.setting import setting
+from lbcore.config.strategies import AVG, THRESHOLD
 
 MINUTE_MS = 60_000
 RULES_4_0 = "4.0"
@@ -24,9 +25,9 @@ class SheddingConfig:
         default=True, pulsar="loadBalancerSheddingEnabled", doc="shed at all", dynamic=True
     )
     strategy: str = setting(
-        "avg",
+        AVG,
         pulsar="loadBalancerLoadSheddingStrategy",
-        pulsar_default="threshold",
+        pulsar_default=THRESHOLD,
         doc="which rule sheds, by short name or Pulsar's class name; see `ballast strategies`",
         dynamic=True,
     )

@@ -1,38 +1,39 @@
-"""The names of strategies and load managers: ours, and the Pulsar classes they mirror.
+"""Pulsar's tables: its classes of strategies and load managers, and our name of each.
 
-Decides which names exist and which mean the same; what a strategy does stands in `lbcore.plan`.
-Source: Pulsar 4.0.8, org.apache.pulsar.broker.loadbalance.
+Decides which names mean the same. Which strategies there are, and what each does, stands in their
+records (`lbcore.plan.registry`); those that are ours have no class and are not here. Source: Pulsar
+4.0.8, org.apache.pulsar.broker.loadbalance.
 """
 
 from collections.abc import Mapping
 
 from lbcore.config.filters import EXTENSIBLE, MODULAR
-from lbcore.config.placement import (
-    AVG,
-    BALLAST,
-    LEAST_LONG_TERM_MESSAGE_RATE,
-    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-    ROUND_ROBIN,
-)
+
+AVG = "avg"
+THRESHOLD = "threshold"
+OVERLOAD = "overload"
+UNIFORM = "uniform"
+TRANSFER = "transfer"
+LEAST_LONG_TERM_MESSAGE_RATE = "least_long_term_message_rate"
+LEAST_RESOURCE_USAGE_WITH_WEIGHT = "least_resource_usage_with_weight"
+ROUND_ROBIN = "round_robin"
 
 SHEDDING: Mapping[str, str] = {
     AVG: "AvgShedder",
-    "threshold": "ThresholdShedder",
-    "overload": "OverloadShedder",
-    "uniform": "UniformLoadShedder",
-    "transfer": "TransferShedder",
-    BALLAST: "",
+    THRESHOLD: "ThresholdShedder",
+    OVERLOAD: "OverloadShedder",
+    UNIFORM: "UniformLoadShedder",
+    TRANSFER: "TransferShedder",
 }
-"""Short name → Pulsar's class, "" = ours."""
+"""Short name → Pulsar's class."""
 
 PLACEMENT: Mapping[str, str] = {
     AVG: "AvgShedder",
     LEAST_LONG_TERM_MESSAGE_RATE: "LeastLongTermMessageRate",
     LEAST_RESOURCE_USAGE_WITH_WEIGHT: "LeastResourceUsageWithWeight",
     ROUND_ROBIN: "RoundRobinBrokerSelector",
-    BALLAST: "",
 }
-"""Short name → Pulsar's class, "" = ours."""
+"""Short name → Pulsar's class."""
 
 LOAD_MANAGERS: Mapping[str, str] = {
     MODULAR: "ModularLoadManagerImpl",
@@ -40,15 +41,12 @@ LOAD_MANAGERS: Mapping[str, str] = {
 }
 """Whose order of filters → Pulsar's class of load manager."""
 
-WITH_THEIR_OWN_PLACEMENT = (AVG, BALLAST)
-"""Strategies that plan where bundles go while they shed: for both, or for neither."""
 
-
-def short_name(name: str, strategies: Mapping[str, str]) -> str:
+def short_name(name: str, classes: Mapping[str, str]) -> str:
     """Our name of a strategy that is given by either name, with or without its Java package.
 
-    A name that isn't known comes back as it is.
+    A name that Pulsar doesn't have comes back as it is.
     """
     simple = name.rpartition(".")[2]
-    found = (short for short, cls in strategies.items() if simple and simple in (short, cls))
+    found = (short for short, cls in classes.items() if simple and simple in (short, cls))
     return next(found, name)

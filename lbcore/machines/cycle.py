@@ -26,8 +26,8 @@ from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import assign, split, transfer, unload
 from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Decision, Kind, Plan, Scope
-from lbcore.plan.phases.assign import placement_strategy
 from lbcore.plan.planner import plan
+from lbcore.plan.registry import placement_name
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -108,7 +108,7 @@ def assign_free(work: Work, rows: Sequence[int]) -> None:
         kind="assign",
         reason="Unowned",
         inputs={"bundles": len(chosen), "brokers": len(set(chosen.values()))},
-        strategy=placement_strategy(work.config),
+        strategy=placement_name(work.config.placement.strategy),
     )
 
 

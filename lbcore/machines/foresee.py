@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.load import digest, parse_assignments
-from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.config.tree import Config
 from lbcore.machines.balancer_state import BalancerState
 from lbcore.machines.book import BrokerEntry
@@ -34,7 +33,7 @@ from lbcore.machines.repairs import repair_ownership
 from lbcore.machines.standing import is_draining
 from lbcore.machines.work import Work
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
-from lbcore.plan.phases.assign import placement_strategy
+from lbcore.plan.registry import placement_name, shedding_name
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.signals.usage import weighted_usage
@@ -197,8 +196,8 @@ def _run(state: BalancerState, config: Config, now_ms: int, before: Balance) -> 
             waiting = tuple(map(_near, near))
     last = Work.on(state, config, "", now_ms)
     return Foresight(
-        strategy=short_name(config.shedding.strategy, SHEDDING),
-        placement=placement_strategy(config),
+        strategy=shedding_name(config.shedding.strategy),
+        placement=placement_name(config.placement.strategy),
         cycle_ms=step_ms,
         cycles=CYCLES,
         before=before,

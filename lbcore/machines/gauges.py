@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.placement import AVG, BALLAST
-from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.work import Work
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.registry import shedding_strategy
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.signals.usage import max_usage_reported
 
@@ -117,10 +116,5 @@ def _hottest(work: Work) -> float:
 
 
 def _hits_needed(work: Work) -> dict[str, int]:
-    shedding = work.config.shedding
-    strategy = short_name(shedding.strategy, SHEDDING)
-    if strategy == AVG:
-        return {LOW: shedding.avg_low_hits, HIGH: shedding.avg_high_hits}
-    if strategy == BALLAST:
-        return {LOW: work.config.fair_level.low_hits, HIGH: work.config.fair_level.high_hits}
-    return {LOW: shedding.multi_hit_low_hits, HIGH: shedding.multi_hit_high_hits}
+    low, high = shedding_strategy(work.config.shedding).hits_needed(work.config)
+    return {LOW: low, HIGH: high}

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lbcore.config.shedding import SheddingConfig
-from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.machines.held_words import HELD, OVER, VALID_MS
 from lbcore.plan.decision import Hot, PlanState
+from lbcore.plan.registry import shedding_strategy
 from lbcore.plan.shed.common import ShedState
 
 Row = Mapping[str, Any]
@@ -19,8 +19,6 @@ REMEMBERED_MS = 7_200_000
 """How far back decisions are read for what planning remembers."""
 _MOVES = frozenset({"transfer", "unload", "drain"})
 _WISHED = frozenset({"Draining", "Pinned"})
-_HITS_KNOWN = frozenset({"avg"})
-"""Strategies whose hits stand in the tables as they are counted."""
 
 
 def recalled_plan(
@@ -33,10 +31,10 @@ def recalled_plan(
     moved = [row for row in sorted(decisions, key=_at_ms) if _is_planned(row)]
     grace_ms, role_ms = now_ms - config.grace_period_ms, now_ms - config.role_cool_down_ms
     shed = [row for row in moved if row["reason"] not in _WISHED and row["at_ms"] > role_ms]
-    strategy = short_name(config.strategy, SHEDDING)
+    strategy = shedding_strategy(config)
     return PlanState(
-        strategy=strategy,
-        shed=_hits(candidates) if strategy in _HITS_KNOWN else ShedState(),
+        strategy=strategy.name,
+        shed=_hits(candidates) if strategy.has_hits_in_tables else ShedState(),
         unloaded_ms=_by_name(
             (str(row["bundle"]), int(row["at_ms"])) for row in moved if row["at_ms"] >= grace_ms
         ),
@@ -50,9 +48,9 @@ def recalled_plan(
 
 def unknowns(config: SheddingConfig, load_age_ms: int) -> tuple[str, ...]:
     """What a dry run cannot know, in sentences. load_age_ms: of the newest load, -1 = none."""
-    strategy = short_name(config.strategy, SHEDDING)
-    hits = f"hits and averages of {strategy} are in no table and begin at 0: it may act sooner"
-    if strategy in _HITS_KNOWN:
+    strategy = shedding_strategy(config)
+    hits = f"hits and averages of {strategy.name} are in no table and begin at 0: it may act sooner"
+    if strategy.has_hits_in_tables:
         hits = "hits of brokers that are below 80 % of every threshold are taken as 0"
     longest_ms = max(config.grace_period_ms, config.role_cool_down_ms)
     older = ("graces of bundles that moved more than two hours ago",)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.strategies import SHEDDING, short_name
 from lbcore.plan.decision import (
     Decision,
     Kind,
@@ -29,9 +28,9 @@ from lbcore.plan.pending import (
     with_load,
 )
 from lbcore.plan.phases.adjust import shift_averages
-from lbcore.plan.phases.assign import placement_strategy
+from lbcore.plan.registry import placement_name, shedding_name, shedding_strategy
 from lbcore.plan.shed.common import ShedState
-from lbcore.plan.shed.registry import TRANSFER
+from lbcore.plan.shed.strategy import Destinations
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.snapshot import (
     RATE_IN,
@@ -51,7 +50,7 @@ def opened(
 ) -> Draft:
     """The draft before the first phase."""
     brokers = len(snapshot.brokers.names)
-    strategy = short_name(config.shedding.strategy, SHEDDING)
+    strategy = shedding_name(config.shedding.strategy)
     return Draft(
         reported=snapshot,
         snapshot=snapshot,
@@ -155,7 +154,8 @@ def _unseen_before(draft: Draft) -> Floats:
 
 def _assignments(draft: Draft) -> list[Decision]:
     moves, bundles = draft.assignments, draft.snapshot.bundles.names
-    brokers, strategy = draft.snapshot.brokers.names, placement_strategy(draft.config)
+    brokers = draft.snapshot.brokers.names
+    strategy = placement_name(draft.config.placement.strategy)
     columns = (moves.bundle.tolist(), moves.destination.tolist())
     return [
         Decision(
@@ -178,7 +178,7 @@ def _forced(draft: Draft) -> list[Decision]:
         decisions.append(
             Decision(
                 kind=Kind.DRAIN if is_drain else Kind.TRANSFER,
-                strategy=placement_strategy(draft.config),
+                strategy=placement_name(draft.config.placement.strategy),
                 reason="Draining" if is_drain else "Pinned",
                 bundle=bundles[bundle],
                 source=brokers.names[source],
@@ -195,7 +195,8 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     shared = _cycle_numbers(draft)
     inputs = [{**shared, **selection.numbers} for selection in draft.selections]
     columns = (moves.bundle, moves.source, moves.destination, moves.origin)
-    is_plain = draft.strategy == TRANSFER and not draft.config.transfer.is_destination_planned
+    record = shedding_strategy(draft.config.shedding)
+    is_plain = record.destinations(draft.config) == Destinations.UNSAID
     return [
         Decision(
             kind=Kind.UNLOAD if is_plain else Kind.TRANSFER,

@@ -9,18 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lbcore.config.catalogue import Entry
-from lbcore.config.placement import (
-    LEAST_LONG_TERM_MESSAGE_RATE,
-    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-)
 from lbcore.config.pulsar_keys import AT_START, CLASSES, named_by, resolve_changes
-from lbcore.config.strategies import (
-    PLACEMENT,
-    SHEDDING,
-    WITH_THEIR_OWN_PLACEMENT,
-    short_name,
-)
 from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, value_of
+from lbcore.plan.registry import SHEDDING_STRATEGIES, placement_strategy, shedding_name
 from lbcore.route.pulsar_errors import PRECONDITION_FAILED, PulsarError
 from lbcore.validation.dynamic import in_force
 
@@ -31,13 +22,6 @@ _EXTENSIBLE = {
     "ExtensibleLoadManagerImpl": f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl",
 }
 _SHEDDING, _PLACEMENT = "shedding.strategy", "placement.strategy"
-_PARTNERS = {
-    "threshold": LEAST_LONG_TERM_MESSAGE_RATE,
-    "overload": LEAST_LONG_TERM_MESSAGE_RATE,
-    "uniform": LEAST_LONG_TERM_MESSAGE_RATE,
-    "transfer": LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-}
-"""The placement that Pulsar 4.0.8 has by default beside a shedding strategy that plans none."""
 
 
 def dynamic_names() -> list[str]:
@@ -73,13 +57,13 @@ def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
     if named_by(key) != (_SHEDDING,):
         return {key: value}
     changes = resolve_changes({key: value})
-    shedding = short_name(str(changes[_SHEDDING]), SHEDDING)
-    placement = short_name(config.placement.strategy, PLACEMENT)
-    own = [name for name in WITH_THEIR_OWN_PLACEMENT if name in (shedding, placement)]
-    if shedding not in SHEDDING or not own or shedding == placement:
+    shedding = SHEDDING_STRATEGIES.get(shedding_name(str(changes[_SHEDDING])))
+    placement = placement_strategy(config.placement)
+    if shedding is None or shedding.name == placement.name:
         return {key: value}
-    partner = shedding if shedding in WITH_THEIR_OWN_PLACEMENT else _PARTNERS[shedding]
-    return {key: value, _PLACEMENT: partner}
+    if not (shedding.is_whole or placement.is_whole):
+        return {key: value}
+    return {key: value, _PLACEMENT: shedding.usual_placement}
 
 
 def resets_of(key: str, config: Config, settings: Mapping[str, Any]) -> tuple[str, ...]:

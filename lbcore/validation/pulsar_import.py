@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from lbcore.config.filters import EXTENSIBLE
 from lbcore.config.pulsar_keys import WITHOUT_EFFECT, from_pulsar_keys, is_about_balancing
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
-from lbcore.config.strategies import LOAD_MANAGERS, PLACEMENT, SHEDDING, short_name
+from lbcore.config.strategies import (
+    LOAD_MANAGERS,
+    PLACEMENT,
+    SHEDDING,
+    TRANSFER,
+    short_name,
+)
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import Problem
+from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
 from lbcore.validation.check import check_config
 
 MANAGER = "loadManagerClassName"
@@ -26,7 +33,6 @@ KEYS_SINCE_4_2 = (
 )
 """Keys that no ServiceConfiguration of 4.0 has: a file with one is of 4.2 or later."""
 
-_TRANSFER = "transfer"
 _NOTHING = ("", "[]", "None", "Optional.empty")
 """How a key without a value is written."""
 
@@ -88,15 +94,19 @@ def rules_of(keys: Mapping[str, str]) -> str:
 
 def _unknown_classes(keys: Mapping[str, str]) -> Iterator[Problem]:
     """Classes that are named and not here; a value that is empty is Pulsar's default."""
-    for key, classes in ((MANAGER, LOAD_MANAGERS), (STRATEGY, SHEDDING), (PLACING, PLACEMENT)):
+    for key, classes, known in (
+        (MANAGER, LOAD_MANAGERS, LOAD_MANAGERS),
+        (STRATEGY, SHEDDING, SHEDDING_STRATEGIES),
+        (PLACING, PLACEMENT, PLACEMENT_STRATEGIES),
+    ):
         name = keys.get(key, "").strip()
-        if name and short_name(name, classes) not in classes:
-            there = ", ".join(sorted(filter(None, classes.values())))
+        if name and short_name(name, classes) not in known:
+            there = ", ".join(sorted(classes.values()))
             yield Problem(key=key, detail=f"there is no {name} here: take one of {there}")
 
 
 def _unloadable(config: Config) -> Iterator[Problem]:
-    if config.filters.pipeline != EXTENSIBLE and config.shedding.strategy == _TRANSFER:
+    if config.filters.pipeline != EXTENSIBLE and config.shedding.strategy == TRANSFER:
         detail = (
             "TransferShedder is none of the modular manager's, which can't load it: take"
             f" ExtensibleLoadManagerImpl as {MANAGER}, or another shedder"
@@ -109,7 +119,7 @@ def _replaced(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:
     if config.filters.pipeline != EXTENSIBLE:
         return
     shedding = short_name(keys.get(STRATEGY, "").strip(), SHEDDING)
-    if shedding and shedding != _TRANSFER:
+    if shedding and shedding != TRANSFER:
         yield Problem(
             key=STRATEGY, detail="the extensible manager can't load it and takes TransferShedder"
         )

@@ -27,9 +27,10 @@ from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.planner import plan
+from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import ShedState, shed_view
-from lbcore.plan.shed.registry import modular_shedder
+from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
@@ -189,11 +190,12 @@ def alone(strategy: str, view: Snapshot) -> Callable[[], int]:
             return sum(len(one.rows) for one in found.selections)
 
         return ballast
-    run = modular_shedder(strategy)
-    state = run(shown, ShedState(), config.shedding, config.signals).state
+    record = SHEDDING_STRATEGIES[strategy]
+    cycle = ShedCycle(view=shown, state=PlanState(), config=config, now_ms=0)
+    cycle = replace(cycle, state=record.run(cycle)[1])
 
     def shed() -> int:
-        answer = run(shown, state, config.shedding, config.signals)
+        answer, _ = record.run(cycle)
         return sum(len(one.rows) for one in answer.selections)
 
     return shed

@@ -9,9 +9,11 @@ import numpy as np
 from lbcore.config.setting import section_from_pulsar
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
+from lbcore.plan.decision import PlanState
+from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
 from lbcore.plan.shed.avg import value_keys
 from lbcore.plan.shed.common import Shed, ShedState, ShedView, owner_index
-from lbcore.plan.shed.registry import forget_brokers, modular_shedder
+from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.snapshot import BrokerTable, BundleTable, Snapshot
 from lbcore.signals.averages import LONG_SAMPLES
 from lbcore.signals.usage import resource_percent, weighted_usage
@@ -25,23 +27,28 @@ from tests.conformance.view import (
     numbers,
     resources,
 )
+from tests.planning import Sections
 
 NO_OWNER = -1
 
 
 def shed(case: Case) -> Any:
     keys = case.get("config", {})
-    config = replace(section_from_pulsar(SheddingConfig, keys), rules=case["rules"])
     signals = section_from_pulsar(SignalsConfig, keys)
-    run = modular_shedder(case["strategy"])
+    config = Sections(
+        shedding=replace(section_from_pulsar(SheddingConfig, keys), rules=case["rules"]),
+        signals=signals,
+    )
+    strategy = SHEDDING_STRATEGIES[shedding_name(case["strategy"])]
     load, state, answers = LoadView(), ShedState(), []
     for call, is_repetition in calls_of(case):
         if not is_repetition:
             load.apply(call)
             if "activeBrokers" in call:
-                state = forget_brokers(case["strategy"], state, call["activeBrokers"])
+                state = strategy.forget(state, call["activeBrokers"])
         view = _view(load, signals)
-        answer = run(view, state, config, signals)
+        cycle = ShedCycle(view=view, state=PlanState(shed=state), config=config, now_ms=0)
+        answer, _ = strategy.run(cycle)
         state = answer.state
         unload = _unload(view, answer)
         if call.get("applyUnload"):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
-from lbcore.config.strategies import PLACEMENT, SHEDDING
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope
 from lbcore.plan.planner import plan
+from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
 from lbcore.plan.snapshot import Snapshot
 from tests.planning import Sections, cluster_of
 
@@ -57,7 +57,7 @@ def clusters(draw: st.DrawFn) -> Snapshot:
 def configs(draw: st.DrawFn) -> Sections:
     """Any strategy, acting soon, with tight limits now and then."""
     shedding = SheddingConfig(
-        strategy=draw(st.sampled_from(sorted(SHEDDING))),
+        strategy=draw(st.sampled_from(sorted(SHEDDING_STRATEGIES))),
         avg_low_hits=1,
         min_throughput_mib_per_s=0,
         min_unload_rate_msg_per_s=10,
@@ -71,7 +71,7 @@ def configs(draw: st.DrawFn) -> Sections:
     return Sections(
         shedding=shedding,
         transfer=TransferConfig(hit_count_threshold=0, target_std=0.05),
-        placement=PlacementConfig(strategy=draw(st.sampled_from(sorted(PLACEMENT)))),
+        placement=PlacementConfig(strategy=draw(st.sampled_from(sorted(PLACEMENT_STRATEGIES)))),
         splitting=Splitting(enabled=False),
     )
 

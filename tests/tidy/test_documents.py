@@ -17,7 +17,6 @@ from jobs.verbs import VERBS
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS
 from lbcore.machines.commands import HANDLERS
-from lbcore.plan.registry import STRATEGIES
 from lbcore.wire.commands import Refused, parse_arguments
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
@@ -86,13 +85,6 @@ def test_setting_that_a_document_names_exists(path: Path) -> None:
 
 def _strategies(kind: str) -> list[list[str]]:
     return rows_of(DOCS / "strategies.md", f"{kind} | Pulsar's class")
-
-
-@pytest.mark.parametrize("kind", ["shedding", "placement"])
-def test_strategies_table_is_the_registry(kind: str) -> None:
-    told = [(name.strip("`"), cls, when) for name, cls, when, *_ in _strategies(kind)]
-    wanted = [(one.name, one.pulsar_class, one.use_when) for one in STRATEGIES if one.kind == kind]
-    assert told == wanted
 
 
 def test_pathology_of_each_shedder_is_shown_by_a_file() -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.placement import AVG, BALLAST
-from lbcore.config.strategies import PLACEMENT, short_name
 from lbcore.plan.decision import PlanConfig
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.filter.index import CandidateIndex
@@ -28,7 +26,8 @@ from lbcore.plan.place.request import (
     PlaceSettings,
     place_request,
 )
-from lbcore.plan.shed.registry import TRANSFER
+from lbcore.plan.registry import placement_strategy, shedding_strategy
+from lbcore.plan.shed.strategy import Destinations
 from lbcore.plan.snapshot import Bools, Ints, Snapshot
 from lbcore.plan.trace import PlacementRows
 
@@ -64,14 +63,14 @@ def _place_shed(draft: Draft) -> Draft:
 
     Only those are asked for that the limits leave room for, and whose destination isn't settled.
     """
-    if not len(draft.sheddings.bundle) or _is_settled(draft):
+    destinations = shedding_strategy(draft.config.shedding).destinations(draft.config)
+    if not len(draft.sheddings.bundle) or destinations == Destinations.SETTLED:
         return draft
     draft = _within_limits(draft)
     moves = draft.sheddings
     if not len(moves.bundle):
         return draft.skip("shed", "Limit")
-    keeps_plan = draft.strategy == BALLAST
-    keeps_plan |= draft.strategy == AVG and draft.config.shedding.keep_destination
+    keeps_plan = destinations == Destinations.KEPT
     is_open = ~_may_keep(draft, moves) if keeps_plan else np.ones(len(moves.bundle), dtype=np.bool_)
     open_rows = np.flatnonzero(is_open)
     destination = moves.destination.copy()
@@ -88,11 +87,6 @@ def _place_shed(draft: Draft) -> Draft:
     kept = replace(moves, destination=destination).at(np.flatnonzero(destination >= 0))
     draft = replace(draft, sheddings=kept)
     return draft if len(kept.bundle) else draft.skip("shed", "NoDestination")
-
-
-def _is_settled(draft: Draft) -> bool:
-    """The transfer shedder has asked the filters about its destinations itself."""
-    return draft.strategy == TRANSFER and draft.config.transfer.is_destination_planned
 
 
 def _within_limits(draft: Draft) -> Draft:
@@ -241,9 +235,9 @@ def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
 
 
 def place_settings(config: PlanConfig) -> PlaceSettings:
-    """What placement reads of the configuration; ballast evens load out, not counts."""
+    """What placement reads of the configuration; a strategy may even load out, not counts."""
     filters = config.filters
-    if placement_strategy(config) == BALLAST:
+    if not placement_strategy(config.placement).evens_counts:
         filters = replace(filters, distribute_evenly=False)
     return PlaceSettings(
         placement=config.placement,
@@ -251,11 +245,6 @@ def place_settings(config: PlanConfig) -> PlaceSettings:
         history_weight=config.signals.history_weight,
         excluded_namespaces=frozenset(config.shedding.excluded_namespaces),
     )
-
-
-def placement_strategy(config: PlanConfig) -> str:
-    """The short name of the placement strategy."""
-    return short_name(config.placement.strategy, PLACEMENT)
 
 
 def cluster_seed(cluster: str) -> int:

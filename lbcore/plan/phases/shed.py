@@ -1,6 +1,6 @@
 """Phase 3: the strategy says which bundles leave which brokers.
 
-Decides who gives what, and with avg and transfer also to whom; the assign phase finds the other
+Decides who gives what, and with some strategies also to whom; the assign phase finds the other
 destinations. First come the moves that operators want. Brokers that drain take no part in
 balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies behind `shed.registry`,
 ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
@@ -11,19 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.config.placement import BALLAST
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.filter.verdict import Verdict as FilterVerdict
 from lbcore.plan.forced import forced_moves
-from lbcore.plan.phases.eligible import LABELS, candidate_index
-from lbcore.plan.shed.ballast import shed_ballast
+from lbcore.plan.phases.eligible import LABELS
+from lbcore.plan.registry import shedding_strategy
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
-from lbcore.plan.shed.gauge import Gauge, gauge_ballast, gauge_shedding, gauge_transfer
-from lbcore.plan.shed.registry import TRANSFER, forget_brokers, modular_shedder
+from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.subset import Subset, without_brokers
-from lbcore.plan.shed.transfer_phase import shed_by_transfer, without_departed
-from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, Columns, GaugeRows, Verdict
 
@@ -64,30 +60,21 @@ def _refusal(draft: Draft) -> str:
 
 def _answered(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
     """The strategy's answer about the brokers that take part, and the draft with its state."""
-    names = view.snapshot.brokers.names
-    if draft.strategy == TRANSFER:
-        return _transferred(draft, view)
-    if draft.strategy == BALLAST:
-        answer = shed_ballast(view, draft.state.shed, draft.config.fair_level)
-        return replace(draft, state=replace(draft.state, shed=answer.state)), answer
-    state = forget_brokers(draft.strategy, draft.state.shed, names)
-    run = modular_shedder(draft.strategy)
-    answer = run(view, state, draft.config.shedding, draft.config.signals)
-    return replace(draft, state=replace(draft.state, shed=answer.state)), answer
+    strategy = shedding_strategy(draft.config.shedding)
+    shed_state = strategy.forget(draft.state.shed, view.snapshot.brokers.names)
+    cycle = _cycle(draft, view)
+    answer, state = strategy.run(replace(cycle, state=replace(draft.state, shed=shed_state)))
+    return replace(draft, state=state), answer
 
 
-def _transferred(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
-    config, brokers = draft.config.transfer, draft.snapshot.brokers
-    filters = draft.config.filters
-    index = candidate_index(view.snapshot, view.usage, filters)
-    pipeline = transfer_pipeline(view.snapshot, index, filters)
-    lists = TopLists(
-        limit=draft.config.signals.top_bundles, with_policies=config.shed_bundles_with_policies
+def _cycle(draft: Draft, view: ShedView) -> ShedCycle:
+    return ShedCycle(
+        view=view,
+        state=draft.state,
+        config=draft.config,
+        now_ms=draft.now_ms,
+        everyone=draft.snapshot.brokers.names,
     )
-    store = transfer_view(view.snapshot, view.owned, pipeline, lists)
-    state = without_departed(draft.state.transfer, brokers.names)
-    answer = shed_by_transfer(view, store, state, config, draft.now_ms)
-    return replace(draft, state=replace(draft.state, transfer=answer.state)), answer.shed
 
 
 def _view(draft: Draft, subset: Subset) -> ShedView:
@@ -162,7 +149,8 @@ def _show(draft: Draft, answer: Shed, subset: Subset, judged: tuple[Moves, Ints]
 def _gauge_rows(draft: Draft, answer: Shed, subset: Subset, view: ShedView) -> GaugeRows:
     """How far each broker is from giving; of a pair only the hotter one is shown."""
     brokers = len(draft.snapshot.brokers.names)
-    gauge = _gauge(draft, answer, view).spread(subset.original, brokers)
+    strategy = shedding_strategy(draft.config.shedding)
+    gauge = strategy.gauge(_cycle(draft, view), answer).spread(subset.original, brokers)
     verdicts = [
         "" if np.isnan(number) else Verdict.BELOW_THRESHOLD.value
         for number in gauge.number.tolist()
@@ -179,14 +167,6 @@ def _gauge_rows(draft: Draft, answer: Shed, subset: Subset, view: ShedView) -> G
     for at in np.flatnonzero(is_colder).tolist():
         verdicts[at] = ""
     return GaugeRows(phase=PHASE, gauge=gauge, verdicts=verdicts)
-
-
-def _gauge(draft: Draft, answer: Shed, view: ShedView) -> Gauge:
-    if draft.strategy == TRANSFER:
-        return gauge_transfer(view, draft.state.transfer, draft.config.transfer)
-    if draft.strategy == BALLAST:
-        return gauge_ballast(view, answer, draft.config.fair_level)
-    return gauge_shedding(draft.strategy, view, answer, draft.config.shedding)
 
 
 def _source_columns(draft: Draft, answer: Shed, subset: Subset) -> Columns:

@@ -11,15 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbcore.config.filters import EXTENSIBLE
-from lbcore.config.placement import (
-    AVG,
-    BALLAST,
-    LEAST_LONG_TERM_MESSAGE_RATE,
-    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
-    ROUND_ROBIN,
-    PlacementConfig,
-)
-from lbcore.config.strategies import PLACEMENT, short_name
+from lbcore.config.placement import PlacementConfig
 from lbcore.plan.filter.pipeline import Narrowed, Pipeline, Question
 from lbcore.plan.filter.verdict import Verdict
 from lbcore.plan.place.request import (
@@ -30,16 +22,8 @@ from lbcore.plan.place.request import (
     PlaceSettings,
     PlaceTrace,
 )
-from lbcore.plan.place.rules import (
-    AvgRule,
-    Draw,
-    MessageRateRule,
-    RoundRobinRule,
-    Rule,
-    UsageRule,
-    bundle_rates,
-)
-from lbcore.plan.place.score import ScoreRule
+from lbcore.plan.place.rules import Draw, RoundRobinRule, Rule, bundle_rates
+from lbcore.plan.registry import placement_strategy
 from lbcore.plan.snapshot import Bools, Ints
 
 
@@ -68,30 +52,6 @@ def placing_order(request: PlaceRequest, config: PlacementConfig) -> Ints:
     return np.argsort(-bundle_rates(request, config), kind="stable")
 
 
-def strategy_rule(
-    request: PlaceRequest, state: PlacementState, settings: PlaceSettings, draw: Draw
-) -> Rule:
-    """The configured strategy, ready for one plan; raises ValueError for an unknown name."""
-    strategy = short_name(settings.placement.strategy, PLACEMENT)
-    if strategy == LEAST_RESOURCE_USAGE_WITH_WEIGHT:
-        is_extensible = settings.filters.pipeline == EXTENSIBLE
-        extensible = UsageRule.extensible(request, settings, draw) if is_extensible else None
-        return extensible or UsageRule.modular(request, state, settings, draw)
-    if strategy == ROUND_ROBIN:
-        return RoundRobinRule.of(request, state.round_robin, is_for_excluded=False)
-    if strategy == AVG and not settings.placement.count_planned:
-        return AvgRule(planned=request.planned, draw=draw, otherwise=None)
-    if strategy == BALLAST:
-        return ScoreRule.of(request, settings.placement, draw)
-    least = MessageRateRule.of(request, settings.placement, draw)
-    if strategy == AVG:
-        return AvgRule(planned=request.planned, draw=draw, otherwise=least)
-    if strategy == LEAST_LONG_TERM_MESSAGE_RATE:
-        return least
-    message = f"placement strategy must be one of {', '.join(PLACEMENT)}, got {strategy!r}"
-    raise ValueError(message)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """One pass over the bundles of a request. is_excluded: bool[namespaces]."""
@@ -112,11 +72,12 @@ class _Plan:
         snapshot = request.snapshot
         excluded = settings.excluded_namespaces
         threshold = settings.placement.overloaded_threshold_percent / 100.0
+        strategy = placement_strategy(settings.placement)
         return _Plan(
             request=request,
             settings=settings,
             pipeline=Pipeline.of(snapshot, request.index, settings.filters, request.bundles),
-            rule=strategy_rule(request, state, settings, Draw.of(request, seed)),
+            rule=strategy.rule_of(request, state, settings, Draw.of(request, seed)),
             excluded_rule=RoundRobinRule.of(
                 request, state.excluded_round_robin, is_for_excluded=True
             ),

@@ -8,11 +8,14 @@ Scores decide who, traffic how much. Hits are counted a broker, not a pair: with
 hottest may alternate, the third broker's counter still fills.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lbcore.config.findings import Finding, Observed, warning
 from lbcore.config.shedding import SheddingConfig
+from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
     Selection,
     Shed,
@@ -24,6 +27,8 @@ from lbcore.plan.shed.common import (
     throughput,
 )
 from lbcore.plan.snapshot import Floats, Ints
+
+PERCENT = 100.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,3 +179,24 @@ def _select(
             "by_rate": float(by_rate),
         },
     )
+
+
+def check_avg(config: Config, observed: Observed) -> Iterator[Finding]:
+    """Thresholds and hits that don't suit each other, or the cluster that was seen."""
+    shedding, score = config.shedding, observed.score_points
+    low, high = shedding.avg_low_threshold, shedding.avg_high_threshold
+    if low >= high:
+        detail = f"{low:g} must be below avg_high_threshold = {high:g}: every hit is a high one"
+        yield warning("shedding.avg_low_threshold", detail)
+    if high > PERCENT:
+        detail = f"{high:g} points are hardly reached: scores are percentages of a broker"
+        yield warning("shedding.avg_high_threshold", detail)
+    if shedding.avg_low_hits <= shedding.avg_high_hits:
+        detail = (
+            f"{shedding.avg_low_hits} is not above avg_high_hits = {shedding.avg_high_hits}:"
+            " a small difference acts as soon as a large one"
+        )
+        yield warning("shedding.avg_low_hits", detail)
+    if score is not None and score < low:
+        detail = f"{low:g} is above the largest difference seen, {score:g}: nothing is shed"
+        yield warning("shedding.avg_low_threshold", detail)

@@ -5,7 +5,7 @@ brokers that are near, so that "why is this one not relieved?" has numbers. Sour
 thresholds are those of the strategies beside it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,11 +85,6 @@ class Gauge:
             yield {"threshold": level.threshold, "hits": hits, "needed": level.needed}
 
 
-def gauge_shedding(strategy: str, view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
-    """The gauge of a modular strategy after `shed`. Hits that were spent by acting are gone."""
-    return _BY_STRATEGY[strategy](view, shed, config)
-
-
 def gauge_transfer(view: ShedView, state: TransferState, config: TransferConfig) -> Gauge:
     """The gauge of the transfer shedder: the deviation of all, shown at the hottest broker."""
     load = view.snapshot.brokers.weighted_max_ema
@@ -120,7 +115,8 @@ def gauge_ballast(view: ShedView, shed: Shed, config: FairLevelConfig) -> Gauge:
     )
 
 
-def _avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+def gauge_avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+    """The gauge of avg: the difference to the broker that it is paired with."""
     scores = 100.0 * view.usage
     order = np.argsort(scores, kind="stable")
     partner = np.full(len(order), NOBODY, dtype=np.int64)
@@ -144,7 +140,8 @@ def _avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
     )
 
 
-def _threshold(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+def gauge_threshold(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+    """The gauge of threshold: smoothed usage above the average."""
     judged = shed.columns.get("average_usage", view.usage)
     average = 100.0 * (sequential_sum(judged) / len(judged) if len(judged) else 0.0)
     measure = "smoothed usage in percent"
@@ -152,7 +149,8 @@ def _threshold(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
     return _above(view, shed, config, (measure, 100.0 * judged, average, floor))
 
 
-def _overload(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+def gauge_overload(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+    """The gauge of overload: usage, against the limit."""
     usage = 100.0 * view.usage
     average = sequential_sum(usage) / len(usage) if len(usage) else 0.0
     floor = config.overloaded_threshold_percent
@@ -184,7 +182,8 @@ def _above(
     return Gauge(measure=measure, number=number, partner=nobody, levels=levels)
 
 
-def _uniform(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+def gauge_uniform(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
+    """The gauge of uniform: traffic of the busiest over the idlest."""
     traffic = shed.columns["traffic"]
     hits = _counts(view, shed.state.hits_low)
     needed = config.multi_hit_low_hits if config.multi_hit else 1
@@ -220,11 +219,3 @@ def _partner_of_ends(load: Floats) -> Ints:
     if len(load) > 1:
         found[int(np.argmax(load))] = int(np.argmin(load))
     return found
-
-
-_BY_STRATEGY: dict[str, Callable[[ShedView, Shed, SheddingConfig], Gauge]] = {
-    "avg": _avg,
-    "threshold": _threshold,
-    "overload": _overload,
-    "uniform": _uniform,
-}

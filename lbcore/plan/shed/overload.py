@@ -5,11 +5,14 @@ shed phase. Source: Pulsar 4.0.8 OverloadShedder; `multi_hit` is ours. It knows 
 every broker is above the threshold, every one sheds.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from lbcore.config.findings import Finding, Observed, warning
 from lbcore.config.shedding import SheddingConfig
+from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
     MARGIN,
     Selection,
@@ -23,6 +26,8 @@ from lbcore.plan.shed.common import (
 )
 from lbcore.plan.shed.hits import after_acting, count_hits
 from lbcore.plan.snapshot import Bools
+
+PERCENT = 100.0
 
 
 def shed_overload(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
@@ -86,3 +91,12 @@ def _reason(is_hot: Bools, ready: Bools) -> str:
     if not is_hot.any():
         return "NoOverloadedBroker"
     return "NoBundles" if ready.any() else "HitCount"
+
+
+def check_overload(config: Config, _observed: Observed) -> Iterator[Finding]:
+    """A threshold that nobody reaches."""
+    if config.shedding.overloaded_threshold_percent > PERCENT:
+        detail = (
+            f"{config.shedding.overloaded_threshold_percent:g} % is hardly reached: nothing is shed"
+        )
+        yield warning("shedding.overloaded_threshold_percent", detail)

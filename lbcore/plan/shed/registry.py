@@ -1,77 +1,197 @@
-"""The modular shedders by name, called alike.
+"""The shedding strategies: one record each. A new one is its file, its record here, and its tests.
 
-Decides nothing. The plan's shed phase and the conformance runner call strategies through this.
-Source: Pulsar 4.0.8's class names; the short names are ours.
+Decides nothing. The shed phase runs what stands here; `ballast strategies`, docs/strategies.md, the
+checks of settings, simulations and metrics read it. Source: Pulsar 4.0.8's class names and rules;
+short names and advice are ours.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import fields
 
+from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.shedding import SheddingConfig
-from lbcore.config.signals import SignalsConfig
-from lbcore.plan.shed.avg import shed_avg
-from lbcore.plan.shed.common import Shed, ShedState, ShedView
-from lbcore.plan.shed.overload import shed_overload
-from lbcore.plan.shed.threshold import shed_threshold
-from lbcore.plan.shed.uniform import shed_uniform
+from lbcore.config.strategies import (
+    AVG,
+    LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+    OVERLOAD,
+    SHEDDING,
+    THRESHOLD,
+    TRANSFER,
+    UNIFORM,
+)
+from lbcore.config.transfer import TransferConfig
+from lbcore.plan.shed.avg import check_avg, shed_avg
+from lbcore.plan.shed.ballast import shed_ballast
+from lbcore.plan.shed.gauge import (
+    gauge_avg,
+    gauge_ballast,
+    gauge_overload,
+    gauge_threshold,
+    gauge_transfer,
+    gauge_uniform,
+)
+from lbcore.plan.shed.overload import check_overload, shed_overload
+from lbcore.plan.shed.strategy import Destinations, Shedding, modular
+from lbcore.plan.shed.threshold import check_threshold, shed_threshold, without_averages
+from lbcore.plan.shed.transfer_phase import run_transfer
+from lbcore.plan.shed.uniform import check_uniform, shed_uniform
+from lbcore.plan.strategy import WEIGHTS, keys
 
-TRANSFER = "transfer"
+_MULTI_HIT = keys(
+    "shedding",
+    *(one.name for one in fields(SheddingConfig) if one.name.startswith("multi_hit")),
+)
+_LEAST_MOVES = ("min_unload_rate_msg_per_s", "min_unload_throughput_bytes_per_s")
 
-Shedder: TypeAlias = Callable[[ShedView, ShedState, SheddingConfig, SignalsConfig], Shed]
+AVG_SHEDDER = Shedding(
+    name=AVG,
+    pulsar_class=SHEDDING[AVG],
+    rule="Pairs the hottest broker with the coldest and so on; a pair that differs by a low or "
+    "a high threshold for enough cycles evens out its traffic, to the partner.",
+    use_when="The default: few moves, no overshoot, works at any load, fills new brokers.",
+    beware="who is hot says usage, what moves says traffic: usage that is not the bundles' own "
+    "(another process) keeps it busy with nothing to move",
+    settings=(
+        *keys(
+            "shedding",
+            "avg_low_threshold",
+            "avg_high_threshold",
+            "avg_low_hits",
+            "avg_high_hits",
+            "max_unload_fraction",
+            *_LEAST_MOVES,
+            "keep_destination",
+        ),
+        *WEIGHTS,
+    ),
+    is_whole=True,
+    checks=(check_avg,),
+    seen_in="[G3](golden/pathologies/G3_avg.txt) fills a new broker, "
+    "[G7](golden/pathologies/G7_AvgShedder.txt) is blind to foreign load",
+    run=modular(lambda view, state, config: shed_avg(view, state, config.shedding)),
+    gauge=lambda cycle, shed: gauge_avg(cycle.view, shed, cycle.config.shedding),
+    hits_needed=lambda config: (config.shedding.avg_low_hits, config.shedding.avg_high_hits),
+    destinations=lambda config: (
+        Destinations.KEPT if config.shedding.keep_destination else Destinations.OPEN
+    ),
+    has_hits_in_tables=True,
+    usual_placement=AVG,
+)
 
+THRESHOLD_SHEDDER = Shedding(
+    name=THRESHOLD,
+    pulsar_class=SHEDDING[THRESHOLD],
+    rule="Every broker whose smoothed usage is a threshold above the average gives up the "
+    "excess and five points; with the lower boundary, the hottest one when a broker idles.",
+    use_when="Pulsar's default until 2026; many similar brokers. Turn `multi_hit` on, or the "
+    "lower boundary when brokers are added.",
+    beware="smoothed scores lag behind, so Pulsar's rule unloads past the balance "
+    "(`shedding.adjust_load` cures it); a new empty broker among many full ones lifts nobody over "
+    "the threshold (`shedding.lower_boundary` cures it)",
+    settings=(
+        *keys("shedding", "threshold_percent", "lower_boundary", "min_throughput_mib_per_s"),
+        "signals.history_weight",
+        *WEIGHTS,
+        *_MULTI_HIT,
+    ),
+    checks=(check_threshold,),
+    seen_in="[fails](golden/pathologies/smoothed_scores_threshold_pulsar.txt), "
+    "[cured](golden/pathologies/smoothed_scores_threshold_ours.txt); "
+    "[G4 fails](golden/pathologies/G4_threshold.txt), "
+    "[G4 cured](golden/pathologies/G4_threshold_lower_boundary.txt)",
+    run=modular(
+        lambda view, state, config: shed_threshold(
+            view, state, config.shedding, config.signals.history_weight
+        )
+    ),
+    gauge=lambda cycle, shed: gauge_threshold(cycle.view, shed, cycle.config.shedding),
+    forget=without_averages,
+)
 
-def modular_shedder(name: str) -> Shedder:
-    """The shedder of a short name or a Pulsar class name; raises KeyError for another one."""
-    return _BY_NAME[_simple(name)]
+OVERLOAD_SHEDDER = Shedding(
+    name=OVERLOAD,
+    pulsar_class=SHEDDING[OVERLOAD],
+    rule="Every broker at or above the overload threshold gives up the excess and five points.",
+    use_when="Brokers may be uneven as long as none is full. Harmful when all are full: turn "
+    "`multi_hit` on.",
+    beware="knows no average: when all are overloaded, all shed for nothing "
+    "(`shedding.multi_hit` cures it)",
+    settings=(*keys("shedding", "overloaded_threshold_percent"), *WEIGHTS, *_MULTI_HIT),
+    checks=(check_overload,),
+    seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
+    run=modular(lambda view, state, config: shed_overload(view, state, config.shedding)),
+    gauge=lambda cycle, shed: gauge_overload(cycle.view, shed, cycle.config.shedding),
+)
 
+UNIFORM_SHEDDER = Shedding(
+    name=UNIFORM,
+    pulsar_class=SHEDDING[UNIFORM],
+    rule="The broker with most traffic gives part of its lead over the idlest one, by message "
+    "rate, else by bytes; usage does not count.",
+    use_when="Traffic is to be even whatever it costs the brokers, e.g. with foreign load.",
+    beware="one broker a cycle; blind to usage that traffic does not explain",
+    settings=(
+        *keys(
+            "shedding",
+            "rate_difference_percent",
+            "throughput_ratio",
+            "rules",
+            "max_unload_fraction",
+            "max_unload_bundles",
+            *_LEAST_MOVES,
+        ),
+        *_MULTI_HIT,
+    ),
+    checks=(check_uniform,),
+    seen_in="[G2](golden/pathologies/G2_uniform.txt), "
+    "[G7](golden/pathologies/G7_uniform.txt) relieves in spite of foreign load",
+    run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
+    gauge=lambda cycle, shed: gauge_uniform(cycle.view, shed, cycle.config.shedding),
+)
 
-def forget_brokers(name: str, state: ShedState, active: Collection[str]) -> ShedState:
-    """The state after the set of active brokers changed.
+TRANSFER_SHEDDER = Shedding(
+    name=TRANSFER,
+    pulsar_class=SHEDDING[TRANSFER],
+    rule="Moves bundles from the hottest to the coldest brokers until the deviation of the "
+    "scores is below a target, swapping where a plain move doesn't fit.",
+    use_when="Migrating from the extensible load manager, or a deviation is the goal.",
+    beware="knows a broker's heaviest bundles only; waits `transfer.shedding_delay_ms` after each "
+    "move",
+    settings=keys("transfer", *(one.name for one in fields(TransferConfig))),
+    seen_in="[cases](conformance/cases/transfer.jsonl)",
+    run=run_transfer,
+    gauge=lambda cycle, _shed: gauge_transfer(
+        cycle.view, cycle.state.transfer, cycle.config.transfer
+    ),
+    destinations=lambda config: (
+        Destinations.SETTLED if config.transfer.is_destination_planned else Destinations.UNSAID
+    ),
+    usual_placement=LEAST_RESOURCE_USAGE_WITH_WEIGHT,
+)
 
-    Pulsar 4.0.8: ThresholdShedder forgets departed brokers' averages; AvgShedder forgets nothing.
-    """
-    if modular_shedder(name) is not _threshold:
-        return state
-    kept = set(active)
-    return replace(
-        state, ema={broker: value for broker, value in state.ema.items() if broker in kept}
-    )
+BALLAST_SHEDDER = Shedding(
+    name="ballast",
+    rule="Everybody to the fair level: the hottest broker gives to the coldest, within a "
+    "budget a round; a bundle that no move can place is divided.",
+    use_when="Loads are skewed, hot spots jump, brokers differ in size, or other processes use "
+    "the same machines.",
+    beware="usage that traffic doesn't explain is relieved by nobody; [the league](league.md) "
+    "names what it is worse in",
+    settings=(*keys("fair_level", *(one.name for one in fields(FairLevelConfig))), *WEIGHTS),
+    is_whole=True,
+    seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
+    "[G7](golden/pathologies/G7_ballast.txt) relieves in spite of foreign load",
+    run=modular(lambda view, state, config: shed_ballast(view, state, config.fair_level)),
+    gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.fair_level),
+    hits_needed=lambda config: (config.fair_level.low_hits, config.fair_level.high_hits),
+    destinations=lambda _config: Destinations.KEPT,
+    usual_placement="ballast",
+)
 
-
-def _avg(view: ShedView, state: ShedState, config: SheddingConfig, _signals: SignalsConfig) -> Shed:
-    return shed_avg(view, state, config)
-
-
-def _threshold(
-    view: ShedView, state: ShedState, config: SheddingConfig, signals: SignalsConfig
-) -> Shed:
-    return shed_threshold(view, state, config, signals.history_weight)
-
-
-def _overload(
-    view: ShedView, state: ShedState, config: SheddingConfig, _signals: SignalsConfig
-) -> Shed:
-    return shed_overload(view, state, config)
-
-
-def _uniform(
-    view: ShedView, state: ShedState, config: SheddingConfig, _signals: SignalsConfig
-) -> Shed:
-    return shed_uniform(view, state, config)
-
-
-def _simple(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-_BY_NAME: dict[str, Shedder] = {
-    "avg": _avg,
-    "AvgShedder": _avg,
-    "threshold": _threshold,
-    "ThresholdShedder": _threshold,
-    "overload": _overload,
-    "OverloadShedder": _overload,
-    "uniform": _uniform,
-    "UniformLoadShedder": _uniform,
-}
+SHEDDERS = (
+    AVG_SHEDDER,
+    THRESHOLD_SHEDDER,
+    OVERLOAD_SHEDDER,
+    UNIFORM_SHEDDER,
+    TRANSFER_SHEDDER,
+    BALLAST_SHEDDER,
+)

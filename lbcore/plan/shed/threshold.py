@@ -5,11 +5,14 @@ shed phase. Source: Pulsar 4.0.8 ThresholdShedder with its lower boundary; `mult
 looks at plain usage: the smoothing is what makes it unload too much).
 """
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lbcore.config.findings import Finding, Observed, warning
 from lbcore.config.shedding import SheddingConfig
+from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
     MARGIN,
     Selection,
@@ -162,3 +165,18 @@ def _reason(is_hot: Bools, is_ready: Bools) -> str:
     if not is_hot.any():
         return "NoOverloadedBroker"
     return "NoBundles" if (is_hot & is_ready).any() else "HitCount"
+
+
+def without_averages(state: ShedState, active: Collection[str]) -> ShedState:
+    """The state without departed brokers' averages, as Pulsar 4.0.8 forgets them."""
+    kept = set(active)
+    return replace(
+        state, ema={broker: value for broker, value in state.ema.items() if broker in kept}
+    )
+
+
+def check_threshold(config: Config, _observed: Observed) -> Iterator[Finding]:
+    """A threshold under which bundles never rest."""
+    if config.shedding.threshold_percent <= 0:
+        detail = "is not positive: brokers below the average shed, bundles move for ever"
+        yield warning("shedding.threshold_percent", detail)

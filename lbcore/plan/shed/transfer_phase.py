@@ -4,13 +4,16 @@ Decides when its hits may advance (on a fresh report of the hottest or the colde
 turns its decisions into selections. Source: Pulsar 4.0.8 UnloadScheduler; fresh hits are ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lbcore.config.transfer import TransferConfig
+from lbcore.plan.decision import PlanState
+from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.shed.common import Selection, Shed, ShedState, ShedView, throughput
+from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import (
     TransferDecision,
@@ -18,6 +21,21 @@ from lbcore.plan.shed.transfer_types import (
     TransferState,
     TransferView,
 )
+from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
+
+
+def run_transfer(cycle: ShedCycle) -> tuple[Shed, PlanState]:
+    """The strategy's answer for the brokers that take part, and the state after it."""
+    view, config, filters = cycle.view, cycle.config.transfer, cycle.config.filters
+    index = candidate_index(view.snapshot, view.usage, filters)
+    pipeline = transfer_pipeline(view.snapshot, index, filters)
+    lists = TopLists(
+        limit=cycle.config.signals.top_bundles, with_policies=config.shed_bundles_with_policies
+    )
+    store = transfer_view(view.snapshot, view.owned, pipeline, lists)
+    state = without_departed(cycle.state.transfer, cycle.everyone)
+    answer = shed_by_transfer(view, store, state, config, cycle.now_ms)
+    return answer.shed, replace(cycle.state, transfer=answer.state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +125,7 @@ def _selection(
     )
 
 
-def without_departed(state: TransferState, names: Sequence[str]) -> TransferState:
+def without_departed(state: TransferState, names: Collection[str]) -> TransferState:
     """The state without cool-downs of brokers that are gone."""
     known = set(names)
     kept = {name: at for name, at in state.unloaded_brokers.items() if name in known}

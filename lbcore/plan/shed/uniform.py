@@ -7,11 +7,14 @@ shed phase. Source: UniformLoadShedder of Pulsar 4.0.8 and 4.2.4 with its 32-bit
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lbcore.config.findings import Finding, Observed, warning
 from lbcore.config.shedding import RULES_4_0, RULES_4_2, SheddingConfig
+from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
     Selection,
     Shed,
@@ -157,3 +160,14 @@ def _gate(
     acted = [view.snapshot.brokers.names[busiest]] if hits.is_ready[busiest] else []
     low, high = after_acting(hits, acted)
     return hits.is_ready, replace(state, hits_low=low, hits_high=high)
+
+
+def check_uniform(config: Config, _observed: Observed) -> Iterator[Finding]:
+    """Limits that nobody exceeds, or everybody."""
+    shedding = config.shedding
+    if shedding.rate_difference_percent <= 0 and shedding.throughput_ratio <= 0:
+        detail = "and throughput_ratio are both off: uniform never sheds"
+        yield warning("shedding.rate_difference_percent", detail)
+    if 0 < shedding.throughput_ratio <= 1:
+        detail = f"{shedding.throughput_ratio:g} is always exceeded: equal brokers shed"
+        yield warning("shedding.throughput_ratio", detail)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from lbcore.config.filters import FilterConfig
-from lbcore.config.placement import (
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.setting import section_from_pulsar
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.strategies import (
     AVG,
     LEAST_LONG_TERM_MESSAGE_RATE,
     LEAST_RESOURCE_USAGE_WITH_WEIGHT,
     ROUND_ROBIN,
-    PlacementConfig,
 )
-from lbcore.config.setting import section_from_pulsar
-from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import Policies

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from lbcore.config.findings import Observed
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
-from lbcore.validation.check import Observed, check_config, require_suitable
+from lbcore.validation.check import check_config, require_suitable
 
 AVG = {"strategy": "avg"}
 THRESHOLD = {

@@ -1,0 +1,88 @@
+"""The record of a shedding strategy, and what one is given: the contract of the shed phase.
+
+Decides nothing. A strategy of Pulsar's modular manager is a function of the view, its state and the
+configuration, which `modular` makes a `Run` of. Source: ours.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
+from lbcore.plan.decision import PlanConfig, PlanState
+from lbcore.plan.shed.common import Shed, ShedState, ShedView
+from lbcore.plan.shed.gauge import Gauge
+from lbcore.plan.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShedCycle:
+    """What a strategy is given. view: brokers that take part; everyone: also those that drain."""
+
+    view: ShedView
+    state: PlanState
+    config: PlanConfig
+    now_ms: int
+    everyone: Collection[str] = ()
+
+
+class Destinations(Enum):
+    """What becomes of the destinations that a strategy names.
+
+    OPEN: placement decides. KEPT: kept unless a filter forbids it. SETTLED: it has asked the
+    filters itself. UNSAID: bundles are unloaded without one, and whoever is asked first gets them.
+    """
+
+    OPEN = "open"
+    KEPT = "kept"
+    SETTLED = "settled"
+    UNSAID = "unsaid"
+
+
+Run: TypeAlias = Callable[[ShedCycle], tuple[Shed, PlanState]]
+Rule: TypeAlias = Callable[[ShedView, ShedState, PlanConfig], Shed]
+
+
+def placement_decides(_config: PlanConfig) -> Destinations:
+    """Of strategies that only say what leaves."""
+    return Destinations.OPEN
+
+
+def multi_hits(config: PlanConfig) -> tuple[int, int]:
+    """Hits of the counters with two thresholds, `multi_hit`."""
+    return config.shedding.multi_hit_low_hits, config.shedding.multi_hit_high_hits
+
+
+def forgets_nothing(state: ShedState, _active: Collection[str]) -> ShedState:
+    """The state as it is."""
+    return state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shedding(Strategy):
+    """A shedding strategy.
+
+    run: the cycle → its answer and the state after it. gauge: the cycle with the state after it and
+    the answer → how near each broker is. hits_needed: low and high, in a row. forget: what is left
+    of its state when only these brokers are active. has_hits_in_tables: they can be read from the
+    decision log as they are counted. usual_placement: taken beside it when nothing else is said.
+    """
+
+    run: Run
+    gauge: Callable[[ShedCycle, Shed], Gauge]
+    hits_needed: Callable[[PlanConfig], tuple[int, int]] = multi_hits
+    destinations: Callable[[PlanConfig], Destinations] = placement_decides
+    forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
+    has_hits_in_tables: bool = False
+    usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE
+
+
+def modular(rule: Rule) -> Run:
+    """A rule that remembers hits, averages and destinations as a run."""
+
+    def run(cycle: ShedCycle) -> tuple[Shed, PlanState]:
+        answer = rule(cycle.view, cycle.state.shed, cycle.config)
+        return answer, replace(cycle.state, shed=answer.state)
+
+    return run

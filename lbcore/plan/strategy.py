@@ -1,0 +1,52 @@
+"""What a strategy's record says, whichever half it is: shedding or placement.
+
+Decides nothing. The records stand in `plan.shed.registry` and `plan.place.registry`; what lists,
+checks, draws or runs strategies reads them there. Source: ours.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lbcore.config.catalogue import Entry
+from lbcore.config.findings import StrategyCheck
+from lbcore.config.tree import SETTINGS
+
+WEIGHTS = tuple(
+    f"signals.{name}"
+    for name in (
+        "cpu_weight",
+        "direct_memory_weight",
+        "bandwidth_in_weight",
+        "bandwidth_out_weight",
+    )
+)
+"""The settings behind the weighted usage of a broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """One strategy, as far as it is told.
+
+    pulsar_class: "" = ours. beware: what it is bad at. settings: keys, "section.name". is_whole: it
+    plans destinations while it sheds, so it is set for both halves or for neither. checks: made
+    when it is the one in force. seen_in: examples, links into tests/.
+    """
+
+    name: str
+    pulsar_class: str = ""
+    rule: str
+    use_when: str
+    beware: str
+    settings: tuple[str, ...] = ()
+    is_whole: bool = False
+    checks: tuple[StrategyCheck, ...] = ()
+    seen_in: str = ""
+
+    def entries(self) -> Iterator[Entry]:
+        """The declarations of its settings: default, unit, range, Pulsar's key."""
+        return (SETTINGS[key] for key in self.settings)
+
+
+def keys(section: str, *names: str) -> tuple[str, ...]:
+    """Settings of one section, "section.name"."""
+    return tuple(f"{section}.{name}" for name in names)
