@@ -152,6 +152,12 @@ LOOKUP = (
     _alert("BallastAuthFailures", WARNING, 0,
            'sum by (instance) (increase(ballast_requests_refused_total{reason!="too_many_requests"}[5m])) > 20',
            "{{ $value | humanize }} requests to {{ $labels.instance }} were not let in within 5 minutes."),
+    _alert("BallastConnectionsCut", WARNING, 0,
+           "sum by (instance, reason) (increase(ballast_connections_cut_total[5m])) > 100",
+           "{{ $labels.instance }} has cut {{ $value | humanize }} connections in 5 minutes: {{ $labels.reason }}."),
+    _alert("BallastReadersFail", WARNING, 0,
+           "sum by (instance) (increase(ballast_reader_failures_total[10m])) > 0",
+           "{{ $value | humanize }} processes of {{ $labels.instance }} that read tables were ended before their time."),
     _alert("BallastAuditDropped", CRITICAL, 0, "increase(ballast_audit_dropped_total[10m]) > 0",
            "{{ $labels.instance }} could not record what was asked of it."),
 )  # fmt: skip

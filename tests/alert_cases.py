@@ -161,6 +161,10 @@ CASES: Mapping[str, Case] = {
     ),
     "BallastLookupsSlow": Case(fires=_lookup_times(90, 10), quiet=_lookup_times(1_000, 1)),
     "BallastAuthFailures": Case(fires={_REFUSED: "0+5x120"}, quiet={_REFUSED: "0+0.5x120"}),
+    "BallastConnectionsCut": _counted(
+        'ballast_connections_cut_total{instance="l",reason="malformed"}', 10, 1
+    ),
+    "BallastReadersFail": _counted('ballast_reader_failures_total{instance="l"}', 1),
     "BallastAuditDropped": _counted('ballast_audit_dropped_total{instance="l"}', 1),
 }  # fmt: skip
 

@@ -24,6 +24,7 @@ from jobs import VERSION
 from jobs.adapters.delta_follower import DeltaFollower
 from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.http_bounds import Account
+from jobs.adapters.reader_process import ReaderCounts
 from jobs.admin.counts import AdminCounts, AuditCounts, GateCounts
 from jobs.telemetry.declared import BALANCER
 from jobs.telemetry.job_names import CHANNEL
@@ -49,6 +50,7 @@ class LookupMetrics(Collector):
         self.admin: AdminCounts | None = None
         self.audit: AuditCounts | None = None
         self.account: Account | None = None
+        self.readers: ReaderCounts | None = None
         self._results: Counter[str] = Counter()
         self._states: Counter[tuple[str, bool]] = Counter()
         self._buckets = [0] * (len(BUCKETS_S) + 1)
@@ -105,6 +107,12 @@ class LookupMetrics(Collector):
             yield _counter("ballast_connections_cut", "reason", self.account.cut)
             yield _gauge("ballast_requests_unanswered_bytes", self.account.unanswered_bytes)
             yield _gauge("ballast_answers_unread_bytes", self.account.unread_bytes)
+        if self.readers is not None:
+            sizes = self.readers.memory_bytes()
+            yield _gauge("ballast_reader_processes", len(sizes))
+            yield _gauge("ballast_reader_memory_bytes", sum(sizes))
+            yield _plain_counter("ballast_reader_starts", self.readers.starts)
+            yield _plain_counter("ballast_reader_failures", self.readers.failures)
         if self.audit is not None:
             yield _plain_counter("ballast_audit_dropped", self.audit.dropped)
 

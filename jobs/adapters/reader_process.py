@@ -16,7 +16,8 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, TypeAlias
 
@@ -38,6 +39,13 @@ _IN_MEMORY_BYTES = 1 << 20
 _FRAME = struct.Struct(">cI")
 _PART, _END, _REFUSED = b"P", b"E", b"R"
 _UNAVAILABLE = 503
+_SPARING = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+}
+"""glibc's and Arrow's: what was freed is given back, and not kept for each of their threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +70,33 @@ class ReaderGoneError(Exception):
     """The process ended before it had answered."""
 
 
+@dataclass(slots=True)
+class ReaderCounts:
+    """What became of some processes. failures: ended while they were still wanted."""
+
+    starts: int = 0
+    failures: int = 0
+    pids: set[int] = field(default_factory=set)
+
+    def memory_bytes(self) -> list[int]:
+        """What each that runs holds, code that it shares with others included (Linux)."""
+        return [size for size in map(_resident_bytes, tuple(self.pids)) if size]
+
+
+def _resident_bytes(pid: int) -> int:
+    """0 for one that has ended."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0
+    return int(pages) * resource.getpagesize()
+
+
 class ReaderProcess:
     """One process, asked by one thread at a time; blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: ReaderCounts | None = None) -> None:
+        self._counts = counts or ReaderCounts()
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, question: Question) -> IO[bytes]:
@@ -89,6 +120,8 @@ class ReaderProcess:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+            self._counts.failures += self._process.returncode != 0
+            self._counts.pids.discard(self._process.pid)
             self._process = None
 
     def _ask(self, said: bytes) -> IO[bytes]:
@@ -118,8 +151,14 @@ class ReaderProcess:
                 [sys.executable, "-c", f"from {__name__} import main; main()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={
+                    **os.environ,
+                    **_SPARING,
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                },
             )
+            self._counts.starts += 1
+            self._counts.pids.add(self._process.pid)
         return self._process
 
     def _take(self, process: subprocess.Popen[bytes], answer: IO[bytes]) -> None:

@@ -203,11 +203,12 @@ class TableReader:
     def _records(self, events: WholeTable, condition: str) -> pa.Table:
         """The event with the highest version of each bundle that is not gone. O(events)."""
         rows = self._scan(events, RECORD_COLUMNS, condition)
-        newest = rows.group_by("bundle").aggregate([("version_id", "max")])
-        newest = newest.rename_columns({"version_id_max": "version_id"})
-        found = rows.join(newest, keys=["bundle", "version_id"], join_type="inner")
-        is_gone = pc.is_in(found["state"], pa.array(("Deleted", "Init")))
-        return found.filter(pc.invert(is_gone)).sort_by("bundle")
+        order = pc.sort_indices(rows, [("bundle", "ascending"), ("version_id", "ascending")])
+        names = rows["bundle"].combine_chunks().take(order)
+        end = pa.array([True] * min(1, len(order)), pa.bool_())
+        newest = order.filter(pa.concat_arrays([pc.not_equal(names[:-1], names[1:]), end]))
+        is_gone = pc.is_in(rows["state"].take(newest), pa.array(("Deleted", "Init")))
+        return rows.take(newest.filter(pc.invert(is_gone)))
 
     def _version_at(self, at_ms: int) -> int:
         """The newest version whose batch was not later; -1 when all that are known were."""

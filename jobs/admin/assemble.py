@@ -27,6 +27,7 @@ from jobs.admin.kafka_port import KafkaPort
 from jobs.admin.origins import Origins
 from jobs.admin.rates import RateLimiter
 from jobs.admin.tokens import TokenChecker, TokenRules, TrustedKey, read_keys, secret_key
+from jobs.admin.v1.reading import readers
 from jobs.admin.views import TableViews
 from jobs.console import CommandError, MisuseError
 from lbcore.config.lookup import LookupConfig
@@ -111,6 +112,7 @@ def start_service(
     )
     account = app.metrics.account = Account()
     app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
+    app.metrics.readers = readers.counts
     app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)
     follower.on_commits(feed.add)

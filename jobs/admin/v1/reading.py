@@ -14,6 +14,7 @@ from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.reader_process import (
     Question,
     Read,
+    ReaderCounts,
     ReaderGoneError,
     ReaderProcess,
     ReadRefusedError,
@@ -34,10 +35,11 @@ class Readers:
 
     def __init__(self) -> None:
         self.under_way = 0
+        self.counts = ReaderCounts()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ballast-reads")
         self.idle: SimpleQueue[ReaderProcess] = SimpleQueue()
         for _ in range(READERS):
-            self.idle.put(ReaderProcess())
+            self.idle.put(ReaderProcess(self.counts))
 
     async def ask(self, question: Question) -> IO[bytes]:
         """The answer of the next process that is free."""

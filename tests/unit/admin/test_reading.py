@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.reader_process import ReadRefusedError
+from jobs.adapters.reader_process import (
+    Question,
+    ReaderCounts,
+    ReaderProcess,
+    ReadRefusedError,
+)
+from jobs.adapters.table_place import table_place
 from jobs.adapters.table_reader import TableReader
 from jobs.admin.exchange import HttpError
 from jobs.admin.v1 import reading
@@ -98,3 +104,23 @@ def test_read_whose_process_is_killed_is_asked_again_of_another(tmp_path: Path) 
         readers.idle.put(process)
     assert asyncio.run(in_background(context, partial(read_value, 1))).status == 200
     assert readers.under_way == 0
+
+
+def test_processes_are_counted_with_what_they_hold_and_those_that_were_killed(
+    tmp_path: Path,
+) -> None:
+    write_tables(tmp_path)
+    counts = ReaderCounts()
+    process = ReaderProcess(counts)
+    question = Question(partial(read_value, 1), table_place(str(tmp_path)), "c1")
+    process.ask(question).close()
+    assert (counts.starts, counts.failures) == (1, 0)
+    (size,) = counts.memory_bytes()
+    assert 10_000_000 < size < 1_000_000_000
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    process.ask(question).close()
+    assert (counts.starts, counts.failures, len(counts.memory_bytes())) == (2, 1, 1)
+    process.close()
+    assert counts.memory_bytes() == []
