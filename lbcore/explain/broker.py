@@ -15,7 +15,6 @@ from lbcore.explain.explanation import (
     count_of,
     has_moved,
     number,
-    owner_of,
     percent,
 )
 from lbcore.explain.reasons import (
@@ -25,9 +24,10 @@ from lbcore.explain.reasons import (
     skip_words,
     verdict_words,
 )
-from lbcore.machines.held_words import HELD, OVER, VALID_MS, held_status, held_words
+from lbcore.machines.held_words import HELD, OVER, held_status, held_words, is_believed
 from lbcore.machines.shown_load import ShownLoad
 from lbcore.model.times import duration, instant
+from lbcore.ownership.changes import owner_of
 
 _STANDSTILLS = frozenset(
     {
@@ -133,7 +133,7 @@ def standing_words(rows: ExplainRows, broker: str) -> Iterable[str]:
 def newest_held(rows: ExplainRows, broker: str) -> Row | None:
     """What the job said last of the broker as one that is hot and gives nothing, while it holds."""
     told = [row for row in rows.decisions if row["kind"] == HELD and row["source"] == broker]
-    if not told or told[-1]["reason"] == OVER or rows.at_ms - told[-1]["at_ms"] > VALID_MS:
+    if not told or told[-1]["reason"] == OVER or not is_believed(told[-1]["at_ms"], rows.at_ms):
         return None
     return told[-1]
 

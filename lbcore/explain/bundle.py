@@ -18,11 +18,11 @@ from lbcore.explain.explanation import (
     count_of,
     has_moved,
     number,
-    owner_of,
     percent,
 )
 from lbcore.explain.reasons import gauge_words, since_words, verdict_words
 from lbcore.model.times import duration, instant
+from lbcore.ownership.changes import owner_of
 from lbcore.plan.filter.policies import IsolationPolicy, matches_any
 
 _TOO_LARGE_SHARE = 0.5

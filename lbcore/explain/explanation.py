@@ -203,13 +203,6 @@ def has_moved(record: Row) -> bool:
     return bool(record["state"] == "Owned" and record["source"])
 
 
-def owner_of(record: Row) -> str:
-    """The broker that serves a bundle now, "" = none."""
-    if record["state"] == "Owned":
-        return str(record["destination"])
-    return str(record["source"]) if record["state"] in ("Releasing", "Splitting") else ""
-
-
 def count_of(count: int, noun: str) -> str:
     """`1 bundle`, `2 bundles`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.machines.held_words import is_believed
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.work import Work
@@ -39,7 +40,7 @@ def make_gauges(work: Work) -> dict[str, Any]:
         "held": {
             name: {"reason": hot.rule, "for_ms": work.now_ms - hot.since_ms}
             for name, hot in work.plan.hot.items()
-            if hot.told_ms
+            if hot.told_ms and is_believed(hot.told_ms, work.now_ms)
         },
         "transfer_hits": work.plan.transfer.hits,
         "split_hits": len(work.plan.split.hits),

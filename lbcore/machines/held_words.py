@@ -61,6 +61,11 @@ class HeldStatus:
     words: str
 
 
+def is_believed(told_ms: int, now_ms: int) -> bool:
+    """Whether what was told then still counts: no cycle that sheds may have come since."""
+    return now_ms - told_ms <= VALID_MS
+
+
 def held_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[HeldStatus, ...]:
     """Who is held now, in name order, by rows of `decisions` in any order. O(rows log rows)."""
     newest: dict[str, Mapping[str, Any]] = {}
@@ -70,7 +75,7 @@ def held_status(rows: Iterable[Mapping[str, Any]], now_ms: int) -> tuple[HeldSta
     return tuple(
         _status(row, now_ms)
         for _, row in sorted(newest.items())
-        if row["reason"] != OVER and now_ms - row["at_ms"] <= VALID_MS
+        if row["reason"] != OVER and is_believed(row["at_ms"], now_ms)
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lbcore.config.shedding import SheddingConfig
-from lbcore.machines.held_words import HELD, OVER, VALID_MS
+from lbcore.machines.held_words import HELD, OVER, is_believed
 from lbcore.plan.decision import Hot, PlanState
 from lbcore.plan.registry import shedding_strategy
 from lbcore.plan.shed.common import ShedState
@@ -81,7 +81,7 @@ def _hot(decisions: Iterable[Row], now_ms: int) -> dict[str, Hot]:
     return {
         name: Hot(since_ms=int(json.loads(row["inputs"])["since_ms"]))
         for name, row in sorted(told.items())
-        if row["reason"] != OVER and now_ms - row["at_ms"] <= VALID_MS
+        if row["reason"] != OVER and is_believed(row["at_ms"], now_ms)
     }
 
 

@@ -14,7 +14,7 @@ from lbcore.machines.book import FORGOTTEN, TEXTS, BrokerEntry
 from lbcore.machines.effects import to_json
 from lbcore.machines.gauges import make_gauges
 from lbcore.machines.instances import NOBODY
-from lbcore.machines.ledger import STATES
+from lbcore.machines.ledger import STATE_CODE, STATES
 from lbcore.machines.shown_load import usage_of
 from lbcore.machines.work import Work
 from lbcore.model.tables import BROKERS, LOAD_HISTORY
@@ -205,8 +205,10 @@ def _rules(work: Work) -> dict[str, Any]:
 
 
 def _owned_counts(work: Work) -> dict[str, int]:
+    """Broker → how many bundles it serves, as `owner_of` says of each."""
     ledger = work.ledger
-    holders = ledger.holders()
+    is_open = ledger.state != STATE_CODE[State.ASSIGNING]
+    holders = np.where(is_open, ledger.holders(), NOBODY)
     ids, counts = np.unique(holders[holders != NOBODY], return_counts=True)
     found: dict[str, int] = defaultdict(int)
     for instance, count in zip(ids.tolist(), counts.tolist(), strict=True):

@@ -25,6 +25,7 @@ from lbcore.machines.rules import SET_ASIDE
 from lbcore.machines.shown_load import ShownLoad, imbalance_of, shown_loads
 from lbcore.machines.unplaced import ALARM as NO_CANDIDATE
 from lbcore.model.times import duration
+from lbcore.ownership.changes import owner_of
 from lbcore.ownership.repair import stuck_after_ms
 
 Row = Mapping[str, Any]
@@ -218,14 +219,12 @@ def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
 def _broker_rows(
     rows: StatusRows, loads: Mapping[str, ShownLoad], now_ms: int
 ) -> tuple[BrokerStatus, ...]:
-    leaving = ("Releasing", "Splitting")
-    held = Counter(row["destination"] for row in rows.bundles if row["state"] == "Owned")
-    held.update(row["source"] for row in rows.bundles if row["state"] in leaving)
+    served = Counter(map(owner_of, rows.bundles))
     return tuple(
         BrokerStatus(
             broker=row["broker"],
             state=row["state"],
-            bundles=held[row["broker"]],
+            bundles=served[row["broker"]],
             **_load(loads.get(row["broker"]), now_ms),
         )
         for row in sorted(rows.brokers, key=lambda row: str(row["broker"]))

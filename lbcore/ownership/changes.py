@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.ownership.records import Cause, OwnershipRecord, State
@@ -165,6 +165,14 @@ def holder_of(record: OwnershipRecord) -> Instance:
     if record.state in (State.RELEASING, State.SPLITTING):
         return source_of(record)
     return NOBODY
+
+
+def owner_of(row: Mapping[str, Any]) -> str:
+    """The broker that serves a row's bundle now, as counts of bundles mean it; "" = nobody yet."""
+    if row["state"] == State.OWNED.value:
+        return str(row["destination"])
+    is_leaving = row["state"] in (State.RELEASING.value, State.SPLITTING.value)
+    return str(row["source"]) if is_leaving else ""
 
 
 def tiles(parent: str, children: Sequence[str]) -> bool:

@@ -1,0 +1,146 @@
+"""Status, page, explain and metrics say the same of the same moment, in random small worlds."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from lbcore.explain.explanation import percent
+from lbcore.machines.held_words import VALID_MS
+from lbcore.model.times import duration, instant
+from lbcore.ownership.changes import owner_of
+from tests.agreeing_world import Said, everything_said, happen, random_world
+
+SEEDS = (8, 26, 36)
+HELD_SEED = 8
+MOMENTS = 6
+EXACT = 1e-9
+
+
+def agree_on_the_state(said: Said) -> None:
+    status, page = said.status, said.page["status"]
+    plain = json.loads(json.dumps(status.to_json()))
+    del plain["in_flight"]
+    assert {name: page[name] for name in plain} == plain
+    assert said.lines.startswith(f"{status.cluster}: {status.phase.value}")
+    states = said.by("ballast_brokers", "state")
+    assert {name: n for (name,), n in states.items() if n} == dict(status.brokers)
+    states = {name: n for (name,), n in said.by("ballast_bundles", "state").items() if n}
+    states.pop("Deleted", None)  # its label says that these are none
+    assert states == dict(status.bundles)
+    assert said.cluster.numbers["bundles"] == dict(status.bundles)
+    assert said.cluster.numbers["brokers"] == dict(status.brokers)
+    assert ("" in status.pauses) == bool(sum(said.by("ballast_paused").values()))
+    told = [text for text in said.cluster.blocks if text.startswith("no cycles")]
+    assert told == [gap.words() for gap in status.gaps] == page["gap_words"]
+    drains = {(one.broker,): float(one.left) for one in status.drains}
+    assert said.by("ballast_drain_left", "broker") == drains
+
+
+def agree_on_load(said: Said) -> None:
+    live = [row for row in said.status.broker_rows if row.usage is not None]
+    assert said.cluster.numbers["usage"] == {row.broker: percent(row.usage or 0.0) for row in live}
+    resource = said.by("pulsar_lb_resource_usage", "broker", "feature")
+    for metric, values in (
+        ("ballast_broker_usage", {row.broker: row.usage for row in live}),
+        ("ballast_broker_messages_per_second", {row.broker: row.msg_rate for row in live}),
+    ):
+        shown = {name: value for (name,), value in said.by(metric, "broker").items()}
+        assert shown == pytest.approx(values, rel=EXACT), metric
+    for row in live:
+        assert resource[row.broker, "max_ema"] == pytest.approx(row.score, rel=EXACT)
+        numbers = said.brokers[row.broker].numbers
+        assert (numbers["usage"], numbers["score"]) == (
+            percent(row.usage or 0.0),
+            percent(row.score or 0.0),
+        )
+        assert numbers["msg/s"] == row.msg_rate
+        age_s = said.by("ballast_report_age_seconds", "broker")[row.broker,]
+        assert row.load_age_ms == 1_000 * age_s
+        ago = (
+            f"(reported {instant(said.now_ms - row.load_age_ms)}, {duration(row.load_age_ms)} ago)"
+        )
+        assert ago in said.brokers[row.broker].headline
+    for row in said.status.broker_rows:
+        assert said.brokers[row.broker].headline.startswith(f"{row.broker} is {row.state} and")
+        if row.usage is None:
+            assert "its load is not known" in said.brokers[row.broker].headline
+
+
+def agree_on_the_imbalance(said: Said) -> None:
+    uneven = said.status.imbalance
+    shown = said.by("ballast_imbalance")
+    if uneven is None:
+        assert not shown
+        return
+    assert shown[()] == pytest.approx(uneven, rel=EXACT)
+    assert said.page["balance"][-1]["imbalance"] == pytest.approx(uneven, rel=EXACT)
+    assert f"imbalance {uneven:.2f} (message rates" in said.cluster.headline
+    assert f"imbalance {uneven:.2f} (message rates" in said.lines
+
+
+def agree_on_who_is_held(said: Said) -> None:
+    held = said.status.held
+    seconds = {(one.broker, one.reason): (said.now_ms - one.since_ms) / 1_000 for one in held}
+    assert said.by("ballast_broker_held_seconds", "broker", "reason") == seconds
+    for broker, found in said.brokers.items():
+        words = [one.words for one in held if one.broker == broker]
+        assert [text for text in found.blocks if " and gives nothing (" in text] == words
+        assert set(words) <= set(said.status.alarms)
+        assert set(words) <= set(said.cluster.blocks)
+        assert set(words) <= set(said.page["status"]["alarms"])
+
+
+def agree_on_bundles(said: Said) -> None:
+    owned = Counter(owner_of(record) for record in said.records)
+    shown = said.by("pulsar_sunit_state_chn_owned_su_total", "broker")
+    pins = {row["bundle"]: row["broker"] for row in said.status.pins}
+    for row in said.status.broker_rows:
+        assert row.bundles == owned[row.broker] == shown[row.broker,]
+        assert said.brokers[row.broker].numbers["bundles"] == row.bundles
+    cooling: Counter[str] = Counter()
+    for record in said.records:
+        name, owner = str(record["bundle"]), owner_of(record)
+        found = said.bundles[name]
+        if record["state"] == "Owned":
+            assert f"{name} is owned by {owner} since" in found.headline
+        held = [text for text in found.blocks if text.startswith("pinned to")]
+        assert [text.split()[2] for text in held] == ([pins[name]] if name in pins else [])
+        cooling[owner] += any("it got another owner" in text for text in found.blocks)
+    for broker, found in said.brokers.items():
+        told = [text for text in found.blocks if " came less than " in text]
+        assert sum(int(text.split()[0]) for text in told) == cooling[broker], broker
+
+
+def agree(said: Said) -> None:
+    agree_on_the_state(said)
+    agree_on_load(said)
+    agree_on_the_imbalance(said)
+    agree_on_who_is_held(said)
+    agree_on_bundles(said)
+
+
+def test_status_page_explain_and_metrics_agree() -> None:
+    seen: Counter[str] = Counter()
+    for seed in SEEDS:
+        world, dice = random_world(seed)
+        for _ in range(MOMENTS):
+            happen(world, dice)
+            said = everything_said(world)
+            agree(said)
+            seen["is held"] += len(said.status.held)
+            seen["is pinned"] += len(said.status.pins)
+        seen.update(str(row["kind"]) for row in world.decisions)
+    missing = {"is held", "is pinned", "drain", "failover", "transfer"} - set(+seen)
+    assert not missing, f"these worlds have nothing of it: {missing}"
+
+
+def test_broker_that_was_held_long_before_a_pause_is_held_by_no_word() -> None:
+    world, dice = random_world(HELD_SEED)
+    while not everything_said(world).status.held:
+        happen(world, dice)
+    world.command("pause", reason="upgrade")
+    world.run(VALID_MS + 60_000, step_ms=1_000)
+    said = everything_said(world)
+    agree(said)
+    assert not said.status.held
