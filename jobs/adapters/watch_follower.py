@@ -26,8 +26,9 @@ from jobs.adapters.follower_view import FollowCounts, ReloadReason, View, boot_m
 from jobs.adapters.http_exchange import read_at_most
 from jobs.adapters.unread_rows import UnreadRows
 from lbcore.model.hashing import HashFunction
-from lbcore.model.names import parse_range
+from lbcore.model.names import check_namespace, parse_range
 from lbcore.ownership.records import State
+from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import Position, Snapshot
 
@@ -43,6 +44,7 @@ _OK, _NO_PLACE = 200, 400
 _END_OF_PART = "end"
 _AGAIN_S = 1.0
 _AWAY_MS = 3 * _ALIVE_MS
+_NOT_READ = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class WatchError(ValueError):
@@ -201,12 +203,9 @@ class WatchFollower:
             namespaces = self._json(connection, "/v1/namespaces")
             brokers = self._json(connection, "/v1/brokers")
         self._lists = (int(namespaces["version"]), int(brokers["version"]))
-        hashes = {
-            row["namespace"]: HashFunction(row["hash"])
-            for row in namespaces["namespaces"]
-            if not row["is_deleted"]
-        }
-        addresses = [broker_of(row) for row in brokers["brokers"]]
+        present = [row for row in namespaces["namespaces"] if not row["is_deleted"]]
+        hashes = self._unread.of_namespaces(*_hashes(present))
+        addresses = self._unread.of_brokers(*_addresses(brokers["brokers"]))
         return snapshot.with_namespaces(hashes).with_brokers(addresses)
 
     # -- connections
@@ -279,8 +278,32 @@ def _routes(rows: Iterable[Mapping[str, Any]]) -> tuple[list[BundleRoute], list[
     for row in rows:
         try:
             found.append(_route(row))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # noqa: PERF203 one is no other
+        except _NOT_READ as error:  # noqa: PERF203 one is no other
             bad.append(_bad(str(row.get("bundle")), error))
+    return found, bad
+
+
+def _hashes(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[str, HashFunction], list[BadRow]]:
+    """The namespaces, and those that this version can't read."""
+    found, bad = {}, []
+    for row in rows:
+        try:
+            found[check_namespace(row["namespace"])] = HashFunction(row["hash"])
+        except _NOT_READ as error:  # noqa: PERF203 one is no other
+            name = str(row.get("namespace"))
+            bad.append(BadRow(table="/v1/namespaces", name=name, error=repr(error)))
+    return found, bad
+
+
+def _addresses(rows: Iterable[Mapping[str, Any]]) -> tuple[list[BrokerAddress], list[BadRow]]:
+    """The brokers, and those that this version can't read."""
+    found, bad = [], []
+    for row in rows:
+        try:
+            found.append(broker_of(row))
+        except _NOT_READ as error:  # noqa: PERF203 one is no other
+            name = str(row.get("broker"))
+            bad.append(BadRow(table="/v1/brokers", name=name, error=repr(error)))
     return found, bad
 
 

@@ -311,11 +311,12 @@ def running_stack(
     *,
     begin_without: Sequence[str] = (),
     store_uri: str = "",
+    kind: type[Stack] = Stack,
 ) -> Iterator[Stack]:
     """The whole stack, begun; all of it is gone at the end. store_uri: of the tables."""
     cluster = cluster or Cluster()
     kafka = EmbeddedKafka(folder / "kafka", KafkaOptions(java_options=cluster.java_options))
-    stack = Stack(folder=folder, kafka=kafka, cluster=cluster, store_uri=store_uri)
+    stack = kind(folder=folder, kafka=kafka, cluster=cluster, store_uri=store_uri)
     try:
         kafka.start()
         make_topics(kafka, stack.address("operator"))

@@ -1,0 +1,206 @@
+"""A crash before and after each commit of an upgrade's first start, once and again and again.
+
+The next version has a column more in every table that a batch writes before, with or after its
+events, a constraint and a table more, and other code. Wherever a start is cut off, the one that
+gets through leaves tables, topic, manifest and state as one that nothing disturbed, and takes the
+same way: on from the checkpoint, or, where old code left a batch unfinished, from the tables.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.table import TableAlterer
+
+from jobs.adapters import delta_tables
+from jobs.adapters.batch_sink import EVENTS
+from jobs.adapters.checkpoint import (
+    Manifest,
+    Resumption,
+    choose_checkpoint,
+    read_manifest,
+    write_manifest,
+)
+from jobs.adapters.recovery import complete_last_batch, rebuilt_states, send_all_records
+from jobs.adapters.table_writer import EPOCH_APP, TableWriter
+from lbcore.machines.balancer import ClusterBalancer
+from lbcore.machines.balancer_state import BalancerState
+from lbcore.model.tables import TABLES, Column, Table
+from tests.crashed_batches import CrashedError, Place, steps_of
+from tests.integration.test_crash_points import Undisturbed, of_every_kind_and_table
+from tests.integration.test_crashed_upkeep import RECOVERY, crash_after
+from tests.rebuilt import promised
+from tests.world import CLUSTER
+
+UPGRADE: tuple[tuple[Any, str], ...] = (
+    (DeltaTable, "create"),
+    (TableAlterer, "add_columns"),
+    (TableAlterer, "add_constraint"),
+    (sys.modules[__name__], "write_manifest"),
+    *RECOVERY,
+)
+EACH = 3
+"""In the short test each start gets so many commits further than the one before."""
+
+_NOTE = Column(name="note", type="string", doc="of the next version", is_nullable=True)
+LEFT: Mapping[str, set[str]] = {"whole": set(), "true": {"write"}, "never": {"undo"}}
+"""How far the old version came with its last batch → what the next one has to do about it."""
+
+_OLD, _NEXT = (
+    Manifest(code_version=code, config_version="f", scorer_groups=1) for code in ("old", "next")
+)
+
+
+def next_tables() -> tuple[Table, ...]:
+    """The tables as the next version declares them."""
+    noted = [replace(table, columns=(*table.columns, _NOTE)) for table in TABLES]
+    first, *others = noted
+    first = replace(first, constraints=(*first.constraints, ("noted", "cluster <> 'x'")))
+    notes = Table(name="notes", doc="of the next version", columns=(*TABLES[0].columns[:1], _NOTE))
+    return (first, *others, notes)
+
+
+@dataclass
+class Upgrade:
+    """Tables and a checkpoint of the old version, and the next version's start on them.
+
+    is_finished: no batch was left unfinished, so that the checkpoint goes on.
+    """
+
+    found: Undisturbed
+    place: Place
+    is_finished: bool
+
+    def __post_init__(self) -> None:
+        self.state_dir = self.place.root.with_name(f"{self.place.root.name}-state")
+        folder = self.state_dir / "checkpoints" / "epoch-0"
+        begun = ("metadata", "offsets/0", "offsets/1", "commits/0")
+        for name in (*begun, "commits/1") if self.is_finished else begun:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+        epoch = max(
+            DeltaTable(str(self.place.root / EVENTS)).transaction_version(EPOCH_APP) or 0, 0
+        )
+        old = replace(_OLD, epoch=epoch)
+        write_manifest(self.state_dir, old, Resumption(checkpoint=folder, reason=""))
+
+    def start(self) -> str:
+        """What the job does before its first batch, in its order; why it rebuilds."""
+        writer = TableWriter(self.place.root)
+        present = replace(_NEXT, epoch=writer.epoch + 1, claim=f"claim-{writer.epoch + 1}")
+        chosen = choose_checkpoint(self.state_dir, present, writer.epoch, writer.claimed_by)
+        write_manifest(self.state_dir, present, chosen)
+        claimed = replace(present, epoch=writer.claim(present.claim), claim="")
+        write_manifest(self.state_dir, claimed, chosen)
+        self.state: BalancerState | None = None
+        if chosen.is_rebuilt:
+            complete_last_batch(writer)
+            config = self.found.world.config
+            chunks = {name: blob for _, name, blob in rebuilt_states(config, writer)}
+            send_all_records(writer, self.place.kafka)
+            self.state = ClusterBalancer(cluster=CLUSTER, config=config).unpack(chunks)
+        return chosen.reason
+
+    def go_on(self) -> Mapping[str, object]:
+        """All that a start and a batch after it leave behind, but for epochs."""
+        last = read_manifest(self.state_dir)
+        assert last is not None
+        assert self.place.write(self.found.batch.effects, 2, query="later")
+        tables = {path.name: DeltaTable(str(path)) for path in sorted(self.place.root.iterdir())}
+        return {
+            "columns": {name: table.schema().to_json() for name, table in tables.items()},
+            "settings": {name: table.metadata().configuration for name, table in tables.items()},
+            "rows": self.place.rows(),
+            "kafka": self.place.kafka,
+            "manifest": replace(last, epoch=0, checkpoint=""),
+            "state": None if self.state is None else promised(self.state),
+        }
+
+
+Old: TypeAlias = dict[str, tuple[Undisturbed, Place]]
+"""How far the old version came with its last batch → that batch, and what it left behind."""
+
+
+class Upgrades:
+    """Upgrades that all begin alike."""
+
+    def __init__(self, old: Old, left: str, folder: Path) -> None:
+        self.found, self.crashed = old[left]
+        self.is_finished = left == "whole"
+        self.folder, self.copies = folder, 0
+        calm = self.begin()
+        with crash_after(UPGRADE, 10_000) as self.calls:
+            self.reason = calm.start()
+        self.expected = calm.go_on()
+        for table in next_tables():
+            made = DeltaTable(str(calm.place.root / table.name))
+            assert [field.name for field in made.schema().fields] == [c.name for c in table.columns]
+            rules = {f"delta.constraints.{name}" for name, _ in table.constraints}
+            assert rules <= made.metadata().configuration.keys()
+
+    def begin(self) -> Upgrade:
+        self.copies += 1
+        place = self.crashed.copy(self.folder / str(self.copies))
+        return Upgrade(self.found, place, self.is_finished)
+
+    def cut_off(self, upgrade: Upgrade, number: int) -> None:
+        """A start that is killed after so many of its commits."""
+        with crash_after(UPGRADE, number), pytest.raises(CrashedError):
+            upgrade.start()
+
+    def check(self, upgrade: Upgrade) -> None:
+        """The start that gets through."""
+        assert (upgrade.start() == "") == self.is_finished
+        assert upgrade.go_on() == self.expected
+
+
+@pytest.fixture(autouse=True)
+def next_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The next version's tables, once the old one has left its own behind."""
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_tables, "TABLES", next_tables())
+        yield
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Old:
+    found = of_every_kind_and_table(tmp_path_factory.mktemp("old"))
+    steps = steps_of(found.batch.effects)
+    at = steps.index(EVENTS)
+    taken = {"whole": steps, "true": steps[: at + 1], "never": steps[:at]}
+    return {name: (found, found.crashed(some)) for name, some in taken.items()}
+
+
+def fail_further_each_time(all_: Upgrades, each: int) -> None:
+    """One start after another, each killed so many commits later, until one gets through."""
+    upgrade = all_.begin()
+    for number in range(0, len(all_.calls), each):
+        all_.cut_off(upgrade, number)
+    all_.check(upgrade)
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_upgrade_that_crashes_again_and_again_gets_through(
+    old: Old, left: str, tmp_path: Path
+) -> None:
+    all_ = Upgrades(old, left, tmp_path)
+    always = {"create", "add_columns", "add_constraint", "_claim", "write_manifest"}
+    assert always | LEFT[left] <= {*all_.calls}
+    fail_further_each_time(all_, EACH)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("left", LEFT)
+def test_upgrade_that_crashes_at_each_commit_is_done_by_the_next_start(
+    old: Old, left: str, tmp_path: Path
+) -> None:
+    all_ = Upgrades(old, left, tmp_path)
+    fail_further_each_time(all_, 1)
+    for number in range(len(all_.calls)):
+        upgrade = all_.begin()
+        all_.cut_off(upgrade, number)
+        all_.check(upgrade)

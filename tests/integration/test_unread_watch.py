@@ -1,0 +1,201 @@
+"""A client of the watch stream and rows that it can't read: each costs nothing but itself.
+
+The service is a stub that tells what a newer version might; over real sockets.
+"""
+
+import json
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from jobs.adapters.follower_view import boot_ms
+from jobs.adapters.watch_follower import WatchAddress, WatchFollower
+from lbcore.route.snapshot import Snapshot
+from tests.following import BUNDLES, NAMESPACE
+
+OTHER = "acme/other"
+ALL = f"{OTHER}/0x00000000_0xffffffff"
+_LOOKS_S = 20.0
+
+
+def row(bundle: str, version: int, broker: str, state: str = "Owned") -> dict[str, Any]:
+    """What the service says of a bundle."""
+    return {
+        "bundle": bundle,
+        "state": state,
+        "version_id": version,
+        "source": "",
+        "destination": broker,
+    }
+
+
+def namespace(name: str, hash_function: str = "crc32") -> dict[str, Any]:
+    return {"namespace": name, "hash": hash_function, "is_deleted": False}
+
+
+def broker(name: str, listeners: str = "{}") -> dict[str, Any]:
+    texts = ("web_service_url", "web_service_url_tls", "pulsar_service_url")
+    urls = dict.fromkeys((*texts, "pulsar_service_url_tls"), f"http://{name}")
+    base = {"broker": name, "incarnation": "i", "state": "active"}
+    return {**base, **urls, "advertised_listeners": listeners}
+
+
+class Stub:
+    """A service: what it says when asked, and the events that it sends while it is watched."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.bundles = [row(name, 1, "b1") for name in BUNDLES] + [row(ALL, 1, "b2")]
+        self.namespaces = [namespace(NAMESPACE), namespace(OTHER)]
+        self.brokers = [broker("b1"), broker("b2")]
+        self.events: queue.Queue[str] = queue.Queue()
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                self.send_response(200)
+                self.end_headers()
+                if path == "/v1/watch":
+                    self.wfile.write(stub.event("start").encode())
+                    while text := stub.events.get():
+                        self.wfile.write(text.encode())
+                else:
+                    self.wfile.write(json.dumps(stub.answer(path)).encode())
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, path: str) -> Mapping[str, Any]:
+        if path == "/v1/ownership":
+            return {"table_version": self.version, "bundles": self.bundles, "next": ""}
+        name = path.rpartition("/")[2]
+        return {"version": self.version, name: getattr(self, name)}
+
+    def event(self, kind: str) -> str:
+        said = {"age_ms": 0, "writer_silent_ms": 0, "table_version": self.version}
+        said |= {"namespaces_version": self.version, "brokers_version": self.version}
+        return f"event: {kind}\nid: {self.version}\ndata: {json.dumps(said)}\n\n"
+
+    def tell(self, *changes: Mapping[str, Any]) -> None:
+        """A commit with these changes, and all is told; the lists are of now."""
+        self.version += 1
+        for change in changes:
+            self.events.put(f"event: change\ndata: {json.dumps(change)}\n\n")
+        self.events.put(self.event("alive"))
+
+
+class Watched:
+    """A follower of a stub, running."""
+
+    def __init__(self, stub: Stub) -> None:
+        url = f"http://127.0.0.1:{stub.server.server_port}"
+        self.stub, self.follower = stub, WatchFollower(WatchAddress(url=url), "c")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.follower.run, args=(self._stop,))
+        self._thread.start()
+        self.wait()
+
+    def wait(self) -> Snapshot:
+        """The snapshot, once the follower is as far as the stub."""
+        pause, deadline_ms = threading.Event(), boot_ms() + int(_LOOKS_S * 1_000)
+        while True:
+            view = self.follower.view
+            if view is not None and view.snapshot.position.table_version == self.stub.version:
+                return view.snapshot
+            assert boot_ms() < deadline_ms, self.follower.counts
+            pause.wait(0.01)
+
+    def brokers(self) -> dict[str, str]:
+        """Bundle → its broker."""
+        found = self.wait().namespaces
+        return {route.bundle: route.broker for name in sorted(found) for route in found[name].live}
+
+    def end(self) -> None:
+        self._stop.set()
+        self.stub.events.put(self.stub.event("alive"))
+        self.stub.events.put("")
+        self._thread.join(_LOOKS_S)
+        assert not self._thread.is_alive()
+        self.stub.server.shutdown()
+        self.stub.server.server_close()
+
+
+@pytest.fixture
+def stub() -> Stub:
+    return Stub()
+
+
+@pytest.fixture
+def watched(stub: Stub) -> Iterator[Watched]:
+    running = Watched(stub)
+    yield running
+    running.end()
+
+
+BEFORE = {**dict.fromkeys(BUNDLES, "b1"), ALL: "b2"}
+UNREADABLE: Mapping[str, Mapping[str, Any]] = {
+    "an unknown state": row(BUNDLES[1], 2, "b2", "Frozen"),
+    "no version": {name: v for name, v in row(BUNDLES[1], 2, "b2").items() if name != "version_id"},
+    "no range": row(f"{NAMESPACE}/0x4", 2, "b2"),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_change_that_cannot_be_read_is_told_and_its_neighbours_are_right(
+    what: str, watched: Watched, stub: Stub
+) -> None:
+    assert watched.brokers() == BEFORE
+    stub.tell(row(BUNDLES[0], 2, "b2"), UNREADABLE[what], row(ALL, 2, "b1"))
+    assert watched.brokers() == {**BEFORE, BUNDLES[0]: "b2", ALL: "b1"}
+    assert str(UNREADABLE[what]["bundle"]) in watched.follower.counts.last_error
+    assert "1 rows" in watched.follower.counts.last_error
+    stub.tell(row(BUNDLES[1], 3, "b2"))
+    assert watched.brokers() == {**BEFORE, **dict.fromkeys(BUNDLES[:2], "b2"), ALL: "b1"}
+    if what != "no range":  # of that one nothing newer can come
+        assert watched.follower.counts.last_error == ""
+    assert sum(watched.follower.counts.reloads.values()) == 1
+
+
+def test_namespace_and_broker_that_cannot_be_read_stay_as_they_were(
+    watched: Watched, stub: Stub
+) -> None:
+    known = watched.wait()
+    stub.namespaces = [namespace(NAMESPACE, "xxh128"), namespace(OTHER, "murmur3_32")]
+    stub.brokers = [broker("b1", listeners="{"), broker("b2"), broker("b3")]
+    stub.tell(row(ALL, 2, "b3"))
+    found = watched.wait()
+    assert found.brokers["b1"] == known.brokers["b1"]
+    assert {"b2", "b3"} <= found.brokers.keys()
+    functions = {name: one.hash_function for name, one in found.namespaces.items()}
+    assert functions[NAMESPACE] == known.namespaces[NAMESPACE].hash_function
+    assert functions[OTHER] != known.namespaces[OTHER].hash_function
+    assert watched.brokers() == {**BEFORE, ALL: "b3"}
+    assert "2 rows" in watched.follower.counts.last_error
+    stub.namespaces, stub.brokers = [namespace(NAMESPACE), namespace(OTHER)], [broker("b1")]
+    stub.tell()
+    assert watched.wait().brokers.keys() == {"b1"}
+    assert watched.follower.counts.last_error == ""
+
+
+def test_rows_that_cannot_be_read_at_the_start_leave_the_other_namespaces_served(
+    stub: Stub,
+) -> None:
+    stub.bundles[1] = row(BUNDLES[1], 1, "b1", "Frozen")
+    stub.brokers.append(broker("b4", listeners="["))
+    watched = Watched(stub)
+    try:
+        assert watched.brokers() == {ALL: "b2"}
+        assert watched.wait().brokers.keys() == {"b1", "b2"}
+        assert "2 rows" in watched.follower.counts.last_error
+        stub.tell(row(BUNDLES[1], 2, "b1"))
+        assert watched.brokers() == BEFORE
+    finally:
+        watched.end()
