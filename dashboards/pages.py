@@ -47,6 +47,12 @@ OVERVIEW = Page(
         Row(title="Now", panels=(
             panel("Since the last batch", "s", ("1 to 3 s.", "more than 60 s: BallastJobSilent."),
                   (f"time() - {of('ballast_batch_time_seconds')}", "{{cluster}}"), kind=Kind.NUMBER),
+            panel("The job", "short",
+                  ("at work: 1.", "none: BallastJobDown; stalled: BallastJobSilent; rebuilding for minutes:"
+                   " its log; set aside: BallastSettingSetAside."),
+                  ("ballast_job_phase == 1", "{{phase}}"),
+                  ("sum(time() - ballast_batch_time_seconds > bool 60) > 0", "stalled"),
+                  ("ballast_settings_set_aside > 0", "settings set aside"), kind=Kind.NUMBER),
             panel("Brokers", "short", ("all of them active.", "silent ones: BallastBrokerDown."),
                   (of("ballast_brokers"), "{{state}}"), kind=Kind.NUMBER),
             panel("Stuck bundles", "short", ("0.", "anything else: BallastStuckBundles."),

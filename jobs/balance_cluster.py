@@ -171,6 +171,7 @@ class _Job:
         metrics = JobMetrics(
             bundle_metrics=telemetry.bundle_metrics, epoch=writer.epoch, topics=inputs
         )
+        metrics.see_start(is_rebuilt=resumption.is_rebuilt)
         self.cleanup.callback(exposition.give_out(metrics.registry, telemetry.host, self.args))
         about = {"writer_epoch": writer.epoch, "rebuilt_because": resumption.reason}
         log({"event": "start", **about})

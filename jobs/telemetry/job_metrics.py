@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from jobs import VERSION
 from jobs.telemetry.job_counts import begin_broker, begin_counts, count_rows
 from jobs.telemetry.job_gauges import show_bundles, show_cluster
-from jobs.telemetry.job_names import JOB_METRICS
+from jobs.telemetry.job_names import AT_WORK, JOB_METRICS, JOB_PHASES, REBUILDING, RESUMING
 from jobs.telemetry.moves import Moves
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
@@ -41,8 +41,17 @@ class JobMetrics:
         """What Prometheus is given."""
         return self.store.registry()
 
+    def see_start(self, *, is_rebuilt: bool) -> None:
+        """The job takes its state from the tables, or from its checkpoint."""
+        self._show_phase(REBUILDING if is_rebuilt else RESUMING)
+
+    def _show_phase(self, present: str) -> None:
+        for phase in JOB_PHASES:
+            self.store.set("ballast_job_phase", phase == present, phase)
+
     def see_batch(self, seen: BatchSeen) -> None:
         """Count a batch that is written."""
+        self._show_phase(AT_WORK)
         for report in seen.reports:
             self._begin(report["cluster"], frozenset(report["brokers"]))
         for part, took_ms in seen.parts_ms.items():

@@ -24,6 +24,9 @@ ASSIGNING, CHANNEL = "assign", "sunitStateChn"
 ALARMS = ("brake", "clock", "faults", "flapping", "no_candidate", "ticks")
 """Alarms of a batch's report, without what they name after a colon."""
 
+REBUILDING, RESUMING, AT_WORK = JOB_PHASES = ("rebuilding", "resuming", "at work")
+"""What the job is doing."""
+
 _SINK_PHASES = ("sink_log", "sink_metrics", "sink_record", "sink_row")
 FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES, REBUILD, *_SINK_PHASES}))
 
@@ -141,6 +144,9 @@ _CHANNEL: tuple[Metric, ...] = (
 
 _RHYTHM: tuple[Metric, ...] = (
     gauge("ballast_job_info", "1; the job's version.", "version"),
+    gauge("ballast_job_phase", "1 for what the job is doing: taking its state from the tables"
+          " (rebuilding) or from its checkpoint (resuming) until its first batch is written.",
+          "phase", phase=JOB_PHASES),
     gauge("ballast_writer_epoch", "Epoch that the job has claimed."),
     counter("ballast_batches_total", "Micro-batches that were written.", "cluster"),
     gauge("ballast_batch_time_seconds", "Time of the last batch, seconds since 1970.", "cluster"),

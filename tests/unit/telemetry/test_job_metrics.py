@@ -196,3 +196,16 @@ def test_progress_of_spark_is_taken_as_it_says_it() -> None:
     assert [s.value for s in family["ballast_kafka_lag_messages"].samples] == [2]
     rows = {s.labels["operator"]: s.value for s in family["ballast_state_rows"].samples}
     assert rows == {"balancer": 3, "scorer": 4}
+
+
+@pytest.mark.parametrize(("is_rebuilt", "phase"), [(True, "rebuilding"), (False, "resuming")])
+def test_job_says_what_it_is_doing_until_its_first_batch_is_written(
+    phase: str, *, is_rebuilt: bool
+) -> None:
+    world = MeasuredWorld(Config(), 1)
+    world.metrics.see_start(is_rebuilt=is_rebuilt)
+    shown = [phase, "at work"]
+    assert [world.value("ballast_job_phase", phase=one) for one in shown] == [1, 0]
+    world.run(2_000)
+    assert [world.value("ballast_job_phase", phase=one) for one in shown] == [0, 1]
+    assert world.value("ballast_job_phase") == 1
