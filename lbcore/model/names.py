@@ -155,6 +155,9 @@ _SYSTEM_TOPICS = frozenset(
         "__transaction_buffer_snapshot_indexes",
     }
 )
+_SYSTEM_PARTITIONS = 64
+"""More than anybody gives them: they get `defaultNumPartitions`."""
+
 _PENDING_ACKS = "__transaction_pending_ack"
 
 
@@ -165,6 +168,16 @@ def is_system_topic(topic: str) -> bool:
     """
     local = strip_partition(topic).rpartition("/")[2]
     return local in _SYSTEM_TOPICS or local.endswith(_PENDING_ACKS)
+
+
+def system_topics(namespace: str) -> list[str]:
+    """The names of the system topics that Pulsar may have made in a namespace, partitions too.
+
+    Those that keep a subscription's pending acks go with the topic that they are named after.
+    """
+    whole = [f"persistent://{namespace}/{name}" for name in sorted(_SYSTEM_TOPICS)]
+    numbers = range(_SYSTEM_PARTITIONS)
+    return whole + [format_partition(name, number) for name in whole for number in numbers]
 
 
 def is_namespace(text: str) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sim.test_commands import rows, told
-from tests.sim.test_split_commands import NAMESPACE, TOPICS, running
+from tests.sim.test_split_commands import NAMESPACE, TOPICS, live, running
 from tests.world import World
 
 
@@ -42,3 +42,43 @@ def test_topics_that_were_created_here_keep_a_namespace_and_system_topics_do_not
     assert delete(world) == "refused"
     world.command("delete_topic", topic=f"persistent://{NAMESPACE}/orders")
     assert delete(world) == "done"
+
+
+SYSTEM = (
+    f"persistent://{NAMESPACE}/__change_events",
+    f"persistent://{NAMESPACE}/__transaction_buffer_snapshot-partition-3",
+)
+
+
+def test_system_topics_that_brokers_report_keep_no_namespace_and_others_beside_them_do() -> None:
+    world = running(topics=SYSTEM)
+    world.topics_else = 0
+    world.run(70_000)
+    world.topics = {**world.topics, TOPICS[0]: 10.0}
+    world.run(70_000)
+    assert delete(world) == "refused"
+    del world.topics[TOPICS[0]]
+    world.run(70_000)
+    assert delete(world) == "done"
+
+
+def test_bundle_whose_last_topic_is_gone_keeps_no_namespace() -> None:
+    world = running(topics=TOPICS[:1])
+    world.topics_else = 0
+    world.run(70_000)
+    assert delete(world) == "refused"
+    world.topics = {}
+    world.run(70_000)
+    assert delete(world) == "done"
+
+
+def test_after_a_rebuild_nothing_is_deleted_that_nobody_has_told_to_be_empty() -> None:
+    world = running()
+    world.rebuild_job()
+    command_id = world.command("delete_namespace", namespace=NAMESPACE, only_empty=True)
+    world.run(500)
+    assert told(world, command_id) == ["refused"]
+    assert "has not reported" in rows(world, command_id)[-1]["reason"]
+    world.run(120_000)
+    assert delete(world) == "refused"
+    assert live(world)

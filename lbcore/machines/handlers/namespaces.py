@@ -8,18 +8,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from lbcore.machines.book import SPLIT_ALGORITHM, NamespaceEntry
 from lbcore.machines.creations import begin_creation, give_up_creation, room_for_whole
 from lbcore.machines.deletions import DELETING, is_deleting, reason_not_to_change
 from lbcore.machines.forgetting import version_floor
 from lbcore.machines.handlers.bundles import reason_not_to_take
+from lbcore.machines.instances import NOBODY
 from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.outcome import ACCEPTED, DONE, Outcome, refuse
 from lbcore.machines.unloads import begin_unload
 from lbcore.machines.usage import BUNDLES, NAMESPACES, reason_not_to_add
 from lbcore.machines.work import Work
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
-from lbcore.model.names import is_system_topic, tenant_of
+from lbcore.model.hashing import HashFunction, hash_topics
+from lbcore.model.names import is_system_topic, system_topics, tenant_of
 from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import create
 from lbcore.ownership.records import Cause, State
@@ -117,15 +121,28 @@ def _made(
 def topics_in(work: Work, namespace: str) -> int:
     """How many topics a namespace has, as far as anybody has told. O(bundles + created topics).
 
-    Those that brokers have reported last, topic by topic or else as a number, and those that were
-    created here and are no system topics: the larger of the two, as most of them are the same.
+    Those that brokers have reported last and those that were created here, neither with Pulsar's
+    system topics: the larger of the two, as most of them are the same. Of reported topics only the
+    hashes are known, and of some only their number, in which system topics count.
     """
     created = [topic for topic in work.catalogue.topics_of(namespace) if not is_system_topic(topic)]
+    function = HashFunction(work.namespaces[namespace].hash)
+    system = hash_topics(function, system_topics(namespace))
     reported = 0
     for row in work.ledger.live_rows(namespace):
-        known = work.topics.topics_of(work.ledger.names[row])
-        reported += int(work.ledger.topics[row]) if known is None else len(known.hashes)
+        count = int(work.ledger.topics[row])
+        known = work.topics.topics_of(work.ledger.names[row]) if count else None
+        reported += count if known is None else int((~np.isin(known.hashes, system)).sum())
     return max(len(created), reported)
+
+
+def _not_told(work: Work, namespace: str) -> str:
+    """An owner of its bundles that has not reported yet, so that nobody knows; "" = none."""
+    ledger = work.ledger
+    owners = np.unique(ledger.destination[ledger.live_rows(namespace)])
+    names = sorted(ledger.instances.rows[at].broker for at in owners.tolist() if at != NOBODY)
+    known = [name for name in names if name in work.brokers]
+    return next((name for name in known if not work.brokers[name].reported_ms), "")
 
 
 def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNamespace) -> Outcome:
@@ -134,6 +151,12 @@ def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNames
     problem = reason_not_to_change(work, name)
     if problem:
         return refuse(problem)
+    untold = _not_told(work, name) if arguments.only_empty else ""
+    if untold:
+        return refuse(
+            f"it is not known whether namespace {name} is empty: broker {untold} has not reported "
+            "since it, or the job's state, began anew; try again when it has (ballast status)"
+        )
     topics = topics_in(work, name) if arguments.only_empty else 0
     if topics:
         return refuse(f"namespace {name} {NOT_EMPTY}: it has {topics} topics; delete those first")
