@@ -173,8 +173,7 @@ class _Job:
         )
         metrics.see_start(is_rebuilt=resumption.is_rebuilt)
         self.cleanup.callback(exposition.give_out(metrics.registry, telemetry.host, self.args))
-        about = {"writer_epoch": writer.epoch, "rebuilt_because": resumption.reason}
-        log({"event": "start", **about})
+        log({"event": "start", "writer_epoch": writer.epoch, "rebuilt_because": resumption.reason})
         with ExitStack() as cleanup:
             publisher = OwnershipPublisher(
                 address.topic_name(Topic.OWNERSHIP),
