@@ -53,6 +53,8 @@ JOB = (
            "No ticks on broker-load: nobody in {{ $labels.cluster }} is judged dead or alive."),
     _alert("BallastClockApart", WARNING, 0, "abs(ballast_clock_ahead_seconds) > 0",
            "The clock {{ $labels.clock }} of {{ $labels.cluster }} is ahead by {{ $value | humanizeDuration }}."),
+    _alert("BallastServiceClockApart", WARNING, 0, "abs(ballast_service_clock_ahead_seconds) > 0",
+           "The clock of {{ $labels.instance }} is ahead of the job's by {{ $value | humanizeDuration }}."),
     _alert("BallastFaults", CRITICAL, 0,
            _grew("ballast_faults_total", "cluster", "phase"),
            "Working on something of {{ $labels.cluster }} raised in {{ $labels.phase }}; it was put aside."),

@@ -73,6 +73,9 @@ CASES: Mapping[str, Case] = {
     "BallastClockApart": _constant(
         'ballast_clock_ahead_seconds{cluster="c",clock="driver"}', -40, 0
     ),
+    "BallastServiceClockApart": _constant(
+        'ballast_service_clock_ahead_seconds{instance="l"}', 40, 0
+    ),
     "BallastFaults": _from_nothing('ballast_faults_total{cluster="c",phase="rebuild_rows"}'),
     "BallastNoCandidate": _constant(
         'ballast_bundles_without_candidate{cluster="c",setting="filters.load_manager_class"}', 3, 0

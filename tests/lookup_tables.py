@@ -70,6 +70,7 @@ class TablesWriter:
         self.epoch = epoch
         self.batch_id = first_batch - 1
         self.now_ms = 1_000_000
+        self.committed_ms = 0
 
     def namespaces(self, hashes: Mapping[str, str], *, deleted: Iterable[str] = ()) -> None:
         """Write namespaces, name to hash; `deleted` are marked so."""
@@ -182,6 +183,7 @@ class TablesWriter:
             "batch_id": self.batch_id,
             "now_ms": self.now_ms,
             "writer_epoch": self.epoch,
+            **({"committed_at_ms": self.committed_ms} if self.committed_ms else {}),
         }
         return CommitProperties(
             custom_metadata={"ballast": json.dumps(about)},

@@ -296,9 +296,16 @@ class DeltaFollower:
             is_heard_live=is_live,
         )
         before = self.view
-        if before is not None and before.writer == writer:
-            return replace(view, heard_ms=before.heard_ms, is_heard_live=before.is_heard_live)
-        return view
+        if before is None:
+            return view
+        if before.writer == writer:
+            return replace(
+                view,
+                heard_ms=before.heard_ms,
+                is_heard_live=before.is_heard_live,
+                sought_ms=before.sought_ms,
+            )
+        return replace(view, sought_ms=before.confirmed_ms)
 
     def _find_unsound(self, tables: _Tables, shown: Snapshot) -> dict[str, Unsound]:
         """What is wrong, by namespace or bundle.

@@ -27,7 +27,8 @@ class CorruptLogError(ValueError):
 class WriterCommit:
     """What the job says of itself in each of its commits; now_ms is the batch's time.
 
-    code_version: digest of the code that decided, "" = not told.
+    code_version: digest of the code that decided, "" = not told. committed_ms: when it was
+    committed by the clock of the job's machine, 0 = not told.
     """
 
     query_id: str
@@ -35,6 +36,7 @@ class WriterCommit:
     now_ms: int
     writer_epoch: int
     code_version: str = ""
+    committed_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,4 +173,5 @@ def _writer_of(actions: list[Mapping[str, Any]]) -> WriterCommit | None:
         now_ms=int(said["now_ms"]),
         writer_epoch=int(said["writer_epoch"]),
         code_version=str(said.get("code_version", "")),
+        committed_ms=int(said.get("committed_at_ms", 0)),
     )

@@ -17,6 +17,7 @@ from lbcore.route.snapshot import Snapshot
 NOT_HEARD = -1
 _APART_MS = 2_000  # clocks that are further apart than this are wrong
 _UNFOUND_MS_MAX = 60_000  # a batch's time at its beginning is found so late at the most
+_COMMIT_MS_MAX = 2_000  # so long may a commit take
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -36,7 +37,7 @@ class View:
     """A snapshot and how old it is. `confirmed_ms`: boot clock; `writer`: the job's last commit.
 
     heard_ms: boot clock when that commit was found; NOT_HEARD = nobody looked. is_heard_live: it
-    was found when it came, and not with tables that were loaded.
+    was found when it came, and not with tables that were loaded: at sought_ms it was not there.
     """
 
     snapshot: Snapshot
@@ -44,6 +45,7 @@ class View:
     writer: WriterCommit | None
     heard_ms: int = NOT_HEARD
     is_heard_live: bool = False
+    sought_ms: int = NOT_HEARD
 
     def age_ms(self, boot_ms: int) -> int:
         """Milliseconds since this was last known to be the newest there is."""
@@ -62,8 +64,34 @@ class View:
             return said_ms
         found_ms = max(0, boot_ms() - self.heard_ms)
         is_too_short = said_ms < found_ms - _APART_MS
-        is_too_long = self.is_heard_live and said_ms > found_ms + _UNFOUND_MS_MAX
+        is_too_long = self.is_heard_live and said_ms > found_ms + self._unfound_ms()
         return found_ms if is_too_short or is_too_long else said_ms
+
+    def _unfound_ms(self) -> int:
+        """How long after its batch began the commit can have been found at the most."""
+        if self.writer is None or not self.writer.committed_ms or self.sought_ms == NOT_HEARD:
+            return _UNFOUND_MS_MAX
+        took_ms = min(max(0, self.writer.committed_ms - self.writer.now_ms), _UNFOUND_MS_MAX)
+        return took_ms + self.heard_ms - self.sought_ms + _COMMIT_MS_MAX + _APART_MS
+
+    def clock_ahead_ms(self, now_ms: int) -> int:
+        """By how much now_ms, this machine's wall clock, is ahead of the job's; 0 = by no doubt.
+
+        The commit was made before it was found, and after it was sought in vain: by when the job
+        says that it was made, and by the time of its batch, which no wrong clock of the job's
+        machine changes. Ahead is told by less than 5 s only of a reader that looks often.
+        """
+        writer = self.writer
+        if writer is None or not writer.committed_ms or self.heard_ms == NOT_HEARD:
+            return 0
+        found_at_ms = now_ms - max(0, boot_ms() - self.heard_ms)
+        ages_ms = (found_at_ms - writer.committed_ms, found_at_ms - writer.now_ms)
+        if max(ages_ms) < -_APART_MS:
+            return max(ages_ms)
+        if not self.is_heard_live or self.sought_ms == NOT_HEARD:
+            return 0
+        most_ms = self.heard_ms - self.sought_ms + _COMMIT_MS_MAX + _APART_MS
+        return min(ages_ms) if min(ages_ms) > most_ms else 0
 
 
 @dataclass(slots=True, kw_only=True)

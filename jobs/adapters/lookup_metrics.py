@@ -132,6 +132,8 @@ class LookupMetrics(Collector):
         silent_ms = view.writer_silent_ms(time_ns() // 1_000_000)
         yield _gauge("ballast_snapshot_age_seconds", view.age_ms(boot_ms()) / 1000)
         yield _gauge("ballast_writer_silent_seconds", silent_ms / 1000 if silent_ms >= 0 else -1)
+        ahead_ms = view.clock_ahead_ms(time_ns() // 1_000_000)
+        yield _gauge("ballast_service_clock_ahead_seconds", ahead_ms / 1000)
         snapshot = view.snapshot
         yield _gauge("ballast_snapshot_table_version", snapshot.position.table_version)
         yield _gauge("ballast_snapshot_batch_id", snapshot.position.batch_id)

@@ -89,6 +89,7 @@ class WatchFollower:
         self._lists = (-1, -1)
         self._confirmed_ms = 0
         self._writer: WriterCommit | None = None
+        self._writer_heard_ms = 0
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have `listener` called after each swap to other content, in the running thread."""
@@ -139,6 +140,7 @@ class WatchFollower:
     def _confirm(self, said: Mapping[str, Any], heard_ms: int) -> None:
         """All up to a version has been told: how old that is, and whether the lists are of now."""
         self._confirmed_ms = heard_ms - int(said["age_ms"])
+        self._writer_heard_ms = heard_ms - max(0, int(said["writer_silent_ms"]))
         self._writer = _writer(int(said["writer_silent_ms"]))
         if (said["namespaces_version"], said["brokers_version"]) != self._lists:
             self._candidate = self._with_lists(self._candidate)
@@ -162,7 +164,14 @@ class WatchFollower:
             raise WatchError(f"the records are unsound: {reason.value} at {where}")
         is_changed = self.view is None or self._published is not candidate
         self._published, self._unread.known = candidate, shown
-        self.view = View(snapshot=shown, confirmed_ms=self._confirmed_ms, writer=self._writer)
+        self.view = View(
+            snapshot=shown,
+            confirmed_ms=self._confirmed_ms,
+            writer=self._writer,
+            heard_ms=self._writer_heard_ms,
+            is_heard_live=True,
+            sought_ms=self._writer_heard_ms,
+        )
         self._note(self._unread.text)
         if is_changed:
             for listener in self._listeners:
@@ -332,4 +341,6 @@ def _writer(silent_ms: int) -> WriterCommit | None:
     if silent_ms < 0:
         return None
     now_ms = time_ns() // 1_000_000 - silent_ms
-    return WriterCommit(query_id="", batch_id=-1, now_ms=now_ms, writer_epoch=0)
+    return WriterCommit(
+        query_id="", batch_id=-1, now_ms=now_ms, writer_epoch=0, committed_ms=now_ms
+    )

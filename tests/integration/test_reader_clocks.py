@@ -1,5 +1,6 @@
 """Clocks that are wrong, and those who follow the tables: nobody refuses, nobody is misled."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ PARENT, *OTHERS = bundles_of(LATE, 4)
 HALVES = (f"{LATE}/0x00000000_0x20000000", f"{LATE}/0x20000000_0x40000000")
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
+BATCH_MS = 1_000
+"""So long after the one before is a batch of the tables' writer."""
 FAULTS_MS = (-HOUR_MS, -40_000, 5_000, 40_000, HOUR_MS)
 
 
@@ -53,3 +56,47 @@ def test_silence_of_the_job_is_told_by_no_wrong_clock(
         monkeypatch.setattr(follower_view, "boot_ms", lambda: boot_ms + silent_ms)  # noqa: B023 (called at once)
         assert abs(view.writer_silent_ms(true_ms + silent_ms) - silent_ms) <= 60_000
         assert view.writer_silent_ms(true_ms + silent_ms) >= silent_ms - 2_000
+
+
+@pytest.mark.parametrize("lasts", ["2 s", "from then on"])
+@pytest.mark.parametrize("ahead_ms", FAULTS_MS)
+def test_wrong_clock_of_a_service_changes_no_age_and_is_named(
+    follower: DeltaFollower,
+    writer: TablesWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_ms: int,
+    lasts: str,
+) -> None:
+    assert follower.view is not None
+    looked_ms = follower.view.confirmed_ms
+    writer.now_ms = 1_800_000_000_000
+    writer.committed_ms = writer.now_ms + BATCH_MS + 1_500
+    writer.batch([move(BUNDLES[0], 2, "b9")])
+    follower.poll()
+    view = follower.view
+    assert view is not None
+    since_ms = 2_000 if lasts == "2 s" else 8_000
+    heard_ms = view.heard_ms
+    assert view.sought_ms == looked_ms < heard_ms
+    view = replace(view, sought_ms=heard_ms - 200)
+    monkeypatch.setattr(follower_view, "boot_ms", lambda: heard_ms + since_ms)
+    now_ms = writer.committed_ms + 300 + since_ms
+    assert view.clock_ahead_ms(now_ms) == 0
+    assert abs(view.clock_ahead_ms(now_ms + ahead_ms) - ahead_ms) <= 2_000
+    silent_ms = view.writer_silent_ms(now_ms)
+    assert silent_ms == 1_800 + since_ms
+    assert abs(view.writer_silent_ms(now_ms + ahead_ms) - silent_ms) <= 6_000
+    assert view.age_ms(heard_ms + since_ms) == since_ms
+
+
+@pytest.mark.parametrize("ahead_ms", FAULTS_MS)
+def test_wrong_clock_of_the_jobs_machine_is_not_said_to_be_the_services(
+    follower: DeltaFollower, writer: TablesWriter, ahead_ms: int
+) -> None:
+    """Its batches have the right time all the same: they are the middle of three clocks."""
+    writer.now_ms = 1_800_000_000_000
+    writer.committed_ms = writer.now_ms + BATCH_MS + 500 + ahead_ms
+    writer.batch([move(BUNDLES[0], 2, "b9")])
+    follower.poll()
+    assert follower.view is not None
+    assert follower.view.clock_ahead_ms(writer.now_ms + 800) == 0
