@@ -84,6 +84,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._since_s: float | None = None
         self._closing_s: float | None = None
         self._hosts = 0
+        self._codings: list[bytes] = []
         self._has_body = False
         self._peer = ""
         self._address = self._network = ""
@@ -150,7 +151,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._cut(Cut.PIPELINE_TOO_LONG)
             return
         super().on_message_begin()
-        self._phase, self._hosts, self._has_body = _HEADS, 0, False
+        self._phase, self._hosts, self._codings, self._has_body = _HEADS, 0, [], False
         if self._peer:
             self.scope[PEER] = self._peer  # type: ignore[literal-required]
 
@@ -171,6 +172,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._hosts += 1
         elif name in _FRAMED:
             self._has_body = value != b"0"
+            if name == b"transfer-encoding":
+                self._codings.append(value.lower())
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
@@ -183,7 +186,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if size > self.bounds.head_bytes:
             self._cut(Cut.HEAD_TOO_LONG)
             return
-        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
+        if self._is_ambiguous():
             self._cut(Cut.MALFORMED)
             return
         if self._has_body and not self._is_answered():
@@ -195,6 +198,15 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._phase = _BODY
         if self._has_body:
             self.flow.pause_reading()  # until the handler asks, or has answered
+
+    def _is_ambiguous(self) -> bool:
+        """Whether another reader may see other hosts, or another end (RFC 9112, 3.2 and 6.1)."""
+        version = self.parser.get_http_version()
+        if version not in {"1.0", "1.1"} or self._hosts > 1:
+            return True
+        if version == "1.0":
+            return bool(self._codings)
+        return not self._hosts or self._codings not in ([], [b"chunked"])
 
     def on_body(self, body: bytes) -> None:
         """Some of the body."""

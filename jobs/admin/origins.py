@@ -77,7 +77,7 @@ class Origins:
         self._check_origin(scope)
         if _has_bearer(scope):
             return
-        kinds = [value for name, value in scope["headers"] if name == b"content-type"]
+        kinds = _headers(scope, b"content-type")
         if kinds and all(map(_is_json, kinds)):
             return
         if kinds or scope["method"] == "POST" or _has_body(scope):
@@ -93,12 +93,13 @@ class Origins:
         return HttpError(status, reason)
 
     def _check_origin(self, scope: Message) -> None:
-        site = _header(scope, b"sec-fetch-site")
-        origin = _header(scope, b"origin")
-        is_from_elsewhere = site is not None and site.strip().lower() in _FROM_ELSEWHERE
-        if origin is None and not is_from_elsewhere:
+        sites = _headers(scope, b"sec-fetch-site")
+        origins = _headers(scope, b"origin")
+        is_from_elsewhere = any(site.strip().lower() in _FROM_ELSEWHERE for site in sites)
+        if not origins and not is_from_elsewhere:
             return
-        if origin is not None and self._is_own_origin(origin, _header(scope, b"host") or b""):
+        host = _header(scope, b"host") or b""
+        if origins and all(self._is_own_origin(origin, host) for origin in origins):
             return
         raise self._refusal(
             403,
@@ -146,11 +147,11 @@ def _name_of(authority: str) -> str:
 
 
 def _header(scope: Message, wanted: bytes) -> bytes | None:
-    for name, value in scope["headers"]:
-        if name == wanted:
-            found: bytes = value
-            return found
-    return None
+    return next(iter(_headers(scope, wanted)), None)
+
+
+def _headers(scope: Message, wanted: bytes) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == wanted]
 
 
 def _is_json(kind: bytes) -> bool:

@@ -195,6 +195,9 @@ def read_answer(wire: socket.socket) -> bytes:
     return found
 
 
+CHUNKED = b"Transfer-Encoding: chunked"
+
+
 @pytest.mark.parametrize(
     ("text", "status"),
     [
@@ -207,6 +210,10 @@ def read_answer(wire: socket.socket) -> bytes:
         (head(b"GET", b"/alive", b"Transfer-Encoding: xchunked"), b"400"),
         (head(b"GET", b"/alive", b"Transfer-Encoding: chunked, identity"), b"400"),
         (head(b"GET", b"/alive", b"Transfer-Encoding : chunked"), b"400"),
+        (head(b"GET", b"/alive", b"Transfer-Encoding: gzip, chunked"), b"400"),
+        (head(b"GET", b"/alive", b"Transfer-Encoding: gzip", CHUNKED), b"400"),
+        (head(b"GET", b"/alive", CHUNKED, version=b"1.0"), b"400"),
+        (b"GET /alive\r\n\r\n", b"400"),
         (head(b"GET", b"/alive", b"X: a\rHost: b"), b"400"),
         (head(b"GET", b"/alive", b"X: a\nHost: b"), b"400"),
         (head(b"GET", b"/alive", b" folded"), b"400"),

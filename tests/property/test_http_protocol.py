@@ -70,6 +70,9 @@ class Transport(asyncio.Transport):
         super().__init__({"peername": ("10.0.0.1", 1), "sockname": ("10.0.0.2", 2)})
         self.protocol, self.written, self.is_closed, self.is_paused = protocol, b"", False, False
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
     def write(self, data: Any) -> None:
         """Nothing is written after the end."""
         if not self.is_closed:

@@ -145,6 +145,19 @@ def test_change_that_a_page_elsewhere_could_ask_for_is_refused(
         assert origins.refused[FOREIGN_ORIGIN] == (status == 403)
 
 
+@pytest.mark.parametrize("name", [b"origin", b"sec-fetch-site"])
+def test_change_that_names_two_pages_is_refused_when_one_is_elsewhere(name: bytes) -> None:
+    own, other = {
+        b"origin": (b"http://127.0.0.1:8090", b"http://evil.example"),
+        b"sec-fetch-site": (b"same-origin", b"cross-site"),
+    }[name]
+    origins = Origins("127.0.0.1", [], checks_hosts=True)
+    for values in ((own, other), (other, own)):
+        asked = scope("PUT", **OURS, **JSON)
+        asked["headers"] += [(name, value) for value in values]
+        assert status_of(origins, asked) == 403
+
+
 def test_change_without_a_body_needs_no_type_where_its_method_is_no_forms() -> None:
     origins = Origins("127.0.0.1", checks_hosts=True)
     found = {m: status_of(origins, scope(m, **OURS)) for m in ("POST", "PUT", "DELETE", "PATCH")}
