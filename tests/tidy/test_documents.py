@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from jobs import run_local
 from jobs.adapters import lookup_replies
+from jobs.cli import verb_parser
 from jobs.verbs import VERBS
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS
@@ -73,6 +75,34 @@ def test_command_that_a_document_names_exists(path: Path) -> None:
     modules = re.findall(r"python -m ((?:jobs|tests)(?:\.\w+)*)", text)
     paths = [ROOT / module.replace(".", "/") for module in modules]
     assert [one for one in paths if not (one.with_suffix(".py").exists() or one.is_dir())] == []
+
+
+def _options_of(verb: str, words: Sequence[str]) -> set[str]:
+    """The options that a verb takes, and those of the action that comes next, if any."""
+    parser: argparse.ArgumentParser = verb_parser(verb, VERBS[verb])
+    found: set[str] = set()
+    while True:
+        actions = parser._actions  # noqa: SLF001 argparse shows them nowhere else
+        found |= {option for action in actions for option in action.option_strings}
+        below = [one.choices for one in actions if isinstance(one.choices, dict)]
+        name, *words = [*words, ""]
+        if not below or name not in below[0]:
+            return found
+        parser = below[0][name]
+
+
+@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+def test_option_of_a_command_that_a_document_names_exists(path: Path) -> None:
+    lines = re.findall(
+        r"(?:`|bin/|^|\$ )ballast ([a-z][a-z-]+ [^`\n#|;&]*--[^`\n#|;&]*)", text_of(path)
+    )
+    absent = []
+    for line in lines:
+        verb, *words = line.split()
+        options = {word.partition("=")[0].strip(".,)'") for word in words if word.startswith("--")}
+        if verb in VERBS:
+            absent += [(line, one) for one in options - _options_of(verb, words) - {"--"}]
+    assert absent == []
 
 
 @pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
