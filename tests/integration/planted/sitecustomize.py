@@ -70,7 +70,7 @@ def _spoil_row(unpack: Callable[..., Any]) -> Callable[..., Any]:
 if "BALLAST_TEST_PLANTED" in os.environ:
     for kind in commands.HANDLERS:
         commands.HANDLERS[kind] = _spoil_command(commands.HANDLERS[kind])  # type: ignore[index]
-    scorer.BrokerScorer._take = _spoil_message(scorer.BrokerScorer._take)  # type: ignore[method-assign] # noqa: SLF001
+    scorer.BrokerScorer._take = _spoil_message(scorer.BrokerScorer._take)  # type: ignore[method-assign] # noqa: SLF001 what the scorer calls
     cycle = phases.PHASES[PHASE]
     phases.PHASES[PHASE] = phases.Whole(do=_spoil_phase(cycle.do))  # type: ignore[index]
     arrow_rows.unpack_columns = _spoil_row(arrow_rows.unpack_columns)
