@@ -6,10 +6,10 @@ Source: ours.
 
 from html import escape
 
-from jobs.operating.durations import format_duration
 from lbcore.assess.loads import Loads
 from lbcore.explain.explanation import number
 from lbcore.machines.foresee import Foresight
+from lbcore.model.times import duration
 
 _WIDE, _WIDEST = 380.0, 540.0
 _ROW, _LABEL = 34.0, 15.0
@@ -39,7 +39,7 @@ def heat_map(loads: Loads) -> str:
                 f'height="{_ROW - _LABEL - 4:.0f}" fill="{_colour(value)}">'
                 f"<title>{escape(name)}: {value:.1f} %</title></rect>"
             )
-    length = format_duration(loads.times_ms[-1] - loads.times_ms[0])
+    length = duration(loads.times_ms[-1] - loads.times_ms[0])
     rest = len(loads.brokers) - len(shown)
     more = f" The first {len(shown)} brokers; {rest} more are in the table." if rest else ""
     about = f"Usage of each broker (its busiest resource but memory) over {length}, left is first."

@@ -9,11 +9,12 @@ from html import escape
 
 from jobs.assess.charts import broker_bars, heat_map, imbalance_chart
 from jobs.assess.text import bundle_rows, imbalance_line, move_rows, topic_rows, tried_rows
-from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.durations import format_instant
 from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number
 from lbcore.machines.foresee import Foresight
+from lbcore.model.times import duration
 
 _LISTED = 50
 _STYLE = """\
@@ -52,7 +53,7 @@ def page(report: Report) -> str:
 
 
 def _sections(report: Report) -> Iterable[str]:
-    looked = format_duration(report.to_ms - report.from_ms)
+    looked = duration(report.to_ms - report.from_ms)
     yield f"<h1>{escape(report.cluster)}</h1>"
     yield (
         f'<p class="dim">{escape(report.url)}, looked at for {looked} from '
@@ -140,7 +141,7 @@ def _foreseen(found: Foresight) -> str:
         rows.append((str(one["cycle"]), *names))
     said = (
         f"<p>Under <code>{escape(found.strategy)}</code>, in {found.cycles} cycles at least "
-        f"{format_duration(found.cycle_ms)} apart, with load as it is now: "
+        f"{duration(found.cycle_ms)} apart, with load as it is now: "
         f"{len(found.decisions)} decisions; imbalance {_last([found.before.imbalance])} → "
         f"{_last([found.after.imbalance])}.</p>"
     )

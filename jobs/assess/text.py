@@ -5,12 +5,13 @@ Decides what is shown and how much of it; the values are `lbcore.assess.report`'
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.durations import format_instant
 from jobs.operating.outlook import Outlook
 from jobs.operating.text_table import text_table
 from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number
+from lbcore.model.times import duration
 
 SHADES = " .:-=+*#%@"
 _WIDTH = 60
@@ -28,7 +29,7 @@ SHOWN = (
 
 def lines(report: Report) -> Iterator[str]:
     """The whole report."""
-    looked = format_duration(report.to_ms - report.from_ms)
+    looked = duration(report.to_ms - report.from_ms)
     yield (
         f"{report.cluster} at {report.url}: {len(report.loads.brokers)} brokers, "
         f"{report.bundle_count} bundles, looked at for {looked} from "

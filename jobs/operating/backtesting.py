@@ -13,10 +13,11 @@ from jobs.adapters.recordings import Row, read_history
 from jobs.adapters.table_place import TablePlace
 from jobs.adapters.table_reader import TableReader
 from jobs.console import CommandError
-from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.durations import format_instant
 from jobs.operating.league_page import COLUMNS
 from jobs.operating.simulations import config_of
 from lbcore.config.tree import Config
+from lbcore.model.times import duration
 from lbcore.sim.backtest import backtest_scenario
 from lbcore.sim.history import History, make_history, what_happened
 from lbcore.sim.measures import measure_named
@@ -120,11 +121,11 @@ def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     bundles = len({name for interval in intervals for name in interval.owners})
     yield (
         f"{len(past.scenario.brokers)} brokers, {bundles} bundles, "
-        f"{format_duration(past.recording.length_ms)} from {format_instant(intervals[0].at_ms)}"
+        f"{duration(past.recording.length_ms)} from {format_instant(intervals[0].at_ms)}"
     )
     if past.missing_ms:
         yield (
-            f"{format_duration(past.missing_ms)} less than was asked for: load_history reaches "
+            f"{duration(past.missing_ms)} less than was asked for: load_history reaches "
             "back no further"
         )
     fit = past.history.fit

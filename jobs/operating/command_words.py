@@ -13,8 +13,9 @@ from enum import Enum
 from typing import Any, get_origin, get_type_hints
 
 from jobs.console import MisuseError, add_json_option
-from jobs.operating.durations import format_duration, parse_duration_ms
+from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import add_stack_arguments
+from lbcore.model.times import duration
 from lbcore.wire.commands import KINDS, CommandArguments, Refused, parse_arguments
 
 DEFAULT_TIMEOUT_MS = 60_000
@@ -151,7 +152,7 @@ def _add_sending(parser: argparse.ArgumentParser, timeout_ms: int) -> None:
         default=timeout_ms,
         metavar="DURATION",
         dest="timeout_ms",
-        help=f"how long at most, such as 30s or 5m (default {format_duration(timeout_ms)})",
+        help=f"how long at most, such as 30s or 5m (default {duration(timeout_ms)})",
     )
     group.add_argument(
         "--dry-run", action="store_true", help="send nothing, say what would be done"

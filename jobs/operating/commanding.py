@@ -16,7 +16,7 @@ from jobs.adapters.outcome_follower import CommandOutcome
 from jobs.adapters.table_reader import wall_ms
 from jobs.console import CommandError, Exit, UnknownError, answer, note
 from jobs.operating.command_words import read_command
-from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.durations import format_instant
 from jobs.operating.outlook import Outlook
 from jobs.operating.rehearsal_rows import read_rehearsal_rows
 from jobs.operating.stack_words import Whereabouts, whereabouts
@@ -25,6 +25,7 @@ from lbcore.machines.foresee import Impossible, WhatIf, foresee
 from lbcore.machines.job_state import JobWord, judge_job
 from lbcore.machines.outcome import DONE
 from lbcore.machines.rehearse import Rehearsal, RehearsalRows, rehearse
+from lbcore.model.times import duration
 from lbcore.wire.messages import Command
 
 _GRACE_MS = 5_000
@@ -100,12 +101,12 @@ def _drains(where: Whereabouts, command_id: str) -> str:
 
 def _silence(where: Whereabouts) -> str:
     writer = where.reader().writer()
-    return "never" if writer is None else format_duration(max(0, wall_ms() - writer.now_ms))
+    return "never" if writer is None else duration(max(0, wall_ms() - writer.now_ms))
 
 
 def _nobody_knows(command: Command, outcome: NoOutcome, where: Whereabouts) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
-    ago = "never" if silent_ms < 0 else f"{format_duration(silent_ms)} ago"
+    ago = "never" if silent_ms < 0 else f"{duration(silent_ms)} ago"
     job = judge_job(silent_ms, silent_ms, where.config.pipeline)
     if outcome.is_job_away(where.config.pipeline.heartbeat_commit_ms):
         why = f"the streaming job is away: its last heartbeat was {ago}"
@@ -120,7 +121,7 @@ def _nobody_knows(command: Command, outcome: NoOutcome, where: Whereabouts) -> U
         why = f"the balancer has not answered, although its last heartbeat was {ago}"
         next_step = "read the job's log; rejected_reports has messages that can't be read"
     return UnknownError(
-        f"no outcome of {command.kind} within {format_duration(outcome.waited_ms)}"
+        f"no outcome of {command.kind} within {duration(outcome.waited_ms)}"
         f" (command {command.command_id})",
         why=why,
         next_step=f"{next_step}. The same verb with --command-id {command.command_id} asks again "
@@ -144,7 +145,7 @@ def _say_outcome(
         **({"next": next_step} if next_step else {}),
     }
     if is_done or args.json:
-        head = f"{outcome.status} after {format_duration(waited_ms)}: {shown_command(command)}"
+        head = f"{outcome.status} after {duration(waited_ms)}: {shown_command(command)}"
         answer(args, value, "\n".join([head, *_result_lines(outcome.result)]))
     else:
         note(_refusal(f"{outcome.status}: {shown_command(command)}", outcome.reason, next_step))
@@ -183,7 +184,7 @@ def _named(name: str, value: Any) -> str:
     """A name and its value; instants and durations in words."""
     if not name.endswith("_ms") or not isinstance(value, int):
         return f"{name}: {_plain(value)}"
-    text = format_instant(value) if value >= _INSTANTS_FROM_MS else format_duration(value)
+    text = format_instant(value) if value >= _INSTANTS_FROM_MS else duration(value)
     return f"{name.removesuffix('_ms')}: {text if value else 'none'}"
 
 
@@ -233,7 +234,7 @@ def _outlook(
 
 
 def _rehearsal_lines(command: Command, found: Rehearsal, age_ms: int) -> Iterable[str]:
-    age = "" if age_ms < 0 else f"; the tables are {format_duration(age_ms)} old"
+    age = "" if age_ms < 0 else f"; the tables are {duration(age_ms)} old"
     yield f"dry run, nothing was sent{age}"
     yield f"{shown_command(command)} would be {found.status}"
     if found.reason:

@@ -23,12 +23,12 @@ from jobs.adapters.preflight import check_python, running_python
 from jobs.adapters.table_place import StorePath, TablePlace, is_delta, modified_s, open_delta
 from jobs.adapters.table_reader import wall_ms
 from jobs.adapters.topics import Status, TopicReport, ensure_topics, wanted_topics
-from jobs.operating.durations import format_duration
 from jobs.operating.findings import Finding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.machines.status import Phase, make_status
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
+from lbcore.model.times import duration
 
 _GB = 1_000_000_000
 _DISK_FAIL_BYTES, _DISK_WARN_BYTES = _GB, 5 * _GB
@@ -218,7 +218,7 @@ def _job_clock(where: Whereabouts) -> Iterator[Finding]:
 def _skew(subject: str, whose: str, ahead_ms: int) -> Finding:
     if ahead_ms <= _SKEW_WARN_MS:
         return ok(subject, f"{whose} is not ahead of this machine's")
-    text = f"{whose} is {format_duration(ahead_ms)} ahead"
+    text = f"{whose} is {duration(ahead_ms)} ahead"
     step = "synchronise both machines' clocks (chrony, ntpd): ages and as-of answers are wrong"
     return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(subject, text, step)
 
@@ -233,7 +233,7 @@ def _job(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
     elif status.phase is Phase.OFF:
         yield warn("job", text, "`ballast resume` or `ballast release-brake` when that is right")
     else:
-        yield ok("job", f"{text}; last heartbeat {format_duration(status.writer_silent_ms)} ago")
+        yield ok("job", f"{text}; last heartbeat {duration(status.writer_silent_ms)} ago")
     for alarm in status.alarms:
         what, _, step = alarm.partition(": ")
         yield warn("alarm", what, step or "`ballast status` says more")
@@ -252,7 +252,7 @@ def _load(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
     elif stale:
         yield warn(
             "load",
-            f"no load for {format_duration(3 * rhythm)} of {', '.join(stale[:10])}"
+            f"no load for {duration(3 * rhythm)} of {', '.join(stale[:10])}"
             + (f" and {len(stale) - 10} more" if len(stale) > 10 else ""),  # noqa: PLR2004 (ten names are enough)
             "if the job runs, read these agents' logs: they send heartbeats only",
         )
@@ -293,8 +293,8 @@ def _kafka_clock(where: Whereabouts) -> Iterator[Finding]:
     if age_ms > _TICKS_OLD_MS:
         yield fail(
             "ticks",
-            f"the newest message on broker-load is {format_duration(age_ms)} old",
+            f"the newest message on broker-load is {duration(age_ms)} old",
             "the job sends one a second: start it, or read its log; or Kafka's clock is behind",
         )
     else:
-        yield ok("ticks", f"the newest message on broker-load is {format_duration(age_ms)} old")
+        yield ok("ticks", f"the newest message on broker-load is {duration(age_ms)} old")

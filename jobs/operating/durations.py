@@ -1,6 +1,7 @@
 """How people write times on a command line: 30s, 5m, an instant, or so long ago.
 
-Decides nothing else. Source: ours; instants are ISO 8601.
+Decides nothing else; how long something lasts is worded by `lbcore.model.times.duration`, on every
+screen. Source: ours; instants are ISO 8601.
 """
 
 import argparse
@@ -39,20 +40,6 @@ def parse_instant_ms(text: str, now_ms: int) -> int:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=timezone.utc)
     return round(instant.timestamp() * 1_000)
-
-
-def format_duration(duration_ms: int) -> str:
-    """Two units at most, the larger first: 850 ms, 12.3 s, 4m 05s, 2h 10m, 3d 04h."""
-    if duration_ms < _UNITS_MS["s"]:
-        return f"{duration_ms} ms"
-    if duration_ms < _UNITS_MS["m"]:
-        return f"{duration_ms / 1_000:.1f} s"
-    minutes, seconds = divmod(duration_ms // 1_000, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d {hours:02d}h"
-    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {seconds:02d}s"
 
 
 def format_instant(at_ms: int) -> str:

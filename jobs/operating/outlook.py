@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.operating.durations import format_duration
 from jobs.operating.text_table import text_table
 from lbcore.explain.explanation import number
 from lbcore.machines.foresee import Balance, BrokerView, Foresight
+from lbcore.model.times import duration
 
 _LISTED = 20
 
@@ -30,11 +30,11 @@ class Outlook:
         """For people."""
         found, age = self.found, ""
         if self.tables_age_ms >= 0:
-            age = f"; the tables are {format_duration(self.tables_age_ms)} old"
+            age = f"; the tables are {duration(self.tables_age_ms)} old"
         yield f"dry run, nothing was sent{age}"
         yield (
             f"under {found.strategy} with {found.placement}: {found.cycles} cycles, at least "
-            f"{format_duration(found.cycle_ms)} apart, with load as it is now"
+            f"{duration(found.cycle_ms)} apart, with load as it is now"
         )
         if found.idle:
             yield f"no load is known of {', '.join(found.idle)}: taken for idle"
@@ -67,7 +67,7 @@ def _heading(one: Mapping[str, Any]) -> str:
     if one["cycle"] == 1:
         return "at once:"
     hits = "hit" if one["more_hits"] == 1 else "hits"
-    between = f"in {format_duration(one['after_ms'])} to {format_duration(one['latest_ms'])}"
+    between = f"in {duration(one['after_ms'])} to {duration(one['latest_ms'])}"
     return f"after {one['more_hits']} more {hits}, cycle {one['cycle']}, {between}:"
 
 

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.local.terminal import how_even, load_bar, sparkline, state_text
-from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.durations import format_instant
+from lbcore.model.times import duration
 
 ORDERS = ("usage", "msg/s", "bundles", "score", "name")
 _SPARK_CELLS = 30
@@ -177,7 +178,7 @@ def _lower(state: TopState, shown: Shown, room: int) -> list[RenderableType]:
 
 def _move(row: Mapping[str, Any], now_ms: int) -> str:
     way = " → ".join(filter(None, (row["source"], row["destination"])))
-    age = format_duration(max(0, now_ms - row["at_ms"]))
+    age = duration(max(0, now_ms - row["at_ms"]))
     return f"{row['bundle']}  {row['state']} {way}  {row['cause']}, for {age}"
 
 

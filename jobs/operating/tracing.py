@@ -17,9 +17,9 @@ import pyarrow.parquet
 
 from jobs.adapters.trace_files import Reading, read_trace, refuse_flaws
 from jobs.console import CommandError, MisuseError
-from jobs.operating.durations import format_duration
 from jobs.operating.simulations import write_text
 from lbcore.model.names import parse_bundle
+from lbcore.model.times import duration
 from lbcore.sim.folding import Folded, FoldingError, dealt, fold
 from lbcore.sim.scenario.words import format_ms
 from lbcore.sim.series import Gaps, Grid, SpanError, flaws_of, on_grid, step_of
@@ -90,7 +90,7 @@ def import_trace(path: Path, how: Reading, wanted: Wanted) -> Imported:
     empty = int((folded.topics == 0).sum())
     said = [
         f"{len(series.entities)} entities, {len(grid.values)} intervals of "
-        f"{format_duration(step_ms)}, folded into {wanted.bundles} bundles"
+        f"{duration(step_ms)}, folded into {wanted.bundles} bundles"
         + (f", {empty} of them without an entity" if empty else ""),
         *folded.said,
         *(f"{name} is left out: nobody said what it is" for name in found.left),
@@ -174,7 +174,7 @@ def _part(path: Path, grid: Grid, wanted: Wanted) -> Grid:
     if not len(values):
         raise MisuseError(
             f"{path} has nothing there",
-            why=f"it is {format_duration(len(grid.values) * grid.step_ms)} long",
+            why=f"it is {duration(len(grid.values) * grid.step_ms)} long",
             next_step="choose an earlier --from",
         )
     start_ms = grid.start_ms + first * grid.step_ms

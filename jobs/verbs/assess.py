@@ -21,10 +21,11 @@ from jobs.assess.watch import Place, Watch, only_name
 from jobs.bridge.admin_words import add_access_words, admin_at
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
-from jobs.operating.durations import format_duration, parse_duration_ms
+from jobs.operating.durations import parse_duration_ms
 from lbcore.assess.report import Report
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
+from lbcore.model.times import duration
 
 _PERCENT = 100.0
 _PROGRESS_S = 30.0
@@ -127,7 +128,7 @@ def _look(watch: Watch, args: argparse.Namespace, length_s: float) -> None:
 
 
 def _progress(since_s: float, length_s: float) -> str:
-    left = format_duration(max(0, round(length_s - since_s)) * 1_000)
+    left = duration(max(0, round(length_s - since_s)) * 1_000)
     return f"{_PERCENT * since_s / length_s:.0f} %, {left} left; Ctrl-C gives what is known"
 
 

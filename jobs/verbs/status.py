@@ -10,10 +10,11 @@ from typing import Any
 
 from jobs.adapters.table_reader import wall_ms
 from jobs.console import Exit, answer
-from jobs.operating.durations import format_duration, format_instant
+from jobs.operating.durations import format_instant
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.machines.status import ClusterStatus, DrainStatus, Phase, make_status
+from lbcore.model.times import duration
 
 _SHOWN, _GAPS_SHOWN = 10, 3
 
@@ -85,9 +86,9 @@ def _drain(drain: DrainStatus, now_ms: int) -> str:
     if drain.is_done:
         return f"{drain.broker} is empty: it may be stopped ({drain.total} bundles moved away)"
     words = [f"{drain.broker}: {gone} of {drain.total} bundles gone, {drain.left} left"]
-    words += [f"for {format_duration(max(0, now_ms - drain.since_ms))}"]
+    words += [f"for {duration(max(0, now_ms - drain.since_ms))}"]
     if drain.estimated_end_ms > now_ms:
-        words.append(f"about {format_duration(drain.estimated_end_ms - now_ms)} to go")
+        words.append(f"about {duration(drain.estimated_end_ms - now_ms)} to go")
     if drain.deadline_ms:
         words.append(f"deadline {format_instant(drain.deadline_ms)}")
     return ", ".join(words)
@@ -106,7 +107,7 @@ def _broker_table(status: ClusterStatus) -> Iterable[str]:
         usage, score = ("" if x is None else f"{x:.0%}" for x in (row.usage, row.score))
         rate = "" if row.msg_rate is None else f"{row.msg_rate:,.0f}"
         known = row.load_age_ms >= 0
-        age = f"{format_duration(row.load_age_ms)} ago" if known else "not known"
+        age = f"{duration(row.load_age_ms)} ago" if known else "not known"
         yield (
             f"  {row.broker:<{width}}  {row.state:<8}  {row.bundles:>7}  {usage:>6}  {score:>6}"
             f"  {rate:>10}  {age:>9}"
@@ -120,7 +121,7 @@ def _flight(status: ClusterStatus) -> Iterable[str]:
     yield "  in flight, the oldest first"
     for row in status.in_flight[:_SHOWN]:
         way = " → ".join(filter(None, (row["source"], row["destination"])))
-        age = format_duration(max(0, status.now_ms - row["at_ms"]))
+        age = duration(max(0, status.now_ms - row["at_ms"]))
         yield f"  {row['bundle']}  {row['state']} {way}  {row['cause']}, for {age}"
     yield from _more(len(status.in_flight))
 
@@ -135,4 +136,4 @@ def _counts(counts: Mapping[str, Any]) -> str:
 
 
 def _ago(age_ms: int) -> str:
-    return "never" if age_ms < 0 else f"{format_duration(age_ms)} ago"
+    return "never" if age_ms < 0 else f"{duration(age_ms)} ago"

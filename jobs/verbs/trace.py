@@ -15,7 +15,7 @@ from jobs.adapters.settings import read_secret
 from jobs.adapters.trace_files import LAYOUTS, TIME_UNITS, Reading
 from jobs.console import CommandError, Exit, add_json_option, answer
 from jobs.operating.command_words import command_actions
-from jobs.operating.durations import format_duration, parse_duration_ms
+from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.tracing import (
     Wanted,
@@ -26,6 +26,7 @@ from jobs.operating.tracing import (
     write_scenario,
 )
 from lbcore.model.names import InvalidNameError, parse_bundle
+from lbcore.model.times import duration
 from lbcore.sim.folding import UNITS, Resource
 from lbcore.sim.scenario.words import WordError, number
 from lbcore.sim.series import Gaps
@@ -148,7 +149,7 @@ def _export(args: argparse.Namespace) -> int:
     key = read_secret(KEY).encode()[:64] or os.urandom(_KEY_BYTES)
     write_recording(args.out, hashed_rows(rows, key))
     oldest_ms = min(int(row["minute_ms"]) for row in rows)
-    length = format_duration(newest_ms - oldest_ms + MINUTE_MS)
+    length = duration(newest_ms - oldest_ms + MINUTE_MS)
     value = {"written": [str(args.out)], "rows": len(rows)}
     answer(args, value, f"{len(rows)} rows, {length}, without names\nwritten: {args.out}")
     return Exit.DONE

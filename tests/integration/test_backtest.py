@@ -119,7 +119,7 @@ def test_end_of_a_history_can_be_tested_alone(
 ) -> None:
     assert main(["backtest", "--tables", str(tables), "--last", "3m", "--strategy", "none"]) == 0
     out = capsys.readouterr().out
-    assert "4 brokers, 24 bundles, 3m 00s from" in out
+    assert "4 brokers, 24 bundles, 3 min from" in out
     assert "open loop" in out
 
 

@@ -23,12 +23,18 @@ function make(tag, text, ...classes) {
   return element;
 }
 
-function duration(ms) {
+function duration(ms) { // as lbcore.model.times words it
   if (ms < 0) return "never";
-  if (ms < 60000) return `${(ms / 1000).toFixed(0)} s`;
-  const minutes = Math.floor(ms / 60000);
-  if (minutes < 60) return `${minutes} min ${Math.floor(ms / 1000) % 60} s`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const units = [[86400000, "d"], [3600000, "h"], [60000, "min"], [1000, "s"]];
+  const first = units.findIndex(([size]) => ms >= size);
+  const words = [];
+  for (const [size, name] of units.slice(first, first + 2)) {
+    const count = Math.floor(ms / size);
+    if (count) words.push(`${count} ${name}`);
+    ms -= count * size;
+  }
+  return words.join(" ");
 }
 
 const clock = (ms) => new Date(ms).toISOString().slice(11, 19);

@@ -5,7 +5,6 @@ import argparse
 import pytest
 
 from jobs.operating.durations import (
-    format_duration,
     format_instant,
     parse_duration_ms,
     parse_instant_ms,
@@ -54,20 +53,6 @@ def test_instant_is_read(text: str, wanted: int) -> None:
 def test_instant_that_is_none_is_refused() -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="no time"):
         parse_instant_ms("yesterday", NOW_MS)
-
-
-@pytest.mark.parametrize(
-    ("duration_ms", "wanted"),
-    [
-        (850, "850 ms"),
-        (12_340, "12.3 s"),
-        (245_000, "4m 05s"),
-        (7_800_000, "2h 10m"),
-        (273_600_000, "3d 04h"),
-    ],
-)
-def test_duration_is_written(duration_ms: int, wanted: str) -> None:
-    assert format_duration(duration_ms) == wanted
 
 
 def test_instant_is_written_as_it_can_be_read() -> None:
