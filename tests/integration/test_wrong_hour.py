@@ -85,7 +85,7 @@ def test_reader_that_starts_after_a_drivers_wrong_hour_and_a_split_serves_all(
     world.run(12_000)
     assert parent not in world.served()
     _check_reader(world)
-    world.run(70_000)
+    world.run(15 * 60_000, step_ms=5_000)
     assert parent not in world.current, "its record is to be forgotten"
     world.command("create_namespace", namespace="t/after", bundles=1)
     world.run(12_000)
