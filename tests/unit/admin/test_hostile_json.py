@@ -9,6 +9,7 @@ import pytest
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
 from jobs.admin.context import CommandOutcome
+from jobs.admin.exchange import VALUES_MAX
 from jobs.admin.routes import Route
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
@@ -33,6 +34,13 @@ HOSTILE = (
 )
 """JSON texts in place of a value: none of them is one that everybody can read and write again."""
 
+MANY = {
+    "numbers": "[" + "1," * VALUES_MAX + "1]",
+    "lists": "[" + "[]," * VALUES_MAX + "[]]",
+    "fields": "{" + ",".join(f'"{n}":0' for n in range(VALUES_MAX + 1)) + "}",
+}
+"""More than is parsed in one call."""
+
 SLOT = "@@"
 WRITING = [route for route in ROUTES if route.method in ("POST", "PUT")]
 
@@ -54,6 +62,16 @@ def written(command: Command) -> CommandOutcome:
 
 def send(app: AdminApp, path: str, body: str, method: str = "POST") -> Answer:
     return asyncio.run(ask(app, path, body=body.encode(), method=method))
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_body_of_very_many_values_is_refused_before_it_is_parsed(
+    app: AdminApp, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.admin.exchange.strict_json", lambda _: pytest.fail("parsed"))
+    answer = send(app, "/v1/lookups", MANY[name])
+    assert answer.status == 400
+    assert "at most 25000 values" in answer.json["reason"]
 
 
 def with_slots(body: Any) -> list[Any]:
