@@ -118,6 +118,8 @@ BALANCE = (
     _alert("BallastBrokerHeld", WARNING, 180, "ballast_broker_held_seconds > 0",
            "{{ $labels.broker }} is hot for {{ $value | humanizeDuration }} and gives nothing: held by "
            "{{ $labels.reason }}."),
+    _alert("BallastStrategyWrong", WARNING, 60, 'ballast_alarm{alarm="strategy"} == 1',
+           "The strategy of your own that {{ $labels.cluster }} is set to decides nothing, by its own fault."),
     _alert("BallastUnsplittable", WARNING, 300, "ballast_unsplittable_bundles > 0",
            "{{ $value }} bundles of {{ $labels.cluster }} are too hot, and nothing divides them."),
     _alert("BallastThrash", WARNING, 0,

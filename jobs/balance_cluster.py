@@ -17,19 +17,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from jobs.adapters.batch_sink import BatchSink, Identity
 from jobs.adapters.checkpoint import (
-    Manifest,
     Resumption,
     choose_checkpoint,
-    code_version,
     is_restored,
     query_id,
+    read_manifest,
     unfinished_batch,
     unmark_restored,
     write_manifest,
@@ -44,6 +42,7 @@ from jobs.adapters.kafka_place import KafkaPlace, find_kafka
 from jobs.adapters.kafka_settings import kafka_address, spark_source_options
 from jobs.adapters.lost_parts import told_in_words
 from jobs.adapters.ownership_publisher import OwnershipPublisher
+from jobs.adapters.present_manifest import present_manifest
 from jobs.adapters.recovery import (
     complete_last_batch,
     lift_versions,
@@ -51,7 +50,6 @@ from jobs.adapters.recovery import (
     send_all_records,
 )
 from jobs.adapters.settings import load_settings
-from jobs.adapters.spark_machine import LAYOUT
 from jobs.adapters.state_folder import hold_folder
 from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
 from jobs.adapters.table_place import store_errors, table_place
@@ -63,9 +61,7 @@ from jobs.console import CommandError, Exit, note
 from jobs.parser import Parser
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics
-from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from lbcore.machines.balancer import STATE_SCHEMA
 from lbcore.wire.messages import Topic
 
 _POLL_S = 0.2
@@ -88,7 +84,10 @@ def main(
     """Run the job until it is told to stop. passed: is told of each point of a batch (tests)."""
     args = _arguments().parse_args(argv)
     log_json_lines()
-    config = load_settings(args.config or None, args.set)
+    last = read_manifest(args.state_dir)
+    config = load_settings(args.config or None, args.set, known=last.own if last else ())
+    for own in config.own.values():
+        note(f"strategy {own.name}: {own.problem or own.code}")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -157,7 +156,7 @@ class _Job:
         inputs = [address.topic_name(topic) for topic in INPUT_TOPICS]
         place = find_kafka(address, inputs, [address.topic_name(Topic.OWNERSHIP)])
         writer = TableWriter(self.args.tables)
-        present = _manifest(self.config, place, writer.epoch + 1)
+        present = present_manifest(self.config, place, writer.epoch + 1)
         resumption = choose_checkpoint(
             self.args.state_dir, present, writer.epoch, writer.claimed_by
         )
@@ -219,21 +218,6 @@ class _Told:
 
     log: Callable[[Mapping[str, Any]], None]
     metrics: JobMetrics
-
-
-def _manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
-    return Manifest(
-        code_version=code_version(),
-        config_version=digest(config),
-        scorer_groups=config.pipeline.scorer_groups,
-        state_schema=STATE_SCHEMA,
-        layout=LAYOUT,
-        clusters=tuple(config.pipeline.clusters),
-        kafka_cluster=place.cluster_id,
-        topics=place.topics,
-        epoch=epoch,
-        claim=uuid4().hex,
-    )
 
 
 def _session(args: argparse.Namespace) -> SparkSession:

@@ -129,6 +129,7 @@ CASES: Mapping[str, Case] = {
     "BallastBrokerHeld": _constant(
         'ballast_broker_held_seconds{cluster="c",broker="b1",reason="grace"}', 240, 0
     ),
+    "BallastStrategyWrong": _constant('ballast_alarm{cluster="c",alarm="strategy"}', 1, 0),
     "BallastUnsplittable": _constant('ballast_unsplittable_bundles{cluster="c"}', 1, 0),
     "BallastThrash": Case(
         fires={

@@ -8,6 +8,7 @@ import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.filters import FilterConfig
+from lbcore.config.own_strategy import OwnStrategy
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
@@ -25,6 +26,7 @@ FULL_RATE = 100_000.0
 class Sections:
     """The sections that a plan reads, as the configuration tree has them."""
 
+    own: Mapping[str, OwnStrategy] = field(default_factory=dict)
     pipeline: Pipeline = field(default_factory=Pipeline)
     signals: SignalsConfig = field(default_factory=SignalsConfig)
     shedding: SheddingConfig = field(default_factory=SheddingConfig)

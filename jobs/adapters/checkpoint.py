@@ -29,8 +29,8 @@ class Manifest:
 
     state_schema: of the balancer's state; layout: of Spark's state store. topics: name → Kafka's
     id. epoch: the writer's, of the job that used it last. claim: the id of its claim of the tables,
-    "" once it is known to have succeeded. What an older manifest doesn't say is empty, and fits
-    everything but the layout.
+    "" once it is known to have succeeded. own: strategies that are not Ballast's → which code. What
+    an older manifest doesn't say is empty, and fits everything but the layout.
     """
 
     code_version: str
@@ -44,6 +44,7 @@ class Manifest:
     checkpoint: str = ""
     epoch: int = -1
     claim: str = ""
+    own: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,11 @@ Source: ours.
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jobs.adapters.own_strategies import with_own
 from jobs.console import CommandError, MisuseError
 from lbcore.config.load import differences, parse_assignments, parse_config
 from lbcore.config.render import render_value
@@ -35,13 +36,16 @@ def load_settings(
     *,
     conf: Path = CONF,
     environment: Mapping[str, str] | None = None,
+    known: Collection[str] = (),
 ) -> Config:
     """The configuration in force, every key checked and all settings suiting each other.
 
     overlays: names or paths; None takes those of BALLAST_CONF. assignments: "section.name=value".
+    known: see `with_own`.
     Raises MisuseError, which names the file, the key and what to do.
     """
     config = read_layers(overlays, assignments, conf=conf, environment=environment)
+    config = with_own(config, known=known)
     try:
         return require_suitable(config)
     except ConfigError as error:

@@ -4,14 +4,16 @@ Decides what a strategy's name stands for; `outlook` words the answer. Nothing i
 verb and by the service. Source: ours.
 """
 
+from jobs.adapters.own_strategies import require_loaded
 from jobs.adapters.table_reader import TableReader, wall_ms
 from jobs.console import CommandError, MisuseError
 from jobs.operating.outlook import Outlook
 from jobs.operating.rehearsal_rows import read_rehearsal_rows
-from jobs.operating.simulations import STRATEGIES
-from lbcore.config.tree import Config
+from jobs.operating.simulations import STRATEGIES, settings_with
+from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.machines.foresee import Impossible, WhatIf, foresee
+from lbcore.plan.shed.own import own_shedding
 
 
 def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: WhatIf) -> Outlook:
@@ -20,7 +22,7 @@ def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: What
     Raises MisuseError for a question that can't be asked, CommandError for one without an answer.
     """
     asked = WhatIf(
-        settings=(*settings_of(strategy), *what_if.settings),
+        settings=(*settings_of(strategy, config), *what_if.settings),
         add_brokers=what_if.add_brokers,
         remove_brokers=what_if.remove_brokers,
     )
@@ -43,14 +45,17 @@ def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: What
     return Outlook(found=found, tables_age_ms=age_ms)
 
 
-def settings_of(strategy: str) -> tuple[str, ...]:
+def settings_of(strategy: str, config: Config) -> tuple[str, ...]:
     """What a strategy's name stands for: the rule that sheds, and a placement that suits it."""
     if not strategy:
         return ()
+    if strategy in config.own:
+        own = require_loaded(changed(config, {"shedding.strategy": strategy})).own[strategy]
+        return settings_with(own_shedding(own))
     if strategy not in STRATEGIES:
         raise MisuseError(
             f"there is no strategy {strategy!r} to plan with",
-            why=f"there are {', '.join(STRATEGIES)}",
+            why=f"there are {', '.join([*STRATEGIES, *sorted(config.own)])}",
             next_step="take one of them, or set settings with --set",
         )
     return STRATEGIES[strategy]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jobs.adapters.own_strategies import require_loaded, with_own
 from jobs.adapters.recordings import read_recording
 from jobs.console import CommandError, MisuseError, cause_words
 from lbcore.config.load import parse_assignments
@@ -18,6 +19,7 @@ from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
+from lbcore.plan.shed.own import own_shedding
 from lbcore.plan.shed.registry import SHEDDERS
 from lbcore.plan.shed.strategy import Shedding
 from lbcore.sim.recording import Recording
@@ -38,13 +40,14 @@ _EXTENSIBLE = (
 bundle comes or goes; an average over reports, minutes apart, would be far slower than that."""
 
 
-def _settings_with(shedder: Shedding) -> tuple[str, ...]:
+def settings_with(shedder: Shedding) -> tuple[str, ...]:
+    """What a shedding strategy's name stands for: it, and a placement that suits it."""
     placement = shedder.name if shedder.is_whole else LEAST_LONG_TERM_MESSAGE_RATE
     return f"shedding.strategy={shedder.name}", f"placement.strategy={placement}"
 
 
 STRATEGIES: dict[str, tuple[str, ...]] = {
-    **{shedder.name: _settings_with(shedder) for shedder in SHEDDERS},
+    **{shedder.name: settings_with(shedder) for shedder in SHEDDERS},
     "none": ("shedding.is_shedding=false",),
 }
 """Name → settings. With pulsar- before it: under Pulsar 4.0.8's defaults, not ours."""
@@ -113,8 +116,10 @@ def config_of(
     base = from_pulsar_keys({})[0] if is_pulsar else ours or Config()
     try:
         config = parse_assignments(base, scenario.settings)
-        config = parse_assignments(config, _settings_of(strategy))
-        return require_suitable(parse_assignments(config, assignments))
+        config = with_own(config, [strategy.removeprefix(PULSAR_PREFIX)])
+        config = parse_assignments(config, _settings_of(strategy, config))
+        config = with_own(parse_assignments(config, assignments))
+        return require_suitable(require_loaded(config))
     except ConfigError as error:
         raise MisuseError(
             f"the settings of {scenario.title or 'the scenario'} can't be used",
@@ -155,18 +160,21 @@ def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
     return scenario if seed is None else replace(scenario, seed=seed)
 
 
-def _settings_of(strategy: str) -> tuple[str, ...]:
+def _settings_of(strategy: str, config: Config) -> tuple[str, ...]:
     if not strategy:
         return ()
     if strategy in RECOMMENDED:
         return RECOMMENDED[strategy]
     name = strategy.removeprefix(PULSAR_PREFIX)
+    if name in config.own:
+        return settings_with(own_shedding(config.own[name]))
     if name not in STRATEGIES:
         raise MisuseError(
             f"there is no strategy {strategy!r} to simulate",
             why=f"there are {', '.join(STRATEGIES)}, each also as {PULSAR_PREFIX}NAME; and "
-            f"{', '.join(RECOMMENDED)}",
-            next_step="take one of them, or set settings with --set",
+            f"{', '.join(RECOMMENDED)}; and of your own: {', '.join(config.own) or 'none'}",
+            next_step="take one of them, name yours as package.module:NAME, or set settings with"
+            " --set",
         )
     return STRATEGIES[name]
 

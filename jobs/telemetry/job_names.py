@@ -21,7 +21,7 @@ LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSpli
 ASSIGNING, CHANNEL = "assign", "sunitStateChn"
 """The label `metric`, which Pulsar puts on everything of a subject."""
 
-ALARMS = ("brake", "clock", "faults", "flapping", "no_candidate", "ticks")
+ALARMS = ("brake", "clock", "faults", "flapping", "no_candidate", "strategy", "ticks")
 """Alarms of a batch's report, without what they name after a colon."""
 
 REBUILDING, RESUMING, AT_WORK = JOB_PHASES = ("rebuilding", "resuming", "at work")

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jobs.adapters.own_strategies import with_own
 from jobs.adapters.settings import describe_differences, read_base, read_layers
 from jobs.adapters.table_place import table_place
 from jobs.adapters.table_reader import TableReader
@@ -124,7 +125,7 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
-    config = read_layers(args.conf, args.set)
+    config = with_own(read_layers(args.conf, args.set))
     observed = Observed(
         message_rate_per_s=args.seen_rate,
         throughput_bytes_per_s=args.seen_throughput,

@@ -6,6 +6,7 @@ don't know (hits and averages of most strategies, load of the last moments) ends
 
 import argparse
 
+from jobs.adapters.own_strategies import with_own
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.foreseeing import look_ahead
 from jobs.operating.simulations import STRATEGIES
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         add_brokers=args.add_brokers,
         remove_brokers=tuple(args.remove_broker),
     )
-    config = where.config.for_cluster(where.cluster)
+    config = with_own(where.config.for_cluster(where.cluster), [args.strategy])
     outlook = look_ahead(where.reader(), config, args.strategy, what_if)
     answer(args, outlook.to_json(), "\n".join(outlook.lines()))
     return Exit.DONE

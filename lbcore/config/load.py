@@ -115,8 +115,14 @@ def canonical(config: Config) -> Mapping[str, Any]:
 
 
 def digest(config: Config) -> str:
-    """The configuration's version: sha256, in hexadecimal, of the sections that decide anything."""
-    text = json.dumps(_deciding(canonical(config)), sort_keys=True, separators=(",", ":"))
+    """The configuration's version: sha256, in hexadecimal, of what decides anything.
+
+    That are its sections, and the code of the strategies that are not Ballast's.
+    """
+    tree = _deciding(canonical(config))
+    if config.own:
+        tree = {**tree, "own": {name: own.code for name, own in config.own.items()}}
+    text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

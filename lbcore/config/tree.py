@@ -15,6 +15,7 @@ from lbcore.config.filters import FilterConfig
 from lbcore.config.kafka import KafkaConfig, TopicsConfig
 from lbcore.config.limits import LimitsConfig
 from lbcore.config.lookup import LookupConfig
+from lbcore.config.own_strategy import OwnStrategy
 from lbcore.config.ownership import AgentConfig, OwnershipConfig
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
@@ -28,7 +29,11 @@ from lbcore.config.wire import Wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Every setting. per_cluster: cluster → "section.name" → its own, checked value."""
+    """Every setting.
+
+    per_cluster: cluster → "section.name" → its own, checked value. own: name → a strategy that is
+    not Ballast's, as the process has loaded it; no setting, and part of the version by its digest.
+    """
 
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     pipeline: Pipeline = field(default_factory=Pipeline)
@@ -48,6 +53,7 @@ class Config:
     lookup: LookupConfig = field(default_factory=LookupConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     per_cluster: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    own: Mapping[str, OwnStrategy] = field(default_factory=dict)
 
     def for_cluster(self, cluster: str) -> "Config":
         """The settings that hold for a cluster: the shared ones, changed by its own."""
@@ -57,7 +63,7 @@ class Config:
 SECTIONS: Mapping[str, type] = {
     section.name: get_type_hints(Config)[section.name]
     for section in fields(Config)
-    if section.name != "per_cluster"
+    if section.name not in ("per_cluster", "own")
 }
 SETTINGS: Mapping[str, Entry] = {entry.key: entry for entry in entries(SECTIONS)}
 

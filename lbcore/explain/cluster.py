@@ -89,6 +89,16 @@ def _cycle_words(cycle: list[Row]) -> Iterable[str]:
             yield f"it moved nothing ({reason}{by}): {skip_words(reason)}"
         else:
             yield f"{count} {kind}{by} ({reason})"
+    yield from sorted({words for row in cycle for words in _code_words(row)})
+
+
+def _code_words(row: Row) -> Iterable[str]:
+    """Which code decided, when it is not Ballast's, and what it did wrong."""
+    inputs = json.loads(row["inputs"])
+    if "strategy" in inputs.get("skipped", {}):
+        yield str(inputs["skipped"]["strategy"])
+    elif "code" in inputs:
+        yield f"decided by your own code, {inputs['code']}"
 
 
 def _nearest(cycle: list[Row]) -> list[dict[str, object]]:

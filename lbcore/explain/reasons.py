@@ -28,6 +28,14 @@ SKIPS: Mapping[str, str] = {
     "StaleReports": "too many brokers' reports are old: nothing is shed or split on them",
     "JustRestarted": "too many brokers have just started: their load says little yet",
     "unsplittable": "it is over a limit, and its load is one topic's: no split makes it smaller",
+    "StrategyMissing": "the strategy that is set is not installed, so nothing is shed: install it"
+    " and start the job again, or `ballast config set shedding.strategy=...` another",
+    "StrategyFailed": "the strategy raised an error, which the row names, so nothing was shed: mend"
+    " it, try it with `ballast plan --dry-run --strategy`, and start the job again",
+    "StrategyAnswer": "the strategy's answer makes no sense, for the reason that the row names, so"
+    " nothing was shed: mend it and start the job again",
+    "StrategyUnsteady": "the strategy answered differently when it was asked again, so nothing was"
+    " shed: it may not read clocks, randomness or anything else it isn't given",
     "NoBrokerBelowLowerBoundary": "no broker is far above, and none far below the average",
 }
 

@@ -26,8 +26,10 @@ from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import assign, split, transfer, unload
 from lbcore.ownership.records import Cause, State
 from lbcore.plan.decision import Decision, Kind, Plan, Scope
+from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
-from lbcore.plan.registry import placement_name
+from lbcore.plan.registry import placement_name, shedding_strategy
+from lbcore.plan.shed.own import FAULTS
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -36,6 +38,9 @@ from lbcore.plan.snapshot import (
     Ints,
     Snapshot,
 )
+
+ALARM = "strategy"
+"""A strategy that is not Ballast's decides nothing, by its own fault."""
 
 _SETTLING_ROUNDS = 5
 _CAUSES = {Kind.DRAIN: Cause.DRAIN}
@@ -145,10 +150,14 @@ def _plan(work: Work, scope: Scope) -> None:
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
     watch_hot(work, made)
     _tell_unsplittable(work, snapshot, before.split.unsplittable)
+    if result.skipped.get(SHED) in FAULTS:
+        work.alarms.add(ALARM)
     if not isinstance(result, Plan):
         if scope is _ONLY_WISHES:
             return
+        code = shedding_strategy(config).code
         inputs = {"skipped": dict(result.skipped), **skip_inputs(result.trace)}
+        inputs |= {"code": code} if code else {}
         work.write_decision(
             work.next_decision(), "skip", result.reason, inputs, strategy=result.strategy
         )

@@ -142,7 +142,7 @@ def foresee(
     changed = _changed(replace(state, settings={}), config, now_ms, what_if)
     if isinstance(changed, Impossible):
         return changed
-    plan = recalled_plan(rows.decisions, rows.candidates, config.shedding, now_ms)
+    plan = recalled_plan(rows.decisions, rows.candidates, config, now_ms)
     work = Work.on(replace(changed, plan=plan), config, digest(config), now_ms)
     unseen = count_moves(work, rows.decisions)
     found = _run(work.close(), config, now_ms, before)
@@ -157,7 +157,7 @@ def foresee(
         ),
         hot=_heated(found, config),
         unseen_moves=unseen,
-        unknown=unknowns(config.shedding, max(-1, now_ms - newest_ms)),
+        unknown=unknowns(config, max(-1, now_ms - newest_ms)),
     )
 
 

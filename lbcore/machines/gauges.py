@@ -117,5 +117,5 @@ def _hottest(work: Work) -> float:
 
 
 def _hits_needed(work: Work) -> dict[str, int]:
-    low, high = shedding_strategy(work.config.shedding).hits_needed(work.config)
+    low, high = shedding_strategy(work.config).hits_needed(work.config)
     return {LOW: low, HIGH: high}

@@ -8,9 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbcore.config.shedding import SheddingConfig
 from lbcore.machines.held_words import HELD, OVER, is_believed
-from lbcore.plan.decision import Hot, PlanState
+from lbcore.plan.decision import Hot, PlanConfig, PlanState
 from lbcore.plan.registry import shedding_strategy
 from lbcore.plan.shed.common import ShedState
 
@@ -22,14 +21,15 @@ _WISHED = frozenset({"Draining", "Pinned"})
 
 
 def recalled_plan(
-    decisions: Iterable[Row], candidates: Iterable[Row], config: SheddingConfig, now_ms: int
+    decisions: Iterable[Row], candidates: Iterable[Row], config: PlanConfig, now_ms: int
 ) -> PlanState:
     """What planning remembers at `now_ms`, in rows of any order. O(rows log rows).
 
     decisions: of the grace period and the role's cool-down; candidates: of the last cycles.
     """
     moved = [row for row in sorted(decisions, key=_at_ms) if _is_planned(row)]
-    grace_ms, role_ms = now_ms - config.grace_period_ms, now_ms - config.role_cool_down_ms
+    shedding = config.shedding
+    grace_ms, role_ms = now_ms - shedding.grace_period_ms, now_ms - shedding.role_cool_down_ms
     shed = [row for row in moved if row["reason"] not in _WISHED and row["at_ms"] > role_ms]
     strategy = shedding_strategy(config)
     return PlanState(
@@ -46,13 +46,13 @@ def recalled_plan(
     )
 
 
-def unknowns(config: SheddingConfig, load_age_ms: int) -> tuple[str, ...]:
+def unknowns(config: PlanConfig, load_age_ms: int) -> tuple[str, ...]:
     """What a dry run cannot know, in sentences. load_age_ms: of the newest load, -1 = none."""
     strategy = shedding_strategy(config)
     hits = f"hits and averages of {strategy.name} are in no table and begin at 0: it may act sooner"
     if strategy.has_hits_in_tables:
         hits = "hits of brokers that are below 80 % of every threshold are taken as 0"
-    longest_ms = max(config.grace_period_ms, config.role_cool_down_ms)
+    longest_ms = max(config.shedding.grace_period_ms, config.shedding.role_cool_down_ms)
     older = ("graces of bundles that moved more than two hours ago",)
     age = f"is {load_age_ms // 1_000} s old" if load_age_ms >= 0 else "is not known"
     return (

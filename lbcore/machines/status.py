@@ -27,6 +27,7 @@ from lbcore.machines.unplaced import ALARM as NO_CANDIDATE
 from lbcore.model.times import duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.repair import stuck_after_ms
+from lbcore.plan.shed.own import FAULTS
 
 Row = Mapping[str, Any]
 
@@ -353,6 +354,11 @@ def _decided(rows: StatusRows) -> Iterable[str]:
             " the job's log and section BallastFaults of docs/runbook.md, and report it"
         )
     lately_ms = (rows.writer_ms or 0) - _LATELY_MS
+    wrong = {
+        row["reason"] for row in recent if row["reason"] in FAULTS and row["at_ms"] > lately_ms
+    }
+    if wrong:
+        yield f"your strategy decides nothing ({min(wrong)}): read `ballast explain cluster`"
     without = [row for row in recent if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
     for setting in sorted({str(row["reason"]) for row in without}):
         yield (

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.filters import FilterConfig
+from lbcore.config.own_strategy import OwnStrategy
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
@@ -42,6 +43,11 @@ class Kind(str, Enum):
 
 class PlanConfig(Protocol):
     """The sections of the configuration that a plan reads."""
+
+    @property
+    def own(self) -> Mapping[str, OwnStrategy]:
+        """Strategies that are not Ballast's."""
+        ...
 
     @property
     def pipeline(self) -> Pipeline:
@@ -164,7 +170,8 @@ class PlanState:
     its move under way, in name order (their loads are added up in this order). unseen: broker →
     load that was decided and that its reports don't show. unloaded_ms: bundle → when it was last
     shed, within the grace period. gave_ms, took_ms: broker → when bundles were last shed from it,
-    or to it. hot: broker → since when it is beyond a threshold and gives nothing.
+    or to it. hot: broker → since when it is beyond a threshold and gives nothing. own: what a
+    strategy that is not Ballast's remembers, plain JSON.
     """
 
     strategy: str = ""
@@ -180,6 +187,7 @@ class PlanState:
     gave_ms: Mapping[str, int] = field(default_factory=dict)
     took_ms: Mapping[str, int] = field(default_factory=dict)
     hot: Mapping[str, Hot] = field(default_factory=dict)
+    own: Mapping[str, Any] = field(default_factory=dict)
 
     def without(self, *, brokers: Collection[str], bundles: Collection[str]) -> "PlanState":
         """The state without what is remembered by these names, which are no more."""
@@ -255,6 +263,7 @@ class PlanState:
         hot = {"hot": {name: self.hot[name].to_row() for name in sorted(self.hot)}}
         return {
             **(hot if self.hot else {}),
+            **({"own": dict(self.own)} if self.own else {}),
             "schema": STATE_SCHEMA,
             "strategy": self.strategy,
             "shed": {name: _sorted(value) for name, value in asdict(self.shed).items()},
@@ -289,6 +298,7 @@ class PlanState:
             gave_ms=dict(row.get("gave_ms", {})),
             took_ms=dict(row.get("took_ms", {})),
             hot={name: Hot(**plain) for name, plain in row.get("hot", {}).items()},
+            own=row.get("own", {}),
         )
 
 

@@ -77,7 +77,9 @@ def _started(state: PlanState, strategy: str) -> PlanState:
     """A strategy begins with an empty state: another's hits and averages mean something else."""
     if state.strategy == strategy:
         return state
-    return replace(state, strategy=strategy, shed=ShedState(), transfer=TransferState(), judged={})
+    return replace(
+        state, strategy=strategy, shed=ShedState(), transfer=TransferState(), judged={}, own={}
+    )
 
 
 def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
@@ -192,10 +194,10 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     """The strategy's moves. usage: float64[n], expected when all of the plan is carried out."""
     moves, bundles = draft.sheddings, draft.snapshot.bundles.names
     brokers, strategy = draft.snapshot.brokers.names, draft.strategy
-    shared = _cycle_numbers(draft)
-    inputs = [{**shared, **selection.numbers} for selection in draft.selections]
+    shared, record = _cycle_numbers(draft), shedding_strategy(draft.config)
+    code = {"code": record.code} if record.code else {}
+    inputs = [{**shared, **code, **selection.numbers} for selection in draft.selections]
     columns = (moves.bundle, moves.source, moves.destination, moves.origin)
-    record = shedding_strategy(draft.config.shedding)
     is_plain = record.destinations(draft.config) == Destinations.UNSAID
     return [
         Decision(

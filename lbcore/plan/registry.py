@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import PLACEMENT, SHEDDING, short_name
+from lbcore.plan.decision import PlanConfig
 from lbcore.plan.place.registry import PLACERS, PlacementStrategy
+from lbcore.plan.shed.own import own_shedding
 from lbcore.plan.shed.registry import SHEDDERS
 from lbcore.plan.shed.strategy import Shedding
 from lbcore.plan.strategy import Strategy
@@ -38,20 +39,35 @@ def placement_name(name: str) -> str:
     return short_name(name, PLACEMENT)
 
 
-def shedding_strategy(config: SheddingConfig) -> Shedding:
+def find_shedding(config: PlanConfig) -> Shedding | None:
+    """The shedding strategy that is set, Ballast's or one of your own; None = there is none."""
+    name = shedding_name(config.shedding.strategy)
+    if name in config.own:
+        return own_shedding(config.own[name])
+    return SHEDDING_STRATEGIES.get(name)
+
+
+def shedding_strategy(config: PlanConfig) -> Shedding:
     """The shedding strategy that is set; raises ValueError for a name that there isn't."""
-    name = shedding_name(config.strategy)
-    return _found(name, SHED, SHEDDING_STRATEGIES)
+    found = find_shedding(config)
+    if found is None:
+        message = (
+            f"shedding strategy must be one of {', '.join(shedding_names(config))},"
+            f" got {config.shedding.strategy!r}"
+        )
+        raise ValueError(message)
+    return found
+
+
+def shedding_names(config: PlanConfig) -> list[str]:
+    """Every shedding strategy that there is: Ballast's, then your own."""
+    return [*SHEDDING_STRATEGIES, *sorted(config.own)]
 
 
 def placement_strategy(config: PlacementConfig) -> PlacementStrategy:
     """The placement strategy that is set; raises ValueError for a name that there isn't."""
     name = placement_name(config.strategy)
-    return _found(name, PLACE, PLACEMENT_STRATEGIES)
-
-
-def _found(name: str, kind: str, known: Mapping[str, Kind]) -> Kind:
-    if name not in known:
-        message = f"{kind} strategy must be one of {', '.join(known)}, got {name!r}"
-        raise ValueError(message)
-    return known[name]
+    if name not in PLACEMENT_STRATEGIES:
+        known = ", ".join(PLACEMENT_STRATEGIES)
+        raise ValueError(f"placement strategy must be one of {known}, got {config.strategy!r}")
+    return PLACEMENT_STRATEGIES[name]

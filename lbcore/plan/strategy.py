@@ -29,7 +29,8 @@ class Strategy:
 
     pulsar_class: "" = ours. beware: what it is bad at. settings: keys, "section.name". is_whole: it
     plans destinations while it sheds, so it is set for both halves or for neither. checks: made
-    when it is the one in force. seen_in: examples, links into tests/.
+    when it is the one in force. seen_in: examples, links into tests/. code: of one that is not
+    Ballast's, where it is and its digest.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Strategy:
     is_whole: bool = False
     checks: tuple[StrategyCheck, ...] = ()
     seen_in: str = ""
+    code: str = ""
 
     def entries(self) -> Iterator[Entry]:
         """The declarations of its settings: default, unit, range, Pulsar's key."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from lbcore.config.catalogue import Entry
 from lbcore.config.pulsar_keys import AT_START, CLASSES, named_by, resolve_changes
-from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, value_of
-from lbcore.plan.registry import SHEDDING_STRATEGIES, placement_strategy, shedding_name
+from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, changed, value_of
+from lbcore.plan.registry import find_shedding, placement_strategy
 from lbcore.route.pulsar_errors import PRECONDITION_FAILED, PulsarError
 from lbcore.validation.dynamic import in_force
 
@@ -57,7 +57,7 @@ def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
     if named_by(key) != (_SHEDDING,):
         return {key: value}
     changes = resolve_changes({key: value})
-    shedding = SHEDDING_STRATEGIES.get(shedding_name(str(changes[_SHEDDING])))
+    shedding = find_shedding(changed(config, {_SHEDDING: str(changes[_SHEDDING])}))
     placement = placement_strategy(config.placement)
     if shedding is None or shedding.name == placement.name:
         return {key: value}

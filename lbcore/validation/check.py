@@ -15,8 +15,10 @@ from lbcore.config.values import ConfigError
 from lbcore.plan.registry import (
     PLACEMENT_STRATEGIES,
     SHEDDING_STRATEGIES,
+    find_shedding,
     placement_name,
     shedding_name,
+    shedding_names,
 )
 from lbcore.plan.strategy import Strategy
 
@@ -66,15 +68,17 @@ def _check_tree(config: Config, observed: Observed | None) -> Iterator[Finding]:
 def _check_strategies(config: Config) -> Iterator[Finding]:
     shedding = shedding_name(config.shedding.strategy)
     placement = placement_name(config.placement.strategy)
-    sheds, places = SHEDDING_STRATEGIES.get(shedding), PLACEMENT_STRATEGIES.get(placement)
+    sheds, places = find_shedding(config), PLACEMENT_STRATEGIES.get(placement)
     if sheds is None:
-        detail = f"{shedding!r} is none: take {', '.join(SHEDDING_STRATEGIES)}"
+        detail = f"{shedding!r} is none: take {', '.join(shedding_names(config))}"
         yield error("shedding.strategy", detail)
     if places is None:
         detail = f"{placement!r} is none: take {', '.join(PLACEMENT_STRATEGIES)}"
         yield error("placement.strategy", detail)
     if shedding == placement:
         return
+    if shedding in config.own and config.own[shedding].problem:
+        yield warning("shedding.strategy", config.own[shedding].problem)
     # Pulsar: ModularLoadManagerImpl shares one AvgShedder and refuses to start with half of it.
     for half, key in ((sheds, "placement.strategy"), (places, "shedding.strategy")):
         if half is not None and half.is_whole:
@@ -246,12 +250,12 @@ def _check_least_moves(config: Config, observed: Observed) -> Iterator[Finding]:
 
 def _has_setting(config: Config, key: str) -> bool:
     """Whether the shedding strategy that is set reads a setting."""
-    strategy = SHEDDING_STRATEGIES.get(shedding_name(config.shedding.strategy))
+    strategy = find_shedding(config)
     return strategy is not None and key in strategy.settings
 
 
 def _set_strategies(config: Config) -> Iterator[Strategy]:
-    sheds = SHEDDING_STRATEGIES.get(shedding_name(config.shedding.strategy))
+    sheds = find_shedding(config)
     places = PLACEMENT_STRATEGIES.get(placement_name(config.placement.strategy))
     yield from (one for one in (sheds, places) if one is not None)
 

@@ -63,7 +63,7 @@ def _place_shed(draft: Draft) -> Draft:
 
     Only those are asked for that the limits leave room for, and whose destination isn't settled.
     """
-    destinations = shedding_strategy(draft.config.shedding).destinations(draft.config)
+    destinations = shedding_strategy(draft.config).destinations(draft.config)
     if not len(draft.sheddings.bundle) or destinations == Destinations.SETTLED:
         return draft
     draft = _within_limits(draft)

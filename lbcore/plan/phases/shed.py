@@ -24,6 +24,8 @@ from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, Columns, GaugeRows, Verdict
 
 PHASE = "shed"
+STRATEGY = "strategy"
+"""Where a skip says what a strategy did wrong."""
 
 
 def shed(draft: Draft) -> Draft:
@@ -43,6 +45,8 @@ def shed(draft: Draft) -> Draft:
     if draft.scope.is_traced:
         draft = draft.show(_gauge_rows(draft, answer, subset, view))
     draft = _show(draft, answer, subset, (moves, verdicts))
+    if answer.detail:
+        draft = draft.skip(STRATEGY, answer.detail)
     if not selections:
         return draft.skip(PHASE, answer.reason)
     return draft if len(kept) else draft.skip(PHASE, "NoDestination")
@@ -60,7 +64,7 @@ def _refusal(draft: Draft) -> str:
 
 def _answered(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
     """The strategy's answer about the brokers that take part, and the draft with its state."""
-    strategy = shedding_strategy(draft.config.shedding)
+    strategy = shedding_strategy(draft.config)
     shed_state = strategy.forget(draft.state.shed, view.snapshot.brokers.names)
     cycle = _cycle(draft, view)
     answer, state = strategy.run(replace(cycle, state=replace(draft.state, shed=shed_state)))
@@ -149,7 +153,7 @@ def _show(draft: Draft, answer: Shed, subset: Subset, judged: tuple[Moves, Ints]
 def _gauge_rows(draft: Draft, answer: Shed, subset: Subset, view: ShedView) -> GaugeRows:
     """How far each broker is from giving; of a pair only the hotter one is shown."""
     brokers = len(draft.snapshot.brokers.names)
-    strategy = shedding_strategy(draft.config.shedding)
+    strategy = shedding_strategy(draft.config)
     gauge = strategy.gauge(_cycle(draft, view), answer).spread(subset.original, brokers)
     verdicts = [
         "" if np.isnan(number) else Verdict.BELOW_THRESHOLD.value

@@ -109,7 +109,8 @@ class Shed:
 
     reason: why nothing was selected, "" when something was. columns: name → float64[n], a number a
     broker. numbers: name → number of the whole cycle. verdicts: broker index → why it gave nothing.
-    too_big: what the split phase shall divide, None = nothing (only ballast says so).
+    too_big: what the split phase shall divide, None = nothing (only ballast says so). detail: of a
+    strategy that is not Ballast's, what went wrong, in a sentence.
     """
 
     selections: tuple[Selection, ...]
@@ -119,6 +120,7 @@ class Shed:
     numbers: Mapping[str, float] = field(default_factory=dict)
     verdicts: Mapping[int, str] = field(default_factory=dict)
     too_big: TooBig | None = None
+    detail: str = ""
 
 
 def owner_index(snapshot: Snapshot) -> OwnerIndex:

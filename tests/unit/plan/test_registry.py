@@ -55,7 +55,7 @@ def test_registry_unknown_strategy_raises() -> None:
     object.__setattr__(wrong.shedding, "strategy", "NoSuchShedder")
     object.__setattr__(wrong.placement, "strategy", "NoSuchPlacement")
     with pytest.raises(ValueError, match=r"must be one of avg, .* got 'NoSuchShedder'"):
-        shedding_strategy(wrong.shedding)
+        shedding_strategy(wrong)
     with pytest.raises(ValueError, match=r"must be one of avg, .* got 'NoSuchPlacement'"):
         placement_strategy(wrong.placement)
 
