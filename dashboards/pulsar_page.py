@@ -5,6 +5,7 @@ Its three rows and panels, by broker where it has them by pod. What a Ballast cl
 """
 
 from dashboards.panel import Kind, Page, Panel, Row, growth, of, panel
+from lbcore.model.resources import RESOURCES, Resource
 
 _USED = of("pulsar_lb_resource_usage", 'feature="max_ema"')
 _AVERAGE = of("pulsar_lb_resource_usage_stats", 'stat="avg"')
@@ -13,9 +14,18 @@ _UNASSIGNED = of("pulsar_lb_assign_broker_breakdown_total", 'result="Failure"')
 _OWN = "the panels of Balance and Decisions say more."
 
 
-def _usage(name: str, title: str) -> Panel:
-    return panel(title, "percent", ("lines close together.", _OWN),
-                 (of(f"pulsar_lb_{name}_usage"), "{{broker}}"))  # fmt: skip
+_FIRST = ("bandwidth_out", "bandwidth_in", "memory", "direct_memory", "cpu")
+"""The order of Pulsar's dashboard; what it doesn't have comes after."""
+
+
+def _as_pulsar_shows(resource: Resource) -> int:
+    return _FIRST.index(resource.name) if resource.name in _FIRST else len(_FIRST)
+
+
+def _usage(resource: Resource) -> Panel:
+    words = {"cpu": "CPU"}.get(resource.name, resource.name.replace("_", " ").capitalize())
+    return panel(f"{words} usage", "percent", ("lines close together.", _OWN),
+                 (of(f"pulsar_lb_{resource.metric}_usage"), "{{broker}}"))  # fmt: skip
 
 
 _UNLOADS = {
@@ -46,11 +56,7 @@ PULSAR = Page(
     title="Ballast: Pulsar-compatible",
     rows=(
         Row(title="LoadBalance", panels=(
-            _usage("bandwidth_out", "Bandwidth out usage"),
-            _usage("bandwidth_in", "Bandwidth in usage"),
-            _usage("memory", "Memory usage"),
-            _usage("directMemory", "Direct memory usage"),
-            _usage("cpu", "CPU usage"),
+            *map(_usage, sorted(RESOURCES, key=_as_pulsar_shows)),
             panel("Bundles split", "short", ("a step for each split since the job began; flat.", _OWN),
                   (f"sum({of('pulsar_lb_bundles_split_total')}) or vector(0)", "total")),
             panel("Bundles unloaded", "short",

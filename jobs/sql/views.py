@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lbcore.model.archives import Archive
+from lbcore.model.resources import RESOURCES
 from lbcore.model.tables import Column
 
 
@@ -198,7 +199,7 @@ WHERE d.kind = 'failover'
 GROUP BY d.cluster, d.source, d.decision_id, d.reason, d.at_ms""",
 )
 
-_PERCENTS = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
+_PERCENTS = tuple(one.name for one in RESOURCES)
 _TRAFFIC = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
 
 
@@ -206,9 +207,7 @@ def _broker_loads(first: int) -> str:
     """first: the index of an array's first element."""
     percents = ", ".join(f"percent[{at}] AS {name}" for at, name in enumerate(_PERCENTS, first))
     traffic = ", ".join(f"traffic[{at}] AS {name}" for at, name in enumerate(_TRAFFIC, first))
-    usage = ", ".join(
-        f"percent[{at}]" for at, name in enumerate(_PERCENTS, first) if name != "memory"
-    )
+    usage = ", ".join(f"percent[{at}]" for at, one in enumerate(RESOURCES, first) if one.is_local)
     return f"""
 SELECT cluster, broker, minute_ms, {instant("minute_ms")} AS minute, 100 * score AS score,
   {percents}, {traffic}, COALESCE(100 * usage, GREATEST({usage})) AS usage,

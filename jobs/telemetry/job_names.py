@@ -15,6 +15,7 @@ from jobs.telemetry.declared import (
 from lbcore.machines.gauges import HIGH, LOW
 from lbcore.machines.phases import INNER_PHASES, PHASES, REBUILD
 from lbcore.machines.topics import TAKEN_OR_NOT
+from lbcore.model.resources import RESOURCES
 from lbcore.ownership.records import Cause, State
 
 LOADING, UNLOADING, SPLITTING = "loadBalancing", "bundleUnloading", "bundlesSplit"
@@ -33,20 +34,15 @@ FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES, REBUILD, *_SINK_PHASES}))
 _STATES = tuple(state.value for state in State)
 _CAUSES = tuple(cause.value for cause in Cause)
 _BROKER = ("cluster", "broker", "metric")
-_USAGES = {
-    "cpu": "the processor",
-    "memory": "the heap",
-    "directMemory": "direct memory",
-    "bandwidth_in": "the incoming bandwidth",
-    "bandwidth_out": "the outgoing bandwidth",
-}
-USAGE_NAMES = tuple(f"pulsar_lb_{name}_usage" for name in _USAGES)
+USAGE_NAMES = tuple(f"pulsar_lb_{one.metric}_usage" for one in RESOURCES)
 """In the order in which reports have the resources."""
 
 _LB: tuple[Metric, ...] = (
     *(
-        gauge(f"pulsar_lb_{name}_usage", f"Percent of {what} that a broker uses.", *_BROKER)
-        for name, what in _USAGES.items()
+        gauge(
+            f"pulsar_lb_{one.metric}_usage", f"Percent of {one.label} that a broker uses.", *_BROKER
+        )
+        for one in RESOURCES
     ),
     gauge(
         "pulsar_lb_resource_usage",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.bounds.imbalance import Brokers, Floats, least_imbalance
+from lbcore.model.resources import local_max
 from lbcore.signals.imbalance import imbalance
 
 Row = Mapping[str, Any]
@@ -139,6 +140,4 @@ def _rate(row: Row) -> float:
 
 
 def _usage(row: Row) -> float:
-    percent = list(row["percent"])
-    rest = [value for at, value in enumerate(percent) if at != _MEMORY]
-    return float(max(rest, default=0.0))
+    return local_max(row["percent"])

@@ -18,9 +18,10 @@ import numpy as np
 from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
 from lbcore.model.monitoring import is_monitoring_namespace
 from lbcore.model.names import InvalidNameError, check_namespace, parse_bundle, tenant_of
+from lbcore.model.resources import RESOURCES
 from lbcore.wire import fields
 from lbcore.wire.fields import Refusal, shown
-from lbcore.wire.messages import BUNDLE_COLUMNS, RESOURCES, TRAFFIC, Floats, RejectReason
+from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, RejectReason
 
 Value = TypeVar("Value")
 
@@ -131,7 +132,7 @@ def parse_metrics(raw: bytes) -> Gauges | Unreadable:
     """A broker's Prometheus page. Usages that it doesn't have are 0. O(bytes)."""
     if len(raw) > MAX_BYTES:
         return Unreadable(detail=f"the page has {len(raw)} bytes and the limit is {MAX_BYTES}")
-    wanted = {f"pulsar_lb_{_snake(name)}_usage": at for at, name in enumerate(RESOURCES)}
+    wanted = {f"pulsar_lb_{one.metric}_usage": at for at, one in enumerate(RESOURCES)}
     percent, started_s, version = np.zeros(len(RESOURCES)), 0.0, ""
     for name, labels, value in _SAMPLE.findall(raw.decode("utf-8", "replace")):
         if name == _VERSION:
@@ -144,10 +145,6 @@ def parse_metrics(raw: bytes) -> Gauges | Unreadable:
         detail = f"it has no {_STARTED}, or usages that are no numbers; is this Pulsar's page?"
         return Unreadable(detail=detail)
     return Gauges(percent=percent, started_ms=round(started_s * 1_000), version=version)
-
-
-def _snake(resource: str) -> str:
-    return {"bandwidthIn": "bandwidth_in", "bandwidthOut": "bandwidth_out"}.get(resource, resource)
 
 
 def _float(text: str) -> float:

@@ -26,6 +26,7 @@ from lbcore.explain.reasons import (
 )
 from lbcore.machines.held_words import HELD, OVER, held_status, held_words, is_believed
 from lbcore.machines.shown_load import ShownLoad
+from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
 
@@ -268,8 +269,8 @@ def _numbers(rows: ExplainRows, broker: str, owned: int) -> dict[str, object]:
     found: dict[str, object] = {"bundles": owned}
     if shown is not None:
         load = shown.row
-        names = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
-        found |= {f"{name} %": float(v) for name, v in zip(names, load["percent"], strict=True)}
+        used = zip(WIRE_NAMES, complete(load["percent"]), strict=True)
+        found |= {f"{name} %": float(value) for name, value in used}
         units = ("msg/s in", "msg/s out", "bytes/s in", "bytes/s out")
         found |= dict(zip(units, map(float, load["traffic"]), strict=True))
         found |= {"usage": percent(shown.usage), "score": percent(shown.score)}

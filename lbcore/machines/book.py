@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lbcore.machines.effects import to_json
 from lbcore.machines.group_update import BrokerReport
+from lbcore.model.resources import COUNT
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +52,7 @@ class BrokerEntry:
     is_silent: bool = False
     is_draining: bool = False
     reported_ms: int = 0
-    percent: tuple[float, ...] = (0.0,) * 5
+    percent: tuple[float, ...] = (0.0,) * COUNT
     traffic: tuple[float, ...] = (0.0,) * 4
     weighted_max_ema: float = 1.0
     throughput_ema: float = 0.0

@@ -19,11 +19,12 @@ from lbcore.machines.book import (
     namespace_from_plain,
 )
 from lbcore.machines.memo import Memo, remembered
+from lbcore.model.resources import COUNT
 
 _BOOK, _BROKERS, _LOADS = "book", "brokers", "brokers.loads"
 _LOAD_FIELDS: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "reported_ms": ("<i8", ()),
-    "percent": ("<f8", (5,)),
+    "percent": ("<f8", (COUNT,)),
     "traffic": ("<f8", (4,)),
     "weighted_max_ema": ("<f8", ()),
     "throughput_ema": ("<f8", ()),

@@ -18,6 +18,7 @@ from lbcore.machines.ledger import STATE_CODE
 from lbcore.machines.standing import flapping, is_draining
 from lbcore.machines.unplaced import tell_unplaced
 from lbcore.machines.work import Work
+from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.plan.phases.assign import cluster_seed, place_settings
 from lbcore.plan.phases.eligible import candidate_index
@@ -114,7 +115,7 @@ def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
     flaps = flapping(work)
     return BrokerTable(
         names=tuple(names),
-        percent=np.array([e.percent for e in entries], dtype=np.float64).reshape(-1, 5),
+        percent=np.array([e.percent for e in entries], dtype=np.float64).reshape(-1, COUNT),
         traffic=np.array([e.traffic for e in entries], dtype=np.float64).reshape(-1, 4),
         bundle_count=np.array([e.bundle_count for e in entries], dtype=np.int64),
         topic_count=np.array([e.topic_count for e in entries], dtype=np.int64),

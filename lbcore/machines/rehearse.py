@@ -24,6 +24,7 @@ from lbcore.machines.ledger import Ledger
 from lbcore.machines.outcome import ACCEPTED, DONE
 from lbcore.machines.rebuild import TableRows, rebuild_state
 from lbcore.machines.work import Work
+from lbcore.model.resources import complete
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
@@ -149,7 +150,7 @@ def _broker(entry: BrokerEntry, load: Row | None, now_ms: int, *, is_alive: bool
         return seen
     return replace(
         seen,
-        percent=tuple(load["percent"]),
+        percent=complete(load["percent"]),
         traffic=tuple(load["traffic"]),
         weighted_max_ema=float(load["score"]),
         throughput_ema=float(sum(load["traffic"][THROUGHPUT_IN:])),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.signals import SignalsConfig
+from lbcore.model.resources import complete
 from lbcore.signals.imbalance import imbalance
 from lbcore.signals.usage import weighted_usage
 
@@ -70,7 +71,7 @@ def _shown(broker: str, row: Row, signals: SignalsConfig) -> ShownLoad:
 
 def usage_of(percent: Sequence[float], signals: SignalsConfig) -> float:
     """A broker's usage by the percentages of its resources; 1.0 = 100 %."""
-    of_one = np.array([percent], dtype=np.float64)
+    of_one = np.array([complete(percent)], dtype=np.float64)
     return float(weighted_usage(of_one, signals)[0])
 
 

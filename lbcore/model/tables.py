@@ -1,11 +1,12 @@
 """The tables: each column's name, type and meaning, declared once.
 
-Decides nothing. Delta, Arrow and Spark types and the documentation are derived from this.
+Decides nothing; Delta's, Arrow's and Spark's types and docs follow from it. Source: ours.
 Types: string, long, int, double, boolean, binary, and list<...> of these; map<string,string>.
-Source: ours.
 """
 
 from dataclasses import dataclass
+
+from lbcore.model.resources import WIRE_NAMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +300,7 @@ LOAD_HISTORY = Table(
         _column("broker", "string", "broker"),
         _column("minute_ms", "long", "start of the minute, ms since 1970"),
         _column("score", "double", "smoothed broker score, 1.0 = 100 %"),
-        _column("percent", "list<double>", "cpu, memory, directMemory, bandwidthIn, bandwidthOut"),
+        _column("percent", "list<double>", ", ".join(WIRE_NAMES)),
         _column("traffic", "list<double>", "msgRateIn, msgRateOut, msgThroughputIn, ...Out"),
         _column("bundles", "list<string>", "names of its bundles"),
         _column("msg_rate_in", "list<double>", "msg/s a bundle"),

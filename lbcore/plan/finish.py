@@ -97,7 +97,7 @@ def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:
     """The state with this plan's moves, which the next plans count until reports show them.
 
-    And the load that no report shows once they are decided, float64[n, 11].
+    And the load that no report shows once they are decided, float64[n, COLUMNS].
     """
     moves, names, now_ms = draft.sheddings, draft.snapshot.bundles.names, draft.now_ms
     unloaded, planned = dict(draft.state.unloaded_ms), dict(draft.state.moves)
@@ -146,7 +146,7 @@ def _steps(moves: Moves) -> list[tuple[int, int, int]]:
 
 
 def _unseen_before(draft: Draft) -> Floats:
-    """What was unseen when the plan began, float64[n, 11]."""
+    """What was unseen when the plan began, float64[n, COLUMNS]."""
     names = draft.reported.brokers.names
     nothing = np.zeros(COLUMNS)
     known = draft.state.unseen

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lbcore import packing
+from lbcore.model.resources import COUNT
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -33,13 +34,13 @@ from lbcore.plan.snapshot import (
 Line: TypeAlias = tuple[float, ...]
 EmaShifts: TypeAlias = dict[str, float]
 
-RESOURCES = 5
-SCALED = 6
-COLUMNS = 11
-SCORE, THROUGHPUT_EMA = 5, 10
+SCORE = COUNT
+SCALED = COUNT + 1
+THROUGHPUT_EMA = SCALED + 4
+COLUMNS = THROUGHPUT_EMA + 1
 FORGOTTEN = 1e-6
-"""A line of load: five resources in points, the smoothed score (1.0 = 100 %), msg/s in and out,
-bytes/s in and out, the smoothed throughput. The first six depend on the broker's capacity."""
+"""A line of load: each resource in points, the smoothed score (1.0 = 100 %), msg/s in and out,
+bytes/s in and out, the smoothed throughput. Those up to the score depend on the broker's size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +120,17 @@ def fate_of(snapshot: Snapshot, row: int | None, move: Move) -> Fate:
 
 
 def reported_load(brokers: BrokerTable) -> Floats:
-    """The line of each broker, float64[n, 11]."""
+    """The line of each broker, float64[n, COLUMNS]."""
     score, volume = brokers.weighted_max_ema[:, np.newaxis], brokers.throughput_ema[:, np.newaxis]
     return np.concatenate([brokers.percent, score, brokers.traffic, volume], axis=1)
 
 
 def with_load(brokers: BrokerTable, added: Floats) -> BrokerTable:
-    """The brokers with float64[n, 11] added to their lines; a load never gets negative."""
+    """The brokers with float64[n, COLUMNS] added to their lines; a load never gets negative."""
     lines = np.maximum(reported_load(brokers) + added, 0.0)
     return replace(
         brokers,
-        percent=lines[:, :RESOURCES],
+        percent=lines[:, :COUNT],
         weighted_max_ema=lines[:, SCORE],
         traffic=lines[:, SCALED:THROUGHPUT_EMA],
         throughput_ema=lines[:, THROUGHPUT_EMA],
@@ -139,7 +140,7 @@ def with_load(brokers: BrokerTable, added: Floats) -> BrokerTable:
 def unseen_arrays(
     unseen: Mapping[str, Unseen], brokers: BrokerTable, is_busy: Bools, keep: float
 ) -> Floats:
-    """Each broker's unseen load after its newest report, float64[n, 11].
+    """Each broker's unseen load after its newest report, float64[n, COLUMNS].
 
     is_busy: bool[n], a move of the broker is under way or has just arrived. keep: what is left of
     the rest after a report that came when the broker was no longer busy; smoothed columns, which
@@ -171,7 +172,7 @@ def unseen_rows(
 ) -> dict[str, Unseen]:
     """The unseen load as it is remembered: brokers without any are left out.
 
-    load: float64[n, 11]. touched: brokers that are busy now, index → time.
+    load: float64[n, COLUMNS]. touched: brokers that are busy now, index → time.
     """
     shown, updated = reported_load(brokers), brokers.updated_at_ms
     load = np.where(np.abs(load) < FORGOTTEN, 0.0, load)
@@ -225,7 +226,7 @@ def load_share(bundle: Floats, broker: Floats) -> float:
 
 
 def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
-    """What bundles without an owner add to the brokers that get them, float64[n, 11].
+    """What bundles without an owner add to the brokers that get them, float64[n, COLUMNS].
 
     Their points follow from their bytes by the cluster's ratio of points to bytes, because no
     broker shows yet what they cost.

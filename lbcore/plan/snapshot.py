@@ -28,8 +28,8 @@ RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
 class BrokerTable:
     """The active brokers, n rows.
 
-    percent: float64[n, 5], each resource's usage in percent of its limit (cpu, memory,
-    directMemory, bandwidthIn, bandwidthOut), computed in single precision and widened.
+    percent: float64[n, resources], usage in percent of its limit, in the order of
+    `model.resources`, computed in single precision and widened.
     traffic: float64[n, 4], broker totals (msg/s in, msg/s out, bytes/s in, bytes/s out).
     bundle_count: all bundles the broker reports, filtered or not.
     weighted_max_ema, throughput_ema, updated_at_ms: BrokerLoadData's, for the extensible rules.

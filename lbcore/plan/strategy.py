@@ -10,17 +10,7 @@ from dataclasses import dataclass
 from lbcore.config.catalogue import Entry
 from lbcore.config.findings import StrategyCheck
 from lbcore.config.tree import SETTINGS
-
-WEIGHTS = tuple(
-    f"signals.{name}"
-    for name in (
-        "cpu_weight",
-        "direct_memory_weight",
-        "bandwidth_in_weight",
-        "bandwidth_out_weight",
-    )
-)
-"""The settings behind the weighted usage of a broker."""
+from lbcore.model.resources import RESOURCES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +42,10 @@ class Strategy:
 def keys(section: str, *names: str) -> tuple[str, ...]:
     """Settings of one section, "section.name"."""
     return tuple(f"{section}.{name}" for name in names)
+
+
+WEIGHTS = keys("signals", *(one.weight for one in RESOURCES if one.is_local and one.weight))
+"""The settings behind the weighted usage of a broker, which has no heap, as in Pulsar 4.0.8."""
+
+SCORE_WEIGHTS = keys("signals", *(one.weight for one in RESOURCES if one.weight))
+"""The settings behind the extensible score, which has."""

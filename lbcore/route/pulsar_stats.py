@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Any
 
 from lbcore.model.names import Domain
+from lbcore.model.resources import RESOURCES, WIRE_NAMES, complete, local_max
 from lbcore.route.pulsar_errors import (
     CONFLICT,
     NOT_ACCEPTABLE,
@@ -21,18 +22,11 @@ from lbcore.route.slices import Fields
 
 Row = Mapping[str, Any]
 
-RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 _FULL = 100.0
 _TRAFFIC = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _COLUMNS = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
 _WRAPPER = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerWrapper"
-_METRICS = {
-    "cpu": "brk_lb_cpu_usage",
-    "memory": "brk_lb_memory_usage",
-    "directMemory": "brk_lb_directMemory_usage",
-    "bandwidthIn": "brk_lb_bandwidth_in_usage",
-    "bandwidthOut": "brk_lb_bandwidth_out_usage",
-}
+_METRICS = tuple(f"brk_lb_{one.metric}_usage" for one in RESOURCES)
 
 
 def no_load_report() -> PulsarError:
@@ -61,7 +55,7 @@ def load_report(broker: Row, load: Row | None) -> dict[str, Any]:
 
     Usages are percentages of a limit of 100.
     """
-    percent = dict(zip(RESOURCES, load["percent"], strict=True)) if load else {}
+    percent = dict(zip(WIRE_NAMES, complete(load["percent"]), strict=True)) if load else {}
     traffic = dict(zip(_TRAFFIC, load["traffic"], strict=True)) if load else {}
     bundles = load["bundles"] if load else ()
     urls = {
@@ -70,12 +64,12 @@ def load_report(broker: Row, load: Row | None) -> dict[str, Any]:
         "pulsarServiceUrl": broker["pulsar_service_url"],
         "pulsarServiceUrlTls": broker["pulsar_service_url_tls"],
     }
-    highest = max((value for name, value in percent.items() if name != "memory"), default=0.0)
+    highest = local_max(tuple(percent.values()))
     return {
         **{name: url for name, url in urls.items() if url},
         "persistentTopicsEnabled": True,
         "nonPersistentTopicsEnabled": True,
-        **{name: {"usage": percent.get(name, 0.0), "limit": _FULL} for name in RESOURCES},
+        **{name: {"usage": percent.get(name, 0.0), "limit": _FULL} for name in WIRE_NAMES},
         **{name: traffic.get(name, 0.0) for name in sorted(_TRAFFIC, reverse=True)},
         "lastUpdate": load["at_ms"] if load else broker["at_ms"],
         "lastStats": Fields(bundle_stats(load) if load else ()),
@@ -130,7 +124,7 @@ def metrics(loads: Iterable[Row]) -> Iterator[dict[str, Any]]:
     """Metrics of broker-stats: each broker's usage in percent, its rates, its bundles."""
     for load in loads:
         broker = load["broker"]
-        usage = dict(zip((_METRICS[name] for name in RESOURCES), load["percent"], strict=True))
+        usage = dict(zip(_METRICS, complete(load["percent"]), strict=True))
         labels = {"broker": broker, "metric": "loadBalancing"}
         yield {"metrics": usage, "dimensions": labels}
         yield {

@@ -4,8 +4,7 @@ Decides how full a broker is; nothing about who should be. Used by the scorer, t
 placement. Source: Pulsar 4.0.8 ResourceUsage, LocalBrokerData, BrokerLoadData.
 
 Single precision shows: 30 of 100 is 30.000001907348633 percent, which flips comparisons at a
-threshold. Resources stand in the order of `wire.messages.RESOURCES`: cpu, memory, directMemory,
-bandwidthIn, bandwidthOut.
+threshold. Resources stand in the order of `model.resources`, n of them a broker.
 """
 
 from typing import TypeAlias
@@ -14,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.config.signals import SignalsConfig
+from lbcore.model.resources import LOCAL, RESOURCES, position
 
 Floats: TypeAlias = NDArray[np.float64]
 
-CPU, MEMORY, DIRECT_MEMORY, BANDWIDTH_IN, BANDWIDTH_OUT = range(5)
-LOCAL = (CPU, DIRECT_MEMORY, BANDWIDTH_IN, BANDWIDTH_OUT)
+CPU, BANDWIDTH_IN, BANDWIDTH_OUT = map(position, ("cpu", "bandwidth_in", "bandwidth_out"))
 
 
 def resource_percent(usage: Floats, limit: Floats) -> Floats:
@@ -36,7 +35,7 @@ def resource_percent(usage: Floats, limit: Floats) -> Floats:
 def max_usage_local(percent: Floats) -> Floats:
     """LocalBrokerData.getMaxResourceUsage, divided in single precision; 1.0 = 100 %.
 
-    percent: float64[n, 5] from `resource_percent`. The heap does not count. 4 percent reads
+    percent: float64[brokers, n] from `resource_percent`. The heap does not count. 4 percent reads
     0.03999999910593033. NaN never wins.
     """
     highest = np.fmax.reduce(percent[:, LOCAL].astype(np.float32), axis=1, initial=-np.inf)
@@ -51,31 +50,23 @@ def max_usage_reported(percent: Floats) -> Floats:
 
 
 def weighted_usage(percent: Floats, config: SignalsConfig) -> Floats:
-    """LocalBrokerData.getMaxResourceUsageWithWeight: four weights, no heap; 1.0 = 100 %.
+    """LocalBrokerData.getMaxResourceUsageWithWeight: no heap; 1.0 = 100 %.
 
-    percent: float64[n, 5]. Not clamped.
+    percent: float64[brokers, n]. Not clamped.
     """
-    weights = local_weights(config)
+    weights = resource_weights(config)[list(LOCAL)]
     result: Floats = np.fmax.reduce(percent[:, LOCAL] * weights, axis=1, initial=-np.inf) / 100.0
     return result
 
 
 def weighted_usage_with_memory(percent: Floats, config: SignalsConfig) -> Floats:
-    """BrokerLoadData's weighted maximum over all five resources; 1.0 = 100 %."""
-    cpu, direct_memory, bandwidth_in, bandwidth_out = local_weights(config)
-    weights = (cpu, config.memory_weight, direct_memory, bandwidth_in, bandwidth_out)
-    result: Floats = np.fmax.reduce(percent * np.array(weights), axis=1, initial=-np.inf) / 100.0
+    """BrokerLoadData's weighted maximum over all resources; 1.0 = 100 %."""
+    weights = resource_weights(config)
+    result: Floats = np.fmax.reduce(percent * weights, axis=1, initial=-np.inf) / 100.0
     return result
 
 
-def local_weights(config: SignalsConfig) -> Floats:
-    """The weights of LocalBrokerData: cpu, direct memory, bandwidth in, bandwidth out."""
-    return np.array(
-        (
-            config.cpu_weight,
-            config.direct_memory_weight,
-            config.bandwidth_in_weight,
-            config.bandwidth_out_weight,
-        ),
-        dtype=np.float64,
-    )
+def resource_weights(config: SignalsConfig) -> Floats:
+    """The weight of each resource, float64[n]."""
+    weights = [getattr(config, one.weight) if one.weight else 1.0 for one in RESOURCES]
+    return np.array(weights, dtype=np.float64)

@@ -14,6 +14,7 @@ import numpy as np
 
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.model.hashing import HashFunction, hash_topics
+from lbcore.model.resources import complete
 from lbcore.sim.load import FULL_RATE_MSG_PER_S, Floats, Ints
 from lbcore.sim.series import Grid
 
@@ -128,7 +129,7 @@ def dealt(folded: Folded, brokers: int, mean_percent: float) -> Iterator[dict[st
             yield {
                 "broker": f"b{broker + 1}",
                 "minute_ms": folded.start_ms + interval * folded.step_ms,
-                "percent": [cpu, 0.0, 0.0, 0.0, 0.0],
+                "percent": list(complete([cpu])),
                 "bundles": list(folded.bundles[broker::brokers]),
                 "msg_rate_in": own[:, 0].tolist(),
                 "msg_rate_out": own[:, 1].tolist(),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.model.names import parse_bundle
+from lbcore.model.resources import local_max
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.sim.load import FULL_RATE_MSG_PER_S, Floats
 from lbcore.sim.summary import Move, Owned, moves, percentile, thrash
@@ -153,7 +154,7 @@ def _fit(
 ) -> Fit:
     """Least squares of the highest usage (memory left out, as in scores) over the rate."""
     pairs = [
-        (_rate(row) / capacities[row["broker"]], max(row["percent"][0], *row["percent"][2:]))
+        (_rate(row) / capacities[row["broker"]], local_max(row["percent"]))
         for row in rows
         if row.get("percent") and (row["broker"], row["minute_ms"]) not in away
     ]

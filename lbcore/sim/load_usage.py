@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lbcore.model.resources import COUNT, complete
 from lbcore.sim.load import FULL_RATE_MSG_PER_S, Floats
 from lbcore.sim.load_noise import uniform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUsage:
-    """What a broker would measure of itself. usage, limit: float64[5], the order of RESOURCES."""
+    """What a broker would measure of itself: a number a resource, a limit of -1 = not known."""
 
     usage: Floats
     limit: Floats
@@ -46,7 +47,8 @@ def usage_of(stats: Floats, capacity: float, noise: float) -> BrokerUsage:
     )
     nic = _NIC_KBIT_PER_S * capacity
     limit = (100.0, _HEAP_MB * capacity, _DIRECT_MB * capacity, nic, nic)
-    return BrokerUsage(usage=np.array(usage), limit=np.array(limit))
+    unknown = (-1.0,) * (COUNT - len(limit))
+    return BrokerUsage(usage=np.array(complete(usage)), limit=np.array((*limit, *unknown)))
 
 
 def cpu_noise(seed: int, broker: str, step: int, amplitude: float = 0.5) -> float:

@@ -8,10 +8,12 @@ the pathologies of its shedders' documentation, and ours.
 from collections.abc import Callable, Iterator
 
 from lbcore.config.cluster import EXTERNAL
+from lbcore.config.filters import EXTENSIBLE
 from lbcore.config.findings import Finding, Observed, error, warning
 from lbcore.config.ownership import FENCING_LEASE
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
+from lbcore.model.resources import RESOURCES
 from lbcore.plan.registry import (
     PLACEMENT_STRATEGIES,
     SHEDDING_STRATEGIES,
@@ -248,16 +250,43 @@ def _check_least_moves(config: Config, observed: Observed) -> Iterator[Finding]:
     yield warning("shedding.min_unload_rate_msg_per_s", detail)
 
 
+def _check_weights(config: Config) -> Iterator[Finding]:
+    """Weights that no score of the strategies in force has: the heap's, of the modular ones."""
+    by_scores = config.filters.pipeline == EXTENSIBLE
+    read = {
+        key
+        for one, is_by_score in zip(_halves(config), (True, by_scores), strict=True)
+        if one is not None and is_by_score
+        for key in one.settings
+    }
+    for resource in RESOURCES:
+        key = f"signals.{resource.weight}"
+        if resource.is_local or not resource.weight or key in read:
+            continue
+        if getattr(config.signals, resource.weight):
+            able = [one.name for one in SHEDDING_STRATEGIES.values() if key in one.settings]
+            detail = (
+                f"has no effect: {config.shedding.strategy} goes by usage without {resource.label},"
+                f" as Pulsar 4.0.8's; {', '.join(able)} weighs it, and under filters.pipeline ="
+                f" {EXTENSIBLE} placement by usage: set one of them, or the weight to 0"
+            )
+            yield warning(key, detail)
+
+
 def _has_setting(config: Config, key: str) -> bool:
     """Whether the shedding strategy that is set reads a setting."""
     strategy = find_shedding(config)
     return strategy is not None and key in strategy.settings
 
 
-def _set_strategies(config: Config) -> Iterator[Strategy]:
-    sheds = find_shedding(config)
+def _halves(config: Config) -> tuple[Strategy | None, Strategy | None]:
+    """The strategies that shed and place; None = there is none of this name."""
     places = PLACEMENT_STRATEGIES.get(placement_name(config.placement.strategy))
-    yield from (one for one in (sheds, places) if one is not None)
+    return find_shedding(config), places
+
+
+def _set_strategies(config: Config) -> Iterator[Strategy]:
+    yield from (one for one in _halves(config) if one is not None)
 
 
 _CHECKS: tuple[Check, ...] = (
@@ -270,4 +299,5 @@ _CHECKS: tuple[Check, ...] = (
     _check_reports,
     _check_multi_hit,
     _check_unload_fraction,
+    _check_weights,
 )

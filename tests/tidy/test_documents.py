@@ -19,6 +19,7 @@ from jobs.verbs import VERBS
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS
 from lbcore.machines.commands import HANDLERS
+from lbcore.model.resources import RESOURCES
 from lbcore.wire.commands import Refused, parse_arguments
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
@@ -191,10 +192,11 @@ def test_setting_of_any_section_is_read_somewhere() -> None:
     read = {
         node.attr
         for path in python_files("jobs", "lbcore")
-        if path != ROOT / "lbcore" / "config" / "check.py"
+        if path != ROOT / "lbcore" / "validation" / "check.py"
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute)
     }
+    read |= {one.weight for one in RESOURCES}  # by the name that each declares
     assert {key for key, entry in SETTINGS.items() if entry.name not in read} == set()
 
 

@@ -28,7 +28,7 @@ from lbcore.plan.place.rules import (
     UsageRule,
 )
 from lbcore.plan.place.score import ScoreRule
-from lbcore.plan.strategy import WEIGHTS, Strategy, keys
+from lbcore.plan.strategy import SCORE_WEIGHTS, Strategy, keys
 
 USAGE_DIFFERENCE_USUAL_MAX = 50.0
 _OVERLOAD_LIMIT = "placement.overloaded_threshold_percent"
@@ -117,7 +117,7 @@ PLACERS = (
             *keys("placement", "usage_difference_percent", "smooth_once_per_plan"),
             "placement.count_planned",
             "signals.history_weight",
-            *WEIGHTS,
+            *SCORE_WEIGHTS,
         ),
         checks=(_check_usage_difference,),
         rule_of=_usage_rule,

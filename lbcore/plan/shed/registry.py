@@ -34,7 +34,7 @@ from lbcore.plan.shed.strategy import Destinations, Shedding, modular
 from lbcore.plan.shed.threshold import check_threshold, shed_threshold, without_averages
 from lbcore.plan.shed.transfer_phase import run_transfer
 from lbcore.plan.shed.uniform import check_uniform, shed_uniform
-from lbcore.plan.strategy import WEIGHTS, keys
+from lbcore.plan.strategy import SCORE_WEIGHTS, WEIGHTS, keys
 
 _MULTI_HIT = keys(
     "shedding",
@@ -156,7 +156,7 @@ TRANSFER_SHEDDER = Shedding(
     use_when="Migrating from the extensible load manager, or a deviation is the goal.",
     beware="knows a broker's heaviest bundles only; waits `transfer.shedding_delay_ms` after each "
     "move",
-    settings=keys("transfer", *(one.name for one in fields(TransferConfig))),
+    settings=(*keys("transfer", *(one.name for one in fields(TransferConfig))), *SCORE_WEIGHTS),
     seen_in="[cases](conformance/cases/transfer.jsonl)",
     run=run_transfer,
     gauge=lambda cycle, _shed: gauge_transfer(

@@ -200,3 +200,37 @@ def test_check_says_once_what_holds_for_all_clusters() -> None:
         "clusters": {"p": {"shedding": {"avg_low_threshold": 14}}},
     }
     assert findings(mapping) == [(False, "shedding.avg_low_hits")]
+
+
+HEAP = {"signals": {"memory_weight": 0.5}}
+BY_SCORE = {
+    "shedding": {"strategy": "transfer"},
+    "placement": {"strategy": "least_resource_usage_with_weight"},
+}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "keys"),
+    [
+        (HEAP, ["signals.memory_weight"]),
+        ({**THRESHOLD, **HEAP}, ["signals.memory_weight"]),
+        ({**BY_SCORE, **HEAP}, []),
+        (
+            {**HEAP, **BY_SCORE, "shedding": {"strategy": "uniform"}},
+            ["signals.memory_weight"],
+        ),
+        (
+            {
+                **HEAP,
+                **BY_SCORE,
+                "shedding": {"strategy": "uniform"},
+                "filters": {"pipeline": "extensible"},
+            },
+            [],
+        ),
+    ],
+)
+def test_weight_that_no_strategy_reads_is_told(mapping: Any, keys: list[str]) -> None:
+    found = check_config(parse_config(mapping))
+    assert [item.problem.key for item in found if not item.is_error] == keys
+    assert all("has no effect" in item.problem.detail for item in found)

@@ -1,0 +1,119 @@
+"""A resource is one record: in a copy of the project with one more, everything has it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from lbcore.config.signals import SignalsConfig
+from lbcore.model.resources import LOCAL, RESOURCES, WIRE_NAMES, complete, local_max
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = ROOT / "lbcore" / "wire" / "schemas" / "broker-load.json"
+GPU = '    Resource(name="gpu", wire="gpu", metric="gpu", label="the graphics processor"),\n'
+IMPORTS = """
+from dataclasses import replace
+import numpy as np
+from dashboards.pulsar_page import PULSAR
+from jobs.sql.views import VIEWS
+from jobs.telemetry.job_names import USAGE_NAMES
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.machines.book import BrokerEntry
+from lbcore.machines.book_chunks import pack_brokers, unpack_brokers
+from lbcore.model.tables import LOAD_HISTORY
+from lbcore.plan.decision import Plan, PlanState
+from lbcore.plan.planner import plan
+from lbcore.signals.usage import weighted_usage, weighted_usage_with_memory
+from lbcore.sim.load_usage import usage_of
+from lbcore.wire import broker_load
+from tests.planning import Sections, cluster_of
+"""
+
+
+def test_weights_of_resources_are_settings() -> None:
+    names = {one.name for one in fields(SignalsConfig)}
+    assert {one.weight for one in RESOURCES} <= names
+
+
+def test_report_schema_has_every_resource() -> None:
+    report = json.loads(SCHEMA.read_text())["$defs"]["report"]["properties"]
+    resources = [name for name, of in report.items() if of == {"$ref": "#/$defs/resource"}]
+    assert tuple(resources) == WIRE_NAMES
+
+
+def test_rows_of_before_a_resource_read_as_zero() -> None:
+    assert complete((1.0, 2.0)) == (1.0, 2.0, 0.0, 0.0, 0.0)
+    assert local_max((10.0, 90.0, 20.0)) == 20.0
+    assert [RESOURCES[at].name for at in range(len(RESOURCES)) if at not in LOCAL] == ["memory"]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with a gpu."""
+    root = tmp_path_factory.mktemp("gpu")
+    for name in ("lbcore", "jobs", "dashboards"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "tests").mkdir()
+    for name in ("planning.py", "clusters.py"):
+        shutil.copy(ROOT / "tests" / name, root / "tests" / name)
+    declared = root / "lbcore" / "model" / "resources.py"
+    text = declared.read_text()
+    assert text.count("\n)\n\nWIRE_NAMES") == 1
+    declared.write_text(text.replace("\n)\n\nWIRE_NAMES", f"\n{GPU})\n\nWIRE_NAMES"))
+    return root
+
+
+USES = {
+    "views": """
+found = next(view for view in VIEWS if view.name == 'broker_loads')
+assert 'percent[6] AS gpu' in found.datafusion
+assert 'percent[6]' in found.datafusion.partition('GREATEST')[2]
+assert 'gpu' in [column.name for column in found.columns]
+""",
+    "metrics": "assert USAGE_NAMES[-1] == 'pulsar_lb_gpu_usage'",
+    "tables": "assert 'gpu' in next(c for c in LOAD_HISTORY.columns if c.name == 'percent').doc",
+    "dashboards": "assert 'pulsar_lb_gpu_usage' in repr(PULSAR)",
+    "reports": """
+said = {'numTopics': 1, 'gpu': {'usage': 45.0, 'limit': 50.0}}
+usage, limit = broker_load._resources(said)
+assert (usage[-1], limit[-1]) == (45.0, 50.0)
+""",
+    "scores": """
+percent = np.array([[10.0, 0, 0, 0, 0, 90.0]])
+assert weighted_usage(percent, SignalsConfig()).tolist() == [0.9]
+assert weighted_usage_with_memory(percent, SignalsConfig()).tolist() == [0.9]
+""",
+    "state": """
+entry = BrokerEntry(incarnation='1', percent=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+assert unpack_brokers(pack_brokers({'a': entry}, {}))['a'].percent == entry.percent
+""",
+    "simulated brokers": "assert usage_of(np.zeros(8), 1.0, 0.0).limit.tolist()[-1] == -1.0",
+    "plans": """
+snapshot = cluster_of({'a': [900.0, 800.0], 'b': [700.0, 600.0]})
+percent = np.zeros((2, 6))
+percent[0, 5] = 95.0
+snapshot = replace(snapshot, brokers=replace(snapshot.brokers, percent=percent))
+least = PlacementConfig(strategy='least_long_term_message_rate')
+config = Sections(shedding=SheddingConfig(strategy='overload'), placement=least)
+found, _ = plan(snapshot, PlanState(), config, 10_000_000)
+assert isinstance(found, Plan)
+assert {one.source for one in found.decisions} == {'a'}
+""",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_resource_that_is_added_is_used(copy: Path, use: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS + USES[use]], cwd=copy, env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
