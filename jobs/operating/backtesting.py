@@ -15,7 +15,7 @@ from jobs.adapters.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.durations import format_instant
 from jobs.operating.league_page import COLUMNS
-from jobs.operating.simulations import config_of
+from jobs.operating.simulations import config_of, note_wrong
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
 from lbcore.sim.backtest import backtest_scenario
@@ -98,7 +98,7 @@ def try_again(
 ) -> dict[str, Any]:
     """The league's numbers of one strategy on what was recorded. strategy: "" = as it was set."""
     config = config_of(past.scenario, strategy, assignments, base)
-    done = run_scenario(past.scenario, config)
+    done = note_wrong(run_scenario(past.scenario, config))
     return {
         "strategy": strategy or "as-set",
         "hash": done.recorder.hash(),

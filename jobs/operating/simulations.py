@@ -6,6 +6,7 @@ Pulsar's), the scenario's own lines, the strategy, the command line. Source: our
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from jobs.adapters.own_strategies import require_loaded, with_own
 from jobs.adapters.recordings import read_recording
-from jobs.console import CommandError, MisuseError, cause_words
+from jobs.console import CommandError, MisuseError, cause_words, note
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
@@ -22,6 +23,7 @@ from lbcore.config.values import ConfigError
 from lbcore.plan.shed.own import own_shedding
 from lbcore.plan.shed.registry import SHEDDERS
 from lbcore.plan.shed.strategy import Shedding
+from lbcore.sim.engine import Run
 from lbcore.sim.recording import Recording
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import parse_scenario
@@ -126,6 +128,14 @@ def config_of(
             why="; ".join(map(str, error.problems)),
             next_step="correct them; `ballast config show` lists every setting with its range",
         ) from None
+
+
+def note_wrong(done: Run) -> Run:
+    """The run itself; says what a strategy of the user's own did wrong in it."""
+    wrong = Counter((one.reason, one.wrong) for one in done.recorder.decisions if one.wrong)
+    for (reason, words), count in sorted(wrong.items()):
+        note(f"the strategy decided nothing in {count} cycles ({reason}): {words}")
+    return done
 
 
 def add_rows_argument(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ from jobs.operating.simulations import (
     config_of,
     earlier_rows,
     load_scenarios,
+    note_wrong,
     with_seed,
     write_text,
 )
@@ -77,7 +78,7 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def _row(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, Any]:
     scenario = with_seed(one.scenario, args.seed)
-    done = run_scenario(scenario, config_of(scenario, strategy, args.set))
+    done = note_wrong(run_scenario(scenario, config_of(scenario, strategy, args.set)))
     return {
         "scenario": one.path.stem,
         "title": scenario.title,

@@ -18,6 +18,7 @@ from jobs.operating.simulations import (
     Loaded,
     config_of,
     load_scenarios,
+    note_wrong,
     with_seed,
     write_text,
 )
@@ -83,7 +84,7 @@ def _run_one(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, 
         if args.plot is None
         else _filmed(args, one, config, strategy)
     )
-    judged = judge_all(done)
+    judged = judge_all(note_wrong(done))
     text = render(done, judged)
     row = {"file": str(one.path), "strategy": strategy, **to_row(done, judged)}
     if not args.json:

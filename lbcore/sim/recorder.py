@@ -4,6 +4,7 @@ Decides nothing; `measures` makes numbers of it. Source: ours.
 """
 
 import hashlib
+import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import numpy as np
 
 from lbcore.machines.effects import Effect
 from lbcore.ownership.records import Cause, State
+from lbcore.plan.shed.own import FAULTS
 from lbcore.sim.clock import Clock
 from lbcore.sim.job import report_of
 from lbcore.sim.load import Floats
@@ -40,11 +42,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A row of the table decisions."""
+    """A row of the table decisions. wrong: what a strategy that is not Ballast's did wrong."""
 
     at_ms: int
     kind: str
     reason: str
+    wrong: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +132,19 @@ class Recorder:
             self._trace(row, "kind", "reason", "strategy", "bundle", "source", "destination")
             self.decisions.append(
                 Decided(
-                    at_ms=self.clock.scenario_ms, kind=str(row["kind"]), reason=str(row["reason"])
+                    at_ms=self.clock.scenario_ms,
+                    kind=str(row["kind"]),
+                    reason=str(row["reason"]),
+                    wrong=_wrong(row),
                 )
             )
 
     def _trace(self, row: Row, *names: str) -> None:
         line = "\t".join([str(self.clock.scenario_ms), *(str(row[name]) for name in names)])
         self._hash.update(line.encode() + b"\n")
+
+
+def _wrong(row: Row) -> str:
+    if row["reason"] not in FAULTS:
+        return ""
+    return str(json.loads(str(row["inputs"]))["skipped"].get("strategy", ""))

@@ -134,3 +134,14 @@ def test_manifest_has_the_code_so_that_a_later_start_knows_the_name(folder: Path
     found = read_manifest(folder)
     assert found is not None
     assert found.own == {"mine_h:decide": config.own["mine_h:decide"].code}
+
+
+def test_simulate_says_what_a_strategy_does_wrong(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mine_i.py").write_text("def decide(*_):\n    raise RuntimeError\n")
+    scenario = ROOT / "conf" / "scenarios" / "g02-one-above-three-idle.scenario"
+    assert main(["simulate", str(scenario), "--strategy", "mine_i:decide"]) == 1
+    said = capsys.readouterr().err
+    assert "cycles (StrategyFailed): mine_i:decide@" in said
+    assert "raised RuntimeError in decide, line 2" in said
