@@ -285,11 +285,11 @@ class DeltaFollower:
             tell(changes)
 
     def _view(
-        self, shown: Snapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
+        self, new: Snapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
     ) -> View:
         """What is served. is_live: its last commit was found as it came."""
         view = View(
-            snapshot=shown,
+            snapshot=new,
             confirmed_ms=confirmed_ms,
             writer=writer,
             heard_ms=confirmed_ms,

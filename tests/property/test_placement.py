@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lbcore.config.filters import FilterConfig
-from lbcore.config.placement import STRATEGIES, PlacementConfig
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.strategies import PLACEMENT
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.pipeline import Pipeline, Question, empty_verdicts
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
@@ -48,7 +49,7 @@ FILTERS = st.builds(
 )
 PLACEMENTS = st.builds(
     PlacementConfig,
-    strategy=st.sampled_from(sorted({*STRATEGIES} - {"ballast"})),  # no slow model
+    strategy=st.sampled_from(sorted({*PLACEMENT} - {"ballast"})),  # no slow model
     usage_difference_percent=st.sampled_from([-40.0, 0.0, 5.0, 10.0]),
     count_planned=st.booleans(),
     heaviest_first=st.booleans(),
