@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.filters import FilterConfig
-from lbcore.config.placement import STRATEGIES, PlacementConfig
+from lbcore.config.placement import PlacementConfig
 from lbcore.config.setting import section_from_pulsar
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import PlacementState, PlaceSettings, place_request
+from lbcore.plan.registry import PLACEMENT_STRATEGIES
 from lbcore.plan.shed.common import owner_index
 from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import TransferState
@@ -157,7 +158,7 @@ def measure_all() -> list[Measured]:
     ours = PlaceSettings(placement=PlacementConfig(), filters=PLAIN)
     rows = [
         assign(name, view, replace(ours, placement=PlacementConfig(strategy=name)))
-        for name in STRATEGIES
+        for name in PLACEMENT_STRATEGIES
     ]
     pulsar = PlaceSettings(placement=section_from_pulsar(PlacementConfig, {}), filters=PLAIN)
     rows.append(assign("pulsar-4.0.8", view, pulsar))
