@@ -278,7 +278,8 @@ def _phase(status: ClusterStatus, config: Config) -> tuple[Phase, str]:
         if reason:
             return phase, reason
     hot = ", ".join(held.broker for held in status.held)
-    return Phase.READY, f"nothing is moving, though {hot} is hot" if hot else "nothing is moving"
+    said = f"nothing is moving, though {hot} is hot" if hot else "nothing is moving"
+    return Phase.READY, said
 
 
 def _stalled(status: ClusterStatus, config: Config) -> str:
