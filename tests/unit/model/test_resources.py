@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("gpu")
     for name in ("lbcore", "jobs", "dashboards"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "tests").mkdir()
-    for name in ("planning.py", "clusters.py"):
-        shutil.copy(ROOT / "tests" / name, root / "tests" / name)
+    for name in ("tests.planning", "tests.clusters"):
+        path = Path(str(find_spec(name).origin)).relative_to(ROOT)
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, root / path)
     declared = root / "lbcore" / "model" / "resources.py"
     text = declared.read_text()
     assert text.count("\n)\n\nWIRE_NAMES") == 1
