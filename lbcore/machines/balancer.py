@@ -2,7 +2,7 @@
 
 Decides what `phases` lists, in that order a batch: commands, acks, reports, who is dead or stuck,
 who gets what is free, and, when a cycle is due, what to shed and split.
-Second of the two operators; its effects are rows for the tables and records for the brokers.
+Comes after the scorers; its effects are rows for the tables and records for the brokers.
 Source: ours; the protocol is Pulsar 4.0.8's extensible load manager with one writer.
 """
 

@@ -141,68 +141,99 @@ def _write_brokers(work: Work, batch: Batch) -> None:
 
 
 PHASES: dict[str, Phase] = {
+    # whose clock is ahead or behind, before any time is believed
     "watch_clocks": Whole(do=lambda work, batch: watch_clocks(work, batch.updates)),
+    # whose lives the namespaces of this batch's commands follow
     "reserve_bundles": Whole(
         do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))
     ),
+    # pins whose time is over hold nothing in this batch
     "end_pins": Whole(do=lambda work, _: end_pins(work)),
+    # what operators ask for, in the order of the log
     "take_commands": ByItem(
         items=lambda _, batch: batch.of(Command), do=_take_commands, aside=put_command_aside
     ),
+    # what brokers did about what they were told: opened, closed, split
     "take_answers": ByItem(items=_answers, do=take_answers, aside=put_answer_aside),
+    # commands that waited for a bundle which an answer has freed
     "take_queued": ByItem(items=_queued, do=take_queued_of, aside=fail_waiting),
+    # brokers that have started, each in a new incarnation
     "follow_starts": ByItem(
         items=lambda _, batch: starts_of(batch.updates),
         do=follow_starts,
         aside=lambda _work, start, _fault: str(start[0]),
     ),
+    # what brokers report of themselves
     "take_loads": ByItem(
         items=lambda _, batch: [load for one in batch.updates for load in one.loads],
         do=take_loads,
         aside=put_load_aside,
     ),
+    # messages that nobody could read, for the dead-letter table
     "write_refused": ByItem(
         items=lambda _, batch: [message for one in batch.updates for message in one.rejected],
         do=write_refused,
         aside=put_refused_aside,
     ),
+    # what brokers report of their bundles
     "take_bundles": ByItem(
         items=lambda _, batch: [report for one in batch.updates for report in one.bundles],
         do=take_bundles,
         aside=put_bundles_aside,
     ),
+    # what brokers report of their topics, to cut splits by
     "take_topics": ByItem(
         items=lambda _, batch: batch.of(TopicLoad),
         do=lambda work, items: take_topics(work, _messages(items)),
         aside=put_message_aside,
     ),
+    # what is done elsewhere and is told for the record
     "take_audit": ByItem(
         items=lambda _, batch: batch.of(AuditEntry),
         do=lambda work, items: take_audit(work, _messages(items)),
         aside=put_message_aside,
     ),
+    # reserved names that no command has used
     "drop_unrecorded": Whole(do=lambda work, _: drop_unrecorded(work)),
+    # who is alive, silent or dead, now that all reports are in
     "judge_brokers": Whole(do=lambda work, _: judge_brokers(work)),
+    # new owners for what the dead had, and an end for what is stuck
     "repair_ownership": Whole(do=lambda work, _: repair_ownership(work)),
+    # namespaces that are being deleted, some bundles further
     "drive_deletions": Whole(do=lambda work, _: drive_deletions(work)),
+    # namespaces that are being created, some bundles further
     "drive_creations": Whole(do=lambda work, _: drive_creations(work)),
+    # unloads of whole namespaces, some bundles further
     "drive_unloads": Whole(do=lambda work, _: drive_unloads(work)),
+    # whether earlier moves have helped
     "observe_moves": Whole(do=lambda work, _: observe_moves(work)),
+    # owners for the bundles that have none
     "place_free": Whole(do=lambda work, _: place_free(work)),
+    # when it is due: the plan, what to shed and split
     "run_cycle": Whole(do=lambda work, _: run_cycle(work)),
+    # brokers that are being emptied: how far, and whether it is over
     "drive_drains": Whole(do=lambda work, _: drive_drains(work)),
+    # pinned bundles that are elsewhere
     "follow_pins": Whole(do=lambda work, _: follow_pins(work)),
+    # commands that have come to their end with all of the above
     "settle_commands": ByItem(
         items=lambda work, _: list(work.waiting), do=settle_commands, aside=fail_waiting
     ),
+    # records of bundles that were deleted long ago
     "forget_expired": Whole(do=lambda work, _: forget_expired(work)),
+    # graces, moves and settings of what is no more
     "forget_what_is_over": Whole(do=lambda work, _: forget_what_is_over(work)),
+    # whether brokers serve what the records say
     "reconcile": Whole(do=lambda work, batch: reconcile(work, batch.updates)),
+    # nothing breaks the invariants of ownership: last before rows are made
     "check_transitions": Whole(do=lambda work, _: check_transitions(work), is_vital=True),
+    # rows of what operators have set, where it has changed
     "write_rules": Whole(
         do=lambda work, batch: work.write_rules(batch.before.rules), is_vital=True
     ),
+    # rows of the brokers, where they have changed
     "write_brokers": Whole(do=_write_brokers),
+    # rows of load, once an interval of history
     "write_history": Whole(do=lambda work, _: write_history(work)),
 }
 """Name → phase. A batch goes through them from the first to the last."""

@@ -21,14 +21,15 @@ from lbcore.ownership.changes import (
     Surroundings,
     Transition,
     destination_of,
-    first_record,
     next_record,
     source_of,
     transition,
+    unborn,
 )
 from lbcore.ownership.protocol import cancel
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.resolve import is_newer, next_version
+from lbcore.ownership.states import Move
 from lbcore.wire.messages import Ack, AckOutcome
 
 
@@ -124,16 +125,17 @@ def _opened(record: OwnershipRecord, origin: Origin) -> Answer:
     if record.state is State.OWNED:
         return Refused(reason=RefusalReason.REPEATED)
     source, destination = source_of(record), destination_of(record)
-    return transition((record, next_record(record, State.OWNED, origin, source, destination)))
+    return transition((record, next_record(record, Move.OPENED, origin, source, destination)))
 
 
 def _closed(record: OwnershipRecord, origin: Origin, surroundings: Surroundings) -> Transition:
     source, named = source_of(record), destination_of(record)
     if not named.broker:
-        return transition((record, next_record(record, State.FREE, origin, source=source)))
+        made = next_record(record, Move.CLOSED_WITHOUT_DESTINATION, origin, source=source)
+        return transition((record, made))
     present = surroundings.incarnations.get(named.broker, named.incarnation)
     destination = replace(named, incarnation=present)
-    made = next_record(record, State.ASSIGNING, origin, source, destination)
+    made = next_record(record, Move.CLOSED_WITH_DESTINATION, origin, source, destination)
     return transition((record, made))
 
 
@@ -146,13 +148,8 @@ def _split_done(record: OwnershipRecord, origin: Origin, surroundings: Surroundi
             message = f"child {name} must not exist before {record.bundle} is split, but it does"
             raise ProtocolError(message)
         floor = max(record.version_id, surroundings.version_floor)
-        child = first_record(record.cluster, name, origin, previous, floor)
-        owned = replace(
-            child,
-            state=State.OWNED,
-            destination=owner.broker,
-            destination_incarnation=owner.incarnation,
-        )
+        child = unborn(record.cluster, name, origin, previous, floor)
+        owned = next_record(child, Move.BEGIN_AS_CHILD, origin, destination=owner)
         changes.append((previous, owned))
-    deleted = next_record(record, State.DELETED, origin, source=owner)
+    deleted = next_record(record, Move.SPLIT_DONE, origin, source=owner)
     return transition(*changes, (record, deleted))

@@ -1,12 +1,12 @@
 """What changes of ownership are made of: their values, and the making of checked new records.
 
 Decides no change by itself: `protocol`, `acknowledge` and `repair` do. Every new record of the
-balancer is made by `next_record` or `first_record` and passes the conflict resolver in
+balancer is made by `next_record`, by the table in `states`, and passes the conflict resolver in
 `transition`. Source: ours.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ from lbcore.ownership.resolve import (
     resolve,
     state_data,
 )
+from lbcore.ownership.states import MOVES, Move, may_start
 
 
 class RefusalReason(str, Enum):
@@ -208,23 +209,23 @@ def record_fault(record: OwnershipRecord) -> str | None:
     return None
 
 
-def first_record(
+def unborn(
     cluster: str,
     bundle: str,
     origin: Origin,
     previous: OwnershipRecord | None,
     version_floor: int,
 ) -> OwnershipRecord:
-    """The Free record with which a bundle's life begins.
+    """The record in Init, which no table keeps, that a bundle's first move starts from.
 
-    Its version goes on above the floor and above the kept record of an earlier life.
+    Its version is the floor, or that of the kept record of an earlier life where that is higher.
     """
     floor = version_floor if previous is None else max(version_floor, previous.version_id)
     return OwnershipRecord(
         cluster=cluster,
         bundle=bundle,
-        state=State.FREE,
-        version_id=next_version(floor),
+        state=State.INIT,
+        version_id=floor,
         timestamp_ms=origin.now_ms,
         cause=origin.cause,
         decision_id=origin.decision_id,
@@ -235,16 +236,24 @@ def first_record(
 
 def next_record(
     record: OwnershipRecord,
-    state: State,
+    move: Move,
     origin: Origin,
     source: Instance = NOBODY,
     destination: Instance = NOBODY,
 ) -> OwnershipRecord:
-    """The next version of a record, in another state and between other brokers."""
+    """The next version of a record, between other brokers; the move's table says in which state.
+
+    Raises ProtocolError when the move does not start from the record's state: a bug.
+    """
+    if not may_start(move, record.state):
+        starts = ", ".join(sorted(state.value for state in MOVES[move].sources))
+        message = f"{move.name} must start from {starts}, got {record.state.value}: {record}"
+        raise ProtocolError(message)
     return OwnershipRecord(
         cluster=record.cluster,
         bundle=record.bundle,
-        state=state,
+        state=MOVES[move].target,
+        is_forced=MOVES[move].is_forced,
         version_id=next_version(record.version_id),
         source=source.broker,
         source_incarnation=source.incarnation,
@@ -256,11 +265,6 @@ def next_record(
         command_id=origin.command_id,
         writer_epoch=origin.writer_epoch,
     )
-
-
-def forced(record: OwnershipRecord) -> OwnershipRecord:
-    """The same record with force: the version counts, the table and the brokers do not."""
-    return replace(record, is_forced=True)
 
 
 def transition(*pairs: tuple[OwnershipRecord | None, OwnershipRecord]) -> Transition:

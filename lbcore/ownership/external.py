@@ -12,13 +12,12 @@ from lbcore.ownership.changes import (
     RefusalReason,
     Refused,
     Transition,
-    forced,
     holder_of,
     next_record,
     transition,
 )
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.states import Move, may_start
+from lbcore.ownership.states import MOVES, Move, may_start
 
 
 def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transition | Refused:
@@ -30,10 +29,9 @@ def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transit
     if record.state in (State.DELETED, State.INIT):
         return Refused(reason=RefusalReason.DELETED)
     holder = holder_of(record)
-    is_known = record.state is (State.OWNED if owner.broker else State.FREE)
+    is_known = record.state is MOVES[move].target
     if not may_start(move, record.state) or (is_known and holder == owner):
         return Refused(reason=RefusalReason.REPEATED)
     source = NOBODY if holder.broker == owner.broker else holder
-    state = State.OWNED if owner.broker else State.FREE
-    made = next_record(record, state, origin, source, owner)
-    return transition((record, forced(made)))
+    made = next_record(record, move, origin, source, owner)
+    return transition((record, made))

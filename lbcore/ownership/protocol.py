@@ -21,13 +21,12 @@ from lbcore.ownership.changes import (
     Refused,
     Transition,
     destination_of,
-    first_record,
-    forced,
     holder_of,
     next_record,
     source_of,
     tiles,
     transition,
+    unborn,
 )
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import Move, may_start
@@ -49,8 +48,8 @@ def create(
     """
     if not may_start(Move.CREATE, State.INIT if previous is None else previous.state):
         return Refused(reason=RefusalReason.EXISTS)
-    made = first_record(cluster, bundle, origin, previous, version_floor)
-    return transition((previous, made))
+    first = unborn(cluster, bundle, origin, previous, version_floor)
+    return transition((previous, next_record(first, Move.CREATE, origin)))
 
 
 def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Transition | Refused:
@@ -59,9 +58,7 @@ def assign(record: OwnershipRecord, destination: Instance, origin: Origin) -> Tr
         return Refused(reason=RefusalReason.NOT_FREE)
     if not destination.broker:
         return Refused(reason=RefusalReason.NO_DESTINATION)
-    return transition(
-        (record, next_record(record, State.ASSIGNING, origin, destination=destination))
-    )
+    return transition((record, next_record(record, Move.ASSIGN, origin, destination=destination)))
 
 
 def unload(
@@ -73,7 +70,7 @@ def unload(
     if destination.broker == record.destination:
         return Refused(reason=RefusalReason.SAME_BROKER)
     owner = destination_of(record)
-    released = next_record(record, State.RELEASING, origin, owner, destination)
+    released = next_record(record, Move.UNLOAD, origin, owner, destination)
     return transition((record, released))
 
 
@@ -98,7 +95,7 @@ def split(
         return Refused(reason=RefusalReason.NOT_OWNED)
     if not tiles(record.bundle, list(children)):
         return Refused(reason=RefusalReason.BAD_CHILDREN)
-    splitting = next_record(record, State.SPLITTING, origin, source=destination_of(record))
+    splitting = next_record(record, Move.SPLIT, origin, source=destination_of(record))
     return transition((record, replace(splitting, children=dict(sorted(children.items())))))
 
 
@@ -110,8 +107,8 @@ def delete(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """
     if not may_start(Move.DELETE, record.state):
         return Refused(reason=RefusalReason.DELETED)
-    made = next_record(record, State.DELETED, origin, source=holder_of(record))
-    return transition((record, forced(made)))
+    made = next_record(record, Move.DELETE, origin, source=holder_of(record))
+    return transition((record, made))
 
 
 def reassign(
@@ -128,8 +125,8 @@ def reassign(
         return Refused(reason=RefusalReason.NO_DESTINATION)
     holder = holder_of(record)
     source = NOBODY if holder.broker == destination.broker else holder
-    made = next_record(record, State.ASSIGNING, origin, source, destination)
-    return transition((record, forced(made)))
+    made = next_record(record, Move.REASSIGN, origin, source, destination)
+    return transition((record, made))
 
 
 def redirect(
@@ -140,16 +137,16 @@ def redirect(
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
     if destination.broker == record.source:
         return Refused(reason=RefusalReason.SAME_BROKER)
-    made = next_record(record, State.RELEASING, origin, source_of(record), destination)
-    return transition((record, forced(made)))
+    made = next_record(record, Move.REDIRECT, origin, source_of(record), destination)
+    return transition((record, made))
 
 
 def cancel(record: OwnershipRecord, origin: Origin) -> Transition | Refused:
     """Releasing or Splitting → Owned(source), by force: it keeps the bundle, or reopens it."""
     if not may_start(Move.CANCEL, record.state):
         return Refused(reason=RefusalReason.NOT_IN_FLIGHT)
-    made = next_record(record, State.OWNED, origin, destination=source_of(record))
-    return transition((record, forced(made)))
+    made = next_record(record, Move.CANCEL, origin, destination=source_of(record))
+    return transition((record, made))
 
 
 def carry_out(

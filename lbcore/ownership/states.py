@@ -1,8 +1,8 @@
 """The ownership state machine as data: which state may follow which, and what Ballast makes of it.
 
-Decides nothing: `resolve` and `protocol` interpret the tables, `diagram` draws them. `Rules` say
-which record may replace which; three sets are known by name, Pulsar's two storages and Ballast's
-own. `MOVES` are the transitions that Ballast's one writer ever makes.
+`Rules` say which record may replace which, by name: Pulsar's storages' and Ballast's own; `resolve`
+asks them. `MOVES` are the transitions that Ballast's one writer ever makes, and the only place that
+says what follows: `changes.next_record` takes the next state and the force from it.
 Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets); the rules of Ballast
 are ours: those of the system topic, but a version that leaves a gap is refused.
 """
@@ -76,13 +76,14 @@ class Move(str, Enum):
     """What the balancer does with a bundle; the value is its name in the diagram."""
 
     CREATE = "create"
+    BEGIN_AS_CHILD = "child of a split"
     ASSIGN = "assign"
     OPENED = "opened"
     UNLOAD = "unload, transfer"
     CLOSED_WITH_DESTINATION = "closed, with a destination"
     CLOSED_WITHOUT_DESTINATION = "closed, without one"
     SPLIT = "split"
-    SPLIT_DONE = "split done, children Owned"
+    SPLIT_DONE = "split done"
     REASSIGN = "reassign"
     REDIRECT = "redirect"
     CANCEL = "cancel"
@@ -107,6 +108,7 @@ def _arrow(target: State, *sources: State, is_forced: bool = False) -> Arrow:
 
 MOVES: Mapping[Move, Arrow] = {
     Move.CREATE: _arrow(State.FREE, State.INIT, State.DELETED),
+    Move.BEGIN_AS_CHILD: _arrow(State.OWNED, State.INIT, State.DELETED),
     Move.ASSIGN: _arrow(State.ASSIGNING, State.FREE),
     Move.OPENED: _arrow(State.OWNED, State.ASSIGNING),
     Move.UNLOAD: _arrow(State.RELEASING, State.OWNED),

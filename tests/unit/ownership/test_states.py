@@ -1,7 +1,10 @@
 """The tables of the state machine, and the pictures drawn from them."""
 
+from dataclasses import replace
+
 import pytest
 
+from lbcore.ownership.changes import ProtocolError, next_record
 from lbcore.ownership.records import State
 from lbcore.ownership.states import (
     ACTIVE,
@@ -16,6 +19,7 @@ from lbcore.ownership.states import (
     Rules,
 )
 from tests.ownership_diagram import DOCUMENT, draw_moves, draw_rules, redraw
+from tests.ownership_records import ORIGIN, A, B, owned
 
 UNFORCED = [(move, arrow) for move, arrow in MOVES.items() if not arrow.is_forced]
 
@@ -33,9 +37,25 @@ def test_ballasts_rules_are_the_system_topics_without_gaps() -> None:
     assert not METADATA_STORE.accepts_gaps
 
 
+@pytest.mark.parametrize("move", Move)
+@pytest.mark.parametrize("state", State)
+def test_next_record_takes_state_and_force_from_the_table_or_refuses(
+    move: Move, state: State
+) -> None:
+    before, arrow = replace(owned(), state=state), MOVES[move]
+    if state not in arrow.sources:
+        with pytest.raises(ProtocolError, match=f"{move.name} must start from .*, got"):
+            next_record(before, move, ORIGIN)
+        return
+    made = next_record(before, move, ORIGIN, A, B)
+    assert (made.state, made.is_forced) == (arrow.target, arrow.is_forced)
+    assert made.version_id == before.version_id + 1
+
+
 @pytest.mark.parametrize(("move", "arrow"), UNFORCED, ids=[move.name for move, _ in UNFORCED])
 def test_unforced_move_obeys_the_rules_in_each_of_its_states(move: Move, arrow: Arrow) -> None:
-    sources = arrow.sources - {State.DELETED} if move is Move.CREATE else arrow.sources
+    begins_a_life = move in (Move.CREATE, Move.BEGIN_AS_CHILD)
+    sources = arrow.sources - {State.DELETED} if begins_a_life else arrow.sources
     assert sources
     assert all(BALLAST.allows(source, arrow.target) for source in sources)
 
