@@ -23,12 +23,12 @@ from jobs.adapters.ownership_feed import OwnershipFeed
 from jobs.adapters.permits import Permits
 from jobs.adapters.service_answers import failure_of
 from jobs.adapters.service_callbacks import Callbacks
-from jobs.adapters.service_calls import Bounds, ServiceCalls
+from jobs.adapters.service_calls import CallBounds, ServiceCalls
 from jobs.console import CommandError
 from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent import Agent as Machine
+from lbcore.machines.agent import AgentMachine as Machine
 from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
 from lbcore.machines.agent_readings import identity_fault
 from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
@@ -109,7 +109,7 @@ class Agent:
             callbacks,
             self._inbox.put,
             self.metrics,
-            Bounds(threads=chosen.threads, timeout_ms=chosen.agent.callback_timeout_ms),
+            CallBounds(threads=chosen.threads, timeout_ms=chosen.agent.callback_timeout_ms),
         )
         self._callback_timeout_ms = chosen.agent.callback_timeout_ms
         self._is_ending = threading.Event()

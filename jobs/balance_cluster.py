@@ -21,7 +21,7 @@ from typing import Any
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from jobs.adapters.batch_sink import BatchSink, Identity
+from jobs.adapters.batch_sink import BatchSink, CommitIdentity
 from jobs.adapters.checkpoint import (
     Resumption,
     choose_checkpoint,
@@ -186,7 +186,7 @@ class _Job:
             sink = BatchSink(
                 writer=writer,
                 publisher=publisher,
-                identity=Identity(
+                identity=CommitIdentity(
                     query_id="",
                     code_version=present.code_version,
                     config_version=present.config_version,

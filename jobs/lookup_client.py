@@ -28,7 +28,7 @@ from jobs.adapters.watch_follower import WatchAddress, WatchFollower
 from lbcore.route.addresses import lookup_data
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import Outcome, Snapshot
+from lbcore.route.snapshot import LookupOutcome, LookupSnapshot
 
 _CLOSE_TIMEOUT_S = 10.0
 
@@ -59,7 +59,7 @@ class LookupResult:
     later; NAMESPACE_NOT_FOUND and LISTENER_UNKNOWN do not.
     """
 
-    outcome: Outcome
+    outcome: LookupOutcome
     freshness: Freshness
     broker: str = ""
     bundle: str = ""
@@ -88,7 +88,7 @@ class LookupClient:
             else DeltaFollower(source, cluster)
         )
         self._follower.on_change(self._ready.set)
-        self._index: tuple[Snapshot, BatchIndex] | None = None
+        self._index: tuple[LookupSnapshot, BatchIndex] | None = None
         self._thread = threading.Thread(
             target=self._follower.run,
             args=(self._stop,),
@@ -119,7 +119,7 @@ class LookupClient:
         return self._ready.wait(timeout_ms / 1000)
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LookupSnapshot:
         """The newest snapshot, which never changes; for many lookups of one moment.
 
         Raises NotReadyError.
@@ -152,7 +152,7 @@ class LookupClient:
                 "bundle": route.bundle,
                 "version_id": route.version_id,
             }
-        if address is not None and answer.outcome is Outcome.FOUND:
+        if address is not None and answer.outcome is LookupOutcome.FOUND:
             urls = lookup_data(address, address.listeners[listener] if listener else None)
             fields |= {
                 "broker_url": urls.get("brokerUrl", ""),

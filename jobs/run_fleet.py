@@ -30,7 +30,7 @@ from jobs.adapters.kafka_clients import Sender, Tail
 from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.settings import load_settings
 from jobs.console import CommandError, MisuseError, complain, say
-from jobs.fleet.broker import Due, FleetSettings, Surroundings
+from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings
 from jobs.fleet.event_log import EventLog
 from jobs.fleet.fleet import Fleet
 from jobs.fleet.loop import FleetLoop
@@ -162,7 +162,7 @@ def run(args: argparse.Namespace) -> NoReturn:
     tail = Tail(address, Topic.OWNERSHIP, f"fleet-{args.cluster}-ownership")
     sender = Sender(address, f"fleet-{args.cluster}")
     with EventLog(args.state_dir / "fleet-events.jsonl") as log:
-        surroundings = Surroundings(
+        surroundings = FleetSurroundings(
             settings=settings,
             model=model,
             sender=sender,

@@ -8,7 +8,7 @@ from typing import Any
 from jobs.adapters.delta_follower import DeltaFollower
 from jobs.admin.app import AdminApp
 from jobs.admin.changes import ChangeFeed
-from jobs.admin.context import AdminContext, CommandOutcome
+from jobs.admin.context import AdminContext, CommandEnd
 from jobs.admin.routes import Route
 from jobs.admin.views import TableViews
 from lbcore.config.tree import Config
@@ -18,20 +18,20 @@ from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
 BROKERS = ("broker-1:8080", "broker-2:8080")
 
 
-def done(command: Command) -> CommandOutcome:
+def done(command: Command) -> CommandEnd:
     """The balancer has done it."""
-    return CommandOutcome(command_id=command.command_id, status="done", reason="", result={})
+    return CommandEnd(command_id=command.command_id, status="done", reason="", result={})
 
 
 @dataclass(slots=True)
 class Balancer:
     """Takes commands and audit entries; answers with `answer`."""
 
-    answer: Callable[[Command], CommandOutcome | None] = done
+    answer: Callable[[Command], CommandEnd | None] = done
     commands: list[Command] = field(default_factory=list)
     entries: list[AuditEntry] = field(default_factory=list)
 
-    async def ask(self, command: Command) -> CommandOutcome | None:
+    async def ask(self, command: Command) -> CommandEnd | None:
         """Remember and answer."""
         self.commands.append(command)
         return self.answer(command)

@@ -13,11 +13,11 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.wire_record import format_record
 from lbcore.wire.messages import Ack, Acks, Message, Rejected, Topic
 from lbcore.wire.parse import parse
-from lbcore.wire.rules import Rules
+from lbcore.wire.rules import ParseRules
 
 CLUSTER = "c"
 TIMEOUT_S = 180.0
-_RULES = Rules(clusters=frozenset({CLUSTER}), limits=Wire())
+_RULES = ParseRules(clusters=frozenset({CLUSTER}), limits=Wire())
 _REPORTS = (Topic.BROKER_LOAD, Topic.BUNDLE_LOAD, Topic.TOPIC_LOAD, Topic.ACKS)
 
 

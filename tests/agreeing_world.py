@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jobs.adapters.table_reader import TableReader
-from jobs.operating.explaining import Question, explain
+from jobs.operating.explaining import ExplainQuestion, explain
 from jobs.operating.overview import read_overview
 from jobs.operating.status_rows import read_status_rows
 from jobs.verbs.status import status_lines
@@ -149,7 +149,7 @@ def _said(world: AgreeingWorld, root: Path, now_ms: int) -> Said:
     reader = TableReader(root, CLUSTER)
 
     def asked(kind: str, name: str = "") -> Explanation:
-        found = explain(reader, world.config, Question(kind=kind, name=name, now_ms=now_ms))
+        found = explain(reader, world.config, ExplainQuestion(kind=kind, name=name, now_ms=now_ms))
         assert found is not None, (kind, name)
         return found
 

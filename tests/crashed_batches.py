@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.adapters import batch_rows
-from jobs.adapters.batch_sink import EVENTS, FIRST, ORDER, BatchSink, Identity
+from jobs.adapters.batch_sink import EVENTS, FIRST, ORDER, BatchSink, CommitIdentity
 from jobs.adapters.ownership_publisher import Keyed
 from jobs.adapters.recovery import (
     complete_last_batch,
@@ -118,7 +118,7 @@ class Place:
         sink = BatchSink(
             writer=writer,
             publisher=self.kafka,
-            identity=Identity(query_id="", code_version="c", config_version="f"),
+            identity=CommitIdentity(query_id="", code_version="c", config_version="f"),
             heartbeat_ms=1,
             log=lambda _: None,
         )

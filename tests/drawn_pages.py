@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jobs.sql.queries import QUERIES, Query
-from jobs.sql.views import VIEWS, View
+from jobs.sql.views import VIEWS, SqlView
 from jobs.telemetry.agent_names import AGENT_METRICS
 from jobs.telemetry.bridge_names import BRIDGE_METRICS
-from jobs.telemetry.declared import Metric, by_name
+from jobs.telemetry.declared import DeclaredMetric, by_name
 from jobs.telemetry.job_names import JOB_METRICS
 from jobs.telemetry.lookup_names import LOOKUP_METRICS
 from lbcore.config.render import render_page
@@ -23,7 +23,7 @@ from lbcore.plan.strategy import Strategy
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-METRIC_PAGES: Mapping[str, Sequence[Metric]] = {
+METRIC_PAGES: Mapping[str, Sequence[DeclaredMetric]] = {
     "The job": JOB_METRICS,
     "The lookup service": LOOKUP_METRICS,
     "An agent": AGENT_METRICS,
@@ -138,7 +138,7 @@ def draw_metrics() -> str:
     return "\n\n".join([*blocks, "## Labels with a closed set", "\n".join(closed)]) + "\n"
 
 
-def _draw_metric(metric: Metric) -> str:
+def _draw_metric(metric: DeclaredMetric) -> str:
     return f"| `{metric.name}` | {metric.type.value} | {', '.join(metric.labels)} | {metric.doc} |"
 
 
@@ -173,7 +173,7 @@ def _draw_query(query: Query) -> str:
     return f"### {query.name}\n\n{query.question} {query.reading}\n\n```sql\n{text}\n```"
 
 
-def _draw_view(view: View) -> str:
+def _draw_view(view: SqlView) -> str:
     columns = ["| column | type | meaning |", "|---|---|---|", *map(_draw_column, view.columns)]
     reads = ", ".join(f"`{name}`" for name in view.reads)
     return "\n\n".join([f"### {view.name}\n\n{view.doc} Reads {reads}.", "\n".join(columns)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jobs.adapters.delta_follower import DeltaFollower, ReloadReason, boot_ms
 from lbcore.model.tables import OWNERSHIP_EVENTS
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 from tests.lookup_tables import CLUSTER, Row, bundles_of
 
 NAMESPACE = "acme/orders"
@@ -16,7 +16,7 @@ TOPIC = f"persistent://{NAMESPACE}/t1"
 EVENTS = OWNERSHIP_EVENTS.name
 
 
-def served(follower: DeltaFollower) -> Snapshot:
+def served(follower: DeltaFollower) -> LookupSnapshot:
     """The snapshot that lookups are answered from."""
     assert follower.view is not None
     return follower.view.snapshot

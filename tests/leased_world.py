@@ -10,7 +10,7 @@ from collections import defaultdict
 from lbcore.config.load import parse_config
 from lbcore.config.ownership import FENCING_LEASE
 from lbcore.config.tree import Config
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
 from lbcore.machines.agent_reporting import Identity
 from lbcore.model.bundles import Bundle
@@ -44,7 +44,9 @@ class LeasedWorld(LaggingWorld):
             web_service_url=f"http://{name}",
         )
         config = self.config
-        broker.agent = Agent(identity, config.agent, config.signals, config.ownership.fencing)
+        broker.agent = AgentMachine(
+            identity, config.agent, config.signals, config.ownership.fencing
+        )
 
     def used(self) -> dict[str, dict[str, int]]:
         """Bundle → broker → token of what services may use at this moment."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jobs.adapters.batch_sink import BatchSink, Identity
+from jobs.adapters.batch_sink import BatchSink, CommitIdentity
 from jobs.telemetry.job_metrics import JobMetrics
 from jobs.telemetry.seen import BatchSeen
 from lbcore.config.tree import Config
@@ -67,7 +67,7 @@ class MeasuredWorld(World):
         self._sink = BatchSink(
             writer=Tables(),  # type: ignore[arg-type]
             publisher=Kafka(),
-            identity=Identity(query_id="q", code_version="c", config_version="v"),
+            identity=CommitIdentity(query_id="q", code_version="c", config_version="v"),
             heartbeat_ms=config.pipeline.heartbeat_commit_ms,
             log=lambda line: self.lines.append(dict(line)),
             watch=self._watch,

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from prometheus_client import generate_latest
 
-from jobs.adapters.service_calls import Bounds, ServiceCalls
+from jobs.adapters.service_calls import CallBounds, ServiceCalls
 from jobs.agent import Callbacks
 from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.wire import Wire
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
 from lbcore.machines.agent_state import AgentState, Event, ReadLoad, RecordRead, Send
 from lbcore.ownership.holding import Call
@@ -28,12 +28,12 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Ack, AckOutcome, Acks, BrokerLoad, Message
 from lbcore.wire.parse import parse
-from lbcore.wire.rules import Rules
+from lbcore.wire.rules import ParseRules
 from tests.ownership_records import CLUSTER, A, B
 
 BAD, GOOD = "t/bad/0x00000000_0xffffffff", "t/good/0x00000000_0xffffffff"
 CHILDREN = ("t/bad/0x00000000_0x80000000", "t/bad/0x80000000_0xffffffff")
-NARROW = Rules(
+NARROW = ParseRules(
     clusters=frozenset({CLUSTER}), limits=Wire(max_text_chars=256, max_message_bytes=65_536)
 )
 TIMEOUT_MS, LOOK_S = 60_000, 2
@@ -131,7 +131,7 @@ class Beside:
     def __init__(self, service: Service) -> None:
         identity = Identity(cluster=CLUSTER, broker=A.broker, incarnation=A.incarnation)
         config = AgentConfig(ack_repeat_ms=100)
-        self.machine = Agent(identity, config, SignalsConfig(report_check_ms=100))
+        self.machine = AgentMachine(identity, config, SignalsConfig(report_check_ms=100))
         self.metrics = AgentMetrics(CLUSTER, A.broker)
         self.service = service
         self.clock_s = 0.0
@@ -140,7 +140,7 @@ class Beside:
             service.callbacks(),
             self.inbox.put,
             self.metrics,
-            Bounds(threads=1, timeout_ms=TIMEOUT_MS, clock_s=lambda: self.clock_s),
+            CallBounds(threads=1, timeout_ms=TIMEOUT_MS, clock_s=lambda: self.clock_s),
         )
         self.state: AgentState | None = None
         self.said: list[Message] = []

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_state import AgentState, RecordForgotten
 from lbcore.ownership.holding import Call
 from lbcore.ownership.records import OwnershipRecord
@@ -19,7 +19,7 @@ class Broker:
 
     name: str
     starts: int = 0
-    agent: Agent | None = None
+    agent: AgentMachine | None = None
     state: AgentState | None = None
     is_paused: bool = False
     is_cut_off: bool = False

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.batch_sink import BatchSink, Identity
+from jobs.adapters.batch_sink import BatchSink, CommitIdentity
 from jobs.adapters.ownership_publisher import Keyed
 from jobs.adapters.table_writer import TableWriter
 from lbcore.machines.effects import (
@@ -58,7 +58,7 @@ def sink_on(root: Path | TableWriter, sent: Sent | None = None) -> BatchSink:
     sink = BatchSink(
         writer=root if isinstance(root, TableWriter) else claimed(root),
         publisher=sent or Sent(),
-        identity=Identity(query_id="", code_version="c", config_version="f"),
+        identity=CommitIdentity(query_id="", code_version="c", config_version="f"),
         heartbeat_ms=10_000,
         log=lines.append,
     )

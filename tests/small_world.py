@@ -27,7 +27,7 @@ from lbcore.ownership.changes import (
 )
 from lbcore.ownership.holding import Goal, goal_of
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.repair import Watch, repair
+from lbcore.ownership.repair import FlightWatch, repair
 from lbcore.wire.messages import Ack
 from tests.small_effects import (
     EFFECTS,
@@ -239,8 +239,8 @@ def _carry_out_events(world: World, record: OwnershipRecord, intent: Intent) -> 
     return [("repair", record.bundle, intent, name) for name in others]
 
 
-def _watch(world: World, record: OwnershipRecord, waited_ms: int) -> Watch:
-    return Watch(
+def _watch(world: World, record: OwnershipRecord, waited_ms: int) -> FlightWatch:
+    return FlightWatch(
         source=presence(world, source_of(record)),
         destination=presence(world, destination_of(record)),
         waiting_ms=waited_ms,

@@ -12,7 +12,7 @@ from typing import Any
 
 from lbcore.config.ownership import AgentConfig, OwnershipConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_reporting import Identity
 from lbcore.machines.agent_state import AgentState, Send
 from lbcore.model.bundles import Bundle
@@ -218,9 +218,9 @@ def step(world: World, name: str, *events_of_agent: Any, now_ms: int = NOW_MS) -
 
 
 @lru_cache
-def agent(name: str, incarnation: str) -> Agent:
+def agent(name: str, incarnation: str) -> AgentMachine:
     identity = Identity(cluster=CLUSTER, broker=name, incarnation=incarnation)
-    return Agent(identity, AgentConfig(), SignalsConfig())
+    return AgentMachine(identity, AgentConfig(), SignalsConfig())
 
 
 def process_of(name: str, number: int) -> Process:

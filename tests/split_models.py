@@ -10,7 +10,7 @@ from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import BundleRange, InvalidRangeError
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
-from lbcore.plan.split.boundaries import Cut, CutRequest, find_cut
+from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
 from lbcore.plan.split.decide import ATTEMPTS_PER_SPLIT
 from lbcore.plan.split.decision import UNSPLITTABLE, SplitReason, SplitState, SplitVerdict
 
@@ -171,7 +171,7 @@ class _Model:
             max_parts=min(self.config.max_children, room + 1),
         )
         found = find_cut(request, self.config)
-        if isinstance(found, Cut):
+        if isinstance(found, RangeCut):
             self.decisions.append((name, found.boundaries))
             self.pending[name] = len(found.boundaries)
             self.verdicts[name] = SplitVerdict.SPLIT

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from jobs.adapters.kafka_clients import Delivered, OnDelivery, Received, Sender
-from jobs.fleet.broker import Due, FleetSettings, Surroundings
+from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings
 from jobs.fleet.fleet import Fleet
 from jobs.fleet.timetable import Timetable
 from lbcore.config.ownership import AgentConfig
@@ -51,7 +51,7 @@ class VirtualFleet:
             "capacities": {},
             **settings,
         }
-        surroundings = Surroundings(
+        surroundings = FleetSurroundings(
             settings=FleetSettings(**chosen),
             model=LoadModel([space], LoadProfile(shape=LoadShape.ZIPF, brokers=2)),
             sender=cast(Sender, self.sender),

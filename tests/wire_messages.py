@@ -23,10 +23,10 @@ from lbcore.wire.messages import (
     Topic,
     TopicLoad,
 )
-from lbcore.wire.rules import Rules
+from lbcore.wire.rules import ParseRules
 
-RULES = Rules(clusters=frozenset({"local", "east"}), limits=Wire(), loads=orjson.loads)
-STANDARD_RULES = Rules(clusters=RULES.clusters, limits=Wire(), loads=json.loads)
+RULES = ParseRules(clusters=frozenset({"local", "east"}), limits=Wire(), loads=orjson.loads)
+STANDARD_RULES = ParseRules(clusters=RULES.clusters, limits=Wire(), loads=json.loads)
 
 ENVELOPE = Envelope(
     cluster="local",

@@ -16,7 +16,7 @@ import numpy as np
 
 from lbcore.config.tree import Config
 from lbcore.machine import Step
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_reporting import Identity, LoadRead
 from lbcore.machines.agent_state import ReadLoad, RecordForgotten, RecordRead, Send
 from lbcore.machines.balancer import ClusterBalancer
@@ -94,7 +94,7 @@ class World:
             incarnation=f"{name}/{broker.starts}",
             web_service_url=f"http://{name}",
         )
-        broker.agent = Agent(identity, self.config.agent, self.config.signals)
+        broker.agent = AgentMachine(identity, self.config.agent, self.config.signals)
         broker.ahead_ms = broker.machine_ahead_ms
         broker.state = None
         broker.calls = []

@@ -90,7 +90,7 @@ class Publisher(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class CommitIdentity:
     """What every commit says of the code behind it. topics: name → Kafka's id of those read."""
 
     query_id: str
@@ -120,7 +120,7 @@ class BatchSink:
 
     writer: TableWriter
     publisher: Publisher
-    identity: Identity
+    identity: CommitIdentity
     heartbeat_ms: int
     log: Callable[[Mapping[str, Any]], None]
     passed: Callable[[str], None] = lambda _: None

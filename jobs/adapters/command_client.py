@@ -25,12 +25,17 @@ from uuid import uuid4
 from jobs.adapters.delta_log import last_writer_commit, newest_version
 from jobs.adapters.delta_tables import table_path
 from jobs.adapters.kafka_clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
-from jobs.adapters.outcome_follower import CommandOutcome, OutcomeFollower, Watch
+from jobs.adapters.outcome_follower import CommandOutcome, OutcomeFollower, OutcomeWatch
 from jobs.adapters.table_place import TablePlace, table_place
 from jobs.console import MisuseError, UnknownError
 from lbcore.machines.identity import identity
 from lbcore.model.tables import OWNERSHIP_EVENTS
-from lbcore.wire.commands import CommandArguments, Refused, format_arguments, parse_arguments
+from lbcore.wire.commands import (
+    CommandArguments,
+    RefusedArguments,
+    format_arguments,
+    parse_arguments,
+)
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
 
@@ -38,7 +43,7 @@ NEVER = -1
 DEFAULT_TIMEOUT_MS = 30_000
 _DELIVERY_TIMEOUT_MS = 15_000
 
-Ticket: TypeAlias = Watch
+Ticket: TypeAlias = OutcomeWatch
 """A command that was sent: its id, and futures of its first and of its final row."""
 
 
@@ -75,7 +80,7 @@ def new_command(
     """
     kind, given = format_arguments(arguments)
     checked = parse_arguments(kind, given)
-    if isinstance(checked, Refused):
+    if isinstance(checked, RefusedArguments):
         raise MisuseError(
             f"the command {kind} can't be sent",
             why=checked.detail,

@@ -39,7 +39,7 @@ from jobs.adapters.table_tail import LostError, TableTail
 from jobs.adapters.unread_rows import UnreadRows
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
-from lbcore.route.snapshot import Position, Snapshot, find_regressions
+from lbcore.route.snapshot import LookupSnapshot, TablePosition, find_regressions
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +57,11 @@ class _Tables:
     """
 
     table_id: str
-    candidate: Snapshot
+    candidate: LookupSnapshot
     writer: WriterCommit | None
     tails: Mapping[str, TableTail]
     unread: UnreadRows
-    published: Snapshot | None = None
+    published: LookupSnapshot | None = None
     is_checked: bool = False
 
 
@@ -157,7 +157,7 @@ class DeltaFollower:
             is_whole=True,
         )
         candidate = (
-            Snapshot(cluster=self.cluster)
+            LookupSnapshot(cluster=self.cluster)
             .with_brokers(unread.of_brokers(*brokers_of(brokers, self.cluster)))
             .with_namespaces(unread.of_namespaces(*hashes_of(namespaces, self.cluster)))
             .with_routes(routes)
@@ -285,7 +285,7 @@ class DeltaFollower:
             tell(changes)
 
     def _view(
-        self, new: Snapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
+        self, new: LookupSnapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
     ) -> View:
         """What is served. is_live: its last commit was found as it came."""
         view = View(
@@ -307,7 +307,7 @@ class DeltaFollower:
             )
         return replace(view, sought_ms=before.confirmed_ms)
 
-    def _find_unsound(self, tables: _Tables, shown: Snapshot) -> dict[str, Unsound]:
+    def _find_unsound(self, tables: _Tables, shown: LookupSnapshot) -> dict[str, Unsound]:
         """What is wrong, by namespace or bundle.
 
         Versions never go back within one table; another table is another history. What was
@@ -366,13 +366,13 @@ class DeltaFollower:
         self._reload_delay_ms = min(2 * self._reload_delay_ms, _RELOAD_DELAY_MAX_MS)
 
 
-def _position(version: int, writer: WriterCommit | None) -> Position:
+def _position(version: int, writer: WriterCommit | None) -> TablePosition:
     if writer is None:
-        return Position(table_version=version)
-    return Position(table_version=version, query_id=writer.query_id, batch_id=writer.batch_id)
+        return TablePosition(table_version=version)
+    return TablePosition(table_version=version, query_id=writer.query_id, batch_id=writer.batch_id)
 
 
-def _log_change(position: Position, rows: int, duration_ms: int) -> None:
+def _log_change(position: TablePosition, rows: int, duration_ms: int) -> None:
     fields = {
         "table_version": position.table_version,
         "batch_id": position.batch_id,
@@ -382,7 +382,7 @@ def _log_change(position: Position, rows: int, duration_ms: int) -> None:
     logger.info("commits_applied", extra={"fields": fields})
 
 
-def _log_load(reason: ReloadReason, snapshot: Snapshot, newer: int, duration_ms: int) -> None:
+def _log_load(reason: ReloadReason, snapshot: LookupSnapshot, newer: int, duration_ms: int) -> None:
     fields = {
         "reason": reason.value,
         "table_version": snapshot.position.table_version,

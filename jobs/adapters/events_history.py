@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from jobs.adapters.delta_log import Commit, commit_path
 from jobs.adapters.table_tail import LostError, TableTail
 from lbcore.ownership.records import State
-from lbcore.sim.judge import LONG_AGO, Transition
+from lbcore.sim.judge import LONG_AGO, JudgedEvent
 
 _COLUMNS = ("bundle", "version_id", "state", "source", "destination", "at_ms")
 
@@ -41,7 +41,7 @@ class EventsHistory:
         """The version of the table up to which all is told."""
         return self._tail.version
 
-    def poll(self) -> tuple[list[Transition], int]:
+    def poll(self) -> tuple[list[JudgedEvent], int]:
         """The new transitions, and a wall time up to which nothing more can turn up.
 
         Costs one look at the file system when nothing is new.
@@ -58,7 +58,7 @@ class EventsHistory:
         self._looked_at_ms = looked_at_ms
         return found, looked_at_ms
 
-    def _load(self, version: int | None) -> list[Transition]:
+    def _load(self, version: int | None) -> list[JudgedEvent]:
         """What is not known of the whole table. version: as which it counts, None = the newest."""
         table = DeltaTable(str(self._path))
         self._tail = TableTail(self._path, table)
@@ -74,7 +74,7 @@ class EventsHistory:
         )
         return [row for row in rows if row.version_id > known.get(row.bundle, 0)]
 
-    def _commit(self, commit: Commit) -> Sequence[Transition]:
+    def _commit(self, commit: Commit) -> Sequence[JudgedEvent]:
         log = Path(str(commit_path(self._path, commit.version)))
         text, written_ms = log.read_bytes(), log.stat().st_mtime_ns // 1_000_000
         actions = [json.loads(line) for line in text.splitlines() if line]
@@ -97,10 +97,10 @@ def _commit_time(actions: Iterable[Mapping[str, Any]]) -> int | None:
     return next(times, None)
 
 
-def _transitions(rows: pa.Table, *, version: int, from_ms: int, to_ms: int) -> list[Transition]:
+def _transitions(rows: pa.Table, *, version: int, from_ms: int, to_ms: int) -> list[JudgedEvent]:
     ordered = rows.sort_by([("version_id", "ascending"), ("at_ms", "ascending")])
     return [
-        Transition(
+        JudgedEvent(
             bundle=row["bundle"],
             version_id=row["version_id"],
             state=State(row["state"]),

@@ -12,7 +12,7 @@ from enum import Enum
 
 from jobs.adapters.delta_log import WriterCommit
 from lbcore.route.bundles import BundleRoute, Unsound
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 
 NOT_HEARD = -1
 _APART_MS = 2_000  # clocks that are further apart than this are wrong
@@ -40,7 +40,7 @@ class View:
     was found when it came, and not with tables that were loaded: at sought_ms it was not there.
     """
 
-    snapshot: Snapshot
+    snapshot: LookupSnapshot
     confirmed_ms: int
     writer: WriterCommit | None
     heard_ms: int = NOT_HEARD

@@ -31,7 +31,7 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class HttpQuestion:
     """What is asked. target: path and query."""
 
     target: str
@@ -59,7 +59,7 @@ def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None = None)
     return HTTPConnection(host, port, timeout=timeout_s)
 
 
-def exchange(connection: HTTPConnection, asked: Asked, bytes_max: int) -> Answered:
+def exchange(connection: HTTPConnection, asked: HttpQuestion, bytes_max: int) -> Answered:
     """Ask, and read the answer whole, within the connection's timeout altogether.
 
     Raises OSError, HTTPException (TooLongError among them) and, for a host or target that can be

@@ -54,7 +54,7 @@ UNSENT_MAX_BYTES = 32_768
 take it in one turn of the event loop."""
 
 
-class Phase(Enum):
+class Stage(Enum):
     """What is expected next of a client."""
 
     IDLE = "idle"
@@ -63,7 +63,7 @@ class Phase(Enum):
     DEAF = "deaf"
 
 
-_IDLE, _HEADS, _BODY, _DEAF = Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.DEAF
+_IDLE, _HEADS, _BODY, _DEAF = Stage.IDLE, Stage.HEAD, Stage.BODY, Stage.DEAF
 
 
 def bounded_protocol(bounds: Bounds, account: Account) -> type[HttpToolsProtocol]:

@@ -21,8 +21,8 @@ from jobs.adapters.lookup_replies import (
     ANY_AGE,
     BAD_AGE,
     INVALID_NAME,
+    LookupReply,
     LookupRequest,
-    Reply,
     bad_age,
     bundle_reply,
     not_allowed,
@@ -41,11 +41,11 @@ from jobs.admin.exchange import JSON, RETRY, Header, HttpError, encode
 from jobs.admin.streams import Message, Receive, Send, until_gone
 from lbcore.model.names import InvalidNameError
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import Outcome
+from lbcore.route.snapshot import LookupOutcome
 
 AsgiApp: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
-FOUND = Outcome.FOUND.value
+FOUND = LookupOutcome.FOUND.value
 _V2 = b"/lookup/v2/topic/"
 _V1 = b"/lookup/v2/destination/"
 _PARTS = {_V2: 4, _V1: 5}
@@ -56,7 +56,7 @@ _DIGITS_MAX = 15
 _ASK_AGAIN_S = 5.0
 
 
-class Guard(Protocol):
+class LookupGuard(Protocol):
     """Says whether a request may be answered; raises HttpError when not."""
 
     def check_lookup(self, scope: Message, tenant: str) -> None:
@@ -83,7 +83,7 @@ class Hooks:
     """
 
     others: AsgiApp | None = None
-    guard: Guard | None = None
+    guard: LookupGuard | None = None
     hosts: HostCheck | None = None
     ask_owner: Callable[[BundleRoute], None] | None = None
 
@@ -155,7 +155,7 @@ class LookupApp:
         elif path == b"/health":
             reply = self._health()
         elif path == b"/alive":
-            reply = Reply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
+            reply = LookupReply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
         elif path in (b"/metrics", b"/metrics/"):
             reply = self._metrics(scope)
         elif self._hooks.others is not None:
@@ -170,7 +170,7 @@ class LookupApp:
 
     # -- lookups
 
-    async def _look_up(self, scope: Message, path: bytes, receive: Receive) -> Reply:
+    async def _look_up(self, scope: Message, path: bytes, receive: Receive) -> LookupReply:
         request = _parse(scope, path)
         if request is None:
             return not_found()
@@ -193,8 +193,8 @@ class LookupApp:
             gone.cancel()
 
     async def _wait(
-        self, request: LookupRequest, reply: Reply, gone: "asyncio.Future[None]"
-    ) -> Reply:
+        self, request: LookupRequest, reply: LookupReply, gone: "asyncio.Future[None]"
+    ) -> LookupReply:
         """The reply once the bundle has an owner; the last one when time is up or nobody listens.
 
         Whatever has become of the bundle meanwhile, freed or split, its owner is asked for.
@@ -217,7 +217,7 @@ class LookupApp:
             reply = self._reply(request)
         return reply
 
-    def _reply(self, request: LookupRequest) -> Reply:
+    def _reply(self, request: LookupRequest) -> LookupReply:
         view = self._follower.view
         if view is None:
             return not_ready()
@@ -228,7 +228,7 @@ class LookupApp:
         try:
             answer = view.snapshot.answer(request.topic, request.listener)
         except InvalidNameError as error:
-            return Reply(
+            return LookupReply(
                 status=412, body=reason(str(error)), headers=stamps(view), result=INVALID_NAME
             )
         if request.is_bundle:
@@ -237,7 +237,7 @@ class LookupApp:
 
     # -- health
 
-    def _health(self) -> Reply:
+    def _health(self) -> LookupReply:
         view, counts = self._follower.view, self._follower.counts
         report: dict[str, Any] = {
             "status": self._status(),
@@ -247,7 +247,7 @@ class LookupApp:
             "last_error": counts.last_error,
         }
         if view is None:
-            return Reply(status=503, body=encode(report), headers=(JSON, RETRY))
+            return LookupReply(status=503, body=encode(report), headers=(JSON, RETRY))
         snapshot = view.snapshot
         report |= {
             "cluster": snapshot.cluster,
@@ -261,14 +261,14 @@ class LookupApp:
             "brokers": len(snapshot.brokers),
         }
         status = 503 if self.is_stopping else 200
-        return Reply(status=status, body=encode(report), headers=stamps(view))
+        return LookupReply(status=status, body=encode(report), headers=stamps(view))
 
     def _status(self) -> str:
         if self.is_stopping:
             return "stopping"
         return "waiting for the tables" if self._follower.view is None else "ready"
 
-    def _metrics(self, scope: Message) -> Reply:
+    def _metrics(self, scope: Message) -> LookupReply:
         if self._hooks.guard is not None:
             try:
                 self._hooks.guard.check_metrics(scope)
@@ -276,7 +276,7 @@ class LookupApp:
                 return refusal(error)
         is_own = self.shared is None or (scope.get("server") or ("", 0))[1] == self.own_port
         body = self.metrics.text() if self.shared is None or is_own else self.shared.text()
-        return Reply(status=200, body=body, headers=(_METRICS_TEXT,))
+        return LookupReply(status=200, body=body, headers=(_METRICS_TEXT,))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -348,7 +348,7 @@ def _closing(send: Send) -> Send:
     return closing
 
 
-async def _send(send: Send, reply: Reply) -> None:
+async def _send(send: Send, reply: LookupReply) -> None:
     length = (b"content-length", b"%d" % len(reply.body))
     await send(
         {

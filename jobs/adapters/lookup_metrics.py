@@ -30,7 +30,7 @@ from jobs.telemetry.declared import BALANCER
 from jobs.telemetry.job_names import CHANNEL
 from jobs.telemetry.lookup_names import BUCKETS_S, LOOKUP_METRICS, OWNER_LOOKUPS
 from lbcore.ownership.records import State
-from lbcore.route.snapshot import Outcome
+from lbcore.route.snapshot import LookupOutcome
 
 _DOCS = {metric.name.removesuffix("_total"): metric.doc for metric in LOOKUP_METRICS}
 _CLOSED = {
@@ -65,7 +65,7 @@ class LookupMetrics(Collector):
         """One lookup was answered. state: of the bundle whose owner was asked for."""
         self._results[result] += 1
         if state:
-            self._states[state, result == Outcome.FOUND.value] += 1
+            self._states[state, result == LookupOutcome.FOUND.value] += 1
         self._buckets[bisect_left(BUCKETS_S, duration_s)] += 1
         self._duration_s += duration_s
 

@@ -14,7 +14,7 @@ from jobs.admin.exchange import JSON, RETRY, Header, HttpError, encode
 from lbcore.route.addresses import lookup_body
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.pulsar_errors import unexpected
-from lbcore.route.snapshot import Answer, Outcome
+from lbcore.route.snapshot import Answer, LookupOutcome
 
 NOT_READY = "not_ready"
 INVALID_NAME = "invalid_name"
@@ -26,7 +26,7 @@ OTHER_RESULTS = ("bundle", INVALID_NAME, NOT_READY, STALE, REFUSED)
 AGE = b"x-ballast-age-ms"
 ANY_AGE = 1 << 62
 BAD_AGE = -1
-_WORTH_WAITING = frozenset({Outcome.NO_OWNER, Outcome.BROKER_UNKNOWN})
+_WORTH_WAITING = frozenset({LookupOutcome.NO_OWNER, LookupOutcome.BROKER_UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class LookupRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class LookupReply:
     """What goes out; `is_final` is False when waiting may bring a better answer.
 
     unowned: the bundle that nobody has, when that is why. state: of the bundle whose owner was
@@ -57,47 +57,53 @@ class Reply:
     state: str = ""
 
 
-def owner_reply(view: View, answer: Answer, request: LookupRequest) -> Reply:
+def owner_reply(view: View, answer: Answer, request: LookupRequest) -> LookupReply:
     """Who serves the topic, or why nobody does."""
     headers = stamps(view, answer)
     outcome, address, listener = answer.outcome, answer.address, request.listener
     state = "" if answer.route is None else answer.route.state.value
-    if address is not None and outcome is Outcome.FOUND:
+    if address is not None and outcome is LookupOutcome.FOUND:
         body = lookup_body(address, address.listeners[listener] if listener else None)
-        return Reply(status=200, body=body, headers=headers, result=outcome.value, state=state)
-    if outcome is Outcome.NAMESPACE_NOT_FOUND:
+        return LookupReply(
+            status=200, body=body, headers=headers, result=outcome.value, state=state
+        )
+    if outcome is LookupOutcome.NAMESPACE_NOT_FOUND:
         body = reason("Namespace not found")
-        return Reply(status=404, body=body, headers=headers, result=outcome.value)
-    if outcome is Outcome.LISTENER_UNKNOWN:
+        return LookupReply(status=404, body=body, headers=headers, result=outcome.value)
+    if outcome is LookupOutcome.LISTENER_UNKNOWN:
         body = reason(_no_listener(listener))
-        return Reply(status=500, body=body, headers=headers, result=outcome.value, state=state)
-    return Reply(
+        return LookupReply(
+            status=500, body=body, headers=headers, result=outcome.value, state=state
+        )
+    return LookupReply(
         status=503,
         body=reason(_no_owner(answer)),
         headers=(*headers, RETRY),
         result=outcome.value,
         is_final=outcome not in _WORTH_WAITING,
-        unowned=answer.route if outcome is Outcome.NO_OWNER else None,
+        unowned=answer.route if outcome is LookupOutcome.NO_OWNER else None,
         state=state,
     )
 
 
-def bundle_reply(view: View, answer: Answer) -> Reply:
+def bundle_reply(view: View, answer: Answer) -> LookupReply:
     """The range of the topic's bundle, unquoted as Pulsar writes it, whether it has an owner."""
     headers = stamps(view, answer)
     if answer.route is None:
         body = reason("Namespace not found")
-        return Reply(status=404, body=body, headers=headers, result=answer.outcome.value)
+        return LookupReply(status=404, body=body, headers=headers, result=answer.outcome.value)
     if not answer.route.version_id:
         body = reason(_no_owner(answer))
-        return Reply(status=503, body=body, headers=(*headers, RETRY), result=answer.outcome.value)
+        return LookupReply(
+            status=503, body=body, headers=(*headers, RETRY), result=answer.outcome.value
+        )
     body = answer.route.range_text.encode()
-    return Reply(status=200, body=body, headers=headers, result="bundle")
+    return LookupReply(status=200, body=body, headers=headers, result="bundle")
 
 
 def _no_owner(answer: Answer) -> str:
     route = answer.route
-    if answer.outcome is Outcome.BROKER_UNKNOWN and route is not None:
+    if answer.outcome is LookupOutcome.BROKER_UNKNOWN and route is not None:
         return (
             f"The addresses of broker {route.broker}, which owns the bundle of this topic, are not "
             "known yet: try again"
@@ -135,54 +141,58 @@ def ages(view: View) -> tuple[Header, ...]:
     )
 
 
-def stamped(reply: Reply, view: View | None) -> Reply:
+def stamped(reply: LookupReply, view: View | None) -> LookupReply:
     """The reply with `ages`, unless it has them already or nothing is known yet."""
     if view is None or any(name == AGE for name, _ in reply.headers):
         return reply
     return replace(reply, headers=(*reply.headers, *ages(view)))
 
 
-def not_ready() -> Reply:
+def not_ready() -> LookupReply:
     """Nothing is known yet."""
     body = reason("The tables are not loaded yet: try again")
-    return Reply(status=503, body=body, headers=(JSON, RETRY), result=NOT_READY)
+    return LookupReply(status=503, body=body, headers=(JSON, RETRY), result=NOT_READY)
 
 
-def stale(view: View, age_max_ms: int) -> Reply:
+def stale(view: View, age_max_ms: int) -> LookupReply:
     """The answer is older than was asked for."""
     body = reason(
         f"The answer would be {view.age_ms(boot_ms())} ms old, more than max_age_ms={age_max_ms}: "
         "the tables can't be followed at the moment"
     )
-    return Reply(status=503, body=body, headers=(*stamps(view), RETRY), result=STALE)
+    return LookupReply(status=503, body=body, headers=(*stamps(view), RETRY), result=STALE)
 
 
-def bad_age() -> Reply:
+def bad_age() -> LookupReply:
     """A bound on the age that is none."""
     body = reason("max_age_ms must be a whole number of milliseconds")
-    return Reply(status=400, body=body, headers=(JSON,), result=INVALID_NAME)
+    return LookupReply(status=400, body=body, headers=(JSON,), result=INVALID_NAME)
 
 
-def refusal(error: HttpError) -> Reply:
+def refusal(error: HttpError) -> LookupReply:
     """Who asks may not, or not so often."""
     body = reason(error.reason)
-    return Reply(status=error.status, body=body, headers=(JSON, *error.headers), result=REFUSED)
+    return LookupReply(
+        status=error.status, body=body, headers=(JSON, *error.headers), result=REFUSED
+    )
 
 
-def not_found() -> Reply:
+def not_found() -> LookupReply:
     """There is no such path."""
-    return Reply(status=404, body=reason("HTTP 404 Not Found"), headers=(JSON,))
+    return LookupReply(status=404, body=reason("HTTP 404 Not Found"), headers=(JSON,))
 
 
-def not_allowed(method: str) -> Reply:
+def not_allowed(method: str) -> LookupReply:
     """A lookup is only read; OPTIONS is told so."""
     allow = (b"allow", b"GET, HEAD, OPTIONS")
     if method == "OPTIONS":
-        return Reply(status=200, body=b"", headers=(allow,))
-    return Reply(status=405, body=reason("HTTP 405 Method Not Allowed"), headers=(JSON, allow))
+        return LookupReply(status=200, body=b"", headers=(allow,))
+    return LookupReply(
+        status=405, body=reason("HTTP 405 Method Not Allowed"), headers=(JSON, allow)
+    )
 
 
-def of_method(reply: Reply, method: str) -> Reply:
+def of_method(reply: LookupReply, method: str) -> LookupReply:
     """Health and metrics are only read, too."""
     return reply if method in ("GET", "HEAD") or reply.status in (404, 405) else not_allowed(method)
 

@@ -1,6 +1,6 @@
 """One HTTP lookup as a client makes it, and what came back as a value.
 
-Decides nothing: whatever goes wrong becomes an `Answer` with its error. Used by the prober.
+Decides nothing: whatever goes wrong becomes an `ProbedAnswer` with its error. Used by the prober.
 Source: ours; the path and the JSON are Pulsar's (LookupData).
 """
 
@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from jobs.adapters.http_exchange import read_at_most
 from lbcore.model.names import parse_topic
-from lbcore.sim.judge import Answer
+from lbcore.sim.judge import ProbedAnswer
 
 AGE_HEADER = "X-Ballast-Age-Ms"
 TABLE_VERSION_HEADER = "X-Ballast-Table-Version"
@@ -50,7 +50,7 @@ class LookupConnection:
             parts.hostname or "127.0.0.1", parts.port, timeout=timeout_ms / 1000.0
         )
 
-    def look_up(self, topic: str) -> Answer:
+    def look_up(self, topic: str) -> ProbedAnswer:
         """Ask who owns the topic; never raises for what the network or the service does."""
         name = parse_topic(topic)
         path = "/".join(
@@ -104,9 +104,9 @@ class LookupConnection:
         )
 
 
-def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> Answer:
+def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> ProbedAnswer:
     if reply.status == _UNAVAILABLE and reply.headers.get("Retry-After"):
-        return Answer(
+        return ProbedAnswer(
             topic=topic,
             asked_at_ms=asked_at_ms,
             answered_at_ms=now_ms(),
@@ -119,7 +119,7 @@ def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> Answer:
     broker = _broker(reply.body)
     if not broker:
         return _failed(topic, asked_at_ms, "no owner in the answer")
-    return Answer(
+    return ProbedAnswer(
         topic=topic,
         asked_at_ms=asked_at_ms,
         answered_at_ms=now_ms(),
@@ -130,8 +130,8 @@ def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> Answer:
     )
 
 
-def _failed(topic: str, asked_at_ms: int, error: str) -> Answer:
-    return Answer(topic=topic, asked_at_ms=asked_at_ms, answered_at_ms=now_ms(), error=error)
+def _failed(topic: str, asked_at_ms: int, error: str) -> ProbedAnswer:
+    return ProbedAnswer(topic=topic, asked_at_ms=asked_at_ms, answered_at_ms=now_ms(), error=error)
 
 
 def _number(headers: Message, name: str, default: int) -> int:

@@ -63,7 +63,7 @@ class CommandOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class OutcomeWatch:
     """One waiter. first: any row of the command; final: the one that ends it.
 
     asked: the identity of the command that was sent; who sent another under an id that had been
@@ -96,19 +96,19 @@ class OutcomeFollower:
         self._cluster = cluster
         self._poll_s = poll_ms / 1000
         self._lock = threading.Condition()
-        self._watches: dict[str, list[Watch]] = {}
+        self._watches: dict[str, list[OutcomeWatch]] = {}
         self._new: set[str] = set()
         self._tail: TableTail | None = None
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self.last_error = ""
 
-    def watch(self, command_id: str, asked: str = "") -> Watch:
+    def watch(self, command_id: str, asked: str = "") -> OutcomeWatch:
         """Wait for a command from now on; what the table has of it already counts.
 
         Give the watch to `forget` when nobody waits any more.
         """
-        watch = Watch(command_id=command_id, asked=asked)
+        watch = OutcomeWatch(command_id=command_id, asked=asked)
         with self._lock:
             self._watches.setdefault(command_id, []).append(watch)
             self._new.add(command_id)
@@ -120,7 +120,7 @@ class OutcomeFollower:
             self._lock.notify_all()
         return watch
 
-    def forget(self, watch: Watch) -> None:
+    def forget(self, watch: OutcomeWatch) -> None:
         """Stop waiting; its futures are cancelled unless they are done."""
         with self._lock:
             left = [one for one in self._watches.get(watch.command_id, []) if one is not watch]

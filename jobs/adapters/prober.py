@@ -17,7 +17,7 @@ from jobs.adapters.lookup_request import LookupConnection, now_ms
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import format_topic
 from lbcore.ownership.records import State
-from lbcore.sim.judge import Answer, OwnershipHistory, Transition, Verdict, Visibility
+from lbcore.sim.judge import JudgedEvent, LookupVerdict, OwnershipHistory, ProbedAnswer, Visibility
 from lbcore.sim.load_noise import uniforms
 from lbcore.sim.summary import Owned, percentile
 
@@ -75,31 +75,31 @@ class ProbeReport:
     visible_count: int
     unseen: int
     failures: Mapping[str, int]
-    wrong_answers: tuple[Answer, ...]
+    wrong_answers: tuple[ProbedAnswer, ...]
 
 
 @dataclass(slots=True)
 class _Tally:
     sent: int = 0
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    verdicts: Counter[LookupVerdict] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
-    wrong: list[Answer] = field(default_factory=list)
+    wrong: list[ProbedAnswer] = field(default_factory=list)
     latencies_ms: list[float] = field(default_factory=list)
 
-    def count(self, answer: Answer, verdict: Verdict) -> None:
+    def count(self, answer: ProbedAnswer, verdict: LookupVerdict) -> None:
         self.verdicts[verdict] += 1
-        if verdict is Verdict.FAILED:
+        if verdict is LookupVerdict.FAILED:
             self.failures[answer.error or "later, though the bundle has an owner"] += 1
-        if verdict is Verdict.WRONG and len(self.wrong) < _MOST_EXAMPLES:
+        if verdict is LookupVerdict.WRONG and len(self.wrong) < _MOST_EXAMPLES:
             self.wrong.append(answer)
 
     def counts(self) -> ProbeCounts:
         return ProbeCounts(
             sent=self.sent,
-            right=self.verdicts[Verdict.RIGHT],
-            wrong=self.verdicts[Verdict.WRONG],
-            unavailable=self.verdicts[Verdict.UNAVAILABLE],
-            failed=self.verdicts[Verdict.FAILED],
+            right=self.verdicts[LookupVerdict.RIGHT],
+            wrong=self.verdicts[LookupVerdict.WRONG],
+            unavailable=self.verdicts[LookupVerdict.UNAVAILABLE],
+            failed=self.verdicts[LookupVerdict.FAILED],
             pending=self.sent - sum(self.verdicts.values()),
         )
 
@@ -129,8 +129,8 @@ class Prober:
         self._functions: dict[str, HashFunction] = {}
         self._history = OwnershipHistory({})
         self._visibility = Visibility()
-        self._transitions: list[Transition] = []
-        self._answers: deque[Answer] = deque()
+        self._transitions: list[JudgedEvent] = []
+        self._answers: deque[ProbedAnswer] = deque()
         self._tally = _Tally()
         self._schedule = _Schedule(settings.lookups_per_s)
         self._lock = threading.Lock()  # guards everything above; held for moments only
@@ -218,7 +218,7 @@ class Prober:
         namespace = names[int(space * len(names))]
         return format_topic(namespace, f"topic-{int(number * _TOPICS_PER_NAMESPACE)}")
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: ProbedAnswer) -> None:
         with self._lock:
             self._answers.append(answer)
             self._tally.latencies_ms.append(answer.answered_at_ms - answer.asked_at_ms)
@@ -250,7 +250,7 @@ class Prober:
         with self._lock:
             self._history.add(transitions)
             self._transitions += transitions
-            later: deque[Answer] = deque()
+            later: deque[ProbedAnswer] = deque()
             for answer in self._answers:
                 if answer.answered_at_ms + allowance_ms < complete_to_ms:
                     self._tally.count(answer, self._history.judge(answer, allowance_ms))

@@ -49,7 +49,7 @@ _SPARING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ReadQuestion:
     """What is read of which cluster."""
 
     read: Read
@@ -99,7 +99,7 @@ class ReaderProcess:
         self._counts = counts or ReaderCounts()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, question: Question) -> IO[bytes]:
+    def ask(self, question: ReadQuestion) -> IO[bytes]:
         """The answer as JSON, in a file at its begin; the caller closes it.
 
         Raises ReadRefusedError; ReaderGoneError, twice gone; OSError where no file can be made.
@@ -205,7 +205,7 @@ def _is_asked() -> bool:
     return bool(select.select([sys.stdin], [], [], _IDLE_S)[0])
 
 
-def _answer(question: Question, answers: IO[bytes]) -> None:
+def _answer(question: ReadQuestion, answers: IO[bytes]) -> None:
     def say(kind: bytes, part: bytes = b"") -> None:
         answers.write(_FRAME.pack(kind, len(part)) + part)
 

@@ -25,7 +25,7 @@ from lbcore.machines.balancer import ClusterBalancer
 from lbcore.machines.commands import REMEMBERED_COMMANDS
 from lbcore.machines.effects import TOMBSTONE
 from lbcore.machines.outcome import ACCEPTED
-from lbcore.machines.rebuild import Reading, TableRows, rebuild_state
+from lbcore.machines.rebuild import RowReading, TableRows, rebuild_state
 from lbcore.machines.restored import lifted_events, lifted_namespaces
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.ownership.wire_record import format_record, record_key
@@ -109,7 +109,7 @@ def send_all_records(writer: TableWriter, publisher: Publisher) -> int:
     if gone is not None:
         publisher.publish([(record_key(r["cluster"], r["bundle"]), None) for r in gone.to_pylist()])
     rows = _rows(writer, BUNDLE_OWNERSHIP.name)
-    messages = [format_record(record) for record in Reading().records(rows, writer.epoch)]
+    messages = [format_record(record) for record in RowReading().records(rows, writer.epoch)]
     for start in range(0, len(messages), _SENT_AT_ONCE):
         publisher.publish(messages[start : start + _SENT_AT_ONCE])
     return len(messages)

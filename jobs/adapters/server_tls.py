@@ -8,7 +8,7 @@ import math
 import ssl
 import threading
 
-from jobs.adapters.watched_file import Watched
+from jobs.adapters.watched_file import WatchedFile
 from jobs.console import CommandError
 from lbcore.config.lookup import LookupConfig
 
@@ -27,7 +27,7 @@ class ServerTls:
         self._config = config
         files = (config.certificate_file, config.key_file, config.client_ca_file)
         try:
-            self._files = Watched(files, self._load, look_s=math.inf)
+            self._files = WatchedFile(files, self._load, look_s=math.inf)
         except (OSError, ValueError) as error:
             raise CommandError(
                 "the service's certificate can't be used",

@@ -42,7 +42,7 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class CallBounds:
     """threads: callbacks of bundles at once; timeout_ms: what runs longer has failed.
 
     clock_s: for `ServiceCalls.look`; never goes back.
@@ -57,7 +57,7 @@ class ServiceCalls:
     """The callbacks of one service; `tell` takes what became of them, in any thread."""
 
     def __init__(
-        self, callbacks: Callbacks, tell: Tell, metrics: AgentMetrics, bounds: Bounds
+        self, callbacks: Callbacks, tell: Tell, metrics: AgentMetrics, bounds: CallBounds
     ) -> None:
         """Starts the threads."""
         self._callbacks = callbacks

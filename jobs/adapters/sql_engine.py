@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from jobs.adapters.delta_tables import lacking_columns, table_path
 from jobs.adapters.table_place import TablePlace, is_delta, open_delta
 from jobs.console import CommandError, MisuseError
-from jobs.sql.views import VIEWS, Engine, whole_table, with_nulls
+from jobs.sql.views import VIEWS, SqlRunner, whole_table, with_nulls
 from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, declared
 
@@ -46,7 +46,7 @@ class SqlEngine:
             if known.issuperset(view.reads):
                 # tables of another version may lack a column: then this view alone is missing
                 with suppress(MisuseError):
-                    self._run(view.statement(Engine.DATAFUSION))
+                    self._run(view.statement(SqlRunner.DATAFUSION))
                     known.add(view.name)
 
     def query(self, text: str) -> pa.Table:

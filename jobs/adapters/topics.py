@@ -30,7 +30,7 @@ _SEGMENT_MS_MIN = 60_000
 _COMPACTION_SEGMENT_MS = 3_600_000
 
 
-class Status(str, Enum):
+class TopicStatus(str, Enum):
     """What became of a topic."""
 
     FINE = "fine"
@@ -66,14 +66,14 @@ class TopicReport:
     """What was found and done about one topic. detail: why it failed, or ""."""
 
     name: str
-    status: Status
+    status: TopicStatus
     differences: tuple[TopicDifference, ...] = ()
     detail: str = ""
 
     @property
     def is_good(self) -> bool:
         """Whether the topic is, or would be, as it must be."""
-        return self.status not in (Status.DIFFERS, Status.FAILED)
+        return self.status not in (TopicStatus.DIFFERS, TopicStatus.FAILED)
 
 
 def wanted_topics(config: Config) -> tuple[TopicSpec, ...]:
@@ -151,12 +151,12 @@ def _report(
     A topic that was just made is looked at too: the broker may have rules of its own.
     """
     if spec.name in found:
-        fine = Status.MADE if spec.name in made else Status.FINE
-        status = Status.DIFFERS if found[spec.name] else fine
+        fine = TopicStatus.MADE if spec.name in made else TopicStatus.FINE
+        status = TopicStatus.DIFFERS if found[spec.name] else fine
         return TopicReport(name=spec.name, status=status, differences=found[spec.name])
     if spec.name in made:
-        return TopicReport(name=spec.name, status=Status.FAILED, detail=made[spec.name])
-    return TopicReport(name=spec.name, status=Status.WOULD_MAKE)
+        return TopicReport(name=spec.name, status=TopicStatus.FAILED, detail=made[spec.name])
+    return TopicReport(name=spec.name, status=TopicStatus.WOULD_MAKE)
 
 
 def _make(
@@ -242,7 +242,7 @@ def _repair(
 ) -> TopicReport:
     """Set the keys that differ; partitions and copies stay as they are and still differ."""
     keys = {item.key: item.wanted for item in report.differences if "." in item.key}
-    if report.status is not Status.DIFFERS or not keys:
+    if report.status is not TopicStatus.DIFFERS or not keys:
         return report
     left = tuple(item for item in report.differences if item.key not in keys)
     if not dry_run:
@@ -250,10 +250,10 @@ def _repair(
         answer = _asked(lambda: admin.alter_configs([resource]), address)
         said = answer["topic"][report.name]
         if said != "OK":
-            return replace(report, status=Status.FAILED, detail=str(said))
-    done = Status.WOULD_REPAIR if dry_run else Status.REPAIRED
+            return replace(report, status=TopicStatus.FAILED, detail=str(said))
+    done = TopicStatus.WOULD_REPAIR if dry_run else TopicStatus.REPAIRED
     return replace(
-        report, status=Status.DIFFERS if left else done, differences=left or report.differences
+        report, status=TopicStatus.DIFFERS if left else done, differences=left or report.differences
     )
 
 

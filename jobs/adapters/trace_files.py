@@ -36,7 +36,7 @@ _Lines: TypeAlias = Iterable[tuple[int, list[Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class TraceReading:
     """How a file is to be read. "" and 0 = found out, or refused with what to say.
 
     resources: of a wide file one, its column "". step_ms: of a wide file whose columns have no
@@ -82,7 +82,7 @@ class TraceFile:
     left: tuple[str, ...]
 
 
-def read_trace(path: Path, how: Reading) -> TraceFile:
+def read_trace(path: Path, how: TraceReading) -> TraceFile:
     """A file's samples, and what is wrong with its cells.
 
     Raises MisuseError for a file that isn't such a table.
@@ -178,7 +178,7 @@ def _is_time_head(first: Sequence[str]) -> bool:
     return len(times) > 1
 
 
-def _completed(path: Path, how: Reading, head: list[str] | None) -> Reading:
+def _completed(path: Path, how: TraceReading, head: list[str] | None) -> TraceReading:
     """With what the header tells and nobody said."""
     if head is None:
         layout = how.layout or "rows"
@@ -211,7 +211,7 @@ def _layout_of(head: Sequence[str], entity: str, time: str) -> str:
     return "columns" if not entity and head[0] == time else "long"
 
 
-def _wide(path: Path, how: Reading) -> Reading:
+def _wide(path: Path, how: TraceReading) -> TraceReading:
     if len(how.resources) != 1:
         raise _misuse(
             path,
@@ -222,7 +222,7 @@ def _wide(path: Path, how: Reading) -> Reading:
     return how
 
 
-def _with_units(path: Path, how: Reading, head: Sequence[str]) -> Reading:
+def _with_units(path: Path, how: TraceReading, head: Sequence[str]) -> TraceReading:
     """The resources that are named, or whose columns tell kind and unit: cpu_percent, cpu [MHz]."""
     for one in how.resources:
         if one.column not in head:
@@ -251,7 +251,7 @@ def _resource_named(name: str) -> Resource | None:
     return Resource(column=name, kind=kind, unit=unit) if is_known else None
 
 
-def _read_long(how: Reading, head: Sequence[str], rows: _Lines, samples: _Samples) -> None:
+def _read_long(how: TraceReading, head: Sequence[str], rows: _Lines, samples: _Samples) -> None:
     """Every sample of a table with a row an entity and time."""
     places = {name: at for at, name in enumerate(head)}
     entity_at, time_at = places[how.entity], places[how.time]
@@ -275,7 +275,7 @@ def _read_long(how: Reading, head: Sequence[str], rows: _Lines, samples: _Sample
 
 
 def _read_wide(
-    path: Path, how: Reading, table: tuple[list[str] | None, _Lines], samples: _Samples
+    path: Path, how: TraceReading, table: tuple[list[str] | None, _Lines], samples: _Samples
 ) -> None:
     """Every sample of a table whose columns are times (rows) or entities (columns)."""
     head, rows = table
@@ -306,7 +306,7 @@ def _read_wide(
 
 
 def _times_of_head(
-    path: Path, how: Reading, head: list[str] | None, samples: _Samples
+    path: Path, how: TraceReading, head: list[str] | None, samples: _Samples
 ) -> list[int]:
     """The times of a table's columns; none where --step says how far apart they are."""
     if how.step_ms:
@@ -346,7 +346,7 @@ def _value_of(cell: Any, line: int, column: int, samples: _Samples) -> float:
         return 0.0
 
 
-def _time_scale(how: Reading) -> float:
+def _time_scale(how: TraceReading) -> float:
     """Milliseconds of one, 0 = nobody said."""
     unit = how.time_unit or next(
         (unit for unit in ("ms", "us", "ns", "s") if how.time.lower().endswith(f"_{unit}")), ""

@@ -15,7 +15,7 @@ from lbcore.model.hashing import HashFunction
 from lbcore.model.tables import BROKERS, NAMESPACES
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 
 _Hashes: TypeAlias = dict[str, HashFunction]
 
@@ -24,7 +24,7 @@ _Hashes: TypeAlias = dict[str, HashFunction]
 class UnreadRows:
     """Those of the tables as they are loaded now. known: what was shown before; None = nothing."""
 
-    known: Snapshot | None = None
+    known: LookupSnapshot | None = None
     _rows: dict[tuple[str, str], BadRow] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -70,7 +70,7 @@ class UnreadRows:
         known = [self._namespace(row.namespace).records.get(row.name) for row in bad]
         return [*found, *(route for route in known if route is not None)]
 
-    def shown(self, candidate: Snapshot) -> Snapshot:
+    def shown(self, candidate: LookupSnapshot) -> LookupSnapshot:
         """The candidate, with namespaces that don't fit together without a row as before."""
         spoilt = {row.namespace for row in self._rows.values()} & candidate.unsound.keys()
         held = []

@@ -30,7 +30,7 @@ from lbcore.model.names import check_namespace, parse_range
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import Position, Snapshot
+from lbcore.route.snapshot import LookupSnapshot, TablePosition
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class WatchFollower:
         self.counts = FollowCounts()
         self._address = address
         self._listeners: list[Callable[[], None]] = []
-        self._candidate = Snapshot(cluster=cluster)
+        self._candidate = LookupSnapshot(cluster=cluster)
         self._pending: list[BundleRoute] = []
         self._unread = UnreadRows()
         self._published = self._candidate
@@ -144,7 +144,7 @@ class WatchFollower:
         self._writer = _writer(int(said["writer_silent_ms"]))
         if (said["namespaces_version"], said["brokers_version"]) != self._lists:
             self._candidate = self._with_lists(self._candidate)
-        position = Position(table_version=int(said["table_version"]))
+        position = TablePosition(table_version=int(said["table_version"]))
         if position != self._candidate.position:
             self._candidate = self._candidate.at(position)
 
@@ -183,7 +183,7 @@ class WatchFollower:
         """Everything, at least as new as the place where the stream begins."""
         heard_ms = boot_ms()
         self._unread = UnreadRows(self.view.snapshot if self.view is not None else None)
-        fresh = self._with_lists(Snapshot(cluster=self._candidate.cluster))
+        fresh = self._with_lists(LookupSnapshot(cluster=self._candidate.cluster))
         found, bad = self._all_routes(int(said["table_version"]))
         routes = self._unread.of_bundles(found, bad, is_whole=True)
         self._candidate = fresh.with_routes(routes)
@@ -206,7 +206,7 @@ class WatchFollower:
                 is_more = bool(after)
         return routes, bad
 
-    def _with_lists(self, snapshot: Snapshot) -> Snapshot:
+    def _with_lists(self, snapshot: LookupSnapshot) -> LookupSnapshot:
         """The snapshot with the namespaces and brokers of now."""
         with closing(self._connect()) as connection:
             namespaces = self._json(connection, "/v1/namespaces")

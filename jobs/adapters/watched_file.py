@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 _LOOK_S = 1.0
 
 
-class Watched(Generic[Value]):
+class WatchedFile(Generic[Value]):
     """`value` is what `make` gave for the newest usable content of the files.
 
     make: called once at the start, where its errors are the caller's, and after each change, where

@@ -22,7 +22,7 @@ def whole(minimum: int, maximum: int) -> Schema:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class QueryParameter:
     """A query parameter."""
 
     name: str
@@ -49,7 +49,7 @@ class About:
 
     summary: str
     example: Example
-    queries: tuple[Query, ...] = ()
+    queries: tuple[QueryParameter, ...] = ()
     body: Schema | None = None
     answers: Mapping[int, str] = field(default_factory=lambda: {200: "The answer."})
     media_type: str = "application/json"

@@ -23,7 +23,7 @@ from jobs.admin.gates import address_of
 from jobs.admin.origins import Origins
 from jobs.admin.rates import RateLimiter
 from jobs.admin.routes import SAFE, TENANT, Match, Route, Router
-from jobs.admin.streams import Message, Receive, Send, Wire, send_parts
+from jobs.admin.streams import ClientConnection, Message, Receive, Send, send_parts
 from lbcore.wire.messages import AuditEntry
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class AdminApp:
         if isinstance(reply, Stream):
             await self._send_stream(reply, receive, send)
         elif reply.parts is not None and scope["method"] != "HEAD":
-            await self._send_parts(reply, reply.parts, Wire(receive, send))
+            await self._send_parts(reply, reply.parts, ClientConnection(receive, send))
         else:
             await self._send(reply, scope["method"], send)
 
@@ -283,7 +283,9 @@ class AdminApp:
         body = b"" if method == "HEAD" else reply.body
         await send({"type": "http.response.body", "body": body})
 
-    async def _send_parts(self, reply: Reply, parts: Iterable[bytes], wire: Wire) -> None:
+    async def _send_parts(
+        self, reply: Reply, parts: Iterable[bytes], wire: ClientConnection
+    ) -> None:
         """A large answer, a slice in a turn, as fast as the client takes it."""
         headers = [*reply.headers, *self._stamps()]
         await wire.send({"type": "http.response.start", "status": reply.status, "headers": headers})
@@ -296,7 +298,7 @@ class AdminApp:
         try:
             self._loop = asyncio.get_running_loop()
             left_s = None if reply.ends_at_s is None else max(0.0, reply.ends_at_s - time())
-            await send_parts(reply.parts, Wire(receive, send, left_s), self._streams)
+            await send_parts(reply.parts, ClientConnection(receive, send, left_s), self._streams)
         finally:
             self.counts.streams -= 1
 

@@ -15,7 +15,7 @@ from jobs.adapters.kafka_settings import kafka_address
 from jobs.adapters.lookup_http import Hooks, LookupApp
 from jobs.adapters.settings import read_secret
 from jobs.adapters.table_place import TablePlace
-from jobs.adapters.watched_file import Watched
+from jobs.adapters.watched_file import WatchedFile
 from jobs.admin.access import parse_grants
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
@@ -177,7 +177,7 @@ def _checker(lookup: LookupConfig) -> TokenChecker:
         return found + (read_keys(lookup.token_keys_file) if lookup.token_keys_file else ())
 
     try:
-        return TokenChecker(Watched((lookup.token_keys_file, secret_file), read), rules)
+        return TokenChecker(WatchedFile((lookup.token_keys_file, secret_file), read), rules)
     except (OSError, ValueError) as error:
         raise CommandError(
             "the keys of tokens can't be used",

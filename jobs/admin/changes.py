@@ -30,7 +30,7 @@ END = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RecordChange:
     """One record that became current, and its place."""
 
     place: Place
@@ -54,7 +54,7 @@ class ChangeFeed:
         self._cluster = cluster
         self._kept_max = kept_max
         self._lock = threading.Lock()
-        self._kept: list[Change] = []
+        self._kept: list[RecordChange] = []
         self._known_from: Place = (0, 0)
         self._log_from: Place = (0, 0)
         self._end: Place = (-1, END)
@@ -87,7 +87,7 @@ class ChangeFeed:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._bell.ring)
 
-    def after(self, place: Place, limit: int) -> Sequence[Change] | None:
+    def after(self, place: Place, limit: int) -> Sequence[RecordChange] | None:
         """The next changes after a place, at most `limit`; None when memory begins later."""
         with self._lock:
             if place < self._known_from:
@@ -109,7 +109,7 @@ class ChangeFeed:
         finally:
             self._bell.leave(mine)
 
-    def read_log(self, place: Place, limit: int) -> tuple[Sequence[Change], Place] | None:
+    def read_log(self, place: Place, limit: int) -> tuple[Sequence[RecordChange], Place] | None:
         """What comes after a place in the table's log, and how far that is; blocks.
 
         At least `limit` changes, or all up to the end. None when the log does not reach back, or
@@ -117,7 +117,7 @@ class ChangeFeed:
         """
         if place < self._log_from:
             return None
-        found: list[Change] = []
+        found: list[RecordChange] = []
         version, end = place
         while len(found) < limit and version <= self._end[0]:
             commit = read_commit(self._path, version)
@@ -130,15 +130,15 @@ class ChangeFeed:
             end, version = END, version + 1
         return found, max(place, (version - 1, end))
 
-    def _changes_in(self, commit: Commit) -> Iterator[Change]:
+    def _changes_in(self, commit: Commit) -> Iterator[RecordChange]:
         parts = read_added(self._path, commit, ROUTE_COLUMNS, self._cluster)
         return changes_of(commit.version, (route for rows in parts for route in routes_of(rows)[0]))
 
 
-def changes_of(version: int, routes: Iterable[BundleRoute]) -> Iterator[Change]:
+def changes_of(version: int, routes: Iterable[BundleRoute]) -> Iterator[RecordChange]:
     """The records of a commit with their places."""
     for number, route in enumerate(routes):
-        yield Change(place=(version, number), route=route)
+        yield RecordChange(place=(version, number), route=route)
 
 
 def format_place(place: Place) -> str:

@@ -18,7 +18,7 @@ from jobs.admin.changes import ChangeFeed
 from jobs.admin.exchange import RETRY, HttpError, Request
 from jobs.admin.views import TableViews
 from lbcore.config.tree import Config
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 from lbcore.wire.commands import CommandArguments, format_arguments
 from lbcore.wire.messages import AuditEntry, Command
 
@@ -27,7 +27,7 @@ _LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandOutcome:
+class CommandEnd:
     """What became of a command.
 
     status: accepted (under way still, when the wait was over), done, refused or timed_out. reason:
@@ -48,7 +48,7 @@ class CommandOutcome:
 class CommandPort(Protocol):
     """Brings commands to the balancer and its answers back; audit entries go the same way."""
 
-    async def ask(self, command: Command) -> CommandOutcome | None:
+    async def ask(self, command: Command) -> CommandEnd | None:
         """Send and wait for `command.timeout_ms` at most; None: nobody has taken it up yet.
 
         Raises HttpError 503 when it could not be sent.
@@ -94,7 +94,7 @@ class AdminContext:
         return max(self.view.age_ms(now_ms), now_ms - self.views.confirmed_ms)
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LookupSnapshot:
         """Namespaces, bundles and brokers of one moment; raises HttpError 503."""
         return self.view.snapshot
 
@@ -105,7 +105,7 @@ class AdminContext:
         *,
         timeout_ms: int = COMMAND_TIMEOUT_MS,
         command_id: str = "",
-    ) -> CommandOutcome:
+    ) -> CommandEnd:
         """Ask the balancer in the caller's name and wait for the outcome.
 
         What has been done is shown by this service's tables before it is told, so that the caller's
@@ -129,7 +129,7 @@ class AdminContext:
         timeout_ms: int = COMMAND_TIMEOUT_MS,
         command_id: str = "",
         notes: Request | None = None,
-    ) -> CommandOutcome:
+    ) -> CommandEnd:
         """As `command`, where there is no request of a caller's."""
         if self.commands is None:
             reason = "This service can't ask the balancer: it was started without Kafka's address"

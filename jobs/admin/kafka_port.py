@@ -15,7 +15,7 @@ from jobs.adapters.command_client import CommandClient, Ticket
 from jobs.adapters.kafka_clients import Delivery, KafkaAddress, NotDelivered, Sender
 from jobs.adapters.outcome_follower import CommandOutcome as Row
 from jobs.adapters.table_place import TablePlace
-from jobs.admin.context import CommandOutcome
+from jobs.admin.context import CommandEnd
 from jobs.admin.counts import AuditCounts
 from jobs.admin.exchange import RETRY, HttpError
 from jobs.console import CommandError
@@ -53,7 +53,7 @@ class KafkaPort:
         self._recorder = threading.Thread(target=self._record_all, daemon=True)
         self._recorder.start()
 
-    async def ask(self, command: Command) -> CommandOutcome | None:
+    async def ask(self, command: Command) -> CommandEnd | None:
         """Send and wait; see CommandPort."""
         if self._waiting >= self._waiting_max:
             raise HttpError(503, "Too many commands are waiting for their outcome", RETRY)
@@ -63,7 +63,7 @@ class KafkaPort:
         finally:
             self._waiting -= 1
 
-    async def _ask(self, command: Command) -> CommandOutcome | None:
+    async def _ask(self, command: Command) -> CommandEnd | None:
         loop = self._loop = asyncio.get_running_loop()
         try:
             ticket = await loop.run_in_executor(self._threads, self._client.send, command)
@@ -144,12 +144,12 @@ class KafkaPort:
             return None
 
 
-def _outcome(row: Row) -> CommandOutcome:
-    return CommandOutcome(
+def _outcome(row: Row) -> CommandEnd:
+    return CommandEnd(
         command_id=row.command_id, status=row.status, reason=row.reason, result=dict(row.result)
     )
 
 
-def _first(ticket: Ticket) -> CommandOutcome | None:
+def _first(ticket: Ticket) -> CommandEnd | None:
     """What was said before time was up: that it is under way, or nothing."""
     return _outcome(ticket.first.result()) if ticket.first.done() else None

@@ -15,7 +15,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 SEND_TIMEOUT_S = 20.0
 
 
-class Wire(NamedTuple):
+class ClientConnection(NamedTuple):
     """A client's connection. seconds: how long the answer may go on, None = as long as it likes."""
 
     receive: Receive
@@ -24,7 +24,7 @@ class Wire(NamedTuple):
 
 
 async def send_parts(
-    parts: AsyncIterator[bytes], wire: Wire, streams: "set[asyncio.Future[None]]"
+    parts: AsyncIterator[bytes], wire: ClientConnection, streams: "set[asyncio.Future[None]]"
 ) -> None:
     """Send each part as it comes, until they end, time is up, the client leaves or is too slow.
 

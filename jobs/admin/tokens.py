@@ -17,7 +17,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from jobs.adapters.watched_file import Watched
+from jobs.adapters.watched_file import WatchedFile
 from jobs.admin.access import Grant, parse_grant
 
 TOKEN_MAX_BYTES = 8_192
@@ -156,7 +156,7 @@ class TokenChecker:
     keys: watched, so that keys can be added and withdrawn while running.
     """
 
-    def __init__(self, keys: Watched[tuple[TrustedKey, ...]], rules: TokenRules) -> None:
+    def __init__(self, keys: WatchedFile[tuple[TrustedKey, ...]], rules: TokenRules) -> None:
         self._keys = keys
         self._rules = rules
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from jobs.bridge.bridge import brokers_settings
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.console import CommandError
 from lbcore.assess.observer import Observer
-from lbcore.assess.report import HOTTEST_TOPICS, Report, Seen, make_report
+from lbcore.assess.report import HOTTEST_TOPICS, Report, SeenCluster, make_report
 from lbcore.assess.risks import HotTopic
 from lbcore.assess.sightings import Sightings, Unloads, unloads_of
 from lbcore.bridge.answers import Settings, Unreadable, parse_topics
@@ -33,17 +33,19 @@ _LARGE = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WatchedCluster:
     """Which cluster. url: as it was given; cluster: its name in Pulsar."""
 
     url: str
     cluster: str
 
 
-class Watch:
+class ClusterWatch:
     """One cluster. `step` is called by one thread; nothing is written anywhere."""
 
-    def __init__(self, admin: PulsarAdmin, place: Place, config: Config, rhythm: Rhythm) -> None:
+    def __init__(
+        self, admin: PulsarAdmin, place: WatchedCluster, config: Config, rhythm: Rhythm
+    ) -> None:
         """Raises CommandError when there is no broker to look at."""
         self._admin, self._place, self._rhythm = admin, place, rhythm
         brokers = first_brokers(admin, place)
@@ -83,7 +85,7 @@ class Watch:
         look, why = None, ""
         try:
             look = self._collector.look()
-        except PulsarError as error:
+        except PulsarAdminError as error:
             why = str(error)
         if look is not None:
             self._take_look(look)
@@ -100,7 +102,7 @@ class Watch:
         found = brokers_settings(self._admin, self._place.cluster, brokers)
         self._settings = {**dict.fromkeys(brokers), **found}
         owners, hot = self._read_topics(brokers)
-        seen = Seen(
+        seen = SeenCluster(
             sightings=self._sightings,
             look=self._look,
             settings=self._settings,
@@ -150,7 +152,7 @@ class Watch:
         for broker in brokers:
             try:
                 page = self._admin.metrics(self._place.cluster, broker)
-            except PulsarError:
+            except PulsarAdminError:
                 continue
             total += unloads_of(page.decode("utf-8", "replace"))
         return total
@@ -161,7 +163,7 @@ class Watch:
         for broker in brokers:
             try:
                 table = parse_topics(self._admin.topics(self._place.cluster, broker))
-            except PulsarError as error:
+            except PulsarAdminError as error:
                 self._unread.setdefault(broker, str(error))
                 continue
             if isinstance(table, Unreadable):
@@ -207,11 +209,11 @@ class _Trouble(logging.Handler):
         super().close()
 
 
-def first_brokers(admin: PulsarAdmin, place: Place) -> tuple[str, ...]:
+def first_brokers(admin: PulsarAdmin, place: WatchedCluster) -> tuple[str, ...]:
     """The active brokers; CommandError without one."""
     try:
         brokers = admin.brokers(place.cluster)
-    except PulsarError as error:
+    except PulsarAdminError as error:
         raise cannot_ask(place.url, error) from None
     if not brokers:
         raise CommandError(
@@ -222,7 +224,7 @@ def first_brokers(admin: PulsarAdmin, place: Place) -> tuple[str, ...]:
     return brokers
 
 
-def cannot_ask(url: str, error: PulsarError) -> CommandError:
+def cannot_ask(url: str, error: PulsarAdminError) -> CommandError:
     """Why a cluster can't be assessed at all, and what to do about that."""
     if error.status in (401, 403):
         what = f"{url} does not let us in"
@@ -244,7 +246,7 @@ def only_name(admin: PulsarAdmin, url: str, named: str) -> str:
     """The cluster that is meant. Raises CommandError where that is open."""
     try:
         found = admin.clusters()
-    except PulsarError as error:
+    except PulsarAdminError as error:
         raise cannot_ask(url, error) from None
     if named in found:
         return named

@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 
 from jobs.adapters.clocks import ForwardClock
 from jobs.bridge.collector import Collector, Send
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.telemetry.bridge_names import SPLIT, UNLOAD
 from lbcore.bridge.acting import (
     Action,
-    Answer,
-    Bounds,
+    Effort,
     Leave,
     LookAgain,
     Lookup,
-    Seen,
+    RecordAnswer,
+    SeenInPulsar,
     Split,
     Tried,
     Unload,
@@ -44,7 +44,7 @@ _MINUTE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class AskingLimits:
     """How much is asked of Pulsar: at once, and in a minute. old_ms: of records not begun."""
 
     in_flight: int = 4
@@ -56,7 +56,12 @@ class Actuator:
     """Works on records in flight; `consider` is called by one thread, again and again."""
 
     def __init__(
-        self, admin: PulsarAdmin, collector: Collector, cluster: str, limits: Limits, send: Send
+        self,
+        admin: PulsarAdmin,
+        collector: Collector,
+        cluster: str,
+        limits: AskingLimits,
+        send: Send,
     ) -> None:
         self._admin, self._collector, self._send = admin, collector, send
         self._cluster, self._limits = cluster, limits
@@ -68,7 +73,7 @@ class Actuator:
         self._asked_s: deque[float] = deque()
         self._seqs: dict[str, int] = {}
         self._is_closed = threading.Event()
-        self.bounds = Bounds(forbidden="the bridge has just started")
+        self.bounds = Effort(forbidden="the bridge has just started")
         self._metrics = collector.metrics
         self.counts: dict[str, int] = {}
 
@@ -123,7 +128,7 @@ class Actuator:
             waited_ms = round((time.monotonic() - began_s) * 1_000)
             tried = replace(tried, waited_ms=waited_ms)
             action = next_action(record, self._see(record), tried, self.bounds)
-            if isinstance(action, Answer):
+            if isinstance(action, RecordAnswer):
                 self._answer(record, action, tried)
                 return
             if isinstance(action, Leave):
@@ -145,7 +150,7 @@ class Actuator:
                 self._split(action)
             elif isinstance(action, Lookup):
                 self._look_up(record.bundle)
-        except PulsarError as error:
+        except PulsarAdminError as error:
             self._count("refused" if error.is_refusal else "failed")
             self._metrics.count_not_done(is_refusal=error.is_refusal)
             self._log("refused", record, why=str(error))
@@ -165,7 +170,7 @@ class Actuator:
         if topic:
             self._admin.look_up(topic)
 
-    def _see(self, record: OwnershipRecord) -> Seen:
+    def _see(self, record: OwnershipRecord) -> SeenInPulsar:
         """Ask now; a broker that doesn't answer makes it unclear."""
         try:
             if record.state is State.SPLITTING:
@@ -175,9 +180,11 @@ class Actuator:
                 owner = None
             else:
                 owner, boundaries = self._owner(record), ()
-        except PulsarError:
+        except PulsarAdminError:
             owner, boundaries = None, ()
-        return Seen(owner=owner, incarnations=self._collector.incarnations(), boundaries=boundaries)
+        return SeenInPulsar(
+            owner=owner, incarnations=self._collector.incarnations(), boundaries=boundaries
+        )
 
     def _owner(self, record: OwnershipRecord) -> str:
         """Who has the bundle: its destination and its source are asked first."""
@@ -188,7 +195,7 @@ class Actuator:
                 return broker
         return ""
 
-    def _answer(self, record: OwnershipRecord, answer: Answer, tried: Tried) -> None:
+    def _answer(self, record: OwnershipRecord, answer: RecordAnswer, tried: Tried) -> None:
         ack = Ack(
             bundle=record.bundle,
             version_id=record.version_id,

@@ -15,13 +15,13 @@ from kafka.errors import KafkaError
 from jobs.adapters.command_client import new_command
 from jobs.adapters.kafka_clients import KafkaAddress, Sender, Tail
 from jobs.adapters.ownership_feed import OwnershipFeed
-from jobs.bridge.actuator import Actuator, Limits
+from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import BridgeMetrics
-from lbcore.bridge.acting import Bounds
+from lbcore.bridge.acting import Effort
 from lbcore.bridge.answers import Settings
 from lbcore.bridge.guard import SHEDDING, reason_not_to_act, splits_by_itself
 from lbcore.bridge.mirror import Difference, Look, commands_of, compare
@@ -55,7 +55,7 @@ class BridgeOptions:
     pulsar_cluster: str = ""
     acts: bool = False
     rhythm: Rhythm = field(default_factory=Rhythm)
-    limits: Limits = field(default_factory=Limits)
+    limits: AskingLimits = field(default_factory=AskingLimits)
 
 
 class Bridge:
@@ -118,7 +118,7 @@ class Bridge:
         busy = self._actuator.busy()
         try:
             look = self._collector.look()
-        except PulsarError as error:
+        except PulsarAdminError as error:
             self._before = None  # what was seen before is too old to be compared with
             self.metrics.count_failed_look()
             logger.warning("Pulsar can't be asked", extra={"fields": {"why": str(error)}})
@@ -169,7 +169,7 @@ class Bridge:
             logger.info(
                 "acting" if not forbidden else "observing", extra={"fields": {"why": forbidden}}
             )
-        self._actuator.bounds = Bounds(forbidden=forbidden)
+        self._actuator.bounds = Effort(forbidden=forbidden)
         self.metrics.show_acting(is_acting=not forbidden)
         if self._observes is not bool(forbidden):
             self._observes = bool(forbidden)
@@ -234,7 +234,7 @@ def only_cluster(admin: PulsarAdmin) -> str:
     """The one cluster that the instance has; CommandError when it can't be asked or has several."""
     try:
         found = admin.clusters()
-    except PulsarError as error:
+    except PulsarAdminError as error:
         raise CommandError(
             "Pulsar's admin interface can't be asked",
             why=str(error),
@@ -260,7 +260,7 @@ def brokers_settings(
 def _settings_of(admin: PulsarAdmin, cluster: str, broker: str) -> Settings | None:
     try:
         return admin.settings(cluster, broker)
-    except PulsarError:
+    except PulsarAdminError:
         return None
 
 
@@ -268,7 +268,7 @@ def switch_shedding(admin: PulsarAdmin, *, is_on: bool) -> None:
     """Switch the cluster's own shedding; CommandError when Pulsar refuses."""
     try:
         admin.set_dynamic(SHEDDING, "true" if is_on else "false")
-    except PulsarError as error:
+    except PulsarAdminError as error:
         raise CommandError(
             f"{SHEDDING} could not be switched {'on' if is_on else 'off'}",
             why=str(error),

@@ -14,7 +14,7 @@ from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 
 from jobs.adapters.clocks import ForwardClock
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (
     TopicTable,
@@ -146,7 +146,7 @@ class Collector:
             self.failures[name] = "it has not answered in this round"
             return None
         error = future.exception()
-        if isinstance(error, PulsarError):
+        if isinstance(error, PulsarAdminError):
             self.failures[name] = str(error)
             self._admin.forget_address(name)
             return None
@@ -160,7 +160,7 @@ class Collector:
         try:
             names = self._admin.namespaces() if is_due else tuple(sorted(unknown))
             from_pulsar = self.boundaries(names)
-        except PulsarError as error:
+        except PulsarAdminError as error:
             logger.warning("namespaces can't be read", extra={"fields": {"why": str(error)}})
             return
         if is_due:
@@ -199,7 +199,7 @@ class Collector:
         """In a thread of the pool: measure one broker and send what is new."""
         try:
             measured, table = self._measured(name, broker)
-        except PulsarError as error:
+        except PulsarAdminError as error:
             self.metrics.count_load_error(name)
             logger.warning(
                 "a broker's load can't be read",
@@ -231,7 +231,7 @@ class Collector:
         if not broker.is_extensible:
             try:
                 found = self._modular(name)
-            except PulsarError as error:
+            except PulsarAdminError as error:
                 if error.status < _SERVER_ERROR:
                     raise
                 broker.refusals += 1
@@ -249,7 +249,7 @@ class Collector:
         raw = self._admin.load_report(self.pulsar_cluster, name)
         parsed = parse_pulsar_report(raw, self._cluster)
         if isinstance(parsed, Rejected):
-            raise PulsarError(f"its load report can't be used: {parsed.detail}")
+            raise PulsarAdminError(f"its load report can't be used: {parsed.detail}")
         measured = measured_modular(*parsed)
         is_wanted = near_a_split(measured.names, measured.stats, self._config.splitting)
         return measured, self._table(name) if is_wanted else None
@@ -257,7 +257,7 @@ class Collector:
     def _extensible(self, name: str) -> tuple[Measured, TopicTable | None]:
         gauges = parse_metrics(self._admin.metrics(self.pulsar_cluster, name))
         if isinstance(gauges, Unreadable):
-            raise PulsarError(f"its metrics can't be used: {gauges.detail}")
+            raise PulsarAdminError(f"its metrics can't be used: {gauges.detail}")
         table = self._table(name)
         envelope = Envelope(
             cluster=self._cluster,
@@ -272,5 +272,5 @@ class Collector:
     def _table(self, name: str) -> TopicTable:
         table = parse_topics(self._admin.topics(self.pulsar_cluster, name))
         if isinstance(table, Unreadable):
-            raise PulsarError(f"its topics can't be used: {table.detail}")
+            raise PulsarAdminError(f"its topics can't be used: {table.detail}")
         return table

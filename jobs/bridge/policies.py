@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from lbcore.bridge.policies import PulsarPolicies
 from lbcore.wire.mirror_commands import ObservePolicies
 
@@ -59,7 +59,7 @@ class PolicyFollower:
         self._read_due_s = now_s + self._interval_s
         try:
             found = self._read(sorted(namespaces))
-        except PulsarError as error:
+        except PulsarAdminError as error:
             self._why = str(error)
             logger.warning("policies can't be read", extra={"fields": {"why": self._why}})
             return

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
-from jobs.adapters.http_exchange import Answered, Asked, connection_to, exchange
+from jobs.adapters.http_exchange import Answered, HttpQuestion, connection_to, exchange
 from jobs.console import MisuseError
 from lbcore.bridge.answers import (
     MAX_BYTES,
@@ -39,7 +39,7 @@ _UNLOAD_S = 75.0
 """Pulsar itself gives an unload 60 s."""
 
 
-class PulsarError(Exception):
+class PulsarAdminError(Exception):
     """Pulsar refused, did not answer, or answered what can't be read. status: 0 = no answer."""
 
     def __init__(self, detail: str, status: int = 0) -> None:
@@ -127,7 +127,7 @@ class PulsarAdmin:
         """Of a namespace's bundles; () when there is no such namespace."""
         try:
             return self._ask(f"/admin/v2/namespaces/{quote(namespace)}/bundles", parse_boundaries)
-        except PulsarError as error:
+        except PulsarAdminError as error:
             if error.status == http.client.NOT_FOUND:
                 return ()
             raise
@@ -169,7 +169,7 @@ class PulsarAdmin:
         """The group of a namespace, "" without one, and for one that is gone."""
         try:
             return self._ask(f"/admin/v2/namespaces/{quote(namespace)}/antiAffinity", parse_group)
-        except PulsarError as error:
+        except PulsarAdminError as error:
             if error.status == http.client.NOT_FOUND:
                 return ""
             raise
@@ -223,7 +223,7 @@ class PulsarAdmin:
         elif answer.status == http.client.OK:
             base = self._entry
         else:
-            raise PulsarError(f"{broker} can't be found: HTTP {answer.status}", answer.status)
+            raise PulsarAdminError(f"{broker} can't be found: HTTP {answer.status}", answer.status)
         with self._lock:
             self._bases[broker] = base
         return base
@@ -241,7 +241,7 @@ class PulsarAdmin:
         if not redirect_leads_to_broker(url, target, listed):
             listed = frozenset(self._list_brokers())
         if not redirect_leads_to_broker(url, target, listed):
-            raise PulsarError(
+            raise PulsarAdminError(
                 f"redirected to {location[:_SHOWN]!r}, which is no broker that the cluster lists, "
                 f"or less protected than {urlsplit(url).scheme}: not followed, for it would get "
                 "the token"
@@ -281,7 +281,7 @@ class PulsarAdmin:
     ) -> Value:
         answer = parse(self._raw(path, base or self._entry))
         if isinstance(answer, Unreadable):
-            raise PulsarError(f"{path}: {answer.detail}")
+            raise PulsarAdminError(f"{path}: {answer.detail}")
         return answer
 
     def _ask_of_one(
@@ -290,7 +290,7 @@ class PulsarAdmin:
         """Pulsar answers 404 where nothing of the kind was ever set."""
         try:
             return self._ask(path, parse)
-        except PulsarError as error:
+        except PulsarAdminError as error:
             if error.status == http.client.NOT_FOUND:
                 return {}
             raise
@@ -316,13 +316,15 @@ class PulsarAdmin:
                 return answer.content
             else:
                 reason = _reason(answer.content)
-                raise PulsarError(f"{method} {path}: HTTP {answer.status} {reason}", answer.status)
-        raise PulsarError(f"{method} {path}: redirected more than {_REDIRECTS_MAX} times")
+                raise PulsarAdminError(
+                    f"{method} {path}: HTTP {answer.status} {reason}", answer.status
+                )
+        raise PulsarAdminError(f"{method} {path}: redirected more than {_REDIRECTS_MAX} times")
 
     def _once(self, method: str, url: str, body: bytes, timeout_s: float | None) -> Answered:
         """One exchange; a redirect is an answer like another."""
         parts = urlsplit(url)
-        asked = Asked(
+        asked = HttpQuestion(
             method=method,
             target=f"{parts.path}?{parts.query}" if parts.query else parts.path,
             body=body,
@@ -334,7 +336,7 @@ class PulsarAdmin:
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._turn_from(f"{parts.scheme}://{parts.netloc}")
             why = str(error) or type(error).__name__
-            raise PulsarError(f"{method} {parts.netloc}{parts.path}: {why}") from None
+            raise PulsarAdminError(f"{method} {parts.netloc}{parts.path}: {why}") from None
 
     def _headers(self) -> Mapping[str, str]:
         headers = {"Content-Type": "application/json"}
@@ -342,7 +344,7 @@ class PulsarAdmin:
             try:
                 token = self._address.token_file.read_text().strip()
             except OSError as error:
-                raise PulsarError(f"the token can't be read: {error}") from None
+                raise PulsarAdminError(f"the token can't be read: {error}") from None
             headers["Authorization"] = f"Bearer {token}"
         return headers
 

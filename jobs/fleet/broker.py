@@ -17,7 +17,7 @@ from jobs.adapters.kafka_clients import Delivered, Delivery, Sender
 from jobs.fleet.timetable import Timetable
 from lbcore.config.ownership import FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_lease import ReportConfirmed
 from lbcore.machines.agent_reporting import Identity, TopicsRead
 from lbcore.machines.agent_state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
@@ -33,7 +33,7 @@ _NOISE_STEP_MS = 1_000
 _FIRST_READS = 2
 
 
-class Life(str, Enum):
+class ProcessLife(str, Enum):
     """What a simulated broker is at the moment; the value is the control server's word."""
 
     ALIVE = "alive"
@@ -44,7 +44,7 @@ class Life(str, Enum):
     STOPPED = "stopped"
 
 
-_RUNNING = frozenset({Life.ALIVE, Life.DRAINING, Life.HANGING})
+_RUNNING = frozenset({ProcessLife.ALIVE, ProcessLife.DRAINING, ProcessLife.HANGING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class FleetSurroundings:
     """What all brokers share. note: writes one event into the log; origin_ms: virtual time 0."""
 
     settings: FleetSettings
@@ -97,17 +97,17 @@ class Surroundings:
 class SimulatedBroker:
     """A broker that may be started, killed, paused, hung, drained. One thread uses it."""
 
-    def __init__(self, name: str, number: int, surroundings: Surroundings) -> None:
+    def __init__(self, name: str, number: int, surroundings: FleetSurroundings) -> None:
         """name: a host's name, for it stands in the URLs; number: from 1."""
         self.name = name
-        self.life = Life.KILLED
+        self.life = ProcessLife.KILLED
         self.start_number = 0
         self.incarnation = ""
         self.last_delivered_ms = 0
         self.service = ServedBundles()
         self._number = number
         self._around = surroundings
-        self._agent: Agent | None = None
+        self._agent: AgentMachine | None = None
         self._state: AgentState | None = None
         self._wake_at_ms: int | None = None
         self._reads = 0
@@ -120,7 +120,7 @@ class SimulatedBroker:
     @property
     def is_serving(self) -> bool:
         """Whether its bundles are open: a paused one's still are."""
-        return self.life in _RUNNING or self.life is Life.PAUSED
+        return self.life in _RUNNING or self.life is ProcessLife.PAUSED
 
     def serves(self, now_ms: int) -> Mapping[str, int]:
         """Bundle → token of what its service serves now: what is open, and its lease allows."""
@@ -149,45 +149,45 @@ class SimulatedBroker:
         self._held_events, self._held_calls, self._reads = [], [], 0
         self._confirmed.clear()
         self._agent = self._agent_under(self._first_signals())
-        self._become(Life.ALIVE, now_ms)
+        self._become(ProcessLife.ALIVE, now_ms)
         self._step(records, now_ms)
 
     def kill(self, now_ms: int) -> tuple[str, ...]:
         """End it at once, without a word; returns what it served."""
         served = tuple(sorted(self.service.tokens)) if self.is_serving else ()
         self._wake_at_ms = None
-        self._become(Life.KILLED, now_ms)
+        self._become(ProcessLife.KILLED, now_ms)
         return served
 
     def pause(self, now_ms: int) -> None:
         """Freeze it, as a stopped process or a very long garbage collection is frozen."""
         if self.life in _RUNNING:
-            self._become(Life.PAUSED, now_ms)
+            self._become(ProcessLife.PAUSED, now_ms)
 
     def hang(self, now_ms: int) -> None:
         """Let no callback of its service come back; it lives on, and says so."""
-        if self.life is Life.ALIVE:
-            self._become(Life.HANGING, now_ms)
+        if self.life is ProcessLife.ALIVE:
+            self._become(ProcessLife.HANGING, now_ms)
 
     def resume(self, now_ms: int) -> None:
         """Let it go on where it was frozen or hung, with all that came meanwhile."""
-        if self.life not in (Life.PAUSED, Life.HANGING):
+        if self.life not in (ProcessLife.PAUSED, ProcessLife.HANGING):
             return
         is_stopping = self._state is not None and self._state.stopping_at_ms is not None
-        self._become(Life.DRAINING if is_stopping else Life.ALIVE, now_ms)
+        self._become(ProcessLife.DRAINING if is_stopping else ProcessLife.ALIVE, now_ms)
         done = [self._end(call, now_ms) for call in self._held_calls]
         events, self._held_events, self._held_calls = self._held_events, [], []
         self._step([*done, *events], now_ms)
 
     def drain(self, now_ms: int) -> None:
         """Tell it to stop: it asks to be emptied first."""
-        if self.life is Life.ALIVE:
-            self._become(Life.DRAINING, now_ms)
+        if self.life is ProcessLife.ALIVE:
+            self._become(ProcessLife.DRAINING, now_ms)
             self._step([Stop()], now_ms)
 
     def take(self, events: Sequence[Event], now_ms: int) -> None:
         """Events from outside."""
-        if self.life is Life.PAUSED:
+        if self.life is ProcessLife.PAUSED:
             self._held_events += events
         elif self.life in _RUNNING:
             self._step(events, now_ms)
@@ -196,7 +196,7 @@ class SimulatedBroker:
         """What the timetable has for this broker, with the times it was due at."""
         current = [(at_ms, item.call) for at_ms, item in due if item.start == self.start_number]
         calls = [call for _, call in current if call is not None]
-        if self.life in (Life.PAUSED, Life.HANGING):
+        if self.life in (ProcessLife.PAUSED, ProcessLife.HANGING):
             self._held_calls += calls
             calls = []
         is_woken = any(call is None and at_ms == self._wake_at_ms for at_ms, call in current)
@@ -209,7 +209,7 @@ class SimulatedBroker:
         rates = self.service.stats_at(field)[:, :2].sum(axis=1)
         return (float(rates.sum()), float(rates.max())) if len(rates) else (0.0, 0.0)
 
-    def _become(self, life: Life, now_ms: int) -> None:
+    def _become(self, life: ProcessLife, now_ms: int) -> None:
         self.life = life
         self._note(f"broker {life.value}", now_ms, bundles=len(self.service.tokens))
 
@@ -238,9 +238,9 @@ class SimulatedBroker:
         self._agent = self._agent_under(self._around.settings.signals)
         return ()
 
-    def _agent_under(self, signals: SignalsConfig) -> Agent:
+    def _agent_under(self, signals: SignalsConfig) -> AgentMachine:
         settings = self._around.settings
-        return Agent(self._identity(), settings.agent, signals, settings.fencing)
+        return AgentMachine(self._identity(), settings.agent, signals, settings.fencing)
 
     def _schedule(self, due_ms: int, call: Call | None) -> None:
         due = Due(broker=self.name, start=self.start_number, call=call)
@@ -258,7 +258,7 @@ class SimulatedBroker:
         elif isinstance(effect, Call):
             self._schedule(now_ms + self._duration_ms(effect), effect)
         elif isinstance(effect, Stopped):
-            self._become(Life.STOPPED, now_ms)
+            self._become(ProcessLife.STOPPED, now_ms)
         return ()
 
     def _hear(self, start_number: int, sent_ms: int, delivery: Delivery) -> None:

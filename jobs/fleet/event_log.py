@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from lbcore.sim.summary import Opened
+from lbcore.sim.summary import BundleOpened
 
 
 class EventLog:
@@ -45,10 +45,10 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def read_opened(path: Path) -> list[Opened]:
+def read_opened(path: Path) -> list[BundleOpened]:
     """Each opening of a bundle, in order: for `lbcore.sim.summary.recovery`."""
     return [
-        Opened(bundle=event["bundle"], broker=event["broker"], at_ms=event["at_ms"])
+        BundleOpened(bundle=event["bundle"], broker=event["broker"], at_ms=event["at_ms"])
         for event in read_events(path)
         if event["event"] == "opened"
     ]

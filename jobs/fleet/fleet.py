@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.adapters.kafka_clients import Received
 from jobs.adapters.ownership_feed import OwnershipFeed
-from jobs.fleet.broker import Due, SimulatedBroker, Surroundings
+from jobs.fleet.broker import Due, FleetSurroundings, SimulatedBroker
 from lbcore.machines.agent_lease import EndConfirmed
 from lbcore.machines.agent_state import Event
 
@@ -20,7 +20,7 @@ class UnknownBrokerError(KeyError):
 class Fleet:
     """The brokers by name."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: FleetSurroundings) -> None:
         self.feed = OwnershipFeed(surroundings.settings.cluster)
         self._around = surroundings
         self._brokers: dict[str, SimulatedBroker] = {}

@@ -14,7 +14,7 @@ from rich.live import Live
 from jobs.console import say
 from jobs.local.options import RunOptions
 from jobs.local.stack import Wiring
-from jobs.local.status import Status
+from jobs.local.status import RunStatus
 from jobs.local.terminal import render
 
 _IMBALANCES_KEPT = 300
@@ -23,7 +23,7 @@ _IMBALANCES_KEPT = 300
 class Display(Protocol):
     """Shows one status after another, one a second."""
 
-    def show(self, status: Status) -> None:
+    def show(self, status: RunStatus) -> None:
         """Show this one."""
         ...
 
@@ -34,7 +34,7 @@ class JsonLines:
     def __init__(self) -> None:
         self._told: tuple[str, ...] = ()
 
-    def show(self, status: Status) -> None:
+    def show(self, status: RunStatus) -> None:
         """Write the line."""
         line = status.to_json()
         line["events"] = [event for event in status.events if event not in self._told]
@@ -50,7 +50,7 @@ class LiveView:
         self._hints = hint_lines
         self._imbalances: list[float | None] = []
 
-    def show(self, status: Status) -> None:
+    def show(self, status: RunStatus) -> None:
         """Draw it."""
         self._imbalances = [*self._imbalances, status.imbalance][-_IMBALANCES_KEPT:]
         self._live.update(render(status, self._imbalances, self._hints), refresh=True)

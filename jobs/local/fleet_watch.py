@@ -13,7 +13,7 @@ from jobs.adapters.fleet_control import FleetClient, crash_of, sample_of
 from jobs.console import CommandError
 from jobs.local.layout import Layout
 from jobs.local.line_tail import LineTail
-from lbcore.sim.summary import Crash, LoadSample, Opened
+from lbcore.sim.summary import BundleOpened, Crash, LoadSample
 
 _ANSWER_TIMEOUT_MS = 2_000
 
@@ -39,7 +39,7 @@ class FleetWatch:
         """Begins now: what earlier runs left in the folder is skipped."""
         self.layout = layout
         self.samples: list[LoadSample] = []
-        self.opened: list[Opened] = []
+        self.opened: list[BundleOpened] = []
         self.crashes: list[Crash] = []
         self.brokers: tuple[FleetBroker, ...] = ()
         self._events = LineTail(layout.fleet_events, from_end=True)
@@ -104,6 +104,6 @@ def is_opened(line: Mapping[str, Any]) -> bool:
     return line.get("event") == "opened"
 
 
-def opened_of(line: Mapping[str, Any]) -> Opened:
+def opened_of(line: Mapping[str, Any]) -> BundleOpened:
     """The opening that such a line tells of."""
-    return Opened(bundle=line["bundle"], broker=line["broker"], at_ms=line["at_ms"])
+    return BundleOpened(bundle=line["bundle"], broker=line["broker"], at_ms=line["at_ms"])

@@ -28,7 +28,7 @@ from jobs.local.line_tail import LineTail
 from jobs.local.options import RunOptions
 from jobs.local.run_summary import RunFacts, summarise
 from jobs.local.run_tables import RunTables
-from jobs.local.status import Status, broker_rows, imbalance_of, recent_percentile
+from jobs.local.status import RunStatus, broker_rows, imbalance_of, recent_percentile
 from lbcore.machines.job_state import NEVER_MS, JobState, JobWord, judge_job
 from lbcore.sim.summary import LoadSample
 
@@ -119,7 +119,7 @@ class LocalRun:
                 display.show(self._look())
             stop.wait(_POLL_S)
 
-    def _look(self) -> Status:
+    def _look(self) -> RunStatus:
         """Everything at this second."""
         self._job.fold(self._job_lines.read())
         if self._zero_ms is None and self._job.batches:
@@ -155,9 +155,9 @@ class LocalRun:
         prober.start()
         return prober
 
-    def _status(self, sample: LoadSample | None) -> Status:
+    def _status(self, sample: LoadSample | None) -> RunStatus:
         job = self._job
-        return Status(
+        return RunStatus(
             elapsed_ms=self._elapsed_ms(),
             phase=self._phase(sample),
             job=self._judged().words() if job.now_ms else "",

@@ -15,9 +15,9 @@ from jobs.adapters.prober import ProbeReport
 from jobs.local.job_log import JobLog
 from lbcore.sim.summary import (
     Balance,
+    BundleOpened,
     Crash,
     LoadSample,
-    Opened,
     Owned,
     balance,
     first_all_open_ms,
@@ -44,7 +44,7 @@ class RunFacts:
     bundles: int
     job: JobLog
     samples: Sequence[LoadSample]
-    opened: Sequence[Opened]
+    opened: Sequence[BundleOpened]
     owned: Sequence[Owned]
     crashes: Sequence[Crash]
     probe: ProbeReport | None
@@ -112,7 +112,7 @@ def _of(window: Balance) -> dict[str, float | int | None]:
     }
 
 
-def _crash(crash: Crash, opened: Sequence[Opened]) -> dict[str, Any]:
+def _crash(crash: Crash, opened: Sequence[BundleOpened]) -> dict[str, Any]:
     found = recovery(crash, opened)
     return {
         "broker": found.broker,

@@ -30,7 +30,7 @@ class BrokerRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class RunStatus:
     """One moment of a run; times in ms.
 
     job: how it is, in `lbcore.machines.job_state`'s words, "" = no batch yet. imbalance: as

@@ -1,6 +1,6 @@
 """The live view of a local run: each broker's load, the imbalance, what moved and why.
 
-Decides only what it looks like; every number comes from `Status`. Source: ours, drawn with rich.
+Decides only what it looks like; every number comes from `RunStatus`. Source: ours, drawn with rich.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.local.job_log import ShownMove
-from jobs.local.status import BrokerRow, Status
+from jobs.local.status import BrokerRow, RunStatus
 
 _BAR_CELLS = 30
 _MOVES_SHOWN = 8
@@ -29,7 +29,7 @@ _STATE_STYLES = {
 
 
 def render(
-    status: Status, imbalances: Sequence[float | None], hints: Sequence[str]
+    status: RunStatus, imbalances: Sequence[float | None], hints: Sequence[str]
 ) -> RenderableType:
     """The whole view. imbalances: one a second, oldest first; hints: commands to try."""
     return Group(
@@ -52,7 +52,7 @@ def _level(value: float, top: float) -> int:
     return min(len(_SPARKS) - 1, int((value - 1.0) / (top - 1.0) * len(_SPARKS)))
 
 
-def _headline(status: Status, imbalances: Sequence[float | None]) -> Text:
+def _headline(status: RunStatus, imbalances: Sequence[float | None]) -> Text:
     text = Text(f"ballast  {_clock(status.elapsed_ms)}  {status.phase}", style="bold")
     text.append(f"   bundles open {status.bundles_open}/{status.bundles}", style="default")
     if status.imbalance is not None:
@@ -61,7 +61,7 @@ def _headline(status: Status, imbalances: Sequence[float | None]) -> Text:
     return text
 
 
-def _brokers(status: Status) -> Table:
+def _brokers(status: RunStatus) -> Table:
     table = Table(expand=True, box=None, pad_edge=False)
     for name, justify in (("broker", "left"), ("state", "left"), ("load, msg/s", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def _moves(moves: Sequence[ShownMove]) -> RenderableType:
     return table
 
 
-def _health(status: Status) -> Text:
+def _health(status: RunStatus) -> Text:
     batches = (
         f"batches {status.batches}, cycle p50 {_ms(status.cycle_p50_ms)}, "
         f"p95 {_ms(status.cycle_p95_ms)}, moves {status.moves}, in flight {status.in_flight}"

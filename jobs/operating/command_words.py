@@ -16,7 +16,7 @@ from jobs.console import MisuseError, add_json_option
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import add_stack_arguments
 from lbcore.model.times import duration
-from lbcore.wire.commands import KINDS, CommandArguments, Refused, parse_arguments
+from lbcore.wire.commands import KINDS, CommandArguments, RefusedArguments, parse_arguments
 
 DEFAULT_TIMEOUT_MS = 60_000
 EXIT_CODES = (
@@ -93,7 +93,7 @@ def read_command(args: argparse.Namespace) -> CommandArguments:
             next_step="name the keys (`ballast config show` lists them), or give --all",
         )
     arguments = parse_arguments(kind, given)
-    if isinstance(arguments, Refused):
+    if isinstance(arguments, RefusedArguments):
         raise MisuseError(
             f"{kind} can't be sent like this",
             why=arguments.detail,

@@ -22,11 +22,11 @@ from jobs.adapters.kafka_clock import newest_record_ms
 from jobs.adapters.preflight import check_python, running_python
 from jobs.adapters.table_place import StorePath, TablePlace, is_delta, modified_s, open_delta
 from jobs.adapters.table_reader import wall_ms
-from jobs.adapters.topics import Status, TopicReport, ensure_topics, wanted_topics
+from jobs.adapters.topics import TopicReport, TopicStatus, ensure_topics, wanted_topics
 from jobs.operating.findings import Finding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
-from lbcore.machines.status import Phase, make_status
+from lbcore.machines.status import ClusterPhase, make_status
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
 from lbcore.model.times import duration
 
@@ -228,9 +228,9 @@ def _job(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
     rows = read_status_rows(where.reader(), now_ms)
     status = make_status(where.cluster, rows, config, now_ms)
     text = f"{status.phase.value}: {status.why}"
-    if status.phase is Phase.STALLED or status.writer_silent_ms < 0:
+    if status.phase is ClusterPhase.STALLED or status.writer_silent_ms < 0:
         yield fail("job", text, "`ballast status` says more; read the job's log")
-    elif status.phase is Phase.OFF:
+    elif status.phase is ClusterPhase.OFF:
         yield warn("job", text, "`ballast resume` or `ballast release-brake` when that is right")
     else:
         yield ok("job", f"{text}; last heartbeat {duration(status.writer_silent_ms)} ago")
@@ -273,7 +273,7 @@ def _topics(where: Whereabouts) -> Iterator[Finding]:
 
 
 def _topic(report: TopicReport) -> Finding | None:
-    if report.status is Status.WOULD_MAKE:
+    if report.status is TopicStatus.WOULD_MAKE:
         return fail(report.name, "is not in Kafka", "`ballast topics ensure` makes it")
     if not report.is_good:
         wrong = [f"{d.key} is {d.found}, not {d.wanted}" for d in report.differences]

@@ -17,7 +17,7 @@ from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
-from lbcore.explain.explanation import ExplainRows, Explanation, Gap
+from lbcore.explain.explanation import ExplainRows, Explanation, TableGap
 from lbcore.explain.reach import unknown, with_unknown
 from lbcore.model.tables import (
     BROKERS,
@@ -43,7 +43,7 @@ _GROWING = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ExplainQuestion:
     """What is asked. name: bundle, broker or decision; "" for the cluster.
 
     at_ms: 0 = now, which is now_ms.
@@ -56,14 +56,14 @@ class Question:
     window_ms: int = WINDOW_MS
 
 
-def explain(reader: TableReader, config: Config, question: Question) -> Explanation | None:
+def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> Explanation | None:
     """The answer; None when there is no such thing. config: the cluster's, as its files say."""
     rows = read_rows(reader, config, question)
     found = _explained(rows, question)
     return unknown(rows, question.kind, question.name) if found is None else found
 
 
-def _explained(rows: ExplainRows, question: Question) -> Explanation | None:
+def _explained(rows: ExplainRows, question: ExplainQuestion) -> Explanation | None:
     found: Explanation | None
     if question.kind == "bundle":
         found = explain_bundle(rows, question.name)
@@ -76,7 +76,7 @@ def _explained(rows: ExplainRows, question: Question) -> Explanation | None:
     return found and with_unknown(rows, found)
 
 
-def read_rows(reader: TableReader, config: Config, question: Question) -> ExplainRows:
+def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) -> ExplainRows:
     """The rows that the answer is made of: none is newer than the moment that is asked about."""
     at_ms = question.at_ms or question.now_ms
     kept = {table: _kept(reader, table, question) for table in (BROKERS, POLICIES, PINS)}
@@ -124,27 +124,27 @@ def _in_force(config: Config, changes: Iterable[Row]) -> Config:
     return in_force(config, settings)[0]
 
 
-def _records(reader: TableReader, question: Question) -> Sequence[Row]:
+def _records(reader: TableReader, question: ExplainQuestion) -> Sequence[Row]:
     if question.at_ms:
         return reader.at_time(question.at_ms).rows
     return reader.rows("bundle_ownership", condition="state <> 'Deleted' AND state <> 'Init'")
 
 
-def _kept(reader: TableReader, table: Table, question: Question) -> PastRows:
+def _kept(reader: TableReader, table: Table, question: ExplainQuestion) -> PastRows:
     """The rows of a table with one row a key."""
     if question.at_ms:
         return reader.rows_at(table, question.at_ms)
     return PastRows(rows=reader.rows(table.name))
 
 
-def _gaps_of_keys(kept: Mapping[Table, PastRows]) -> Iterator[Gap]:
+def _gaps_of_keys(kept: Mapping[Table, PastRows]) -> Iterator[TableGap]:
     for table, past in kept.items():
         if past.unknown:
             names = tuple(" ".join(filter(None, key)) for key in past.unknown)
-            yield Gap(table=table.name, reach_ms=past.reach_ms, names=names)
+            yield TableGap(table=table.name, reach_ms=past.reach_ms, names=names)
 
 
-def _gaps_of_rows(reader: TableReader, question: Question) -> Iterator[Gap]:
+def _gaps_of_rows(reader: TableReader, question: ExplainQuestion) -> Iterator[TableGap]:
     """The tables whose rows don't reach back to the moment; or to the window, where rows go."""
     at_ms = question.at_ms or question.now_ms
     for name in _GROWING:
@@ -156,7 +156,7 @@ def _gaps_of_rows(reader: TableReader, question: Question) -> Iterator[Gap]:
         )
         since_ms = at_ms - question.window_ms if may_be_gone else at_ms
         if oldest_ms is not None and since_ms < oldest_ms:
-            yield Gap(table=name, reach_ms=oldest_ms)
+            yield TableGap(table=name, reach_ms=oldest_ms)
 
 
 def _between(column: str, at_ms: int, span_ms: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from jobs.console import CommandError
 
 
-class Verdict(str, Enum):
+class FindingVerdict(str, Enum):
     """How a thing is: fine, to be looked at some day, or in the way of work."""
 
     OK = "ok"
@@ -24,7 +24,7 @@ class Finding:
     """One line. next_step: "" where nothing is to be done."""
 
     subject: str
-    verdict: Verdict
+    verdict: FindingVerdict
     what: str
     next_step: str = ""
 
@@ -35,17 +35,17 @@ class Finding:
 
 def ok(subject: str, what: str) -> Finding:
     """Nothing to do."""
-    return Finding(subject=subject, verdict=Verdict.OK, what=what)
+    return Finding(subject=subject, verdict=FindingVerdict.OK, what=what)
 
 
 def warn(subject: str, what: str, next_step: str) -> Finding:
     """Works, but."""
-    return Finding(subject=subject, verdict=Verdict.WARN, what=what, next_step=next_step)
+    return Finding(subject=subject, verdict=FindingVerdict.WARN, what=what, next_step=next_step)
 
 
 def fail(subject: str, what: str, next_step: str) -> Finding:
     """Does not work."""
-    return Finding(subject=subject, verdict=Verdict.FAIL, what=what, next_step=next_step)
+    return Finding(subject=subject, verdict=FindingVerdict.FAIL, what=what, next_step=next_step)
 
 
 def looked(subject: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
@@ -58,7 +58,7 @@ def looked(subject: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]
     return found
 
 
-def worst(findings: Iterable[Finding]) -> Verdict:
+def worst(findings: Iterable[Finding]) -> FindingVerdict:
     """The worst verdict of all."""
-    order = list(Verdict)
-    return max((one.verdict for one in findings), key=order.index, default=Verdict.OK)
+    order = list(FindingVerdict)
+    return max((one.verdict for one in findings), key=order.index, default=FindingVerdict.OK)

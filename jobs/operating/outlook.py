@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.operating.text_table import text_table
 from lbcore.explain.explanation import number
-from lbcore.machines.foresee import Balance, BrokerView, Foresight
+from lbcore.machines.foresee import ForeseenBroker, Foresight, LoadMoment
 from lbcore.model.times import duration
 
 _LISTED = 20
@@ -122,7 +122,7 @@ def _balance_lines(found: Foresight) -> Iterator[str]:
     yield f"imbalance {_imbalance(found.before)} → {_imbalance(found.after)}"
 
 
-def _shown(broker: BrokerView | None) -> tuple[str, str, str]:
+def _shown(broker: ForeseenBroker | None) -> tuple[str, str, str]:
     """Rate, usage and bundles; dashes for a broker that is not there."""
     if broker is None:
         return "-", "-", "-"
@@ -133,7 +133,7 @@ def _percent(usage: float | None) -> str:
     return "-" if usage is None else f"{100.0 * usage:.1f} %"
 
 
-def _imbalance(balance: Balance) -> str:
+def _imbalance(balance: LoadMoment) -> str:
     if balance.imbalance is None or balance.floor_adjusted is None:
         return "none, without load"
     return f"{balance.imbalance:.2f} (floor-adjusted {balance.floor_adjusted:.2f})"

@@ -10,11 +10,11 @@ from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from jobs.adapters.http_exchange import Asked, connection_to, exchange
+from jobs.adapters.http_exchange import HttpQuestion, connection_to, exchange
 from jobs.adapters.settings import read_secret
 from jobs.adapters.table_reader import wall_ms
 from jobs.console import CommandError, MisuseError
-from jobs.operating.explaining import Question, explain
+from jobs.operating.explaining import ExplainQuestion, explain
 from jobs.operating.overview import read_overview
 from jobs.operating.stack_words import Whereabouts
 from lbcore.explain.explanation import SECTIONS
@@ -47,7 +47,7 @@ class TablesSource:
 
     def explain(self, broker: str) -> Mapping[str, Any]:
         """Sentences about a broker."""
-        question = Question(kind="broker", name=broker, now_ms=wall_ms())
+        question = ExplainQuestion(kind="broker", name=broker, now_ms=wall_ms())
         found = explain(self._where.reader(), self._config, question)
         return {"headline": f"there is no broker {broker}"} if found is None else found.to_json()
 
@@ -80,7 +80,7 @@ class ServiceSource:
         try:
             answer = exchange(
                 connection_to(self._url, _TIMEOUT_S),
-                Asked(target=target, headers=headers),
+                HttpQuestion(target=target, headers=headers),
                 _ANSWER_MAX_BYTES,
             )
             if answer.status == HTTPStatus.OK:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from jobs.adapters.trace_files import Reading, read_trace, refuse_flaws
+from jobs.adapters.trace_files import TraceReading, read_trace, refuse_flaws
 from jobs.console import CommandError, MisuseError
 from jobs.operating.simulations import write_text
 from lbcore.model.names import parse_bundle
@@ -34,7 +34,7 @@ _NAME_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TraceRequest:
     """What a trace shall become. from_ms, for_ms: the part of it, 0 = its start, to its end.
 
     mean_percent: of what the brokers can carry that the mean of the load is.
@@ -50,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportedTrace:
     """A trace as load of bundles. said: sentences on what it came to."""
 
     folded: Folded
@@ -62,7 +62,7 @@ class Imported:
         return len(self.folded.rates) * self.folded.step_ms
 
 
-def import_trace(path: Path, how: Reading, wanted: Wanted) -> Imported:
+def import_trace(path: Path, how: TraceReading, wanted: TraceRequest) -> ImportedTrace:
     """A file's load, folded; raises MisuseError, which names every flaw with its line."""
     found = read_trace(path, how)
     series = found.series
@@ -97,7 +97,7 @@ def import_trace(path: Path, how: Reading, wanted: Wanted) -> Imported:
     ]
     if grid.partly:
         said.append(f"{grid.partly} entities are not there all the time: 0 where they aren't")
-    return Imported(folded=folded, said=tuple(said))
+    return ImportedTrace(folded=folded, said=tuple(said))
 
 
 def write_recording(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -114,12 +114,14 @@ def write_recording(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         ) from None
 
 
-def recording_rows(imported: Imported, wanted: Wanted) -> Iterable[Mapping[str, Any]]:
+def recording_rows(imported: ImportedTrace, wanted: TraceRequest) -> Iterable[Mapping[str, Any]]:
     """The recording's rows: bundles dealt in turn to the brokers."""
     return dealt(imported.folded, wanted.brokers, wanted.mean_percent)
 
 
-def write_scenario(path: Path, recording: Path, imported: Imported, wanted: Wanted) -> None:
+def write_scenario(
+    path: Path, recording: Path, imported: ImportedTrace, wanted: TraceRequest
+) -> None:
     """A scenario that replays the recording."""
     where = os.path.relpath(recording.absolute(), path.absolute().parent)
     long = imported.length_ms >= _LONG_RUN_MS
@@ -166,7 +168,7 @@ def hashed_rows(rows: Iterable[Mapping[str, Any]], key: bytes) -> list[dict[str,
     ]
 
 
-def _part(path: Path, grid: Grid, wanted: Wanted) -> Grid:
+def _part(path: Path, grid: Grid, wanted: TraceRequest) -> Grid:
     """The part of the trace that is asked for."""
     first = wanted.from_ms // grid.step_ms
     count = max(1, wanted.for_ms // grid.step_ms) if wanted.for_ms else len(grid.values)

@@ -14,7 +14,7 @@ from lbcore.model.resources import RESOURCES
 from lbcore.model.tables import Column
 
 
-class Engine(Enum):
+class SqlRunner(Enum):
     """Who runs the SQL: DataFusion, in this process, or Spark."""
 
     DATAFUSION = "datafusion"
@@ -22,7 +22,7 @@ class Engine(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class SqlView:
     """A view. reads: the tables below it, and the views, which come before it."""
 
     name: str
@@ -32,13 +32,13 @@ class View:
     datafusion: str
     spark: str = ""
 
-    def text(self, engine: Engine) -> str:
+    def text(self, engine: SqlRunner) -> str:
         """Its SELECT in the words of an engine; most have one text for both."""
-        return self.spark if engine is Engine.SPARK and self.spark else self.datafusion
+        return self.spark if engine is SqlRunner.SPARK and self.spark else self.datafusion
 
-    def statement(self, engine: Engine) -> str:
+    def statement(self, engine: SqlRunner) -> str:
         """What makes it, for as long as the session lasts."""
-        temporary = "TEMPORARY " if engine is Engine.SPARK else ""
+        temporary = "TEMPORARY " if engine is SqlRunner.SPARK else ""
         return f"CREATE OR REPLACE {temporary}VIEW {self.name} AS {self.text(engine)}"
 
 
@@ -62,7 +62,7 @@ _BUNDLE = (
     _column("bundle", "string", "tenant/namespace/0xlower_0xupper"),
 )
 
-STAYS = View(
+STAYS = SqlView(
     name="stays",
     doc="How long each record of a bundle stood until the next one.",
     reads=("ownership_events",),
@@ -90,7 +90,7 @@ SELECT cluster, namespace, bundle, version_id, state,
 FROM ownership_events""",
 )
 
-MOVES = View(
+MOVES = SqlView(
     name="moves",
     doc="Each change of a bundle's owner, from what began it until the new owner had opened it.",
     reads=("ownership_events",),
@@ -141,7 +141,7 @@ SELECT cluster, namespace, bundle, version_id, left_broker AS from_broker,
 FROM owned WHERE left_broker IS NOT NULL AND left_broker <> destination""",
 )
 
-RETURNS = View(
+RETURNS = SqlView(
     name="returns",
     doc="The moves that brought a bundle back to an owner it had left less than an hour before.",
     reads=("moves",),
@@ -162,7 +162,7 @@ WHERE m.opened_ms - e.opened_ms < 3600000
 GROUP BY m.cluster, m.namespace, m.bundle, m.version_id, m.to_broker, m.opened_ms, m.day""",
 )
 
-CRASHES = View(
+CRASHES = SqlView(
     name="crashes",
     doc="Each failover decision: the bundles of one dead broker, and when all were open elsewhere.",
     reads=("decisions", "ownership_events"),
@@ -215,7 +215,7 @@ SELECT cluster, broker, minute_ms, {instant("minute_ms")} AS minute, 100 * score
 FROM load_history"""
 
 
-BROKER_LOADS = View(
+BROKER_LOADS = SqlView(
     name="broker_loads",
     doc="Each broker's load by the minute, a column a resource.",
     reads=("load_history",),
@@ -240,7 +240,7 @@ BROKER_LOADS = View(
 
 _ARRAYS = ("bundles", *_TRAFFIC, "topics", "sessions")
 
-BUNDLE_LOADS = View(
+BUNDLE_LOADS = SqlView(
     name="bundle_loads",
     doc="Each bundle's load by the minute, at the broker that served it.",
     reads=("load_history",),
@@ -270,7 +270,7 @@ FROM (SELECT cluster, broker, minute_ms,
   explode(arrays_zip({", ".join(_ARRAYS)})) AS row FROM load_history)""",
 )
 
-NEWEST_LOADS = View(
+NEWEST_LOADS = SqlView(
     name="newest_loads",
     doc="The newest row of broker_loads of each broker.",
     reads=("broker_loads",),
@@ -282,7 +282,7 @@ FROM (SELECT *, ROW_NUMBER() OVER (
 WHERE place = 1""",
 )
 
-OWNERS = View(
+OWNERS = SqlView(
     name="owners",
     doc="Who has each bundle now; without those that are gone.",
     reads=("bundle_ownership",),

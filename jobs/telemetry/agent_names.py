@@ -3,14 +3,14 @@
 Decides nothing. Source: ours, with Pulsar 4.0.8's name for the records that a broker reads.
 """
 
-from jobs.telemetry.declared import S_BUCKETS, Metric, counter, gauge, histogram
+from jobs.telemetry.declared import S_BUCKETS, DeclaredMetric, counter, gauge, histogram
 from lbcore.ownership.holding import Callback
 from lbcore.ownership.records import State
 
 _CALLBACKS = tuple(one.value for one in Callback)
 _WHO = ("cluster", "broker")
 
-AGENT_METRICS: tuple[Metric, ...] = (
+AGENT_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_agent_info", "1; the agent's version.", *_WHO, "version"),
     gauge("ballast_agent_open_bundles", "Bundles that may be served now.", *_WHO),
     gauge("ballast_agent_lease_seconds", "Until the lease runs out; -1 = it has none.", *_WHO),

@@ -3,7 +3,7 @@
 Decides nothing. Source: ours.
 """
 
-from jobs.telemetry.declared import S_BUCKETS, Metric, counter, gauge, histogram
+from jobs.telemetry.declared import S_BUCKETS, DeclaredMetric, counter, gauge, histogram
 from lbcore.wire.messages import AckOutcome
 
 _OF = "cluster"
@@ -12,7 +12,7 @@ UNLOAD, SPLIT = "unload", "split"
 REFUSED = "refused"
 DELIVERED, NOT_DELIVERED = "delivered", "not_delivered"
 
-BRIDGE_METRICS: tuple[Metric, ...] = (
+BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bridge_info", "1; the bridge's version.", _OF, "version"),
     gauge("ballast_bridge_acting", "1 while decisions are carried out, 0 while it observes.", _OF),
     gauge("ballast_bridge_brokers", "Brokers that Pulsar lists as active.", _OF),

@@ -26,7 +26,7 @@ class Type(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class DeclaredMetric:
     """One metric. name: as queries write it, so a counter's ends in `_total`.
 
     values: label → the closed set that it is from, where there is one. buckets: upper bounds of a
@@ -48,9 +48,9 @@ class Metric:
         return (self.name,)
 
 
-def by_name(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
+def by_name(metrics: Iterable[DeclaredMetric]) -> Mapping[str, DeclaredMetric]:
     """The metrics by name; raises ValueError for one that is declared twice."""
-    found: dict[str, Metric] = {}
+    found: dict[str, DeclaredMetric] = {}
     for metric in metrics:
         if metric.name in found:
             raise ValueError(f"{metric.name} must be declared once")
@@ -58,16 +58,18 @@ def by_name(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
     return found
 
 
-def gauge(name: str, doc: str, *labels: str, **values: Sequence[str]) -> Metric:
+def gauge(name: str, doc: str, *labels: str, **values: Sequence[str]) -> DeclaredMetric:
     """A gauge. values: label → its closed set."""
-    return Metric(name=name, type=Type.GAUGE, doc=doc, labels=labels, values=values or None)
+    return DeclaredMetric(name=name, type=Type.GAUGE, doc=doc, labels=labels, values=values or None)
 
 
-def counter(name: str, doc: str, *labels: str, **values: Sequence[str]) -> Metric:
+def counter(name: str, doc: str, *labels: str, **values: Sequence[str]) -> DeclaredMetric:
     """A counter. values: label → its closed set."""
-    return Metric(name=name, type=Type.COUNTER, doc=doc, labels=labels, values=values or None)
+    return DeclaredMetric(
+        name=name, type=Type.COUNTER, doc=doc, labels=labels, values=values or None
+    )
 
 
-def histogram(name: str, doc: str, buckets: tuple[float, ...], *labels: str) -> Metric:
+def histogram(name: str, doc: str, buckets: tuple[float, ...], *labels: str) -> DeclaredMetric:
     """A histogram with these upper bounds."""
-    return Metric(name=name, type=Type.HISTOGRAM, doc=doc, labels=labels, buckets=buckets)
+    return DeclaredMetric(name=name, type=Type.HISTOGRAM, doc=doc, labels=labels, buckets=buckets)

@@ -12,7 +12,7 @@ from typing import Any
 
 from jobs.telemetry.declared import BALANCER, Type
 from jobs.telemetry.job_names import ASSIGNING, CHANNEL, JOB_METRICS, SPLITTING, UNLOADING
-from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, Moves, events_of
+from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker, events_of
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 from lbcore.explain.reasons import SKIPS
@@ -128,7 +128,7 @@ def _known_decisions() -> Iterator[tuple[str, str]]:
         yield ("failover" if intent.value.endswith("dead") else "repair"), intent.value
 
 
-def count_rows(store: MetricStore, seen: BatchSeen, moves: Moves) -> None:
+def count_rows(store: MetricStore, seen: BatchSeen, moves: MoveTracker) -> None:
     """Count what a batch wrote."""
     _count_events(store, seen, moves)
     _count_decisions(store, seen)
@@ -176,7 +176,7 @@ def _count_report(store: MetricStore, cluster: str, counts: Mapping[str, int]) -
     store.add(name, cluster, BALANCER, UNLOADING, by=sum(refused.values()))
 
 
-def _count_events(store: MetricStore, seen: BatchSeen, moves: Moves) -> None:
+def _count_events(store: MetricStore, seen: BatchSeen, moves: MoveTracker) -> None:
     events = events_of(seen.rows(OWNERSHIP_EVENTS.name, *EVENT_COLUMNS))
     transitions = Counter((e.cluster, e.cause, e.state, e.is_forced) for e in events)
     for (cluster, cause, state, is_forced), count in sorted(transitions.items()):
@@ -190,7 +190,7 @@ def _count_events(store: MetricStore, seen: BatchSeen, moves: Moves) -> None:
         _count_event(store, event, moves)
 
 
-def _count_event(store: MetricStore, event: Event, moves: Moves) -> None:
+def _count_event(store: MetricStore, event: Event, moves: MoveTracker) -> None:
     cluster = event.cluster
     is_placed = event.state == State.ASSIGNING.value and event.state_before == State.FREE.value
     if is_placed:

@@ -13,7 +13,7 @@ from jobs import VERSION
 from jobs.telemetry.job_counts import begin_broker, begin_counts, count_rows
 from jobs.telemetry.job_gauges import show_bundles, show_cluster
 from jobs.telemetry.job_names import AT_WORK, JOB_METRICS, JOB_PHASES, REBUILDING, RESUMING
-from jobs.telemetry.moves import Moves
+from jobs.telemetry.moves import MoveTracker
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 
@@ -29,7 +29,7 @@ class JobMetrics:
         self.store = MetricStore(JOB_METRICS)
         self._bundle_metrics = bundle_metrics
         self._topics = tuple(topics)
-        self._moves = Moves()
+        self._moves = MoveTracker()
         self._brokers: dict[str, frozenset[str]] = {}
         self._kept: dict[str, frozenset[str]] = {}
         self._cycles: dict[str, int] = {}

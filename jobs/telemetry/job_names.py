@@ -7,7 +7,7 @@ it says for each broker what in Pulsar the broker says itself); ours otherwise.
 from jobs.telemetry.declared import (
     MS_BUCKETS,
     S_BUCKETS,
-    Metric,
+    DeclaredMetric,
     counter,
     gauge,
     histogram,
@@ -37,7 +37,7 @@ _BROKER = ("cluster", "broker", "metric")
 USAGE_NAMES = tuple(f"pulsar_lb_{one.metric}_usage" for one in RESOURCES)
 """In the order in which reports have the resources."""
 
-_LB: tuple[Metric, ...] = (
+_LB: tuple[DeclaredMetric, ...] = (
     *(
         gauge(
             f"pulsar_lb_{one.metric}_usage", f"Percent of {one.label} that a broker uses.", *_BROKER
@@ -104,7 +104,7 @@ _BUNDLES = tuple(
     for labels in [("cluster", "broker", "bundle", "metric")]
 )
 
-_CHANNEL: tuple[Metric, ...] = (
+_CHANNEL: tuple[DeclaredMetric, ...] = (
     counter(
         "pulsar_sunit_state_chn_event_publish_ops_total",
         "Records that the job wrote, by what they begin.",
@@ -138,7 +138,7 @@ _CHANNEL: tuple[Metric, ...] = (
     gauge("pulsar_sunit_state_chn_owned_su_total", "Bundles that a broker has.", *_BROKER),
 )
 
-_RHYTHM: tuple[Metric, ...] = (
+_RHYTHM: tuple[DeclaredMetric, ...] = (
     gauge("ballast_job_info", "1; the job's version.", "version"),
     gauge("ballast_job_phase", "1 for what the job is doing: taking its state from the tables"
           " (rebuilding) or from its checkpoint (resuming) until its first batch is written.",
@@ -166,7 +166,7 @@ _RHYTHM: tuple[Metric, ...] = (
     counter("ballast_table_rows_total", "Rows that the job wrote to a table.", "table"),
 )  # fmt: skip
 
-_INPUT: tuple[Metric, ...] = (
+_INPUT: tuple[DeclaredMetric, ...] = (
     counter(
         "ballast_reports_total", "Reports by what they came to.", "cluster", "result",
         result=("accepted", "late", "duplicate", "rejected", "early"),
@@ -190,7 +190,7 @@ _INPUT: tuple[Metric, ...] = (
             "result", result=("allowed", "refused")),
 )  # fmt: skip
 
-_BROKERS: tuple[Metric, ...] = (
+_BROKERS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_brokers", "Brokers by state.", "cluster", "state",
           state=("active", "draining", "silent")),
     gauge("ballast_broker_up", "1 while a broker is heard, 0 while it is taken for dead.",
@@ -213,7 +213,7 @@ _BROKERS: tuple[Metric, ...] = (
     gauge("ballast_drain_left", "Bundles left on a broker that is drained.", "cluster", "broker"),
 )  # fmt: skip
 
-_OWNERSHIP: tuple[Metric, ...] = (
+_OWNERSHIP: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bundles", "Bundles by state.", "cluster", "state", state=_STATES),
     gauge("ballast_oldest_seconds", "How long the oldest bundle of a state is in it.", "cluster",
           "state", state=("Assigning", "Free", "Releasing", "Splitting")),
@@ -232,7 +232,7 @@ _OWNERSHIP: tuple[Metric, ...] = (
           kind=("reported_not_owned", "owned_not_reported", "lasting")),
 )  # fmt: skip
 
-_DECISIONS: tuple[Metric, ...] = (
+_DECISIONS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_imbalance", "Highest message rate of a live broker over the mean.", "cluster"),
     gauge("ballast_floor_adjusted_imbalance",
           "The highest over max(mean, hottest bundle): what moves could still mend.", "cluster"),
@@ -263,6 +263,6 @@ _DECISIONS: tuple[Metric, ...] = (
     gauge("ballast_debug", "1 while debug mode is on.", "cluster"),
 )  # fmt: skip
 
-JOB_METRICS: tuple[Metric, ...] = (
+JOB_METRICS: tuple[DeclaredMetric, ...] = (
     *_LB, *_BUNDLES, *_CHANNEL, *_RHYTHM, *_INPUT, *_BROKERS, *_OWNERSHIP, *_DECISIONS
 )  # fmt: skip

@@ -9,21 +9,21 @@ from jobs.adapters.lookup_replies import OTHER_RESULTS
 from jobs.admin.gates import OTHER_REFUSALS
 from jobs.admin.origins import FOREIGN
 from jobs.admin.tokens import TokenFault
-from jobs.telemetry.declared import Metric, counter, gauge, histogram
+from jobs.telemetry.declared import DeclaredMetric, counter, gauge, histogram
 from lbcore.ownership.records import State
 from lbcore.route.bundles import Unsound
-from lbcore.route.snapshot import Outcome
+from lbcore.route.snapshot import LookupOutcome
 
 BUCKETS_S = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0)
 OWNER_LOOKUPS = "pulsar_sunit_state_chn_owner_lookup_total"
 
 _REFUSALS = (*OTHER_REFUSALS, *FOREIGN, *(one.value for one in TokenFault))
 
-LOOKUP_METRICS: tuple[Metric, ...] = (
+LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_lookup_info", "1; the service's version.", "version"),
     counter(
         "ballast_lookup_requests_total", "Lookups by what they came to.", "result",
-        result=(*(one.value for one in Outcome), *OTHER_RESULTS),
+        result=(*(one.value for one in LookupOutcome), *OTHER_RESULTS),
     ),
     counter(
         OWNER_LOOKUPS, "Lookups of owners by the state of the bundle; Failure: no owner was named.",

@@ -67,7 +67,7 @@ class _Way:
     closing: str = ""
 
 
-class Moves:
+class MoveTracker:
     """Follows the bundles of all clusters, event by event in the order of the table."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from jobs.telemetry.declared import BALANCER, Metric, Type, by_name
+from jobs.telemetry.declared import BALANCER, DeclaredMetric, Type, by_name
 
 Labels = tuple[str, ...]
 _NO_BROKERS = ("", BALANCER)
@@ -42,7 +42,7 @@ class _Series:
 class MetricStore(Collector):
     """The numbers of one process. Metrics without labels and counters' closed sets begin at 0."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
+    def __init__(self, metrics: Iterable[DeclaredMetric]) -> None:
         self._metrics = by_name(metrics)
         self._lock = threading.Lock()
         self._series = {name: _Series() for name in self._metrics}
@@ -110,7 +110,7 @@ class MetricStore(Collector):
             raise ValueError(f"labels of {name} must be {wanted}, got {labels}")
         return self._series[name]
 
-    def _family(self, metric: Metric) -> Family:
+    def _family(self, metric: DeclaredMetric) -> Family:
         series = self._series[metric.name]
         if metric.type is Type.HISTOGRAM:
             return _histogram_family(metric, series.histograms)
@@ -125,7 +125,7 @@ class MetricStore(Collector):
         return family
 
 
-def _histogram_family(metric: Metric, histograms: Mapping[Labels, _Histogram]) -> Family:
+def _histogram_family(metric: DeclaredMetric, histograms: Mapping[Labels, _Histogram]) -> Family:
     family = HistogramMetricFamily(metric.name, metric.doc, labels=metric.labels)
     for labels, found in sorted(histograms.items()):
         sums: list[tuple[str, float]] = []

@@ -17,7 +17,7 @@ from jobs.adapters.settings import load_settings
 from jobs.assess.page import page
 from jobs.assess.text import lines
 from jobs.assess.trying import try_strategies
-from jobs.assess.watch import Place, Watch, only_name
+from jobs.assess.watch import ClusterWatch, WatchedCluster, only_name
 from jobs.bridge.admin_words import add_access_words, admin_at
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
@@ -75,13 +75,13 @@ def run(args: argparse.Namespace) -> int:
     _try_file(args.html)
     config = _settings(args)
     admin = admin_at(args.url, args)
-    place = Place(url=args.url, cluster=only_name(admin, args.url, args.pulsar_cluster))
+    place = WatchedCluster(url=args.url, cluster=only_name(admin, args.url, args.pulsar_cluster))
     rhythm = Rhythm(
         look_ms=args.look_ms,
         load_ms=args.load_ms,
         network_bytes_per_s=args.network_mbytes * 1e6,
     )
-    watch = Watch(admin, place, config, rhythm)
+    watch = ClusterWatch(admin, place, config, rhythm)
     try:
         _look(watch, args, args.length_ms / 1_000)
         report = watch.report()
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _look(watch: Watch, args: argparse.Namespace, length_s: float) -> None:
+def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> None:
     """Look after look until time is over or a signal comes."""
     end = threading.Event()
     before = {

@@ -12,7 +12,7 @@ import signal
 from jobs.adapters.command_client import new_command
 from jobs.adapters.json_log import log_json_lines
 from jobs.adapters.kafka_clients import Sender
-from jobs.bridge.actuator import Limits
+from jobs.bridge.actuator import AskingLimits
 from jobs.bridge.admin_words import add_access_words, admin_at
 from jobs.bridge.bridge import (
     OBSERVE_ONLY,
@@ -23,7 +23,7 @@ from jobs.bridge.bridge import (
     switch_shedding,
 )
 from jobs.bridge.collector import Rhythm
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.console import CommandError, Exit, add_json_option, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.telemetry import exposition
@@ -107,7 +107,7 @@ def _run(args: argparse.Namespace) -> int:
             namespaces_ms=args.namespaces_ms,
             network_bytes_per_s=args.network_mbytes * 1e6,
         ),
-        limits=Limits(in_flight=args.max_in_flight, per_minute=args.max_per_minute),
+        limits=AskingLimits(in_flight=args.max_in_flight, per_minute=args.max_per_minute),
     )
     bridge = Bridge(admin, where.address(), config, options)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,7 +144,7 @@ def _give_back(args: argparse.Namespace) -> int:
 def _refuse_while_shedding(admin: PulsarAdmin, cluster: str) -> None:
     try:
         brokers = admin.brokers(cluster)
-    except PulsarError as error:
+    except PulsarAdminError as error:
         raise CommandError(
             "the active brokers can't be listed", why=str(error), next_step="check --admin-url"
         ) from None

@@ -32,7 +32,7 @@ from jobs.console import (
 from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import CommandVerb, add_commands, command_actions
 from jobs.operating.commanding import run_command
-from lbcore.config.findings import Finding, Observed
+from lbcore.config.findings import ConfigFinding, Observed
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import parse_properties
 from lbcore.config.pulsar_presets import PRESETS
@@ -42,7 +42,7 @@ from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.validation.check import check_config
 from lbcore.validation.dynamic import in_force
-from lbcore.validation.pulsar_import import Imported, import_keys
+from lbcore.validation.pulsar_import import ImportedConfig, import_keys
 
 COMMANDS = (
     CommandVerb(name="set", kind="set_config", example="shedding.strategy=uniform"),
@@ -139,13 +139,13 @@ def _check(args: argparse.Namespace) -> int:
     return Exit.FAILED if has_errors else Exit.DONE
 
 
-def _line(item: Finding) -> str:
+def _line(item: ConfigFinding) -> str:
     kind = "error" if item.is_error else "warning"
     cluster = f" (cluster {item.cluster})" if item.cluster else ""
     return f"{kind}: {item.problem}{cluster}"
 
 
-def _row(item: Finding) -> Mapping[str, Any]:
+def _row(item: ConfigFinding) -> Mapping[str, Any]:
     return {
         "kind": "error" if item.is_error else "warning",
         "key": item.problem.key,
@@ -223,7 +223,7 @@ def _import(args: argparse.Namespace) -> int:
     return Exit.DONE if found.is_obeyed else Exit.FAILED
 
 
-def _overlay(args: argparse.Namespace, found: Imported) -> str:
+def _overlay(args: argparse.Namespace, found: ImportedConfig) -> str:
     """The overlay's text; when it is to be written to a file, that it was."""
     overlay = _overlay_text(found, args.file.name)
     if args.output is None or args.json:
@@ -232,13 +232,13 @@ def _overlay(args: argparse.Namespace, found: Imported) -> str:
     return f"wrote {args.output}"
 
 
-def _overlay_text(found: Imported, name: str) -> str:
+def _overlay_text(found: ImportedConfig, name: str) -> str:
     rules = found.config.shedding.rules
     head = f"As Pulsar {rules} behaves with {name}; what is not here is as in base.toml."
     return render_differences(differences(found.config), head)
 
 
-def _imported(found: Imported) -> Mapping[str, Any]:
+def _imported(found: ImportedConfig) -> Mapping[str, Any]:
     return {
         "overlay": _overlay_text(found, "broker.conf"),
         "rules": found.config.shedding.rules,

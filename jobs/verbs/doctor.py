@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from jobs.adapters.table_reader import wall_ms
 from jobs.console import Exit, answer
 from jobs.operating.doctor import Examined, examine
-from jobs.operating.findings import Finding, Verdict, worst
+from jobs.operating.findings import Finding, FindingVerdict, worst
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     verdict = worst(found)
     value = {"verdict": verdict.value, "findings": [one.to_json() for one in found]}
     answer(args, value, "\n".join(_lines(found)))
-    return Exit.FAILED if verdict is Verdict.FAIL else Exit.DONE
+    return Exit.FAILED if verdict is FindingVerdict.FAIL else Exit.DONE
 
 
 def _lines(found: Sequence[Finding]) -> Iterable[str]:
@@ -39,4 +39,4 @@ def _lines(found: Sequence[Finding]) -> Iterable[str]:
         if one.next_step:
             yield f"      {'':<{width}}  next: {one.next_step}"
     counts = Counter(one.verdict.value for one in found)
-    yield ", ".join(f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict)
+    yield ", ".join(f"{counts[verdict.value]} {verdict.value}" for verdict in FindingVerdict)

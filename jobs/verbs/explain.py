@@ -8,7 +8,7 @@ import argparse
 from jobs.adapters.table_reader import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.operating.durations import parse_duration_ms, parse_instant_ms
-from jobs.operating.explaining import KINDS, WINDOW_MS, Question, explain
+from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion, explain
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _question(args: argparse.Namespace) -> Question:
+def _question(args: argparse.Namespace) -> ExplainQuestion:
     now_ms = wall_ms()
     if bool(args.name) == (args.kind == "cluster"):
         raise MisuseError(
@@ -64,6 +64,6 @@ def _question(args: argparse.Namespace) -> Question:
             why="an instant is an ISO time, or so long ago",
             next_step="write 2026-11-21T03:00:00Z, or 5m for five minutes ago",
         ) from None
-    return Question(
+    return ExplainQuestion(
         kind=args.kind, name=args.name, now_ms=now_ms, at_ms=at_ms, window_ms=args.window
     )

@@ -14,7 +14,7 @@ from jobs.local.layout import CLUSTER, Layout
 from jobs.lookup_client import LookupClient, LookupResult
 from jobs.operating.stack_words import STATE_DIR
 from lbcore.model.names import InvalidNameError
-from lbcore.route.snapshot import Outcome
+from lbcore.route.snapshot import LookupOutcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             )
         results = {topic: _look_up(client, topic, args.listener) for topic in args.topics}
     answer(args, [_fields(*pair) for pair in results.items()], _text(results))
-    is_served = all(result.outcome is Outcome.FOUND for result in results.values())
+    is_served = all(result.outcome is LookupOutcome.FOUND for result in results.values())
     return Exit.DONE if is_served else Exit.FAILED
 
 

@@ -15,7 +15,7 @@ from jobs.console import Exit, MisuseError, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.text_table import text_table
 from jobs.sql.queries import QUERIES
-from jobs.sql.views import VIEWS, Engine, one_table, whole_table
+from jobs.sql.views import VIEWS, SqlRunner, one_table, whole_table
 from lbcore.explain.explanation import number
 from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import TABLES
@@ -72,7 +72,7 @@ def spark_statements(tables: TablePlace) -> Iterable[str]:
                 archive, f"delta.`{path}`", f"delta.`{table_path(tables, archive.name)}`"
             )
         yield f"CREATE OR REPLACE TEMPORARY VIEW {table.name} AS {text}"
-    yield from (view.statement(Engine.SPARK) for view in VIEWS)
+    yield from (view.statement(SqlRunner.SPARK) for view in VIEWS)
 
 
 def _text(query: str) -> str:

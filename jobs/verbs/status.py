@@ -13,7 +13,7 @@ from jobs.console import Exit, answer
 from jobs.operating.durations import format_instant
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.status_rows import read_status_rows
-from lbcore.machines.status import ClusterStatus, DrainStatus, Phase, make_status
+from lbcore.machines.status import ClusterPhase, ClusterStatus, DrainStatus, make_status
 from lbcore.model.times import duration
 
 _SHOWN, _GAPS_SHOWN = 10, 3
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     rows = read_status_rows(where.reader(), now_ms)
     status = make_status(where.cluster, rows, where.config.for_cluster(where.cluster), now_ms)
     answer(args, status.to_json(), "\n".join(status_lines(status)))
-    return Exit.FAILED if status.phase is Phase.STALLED else Exit.DONE
+    return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 
 
 def status_lines(status: ClusterStatus) -> Iterable[str]:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from jobs.adapters.recordings import read_history
 from jobs.adapters.settings import read_secret
-from jobs.adapters.trace_files import LAYOUTS, TIME_UNITS, Reading
+from jobs.adapters.trace_files import LAYOUTS, TIME_UNITS, TraceReading
 from jobs.console import CommandError, Exit, add_json_option, answer
 from jobs.operating.command_words import command_actions
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.tracing import (
-    Wanted,
+    TraceRequest,
     hashed_rows,
     import_trace,
     recording_rows,
@@ -107,7 +107,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(args: argparse.Namespace) -> int:
-    how = Reading(
+    how = TraceReading(
         layout=args.layout,
         entity=args.entity,
         time=args.time,
@@ -116,7 +116,7 @@ def _import(args: argparse.Namespace) -> int:
         resources=tuple(args.resource),
         step_ms=args.step,
     )
-    wanted = Wanted(
+    wanted = TraceRequest(
         namespace=args.namespace,
         bundles=args.bundles,
         brokers=args.brokers,

@@ -29,7 +29,7 @@ HOTTEST_TOPICS = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenCluster:
     """What was read of the cluster beside the Machines' input.
 
     unread: broker → why its load or its topics are missing. topics: loaded topic → its broker.
@@ -87,7 +87,7 @@ class Report:
 
 
 def make_report(
-    observer: Observer, seen: Seen, where: tuple[str, str], times_ms: tuple[int, int]
+    observer: Observer, seen: SeenCluster, where: tuple[str, str], times_ms: tuple[int, int]
 ) -> Report:
     """The report of what was seen so far. where: cluster and URL; times_ms: from and to."""
     rows = observer.rows[LOAD_HISTORY.name]
@@ -119,7 +119,7 @@ def make_report(
 
 
 def _risks(
-    seen: Seen, loads: Loads, bundles: Sequence[HotBundle], brokers: Sequence[str]
+    seen: SeenCluster, loads: Loads, bundles: Sequence[HotBundle], brokers: Sequence[str]
 ) -> tuple[Risk, ...]:
     return (
         *broker_risks(brokers, seen.unread, seen.versions),
@@ -130,7 +130,7 @@ def _risks(
     )
 
 
-def _moves(seen: Seen) -> tuple[Moved, ...]:
+def _moves(seen: SeenCluster) -> tuple[Moved, ...]:
     between = [move for move in seen.sightings.moves if not move.is_gone]
     before, after = seen.unloads
     who = who_moved(len(between), before, after, is_shedding=is_shedding(seen.settings))
@@ -154,7 +154,7 @@ def _next_moves(observer: Observer, now_ms: int) -> tuple[Foresight | None, list
     return found, []
 
 
-def _untold(seen: Seen) -> list[str]:
+def _untold(seen: SeenCluster) -> list[str]:
     silent = [name for name, found in sorted(seen.settings.items()) if found is None]
     if not silent:
         return []

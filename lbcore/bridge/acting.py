@@ -19,7 +19,7 @@ _NOT_MEASURED = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenInPulsar:
     """What Pulsar says now. owner: NOBODY, or None when it is not clear.
 
     incarnations: of the active brokers, "" of one that has not been measured yet. boundaries: of
@@ -46,7 +46,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Effort:
     """How hard to try. forbidden: why nothing may be asked of Pulsar now, "" = it may."""
 
     attempts: int = 3
@@ -80,7 +80,7 @@ class LookAgain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RecordAnswer:
     """Acknowledge the record for a broker of it."""
 
     broker: str
@@ -96,10 +96,12 @@ class Leave:
     reason: str
 
 
-Action: TypeAlias = Unload | Split | Lookup | LookAgain | Answer | Leave
+Action: TypeAlias = Unload | Split | Lookup | LookAgain | RecordAnswer | Leave
 
 
-def next_action(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds) -> Action:
+def next_action(
+    record: OwnershipRecord, seen: SeenInPulsar, tried: Tried, bounds: Effort
+) -> Action:
     """What to do now for a record; `Leave` for one that is not in flight."""
     doer = record.destination if record.state is State.ASSIGNING else record.source
     if seen.incarnations.get(doer) == _NOT_MEASURED:
@@ -113,7 +115,7 @@ def next_action(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bound
     return Leave(reason="it is not in flight")
 
 
-def _releasing(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds) -> Action:
+def _releasing(record: OwnershipRecord, seen: SeenInPulsar, tried: Tried, bounds: Effort) -> Action:
     source, destination = record.source, record.destination
     if seen.incarnations.get(source) != record.source_incarnation:
         return Leave(reason=f"{source} is gone or has restarted")
@@ -128,20 +130,20 @@ def _releasing(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds
     return Leave(reason=f"Pulsar gave it to {seen.owner or 'nobody'}")
 
 
-def _assigning(record: OwnershipRecord, seen: Seen) -> Action:
+def _assigning(record: OwnershipRecord, seen: SeenInPulsar) -> Action:
     is_there = seen.owner == record.destination
     if not is_there:
         return LookAgain() if seen.owner is None else Leave(reason="it is somewhere else")
     if seen.incarnations.get(record.destination) != record.destination_incarnation:
         return Leave(reason=f"{record.destination} has restarted")
-    return Answer(
+    return RecordAnswer(
         broker=record.destination,
         incarnation=record.destination_incarnation,
         outcome=AckOutcome.OPENED,
     )
 
 
-def _splitting(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds) -> Action:
+def _splitting(record: OwnershipRecord, seen: SeenInPulsar, tried: Tried, bounds: Effort) -> Action:
     if seen.incarnations.get(record.source) != record.source_incarnation:
         return Leave(reason=f"{record.source} is gone or has restarted")
     if not seen.boundaries:
@@ -161,7 +163,7 @@ def _splitting(record: OwnershipRecord, seen: Seen, tried: Tried, bounds: Bounds
     return _ask(record, tried, bounds, Split(bundle=bundle, positions=missing))
 
 
-def _ask(record: OwnershipRecord, tried: Tried, bounds: Bounds, action: Action) -> Action:
+def _ask(record: OwnershipRecord, tried: Tried, bounds: Effort, action: Action) -> Action:
     """The action, or, where it may not or need not be tried again, that it failed."""
     if bounds.forbidden:
         return _of_source(record, AckOutcome.FAILED, bounds.forbidden)
@@ -174,13 +176,13 @@ def _ask(record: OwnershipRecord, tried: Tried, bounds: Bounds, action: Action) 
     return action
 
 
-def _patiently(record: OwnershipRecord, tried: Tried, bounds: Bounds, why: str) -> Action:
+def _patiently(record: OwnershipRecord, tried: Tried, bounds: Effort, why: str) -> Action:
     is_over = tried.waited_ms > bounds.patience_ms
     return Leave(reason=f"{record.bundle}: {why}") if is_over else LookAgain()
 
 
-def _of_source(record: OwnershipRecord, outcome: AckOutcome, reason: str = "") -> Answer:
-    return Answer(
+def _of_source(record: OwnershipRecord, outcome: AckOutcome, reason: str = "") -> RecordAnswer:
+    return RecordAnswer(
         broker=record.source, incarnation=record.source_incarnation, outcome=outcome, reason=reason
     )
 

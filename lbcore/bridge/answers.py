@@ -20,7 +20,7 @@ from lbcore.model.monitoring import is_monitoring_namespace
 from lbcore.model.names import InvalidNameError, check_namespace, parse_bundle, tenant_of
 from lbcore.model.resources import RESOURCES
 from lbcore.wire import fields
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, RejectReason
 
 Value = TypeVar("Value")
@@ -103,7 +103,7 @@ def parse_boundaries(raw: bytes) -> tuple[int, ...] | Unreadable:
         try:
             return explicit_boundaries([str(text) for text in texts])
         except InvalidRangeError as error:
-            raise Refusal(RejectReason.OUT_OF_RANGE, str(error)) from None
+            raise FieldRefusal(RejectReason.OUT_OF_RANGE, str(error)) from None
 
     return _read(raw, read)
 
@@ -159,7 +159,7 @@ def _read(raw: bytes, read: Callable[[Any], Value]) -> Value | Unreadable:
         return Unreadable(detail=f"the answer has {len(raw)} bytes and the limit is {MAX_BYTES}")
     try:
         return read(json.loads(raw.decode()))
-    except Refusal as refusal:
+    except FieldRefusal as refusal:
         return Unreadable(detail=refusal.detail)
     except (ValueError, RecursionError) as error:
         return Unreadable(detail=f"the answer is not JSON in UTF-8: {shown(str(error))}")
@@ -168,13 +168,15 @@ def _read(raw: bytes, read: Callable[[Any], Value]) -> Value | Unreadable:
 def as_object(value: Any) -> Mapping[str, Any]:
     """A JSON object; Refusal for anything else."""
     if not isinstance(value, Mapping):
-        raise Refusal(RejectReason.NOT_AN_OBJECT, f"an object was expected, got {shown(value)}")
+        raise FieldRefusal(
+            RejectReason.NOT_AN_OBJECT, f"an object was expected, got {shown(value)}"
+        )
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise Refusal(RejectReason.WRONG_TYPE, f"an array was expected, got {shown(value)}")
+        raise FieldRefusal(RejectReason.WRONG_TYPE, f"an array was expected, got {shown(value)}")
     return fields.names(value, "the answer", MAX_CHARS)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lbcore.bridge.answers import MAX_CHARS, Unreadable, as_object, parse_object
 from lbcore.wire import fields
-from lbcore.wire.fields import Refusal
+from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.messages import RejectReason
 from lbcore.wire.mirror_commands import ObservePolicies
 
@@ -43,7 +43,7 @@ def parse_isolation(raw: bytes) -> Mapping[str, Mapping[str, Any]] | Unreadable:
         return found
     try:
         return {name: _policy(as_object(found[name])) for name in sorted(found)}
-    except Refusal as refusal:
+    except FieldRefusal as refusal:
         return Unreadable(detail=refusal.detail)
 
 
@@ -58,7 +58,7 @@ def parse_domains(raw: bytes) -> Mapping[str, str] | Unreadable:
             for domain in sorted(found, reverse=True)
             for broker in _names(as_object(found[domain]), "brokers")
         }
-    except Refusal as refusal:
+    except FieldRefusal as refusal:
         return Unreadable(detail=refusal.detail)
 
 
@@ -92,5 +92,7 @@ def _names(found: Mapping[str, Any], name: str) -> list[str]:
 def _whole(given: Mapping[str, Any], name: str) -> int:
     text = str(given.get(name, ""))
     if not text.isdecimal():
-        raise Refusal(RejectReason.WRONG_TYPE, f"{name} must be a whole number, got {text[:40]!r}")
+        raise FieldRefusal(
+            RejectReason.WRONG_TYPE, f"{name} must be a whole number, got {text[:40]!r}"
+        )
     return int(text)

@@ -12,7 +12,7 @@ from lbcore.config.values import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ConfigFinding:
     """What doesn't suit. is_error: nothing starts with it. cluster: "" = all."""
 
     problem: Problem
@@ -32,15 +32,15 @@ class Observed:
     score_points: float | None = None
 
 
-StrategyCheck = Callable[[Config, Observed], Iterator[Finding]]
+StrategyCheck = Callable[[Config, Observed], Iterator[ConfigFinding]]
 """A strategy's own check, made when the configuration names it."""
 
 
-def error(key: str, detail: str) -> Finding:
+def error(key: str, detail: str) -> ConfigFinding:
     """A finding with which nothing starts."""
-    return Finding(problem=Problem(key=key, detail=detail), is_error=True)
+    return ConfigFinding(problem=Problem(key=key, detail=detail), is_error=True)
 
 
-def warning(key: str, detail: str) -> Finding:
+def warning(key: str, detail: str) -> ConfigFinding:
     """A finding that is told."""
-    return Finding(problem=Problem(key=key, detail=detail), is_error=False)
+    return ConfigFinding(problem=Problem(key=key, detail=detail), is_error=False)

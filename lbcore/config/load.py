@@ -30,7 +30,7 @@ _PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class SettingDifference:
     """A setting that has another value than in the base. cluster: "" = all of them."""
 
     key: str
@@ -126,7 +126,7 @@ def digest(config: Config) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def differences(config: Config, base: Config | None = None) -> tuple[Difference, ...]:
+def differences(config: Config, base: Config | None = None) -> tuple[SettingDifference, ...]:
     """What differs from the base (the defaults when None), in the order of declaration."""
     before = base or Config()
     found = list(_differing(config, before, ""))
@@ -135,11 +135,11 @@ def differences(config: Config, base: Config | None = None) -> tuple[Difference,
     return tuple(found)
 
 
-def _differing(config: Config, base: Config, cluster: str) -> Iterator[Difference]:
+def _differing(config: Config, base: Config, cluster: str) -> Iterator[SettingDifference]:
     for key, entry in SETTINGS.items():
         value, before = value_of(config, entry), value_of(base, entry)
         if value != before:
-            yield Difference(key=key, base=before, value=value, cluster=cluster)
+            yield SettingDifference(key=key, base=before, value=value, cluster=cluster)
 
 
 def _deciding(tree: Mapping[str, Any]) -> Mapping[str, Any]:

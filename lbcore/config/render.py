@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import Any
 
 from lbcore.config.catalogue import GROUPED_FROM, Entry
-from lbcore.config.load import Difference
+from lbcore.config.load import SettingDifference
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS, Config, value_of
 
@@ -58,7 +58,7 @@ def render_page() -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def render_differences(found: Iterable[Difference], head: str) -> str:
+def render_differences(found: Iterable[SettingDifference], head: str) -> str:
     """What differs, as an overlay that makes the difference; head: comment lines before it."""
     tables: dict[str, list[str]] = {}
     for item in found:

@@ -27,7 +27,7 @@ _WHOLE_FROM = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class TableGap:
     """What a table doesn't tell of a moment.
 
     reach_ms: from when on it tells. names: the keys of which it has only newer rows; none: nothing
@@ -63,7 +63,7 @@ class ExplainRows:
     policies: Sequence[Row] = ()
     pins: Sequence[Row] = ()
     load: Sequence[Row] = ()
-    gaps: Sequence[Gap] = ()
+    gaps: Sequence[TableGap] = ()
     is_past: bool = False
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lbcore.config.load import digest
-from lbcore.explain.explanation import ExplainRows, Explanation, Gap
+from lbcore.explain.explanation import ExplainRows, Explanation, TableGap
 from lbcore.model.tables import BROKERS, DECISIONS, OWNERSHIP_EVENTS
 from lbcore.model.times import instant
 
@@ -47,7 +47,7 @@ def _sentences(rows: ExplainRows) -> Iterator[str]:
         )
 
 
-def _of_names(gap: Gap) -> str:
+def _of_names(gap: TableGap) -> str:
     shown, more = gap.names[:_NAMED_MAX], len(gap.names) - _NAMED_MAX
     named = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
     return (
@@ -56,5 +56,5 @@ def _of_names(gap: Gap) -> str:
     )
 
 
-def _of_rows(gap: Gap) -> str:
+def _of_rows(gap: TableGap) -> str:
     return f"{gap.table} reaches back to {instant(gap.reach_ms)}; what it had before is not known"

@@ -32,13 +32,13 @@ from lbcore.machines.agent_reporting import (
 )
 from lbcore.machines.agent_state import (
     AgentState,
+    AgentWork,
     Effect,
     Event,
     RecordForgotten,
     RecordRead,
     Send,
     Stopped,
-    Work,
 )
 from lbcore.ownership.changes import Instance
 from lbcore.ownership.holding import (
@@ -61,7 +61,7 @@ from lbcore.wire.messages import Ack, Acks, Topic
 STOPPING = "the broker is stopping"
 
 
-class Agent:
+class AgentMachine:
     """The Machine of one start of a broker."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Agent:
 
         O(events + pending bundles), and a copy of what changes.
         """
-        work = Work(state or AgentState())
+        work = AgentWork(state or AgentState())
         for event in events:
             self._take(work, event, now_ms)
         self._stop(work, now_ms)
@@ -138,7 +138,7 @@ class Agent:
         """The inverse of `pack`. Raises UnknownStateSchemaError."""
         return unpack_agent(chunks["agent"])
 
-    def _take(self, work: Work, event: Event, now_ms: int) -> None:
+    def _take(self, work: AgentWork, event: Event, now_ms: int) -> None:
         if isinstance(event, RecordRead):
             self._take_record(work, event.record, now_ms)
         elif isinstance(event, RecordForgotten):
@@ -158,7 +158,7 @@ class Agent:
             work.reporting = replace(work.reporting, is_draining=True, load=None)
             work.ask_load(now_ms)
 
-    def _take_record(self, work: Work, record: OwnershipRecord, now_ms: int) -> None:
+    def _take_record(self, work: AgentWork, record: OwnershipRecord, now_ms: int) -> None:
         known = work.versions.get(record.bundle)
         if known is not None and not is_newer(record.version_id, known):
             return
@@ -170,7 +170,7 @@ class Agent:
             after = give_up(after, STOPPING)
         work.advance(after)
 
-    def _take_load(self, work: Work, read: LoadRead, now_ms: int) -> None:
+    def _take_load(self, work: AgentWork, read: LoadRead, now_ms: int) -> None:
         if not is_load_due(work.reporting, read, self._signals, now_ms):
             return
         work.reporting, messages = report_load(
@@ -178,21 +178,21 @@ class Agent:
         )
         work.effects += [Send(message=message) for message in messages]
 
-    def _take_topics(self, work: Work, read: TopicsRead, now_ms: int) -> None:
+    def _take_topics(self, work: AgentWork, read: TopicsRead, now_ms: int) -> None:
         work.reporting, message = report_topics(
             work.reporting, read, self._identity, self._signals, now_ms
         )
         if message is not None:
             work.effects.append(Send(message=message))
 
-    def _stop(self, work: Work, now_ms: int) -> None:
+    def _stop(self, work: AgentWork, now_ms: int) -> None:
         if work.stopping_at_ms is None or work.is_stopped:
             return
         if now_ms - work.stopping_at_ms >= self._config.shutdown_timeout_ms:
             for name in sorted(work.holdings):
                 work.advance(give_up(work.holdings[name], STOPPING))
 
-    def _speak(self, work: Work, now_ms: int) -> None:
+    def _speak(self, work: AgentWork, now_ms: int) -> None:
         repeat_ms = self._config.ack_repeat_ms
         acks = []
         for name in work.pending():
@@ -203,18 +203,18 @@ class Agent:
         for part in in_parts(acks, self._config.bundles_per_part):
             self._send_acks(work, part, now_ms)
 
-    def _send_acks(self, work: Work, acks: Sequence[Ack], now_ms: int) -> None:
+    def _send_acks(self, work: AgentWork, acks: Sequence[Ack], now_ms: int) -> None:
         work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
         work.effects.append(Send(message=Acks(envelope=made, acks=tuple(acks))))
 
-    def _report(self, work: Work, now_ms: int) -> None:
+    def _report(self, work: AgentWork, now_ms: int) -> None:
         if now_ms - work.reporting.asked_at_ms >= self._signals.report_check_ms:
             work.ask_load(now_ms)
         if now_ms - work.reporting.heard_at_ms >= self._config.heartbeat_interval_ms:
             work.reporting, message = heartbeat(work.reporting, self._identity, now_ms)
             work.effects.append(Send(message=message))
 
-    def _leave(self, work: Work, now_ms: int) -> None:
+    def _leave(self, work: AgentWork, now_ms: int) -> None:
         if work.stopping_at_ms is None or work.is_stopped:
             return
         most_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
@@ -245,7 +245,7 @@ def _not_moved(holdings: Mapping[str, Holding]) -> tuple[str, ...]:
     )
 
 
-def _take_result(work: Work, done: CallDone) -> None:
+def _take_result(work: AgentWork, done: CallDone) -> None:
     before = work.holdings.get(done.bundle)
     if before is None:
         return
@@ -257,7 +257,7 @@ def _take_result(work: Work, done: CallDone) -> None:
         work.finish_call(before, after)
 
 
-def _take_overdue(work: Work, event: CallOverdue) -> None:
+def _take_overdue(work: AgentWork, event: CallOverdue) -> None:
     before = work.holdings.get(event.bundle)
     after = before and overdue(before, event)
     if after is not None and after is not before:

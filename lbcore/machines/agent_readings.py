@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from lbcore.config.wire import Wire
 from lbcore.machines.agent_reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
 from lbcore.wire.bundles import check_bundle
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.fields import names as read_names
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import BUNDLE_COLUMNS, RESOURCES, TRAFFIC, Floats, Rejected
 from lbcore.wire.parse import parse
-from lbcore.wire.rules import MAX_COUNT, MAX_NUMBER, MIN_POSITIVE_LIMIT, Rules
+from lbcore.wire.rules import MAX_COUNT, MAX_NUMBER, MIN_POSITIVE_LIMIT, ParseRules
 
 NAME_CHARS_MAX = 512
 TOPICS_MAX = 10_000
@@ -72,7 +72,7 @@ def identity_fault(identity: Identity) -> str:
         bundles=(),
         stats=np.zeros((0, len(BUNDLE_COLUMNS))),
     )
-    rules = Rules(clusters=frozenset({identity.cluster}), limits=Wire())
+    rules = ParseRules(clusters=frozenset({identity.cluster}), limits=Wire())
     try:
         _, messages = report_load(Reporting(), nothing, identity, 0, 1)
         for message in messages:
@@ -207,7 +207,7 @@ def _name_fault(name: Any) -> str:
     try:
         (read,) = read_names([name], "names", NAME_CHARS_MAX)
         read.encode()
-    except Refusal as refusal:
+    except FieldRefusal as refusal:
         return refusal.detail
     except UnicodeEncodeError:
         return "it must not have lone surrogates"
@@ -217,6 +217,6 @@ def _name_fault(name: Any) -> str:
 def _bundle_fault(name: str) -> str:
     try:
         check_bundle(name)
-    except Refusal as refusal:
+    except FieldRefusal as refusal:
         return refusal.detail
     return ""

@@ -84,7 +84,7 @@ def told(faults: Sequence[Fault]) -> list[dict[str, Any]]:
     return [{**fields_of(first[number]), "count": counts[number]} for number in sorted(first)]
 
 
-class Opened(Protocol):
+class OpenedState(Protocol):
     """A state opened for change, which can be put back to how it was at a savepoint."""
 
     def save(self) -> Mapping[str, Any]:
@@ -165,7 +165,7 @@ class Guarded:
     a state that can be kept.
     """
 
-    opened: Opened
+    opened: OpenedState
     check: Callable[[Mapping[str, Any]], None]
     refused: Exception | None = None
     faults: list[Fault] = field(default_factory=list)

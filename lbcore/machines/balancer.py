@@ -29,7 +29,7 @@ from lbcore.machines.outcome import waiting_from_plain, waiting_to_plain
 from lbcore.machines.phases import Batch, run_phases
 from lbcore.machines.plan_chunks import pack_plan, unpack_plan
 from lbcore.machines.report import bare_report, make_report, write_brokers
-from lbcore.machines.rules import Rules
+from lbcore.machines.rules import ClusterRules
 from lbcore.machines.topic_book import TopicBook
 from lbcore.machines.watched import watched_from_plain, watched_to_plain
 from lbcore.machines.work import Work
@@ -149,7 +149,7 @@ class ClusterBalancer:
             namespaces=namespaces,
             commands=commands,
             settings=settings,
-            rules=Rules.from_plain(rules) if rules else Rules(),
+            rules=ClusterRules.from_plain(rules) if rules else ClusterRules(),
             catalogue=Catalogue.unpack(chunks.get("catalogue")),
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),

@@ -12,9 +12,9 @@ from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.ledger import Ledger
 from lbcore.machines.memo import Memo
 from lbcore.machines.outcome import Waiting
-from lbcore.machines.rules import Rules
+from lbcore.machines.rules import ClusterRules
 from lbcore.machines.topic_book import TopicBook
-from lbcore.machines.watched import Watched
+from lbcore.machines.watched import WatchedMove
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 
@@ -68,11 +68,11 @@ class BalancerState:
     namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    rules: Rules = field(default_factory=Rules)
+    rules: ClusterRules = field(default_factory=ClusterRules)
     catalogue: Catalogue = field(default_factory=Catalogue)
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
-    watched: Mapping[str, Watched] = field(default_factory=dict)
+    watched: Mapping[str, WatchedMove] = field(default_factory=dict)
     unread: Sequence[Mapping[str, Any]] = ()
     packed: Memo = field(default_factory=dict, repr=False, compare=False)

@@ -153,14 +153,14 @@ def _take(work: Work, command: Command, deadline_ms: int) -> None:
     work.unplaced_bundles[bundle] = None
 
 
-def _is_to_be_assigned(arguments: asked.CommandArguments | asked.Refused) -> bool:
+def _is_to_be_assigned(arguments: asked.CommandArguments | asked.RefusedArguments) -> bool:
     return isinstance(arguments, asked.AssignBundle) and not arguments.destination
 
 
 def _carry_out(
     work: Work,
     command: Command,
-    arguments: asked.CommandArguments | asked.Refused,
+    arguments: asked.CommandArguments | asked.RefusedArguments,
     deadline_ms: int,
 ) -> None:
     outcome = _outcome(work, command, arguments)
@@ -172,11 +172,11 @@ def _carry_out(
         write_outcome(work, command, outcome)
 
 
-def _arguments(command: Command) -> asked.CommandArguments | asked.Refused:
+def _arguments(command: Command) -> asked.CommandArguments | asked.RefusedArguments:
     return asked.parse_arguments(command.kind, command.arguments)
 
 
-def _is_busy(work: Work, arguments: asked.CommandArguments | asked.Refused) -> bool:
+def _is_busy(work: Work, arguments: asked.CommandArguments | asked.RefusedArguments) -> bool:
     """Whether the command must wait for the end of what goes on with its bundle.
 
     A split, for all but an override; an unload without a destination, for who wants it assigned;
@@ -199,9 +199,9 @@ def _is_busy(work: Work, arguments: asked.CommandArguments | asked.Refused) -> b
 
 
 def _outcome(
-    work: Work, command: Command, arguments: asked.CommandArguments | asked.Refused
+    work: Work, command: Command, arguments: asked.CommandArguments | asked.RefusedArguments
 ) -> Outcome:
-    if isinstance(arguments, asked.Refused):
+    if isinstance(arguments, asked.RefusedArguments):
         return refuse(arguments.detail)
     if len(work.waiting) >= MAX_WAITING:
         return refuse(f"{MAX_WAITING} commands are under way; send it again when some have ended")

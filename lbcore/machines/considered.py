@@ -21,7 +21,7 @@ from lbcore.machines.work import Work
 from lbcore.model.tables import DECISION_CANDIDATES
 from lbcore.plan.shed.gauge import Gauge
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import Columns, GaugeRows, PlacementRows, Trace, Verdict
+from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
 
 NEAR = 0.8
 """Part of the way to a threshold from which a broker is near it."""
@@ -175,8 +175,12 @@ def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> 
         "subject": part.subjects[int(part.subject[at])],
     }
     for verdict, broker, number in (
-        (Verdict.TAKEN.value, int(part.chosen[at]), float(part.number[at])),
-        (Verdict.RUNNER_UP.value, int(part.runner_up[at]), float(part.runner_up_number[at])),
+        (CandidateVerdict.TAKEN.value, int(part.chosen[at]), float(part.number[at])),
+        (
+            CandidateVerdict.RUNNER_UP.value,
+            int(part.runner_up[at]),
+            float(part.runner_up_number[at]),
+        ),
     ):
         if broker >= 0:
             named = {"broker": trace.brokers[broker], "verdict": verdict, "number": number}

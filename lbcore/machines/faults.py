@@ -12,7 +12,7 @@ from lbcore.machines.apart import ALARM, Fault
 from lbcore.machines.group_update import Placed
 from lbcore.machines.intake import reject
 from lbcore.machines.outcome import FAILED, Outcome
-from lbcore.machines.replies import Answer
+from lbcore.machines.replies import BrokerAnswer
 from lbcore.machines.waiting import write_outcome
 from lbcore.machines.work import Work
 from lbcore.wire.messages import Command
@@ -39,7 +39,7 @@ def put_command_aside(work: Work, item: Placed, fault: Fault) -> str:
     return f"{command.kind} {command.command_id}"
 
 
-def put_answer_aside(work: Work, item: Answer, fault: Fault) -> str:
+def put_answer_aside(work: Work, item: BrokerAnswer, fault: Fault) -> str:
     """The answer is among the refused; its neighbours in the message are not."""
     reject(work, item.position, repr(item.ack), fault)
     return f"{item.ack.outcome.value} of {item.ack.bundle} by {item.sender.broker}"

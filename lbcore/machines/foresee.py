@@ -61,7 +61,7 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerView:
+class ForeseenBroker:
     """A live broker: msg/s in and out, weighted usage (1.0 = 100 %), bundles it has or opens."""
 
     broker: str
@@ -72,14 +72,14 @@ class BrokerView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Balance:
+class LoadMoment:
     """Load at one moment.
 
     imbalance, floor_adjusted: of the message rates of live brokers; of `after` without those that
     are empty because they are drained: they are to be stopped. None = no load.
     """
 
-    brokers: tuple[BrokerView, ...]
+    brokers: tuple[ForeseenBroker, ...]
     imbalance: float | None
     floor_adjusted: float | None
 
@@ -103,8 +103,8 @@ class Foresight:
     placement: str
     cycle_ms: int
     cycles: int
-    before: Balance
-    after: Balance
+    before: LoadMoment
+    after: LoadMoment
     decisions: tuple[Mapping[str, Any], ...]
     skips: tuple[Mapping[str, Any], ...]
     waiting: tuple[Mapping[str, Any], ...]
@@ -169,7 +169,7 @@ def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
     return tuple(name for name in after if name not in hot_before)
 
 
-def _run(state: BalancerState, config: Config, now_ms: int, before: Balance) -> Foresight:
+def _run(state: BalancerState, config: Config, now_ms: int, before: LoadMoment) -> Foresight:
     """before: the balance, without what would be otherwise."""
     step_ms = _cycle_ms(config)
     decisions: list[Mapping[str, Any]] = []
@@ -311,17 +311,17 @@ def _finite(value: Any) -> Any:
     return [_finite(one) for one in value] if isinstance(value, list) else value
 
 
-def _balance(work: Work) -> Balance:
+def _balance(work: Work) -> LoadMoment:
     names = usable_brokers(work)
     if not names:
-        return Balance(brokers=(), imbalance=None, floor_adjusted=None)
+        return LoadMoment(brokers=(), imbalance=None, floor_adjusted=None)
     snapshot, _ = make_snapshot(work, names)
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     owner = snapshot.bundles.owner
     bundles = np.bincount(owner + 1, minlength=len(names) + 1)[1:]
     rates = snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
     brokers = tuple(
-        BrokerView(
+        ForeseenBroker(
             broker=name,
             is_draining=is_draining(work, name),
             msg_rate=float(rates[at]),
@@ -333,7 +333,7 @@ def _balance(work: Work) -> Balance:
     bundle_rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
     hottest = float(bundle_rates[owner >= 0].max(initial=0.0))
     loads = [one.msg_rate for one in brokers if one.bundles or not one.is_draining]
-    return Balance(
+    return LoadMoment(
         brokers=brokers,
         imbalance=imbalance(loads),
         floor_adjusted=floor_adjusted_imbalance(loads, hottest),

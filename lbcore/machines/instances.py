@@ -9,7 +9,7 @@ NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class BrokerStart:
     """One start of a broker."""
 
     broker: str
@@ -20,14 +20,14 @@ class Instance:
 class Instances:
     """All starts of brokers that a record may name; an id stays valid for ever."""
 
-    rows: list[Instance] = field(default_factory=list)
-    ids: dict[Instance, int] = field(default_factory=dict)
+    rows: list[BrokerStart] = field(default_factory=list)
+    ids: dict[BrokerStart, int] = field(default_factory=dict)
 
     def id_of(self, broker: str, incarnation: str) -> int:
         """The id of this start, given on first use; NOBODY for no broker."""
         if not broker:
             return NOBODY
-        instance = Instance(broker=broker, incarnation=incarnation)
+        instance = BrokerStart(broker=broker, incarnation=incarnation)
         if instance not in self.ids:
             self.ids[instance] = len(self.rows)
             self.rows.append(instance)
@@ -35,7 +35,7 @@ class Instances:
 
     def find(self, broker: str, incarnation: str) -> int:
         """The id of this start; NOBODY for one that no record ever named."""
-        return self.ids.get(Instance(broker=broker, incarnation=incarnation), NOBODY)
+        return self.ids.get(BrokerStart(broker=broker, incarnation=incarnation), NOBODY)
 
     def of(self, instance_id: int) -> tuple[str, str]:
         """Broker and incarnation; two empty texts for NOBODY."""

@@ -86,7 +86,7 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class CycleGap:
     """A time without cycles, ms since 1970.
 
     from_ms: the cycle before it; until_ms: the cycle after it, 0 = it lasts.
@@ -134,7 +134,9 @@ def _overdue_ms(rhythm: Pipeline) -> int:
     return _CYCLES_MISSED * rhythm.decision_interval_ms + SLACK_MS
 
 
-def gaps(decisions: Iterable[Mapping[str, Any]], rhythm: Pipeline, now_ms: int) -> tuple[Gap, ...]:
+def gaps(
+    decisions: Iterable[Mapping[str, Any]], rhythm: Pipeline, now_ms: int
+) -> tuple[CycleGap, ...]:
     """The times without cycles, oldest first, by rows of `decisions` in any order. O(n log n).
 
     Every cycle writes a row at least. The last may still be going on. A first row whose cycle is
@@ -143,9 +145,9 @@ def gaps(decisions: Iterable[Mapping[str, Any]], rhythm: Pipeline, now_ms: int) 
     rows = (row for row in decisions if row["cycle"] and row["kind"] in _CYCLE_KINDS)
     made_ms = sorted({int(row["at_ms"]) for row in rows})
     limit_ms = _overdue_ms(rhythm)
-    found = [Gap(from_ms=a, until_ms=b) for a, b in pairwise(made_ms) if b - a > limit_ms]
+    found = [CycleGap(from_ms=a, until_ms=b) for a, b in pairwise(made_ms) if b - a > limit_ms]
     if made_ms and now_ms - made_ms[-1] > limit_ms:
-        found.append(Gap(from_ms=made_ms[-1], until_ms=0))
+        found.append(CycleGap(from_ms=made_ms[-1], until_ms=0))
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from lbcore.machines.instances import NOBODY
 from lbcore.machines.placing import make_snapshot, usable_brokers
-from lbcore.machines.replies import Answer, take_answers
+from lbcore.machines.replies import BrokerAnswer, take_answers
 from lbcore.machines.work import Work
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
@@ -71,7 +71,7 @@ def report_landed(work: Work, before: Mapping[str, str], now_ms: int) -> None:
         )
 
 
-def _answers(work: Work) -> list[Answer]:
+def _answers(work: Work) -> list[BrokerAnswer]:
     """What each live broker has to say about the records in flight, in name order."""
     found: dict[str, list[Ack]] = defaultdict(list)
     for row in work.ledger.rows_in(*IN_FLIGHT).tolist():
@@ -80,7 +80,7 @@ def _answers(work: Work) -> list[Answer]:
         ack = Ack(bundle=record.bundle, version_id=record.version_id, outcome=outcome)
         found[broker].append(ack)
     return [
-        Answer(work.instance(broker), ack, _NOWHERE)
+        BrokerAnswer(work.instance(broker), ack, _NOWHERE)
         for broker in usable_brokers(work)
         for ack in found.get(broker, ())
     ]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lbcore import packing
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.machines.instances import NOBODY, Instance, Instances
+from lbcore.machines.instances import NOBODY, BrokerStart, Instances
 from lbcore.machines.name_order import merged, places_of, rows_in_order, stretch_of
 from lbcore.machines.row_chunks import RowChunks, read, write_changes, write_whole
 from lbcore.model.names import bundle_order, index_namespaces
@@ -245,7 +245,7 @@ class Ledger:
             return
         named = np.bincount(np.append(self.source, self.destination) + 1)[1:]
         kept = {self.instances.rows[i] for i in np.flatnonzero(named).tolist()}
-        kept |= {Instance(broker=broker, incarnation=start) for broker, start in present}
+        kept |= {BrokerStart(broker=broker, incarnation=start) for broker, start in present}
         before, self.instances = self.instances, Instances()
         ids = np.full(len(before.rows) + 1, NOBODY, dtype="<i4")
         for old, instance in enumerate(before.rows):

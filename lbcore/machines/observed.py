@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.machines.watched import Watched
+from lbcore.machines.watched import WatchedMove
 from lbcore.machines.work import Work
 from lbcore.model.tables import DECISION_EFFECTS
 from lbcore.ownership.records import State
@@ -30,7 +30,7 @@ def watch_move(work: Work, decision: Decision, decision_id: str) -> None:
     """Follow a move that balancing has begun; the oldest ones are let go when they are many."""
     if decision.kind not in (Kind.TRANSFER, Kind.UNLOAD) or "source_usage" not in decision.inputs:
         return
-    work.watched[decision.bundle] = Watched(
+    work.watched[decision.bundle] = WatchedMove(
         decision_id=decision_id,
         source=decision.source,
         destination=decision.destination,
@@ -59,11 +59,11 @@ def observe_moves(work: Work) -> None:
             del work.watched[bundle]
 
 
-def _pair(one: Watched) -> tuple[int, str, str]:
+def _pair(one: WatchedMove) -> tuple[int, str, str]:
     return (one.decided_ms, one.source, one.destination)
 
 
-def _followed(work: Work, bundle: str, one: Watched) -> Watched:
+def _followed(work: Work, bundle: str, one: WatchedMove) -> WatchedMove:
     """The move, noted as landed once its bundle is owned by another broker."""
     record = work.ledger.record(bundle)
     if one.moved_ms or record is None or record.state is not State.OWNED:
@@ -76,7 +76,7 @@ def _followed(work: Work, bundle: str, one: Watched) -> Watched:
     return replace(one, moved_ms=work.now_ms, moved_tick_ms=work.times.tick_ms)
 
 
-def _outcome(work: Work, bundle: str, one: Watched, landed_ms: int) -> str:
+def _outcome(work: Work, bundle: str, one: WatchedMove, landed_ms: int) -> str:
     """What can be said of a move, "" = wait. landed_ms: of its plan's moves of the pair, 0 = no."""
     if not one.moved_ms and _is_elsewhere(work, bundle, one):
         return MOVED_ELSEWHERE
@@ -89,7 +89,7 @@ def _outcome(work: Work, bundle: str, one: Watched, landed_ms: int) -> str:
     return NOT_SEEN if work.now_ms - one.decided_ms > limit_ms else ""
 
 
-def _is_elsewhere(work: Work, bundle: str, one: Watched) -> bool:
+def _is_elsewhere(work: Work, bundle: str, one: WatchedMove) -> bool:
     """Whether the bundle is at rest, and not where it was to go: cancelled, split, overridden."""
     record = work.ledger.record(bundle)
     if record is None or record.state is State.DELETED:
@@ -122,7 +122,7 @@ def _usage(work: Work, broker: str) -> float:
     return float(weighted_usage(percent, work.config.signals)[0])
 
 
-def _write(work: Work, bundle: str, one: Watched, outcome: str) -> None:
+def _write(work: Work, bundle: str, one: WatchedMove, outcome: str) -> None:
     is_seen = outcome in (HELPED, NO_BETTER)
     source, destination = _after(work, bundle) if is_seen else (math.nan, math.nan)
     work.add_row(

@@ -34,7 +34,7 @@ from lbcore.machines.observed import observe_moves
 from lbcore.machines.pins import end_pins, follow_pins
 from lbcore.machines.reconcile import reconcile
 from lbcore.machines.repairs import repair_ownership
-from lbcore.machines.replies import Answer, answers_of, take_answers, take_audit
+from lbcore.machines.replies import BrokerAnswer, answers_of, take_answers, take_audit
 from lbcore.machines.report import write_brokers, write_history
 from lbcore.machines.reserving import drop_unrecorded, reserve_bundles
 from lbcore.machines.topics import take_topics
@@ -124,7 +124,7 @@ def _take_commands(work: Work, items: Sequence[Placed]) -> None:
     carry_out_placed(work)
 
 
-def _answers(_: Work, batch: Batch) -> list[Answer]:
+def _answers(_: Work, batch: Batch) -> list[BrokerAnswer]:
     return answers_of(batch.of(Acks))
 
 

@@ -80,7 +80,7 @@ def newest_rows(ownership: Iterable[Row], written: Mapping[str, Iterable[Row]]) 
 
 
 @dataclass(slots=True)
-class Reading:
+class RowReading:
     """Reads rows one by one; what raises is put aside, its neighbours are read. faults: of those.
 
     Such rows come from damage, or from a newer version of the job.
@@ -147,7 +147,7 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
 
     O(rows log rows).
     """
-    empty, reading = balancer.empty(), Reading()
+    empty, reading = balancer.empty(), RowReading()
     ledger = _ledger(cluster, reading.records(rows.bundle_ownership))
     changes = _by(rows.config_versions, "number")
     settings = reading.each(CONFIG_VERSIONS, changes, lambda row: json.loads(row["settings"]))
@@ -183,7 +183,7 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
 
 
 def _brokers(
-    reading: Reading, rows: Iterable[Row], drains: Collection[str]
+    reading: RowReading, rows: Iterable[Row], drains: Collection[str]
 ) -> dict[str, BrokerEntry]:
     known = [row for row in _by(rows, "broker") if row["state"] != FORGOTTEN]
 
@@ -219,7 +219,7 @@ def _ended(row: Row) -> tuple[str, str]:
     return row["command_id"], remember(row["status"], identity_of(row["kind"], {}, "unread"))
 
 
-def _waiting(reading: Reading, commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
+def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
     """The commands that were accepted and have not ended; their bundles are those in flight.
 
     A creation and a deletion end by the word of who carries them out, not with their bundles.

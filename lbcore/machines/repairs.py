@@ -22,7 +22,7 @@ from lbcore.ownership.changes import NOBODY as NO_INSTANCE
 from lbcore.ownership.changes import Action, Intent, IntentReason, Transition
 from lbcore.ownership.protocol import carry_out
 from lbcore.ownership.records import Cause, State
-from lbcore.ownership.repair import Presence, Watch, repair
+from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import IN_FLIGHT
 
 _OF_THE_DEAD = frozenset(
@@ -115,10 +115,10 @@ def _suspects(work: Work, presence: list[Presence]) -> NDArray[np.int64]:
     return np.union1d(ledger.rows_in(*IN_FLIGHT), lost)
 
 
-def _watch(work: Work, row: int, presence: list[Presence]) -> Watch:
+def _watch(work: Work, row: int, presence: list[Presence]) -> FlightWatch:
     ledger = work.ledger
     source, destination = int(ledger.source[row]), int(ledger.destination[row])
-    return Watch(
+    return FlightWatch(
         source=Presence.ALIVE if source == NOBODY else presence[source],
         destination=Presence.ALIVE if destination == NOBODY else presence[destination],
         waiting_ms=work.clock_ms - int(ledger.clock_ms[row]),

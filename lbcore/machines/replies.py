@@ -22,7 +22,7 @@ _AUDITED = ("cluster", "principal", "address", "action", "is_allowed", "reason",
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BrokerAnswer:
     """One row of a message of acks, with the message's place in Kafka."""
 
     sender: Instance
@@ -30,18 +30,18 @@ class Answer:
     position: Position
 
 
-def answers_of(placed: Sequence[Placed]) -> list[Answer]:
+def answers_of(placed: Sequence[Placed]) -> list[BrokerAnswer]:
     """The rows of messages of acks, in their order."""
     found = []
     for item in placed:
         if isinstance(item.message, Acks):
             envelope, position = item.message.envelope, item.position
             sender = Instance(broker=envelope.broker, incarnation=envelope.incarnation)
-            found += [Answer(sender, ack, position) for ack in item.message.acks]
+            found += [BrokerAnswer(sender, ack, position) for ack in item.message.acks]
     return found
 
 
-def take_answers(work: Work, answers: Sequence[Answer]) -> None:
+def take_answers(work: Work, answers: Sequence[BrokerAnswer]) -> None:
     """Take in brokers' answers, in the order of the log; what is refused is counted by reason."""
     incarnations = {
         name: entry.incarnation for name, entry in work.brokers.items() if not entry.is_silent
@@ -66,7 +66,7 @@ def take_audit(work: Work, entries: Sequence[AuditEntry]) -> None:
         work.add_row(AUDIT.name, {name: getattr(entry, name) for name in _AUDITED})
 
 
-def _reserve_children(work: Work, answers: Sequence[Answer]) -> None:
+def _reserve_children(work: Work, answers: Sequence[BrokerAnswer]) -> None:
     """Rows for the children of all splits that are answered: each added alone costs as much."""
     acks = (answer.ack for answer in answers)
     answered = {ack.bundle for ack in acks if ack.outcome is AckOutcome.SPLIT}

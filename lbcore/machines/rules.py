@@ -77,7 +77,7 @@ class Brake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ClusterRules:
     """All of a cluster's.
 
     pins: by bundle. drains: by broker. paused: by namespace, "" = the whole cluster. isolation: by
@@ -111,19 +111,19 @@ class Rules:
             for name, rule in _by_name(getattr(self, field_name)).items()
         }
 
-    def copy(self) -> "Rules":
+    def copy(self) -> "ClusterRules":
         """The same rules, which changes of one by one don't reach."""
         kinds = {one.name: getattr(self, one.name) for one in fields(self)}
         copied: dict[str, Any] = {k: dict(of) for k, of in kinds.items() if isinstance(of, dict)}
         return replace(self, **copied)
 
-    def in_order(self, kinds: Iterable[str]) -> "Rules":
+    def in_order(self, kinds: Iterable[str]) -> "ClusterRules":
         """The same rules, those of some kinds (fields) put in name order."""
         ordered: dict[str, Any] = {kind: _sorted(getattr(self, kind)) for kind in kinds}
         return replace(self, **ordered) if ordered else self
 
     @staticmethod
-    def from_facts(facts: Mapping[Key, Mapping[str, Any]], config_changes: int) -> "Rules":
+    def from_facts(facts: Mapping[Key, Mapping[str, Any]], config_changes: int) -> "ClusterRules":
         """The inverse of `facts`; each mapping in name order."""
         of: dict[str, dict[str, Mapping[str, Any]]] = {}
         for kind, name in sorted(facts):
@@ -131,7 +131,7 @@ class Rules:
         brakes = [
             Brake(**{**brake, "lost": tuple(brake["lost"])}) for brake in of.get(BRAKE, {}).values()
         ]
-        return Rules(
+        return ClusterRules(
             pins={name: Pin(**pin) for name, pin in of.get(PIN, {}).items()},
             drains={name: Drain(**drain) for name, drain in of.get(DRAIN, {}).items()},
             paused={name: Paused(**paused) for name, paused in of.get(PAUSED, {}).items()},
@@ -157,19 +157,19 @@ class Rules:
         }
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> "Rules":
+    def from_plain(plain: Mapping[str, Any]) -> "ClusterRules":
         """The inverse of `to_plain`."""
         facts = {(kind, name): value for kind, name, value in plain["facts"]}
-        return Rules.from_facts(facts, plain["config_changes"])
+        return ClusterRules.from_facts(facts, plain["config_changes"])
 
 
-def differing(before: Rules, after: Rules) -> list[tuple[Key, dict[str, Any], bool]]:
+def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict[str, Any], bool]]:
     """The rules that are not the same, in key order: the value now, or the last, and is it set.
 
     O(rules of the kinds that were changed).
     """
     found: dict[Key, tuple[dict[str, Any], bool]] = {}
-    for kind in fields(Rules):
+    for kind in fields(ClusterRules):
         old, new = getattr(before, kind.name), getattr(after, kind.name)
         if old is not new and kind.name in _FACTS:
             found |= _differing(kind.name, old, new)
@@ -209,7 +209,7 @@ _FACTS: Mapping[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "set_aside": (SET_ASIDE, lambda why: {"why": why}),
     "brake": (BRAKE, lambda brake: {**packing.fields_of(brake), "lost": list(brake.lost)}),
 }
-"""Field of `Rules` → the kind of its rules, and a rule as JSON-able values."""
+"""Field of `ClusterRules` → the kind of its rules, and a rule as JSON-able values."""
 
 KIND_OF_FIELD = {name: kind for name, (kind, _) in _FACTS.items()}
 
@@ -229,7 +229,7 @@ def rules_from_rows(
     policies: Iterable[Mapping[str, Any]],
     pins: Iterable[Mapping[str, Any]],
     config_changes: int,
-) -> Rules:
+) -> ClusterRules:
     """The rules that the newest rows of `policies` and `pins` hold."""
     facts = {
         (row["kind"], row["name"]): json.loads(row["value"]) for row in policies if row["is_set"]
@@ -238,4 +238,4 @@ def rules_from_rows(
         if row["is_set"]:
             pin = {name: row[name] for name in ("broker", "until_ms", "owner", "reason")}
             facts[PIN, row["bundle"]] = pin
-    return Rules.from_facts(facts, config_changes)
+    return ClusterRules.from_facts(facts, config_changes)

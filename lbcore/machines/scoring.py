@@ -16,7 +16,7 @@ from lbcore.signals.broker_score import BrokerReports, BrokerScores, cleared_sco
 from lbcore.signals.usage import resource_percent
 from lbcore.wire.messages import BrokerLoad, Floats, Message, Rejected, Topic
 from lbcore.wire.parse import parse_rows
-from lbcore.wire.rules import Rules
+from lbcore.wire.rules import ParseRules
 
 
 def make_scorer(
@@ -25,7 +25,7 @@ def make_scorer(
     """The scorer of one (cluster, group). loads: decodes JSON text, ValueError when it can't."""
     prefix = config.pipeline.topic_prefix
     clusters = frozenset(config.pipeline.clusters)
-    rules = Rules(clusters=clusters, limits=config.wire, loads=loads)
+    rules = ParseRules(clusters=clusters, limits=config.wire, loads=loads)
 
     def parse_raw(raw: RawMessage) -> Message | Rejected:
         topic = Topic(raw.position.topic[len(prefix) :])

@@ -19,7 +19,7 @@ from typing import Any
 from lbcore.config.tree import Config
 from lbcore.machines.faults import KIND as FAULT
 from lbcore.machines.held_words import HELD, HeldStatus, held_status
-from lbcore.machines.job_state import NEVER_MS, Gap, JobState, JobWord, gaps, judge_job
+from lbcore.machines.job_state import NEVER_MS, CycleGap, JobState, JobWord, gaps, judge_job
 from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.machines.rules import SET_ASIDE
 from lbcore.machines.shown_load import ShownLoad, imbalance_of, shown_loads
@@ -41,7 +41,7 @@ _LATELY_MS = 60_000
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 
 
-class Phase(str, Enum):
+class ClusterPhase(str, Enum):
     """What the cluster is doing, on the whole."""
 
     OFF = "off"
@@ -116,7 +116,7 @@ class ClusterStatus:
 
     cluster: str
     now_ms: int
-    phase: Phase
+    phase: ClusterPhase
     why: str
     writer_silent_ms: int
     cycle: int
@@ -134,7 +134,7 @@ class ClusterStatus:
     set_aside: Mapping[str, str] = field(default_factory=dict)
     job: JobState
     job_words: str
-    gaps: tuple[Gap, ...]
+    gaps: tuple[CycleGap, ...]
     imbalance: float | None
     held: tuple[HeldStatus, ...]
     alarms: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
     draft = ClusterStatus(
         cluster=cluster,
         now_ms=now_ms,
-        phase=Phase.READY,
+        phase=ClusterPhase.READY,
         why="",
         writer_silent_ms=silent_ms,
         cycle=last[0]["cycle"] if last else 0,
@@ -264,14 +264,14 @@ def _cycle_words(rows: Iterable[Row]) -> str:
     return ", ".join(f"{count} {kind} ({reason})" for (kind, reason), count in ordered)
 
 
-def _phase(status: ClusterStatus, config: Config) -> tuple[Phase, str]:
+def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
     if status.job.word is JobWord.NEVER_STARTED:
-        return Phase.OFF, status.job.why()
-    tests: Sequence[tuple[Phase, Callable[[], str]]] = (
-        (Phase.STALLED, lambda: _stalled(status, config)),
-        (Phase.OFF, lambda: _off(status)),
-        (Phase.LATE, status.job.why),
-        (Phase.IN_PROGRESS, lambda: _progress(status)),
+        return ClusterPhase.OFF, status.job.why()
+    tests: Sequence[tuple[ClusterPhase, Callable[[], str]]] = (
+        (ClusterPhase.STALLED, lambda: _stalled(status, config)),
+        (ClusterPhase.OFF, lambda: _off(status)),
+        (ClusterPhase.LATE, status.job.why),
+        (ClusterPhase.IN_PROGRESS, lambda: _progress(status)),
     )
     for phase, reason_of in tests:
         reason = reason_of()
@@ -279,7 +279,7 @@ def _phase(status: ClusterStatus, config: Config) -> tuple[Phase, str]:
             return phase, reason
     hot = ", ".join(held.broker for held in status.held)
     said = f"nothing is moving, though {hot} is hot" if hot else "nothing is moving"
-    return Phase.READY, said
+    return ClusterPhase.READY, said
 
 
 def _stalled(status: ClusterStatus, config: Config) -> str:

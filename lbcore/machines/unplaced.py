@@ -12,24 +12,24 @@ from collections.abc import Sequence
 from lbcore.config.tree import Config
 from lbcore.machines.work import Work
 from lbcore.plan.filter.index import CandidateIndex
-from lbcore.plan.filter.pipeline import Pipeline, Question, empty_verdicts
-from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.snapshot import Ints, Snapshot
 
 ALARM = "no_candidate"
 """The alarm, and the kind of its rows in `decisions`; the reason there is the setting."""
 
 SETTING_OF = {
-    Verdict.FLAPPING: "filters.flap_starts",
-    Verdict.LOAD_MANAGER_CLASS: "filters.load_manager_class",
-    Verdict.TOO_MANY_TOPICS: "filters.max_topics_per_broker",
-    Verdict.OLDER_VERSION: "filters.prefer_later_versions",
-    Verdict.FAILURE_DOMAIN: "filters.failure_domains",
-    Verdict.UNEVEN: "filters.distribute_evenly",
-    Verdict.NOT_IN_POLICY: "isolation policies",
-    Verdict.SECONDARY_NOT_NEEDED: "isolation policies",
-    Verdict.RESERVED_BY_POLICY: "isolation policies",
-    Verdict.ANTI_AFFINITY: "anti-affinity groups",
+    FilterVerdict.FLAPPING: "filters.flap_starts",
+    FilterVerdict.LOAD_MANAGER_CLASS: "filters.load_manager_class",
+    FilterVerdict.TOO_MANY_TOPICS: "filters.max_topics_per_broker",
+    FilterVerdict.OLDER_VERSION: "filters.prefer_later_versions",
+    FilterVerdict.FAILURE_DOMAIN: "filters.failure_domains",
+    FilterVerdict.UNEVEN: "filters.distribute_evenly",
+    FilterVerdict.NOT_IN_POLICY: "isolation policies",
+    FilterVerdict.SECONDARY_NOT_NEEDED: "isolation policies",
+    FilterVerdict.RESERVED_BY_POLICY: "isolation policies",
+    FilterVerdict.ANTI_AFFINITY: "anti-affinity groups",
 }
 """What to change where a filter refuses a broker; the others follow from the brokers alone."""
 
@@ -46,13 +46,15 @@ def tell_unplaced(
     rows, excluded: of the snapshot's bundles, and the broker that each may not go to, -1 = none.
     """
     snapshot, index = seen
-    pipeline = Pipeline.of(snapshot, index, config.filters, rows[:1])
+    pipeline = FilterPipeline.of(snapshot, index, config.filters, rows[:1])
     verdicts = empty_verdicts(snapshot)
     first = int(rows[0])
-    pipeline.candidates(Question(bundle=first, excluded=int(excluded[0])), verdicts)
-    counts = Counter(Verdict(int(verdict)).label for verdict in verdicts)
+    pipeline.candidates(FilterQuestion(bundle=first, excluded=int(excluded[0])), verdicts)
+    counts = Counter(FilterVerdict(int(verdict)).label for verdict in verdicts)
     named = Counter(
-        SETTING_OF[Verdict(int(verdict))] for verdict in verdicts if int(verdict) in SETTING_OF
+        SETTING_OF[FilterVerdict(int(verdict))]
+        for verdict in verdicts
+        if int(verdict) in SETTING_OF
     )
     if not named:
         return

@@ -11,7 +11,7 @@ from lbcore import packing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedMove:
     """A bundle that was decided to move. moved_tick_ms: Kafka's time when it was opened, 0 = not.
 
     destination: "" = placement's to choose; then whoever gets it.
@@ -27,11 +27,11 @@ class Watched:
     moved_tick_ms: int = 0
 
 
-def watched_to_plain(watched: Mapping[str, Watched]) -> dict[str, Any]:
+def watched_to_plain(watched: Mapping[str, WatchedMove]) -> dict[str, Any]:
     """What a packed state keeps."""
     return {bundle: packing.fields_of(one) for bundle, one in watched.items()}
 
 
-def watched_from_plain(plain: Mapping[str, Any]) -> dict[str, Watched]:
+def watched_from_plain(plain: Mapping[str, Any]) -> dict[str, WatchedMove]:
     """The inverse of `watched_to_plain`."""
-    return {bundle: Watched(**one) for bundle, one in plain.items()}
+    return {bundle: WatchedMove(**one) for bundle, one in plain.items()}

@@ -23,14 +23,14 @@ from lbcore.machines.outcome import Waiting
 from lbcore.machines.rules import (
     KIND_OF_FIELD,
     PIN,
+    ClusterRules,
     Key,
-    Rules,
     differing,
     pin_row,
     policy_row,
 )
 from lbcore.machines.topic_book import TopicBook
-from lbcore.machines.watched import Watched
+from lbcore.machines.watched import WatchedMove
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
@@ -72,12 +72,12 @@ class Work:
     namespaces: dict[str, NamespaceEntry]
     commands: dict[str, str]
     settings: Mapping[str, Any]
-    rules: Rules
+    rules: ClusterRules
     catalogue: OpenCatalogue
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
-    watched: dict[str, Watched]
+    watched: dict[str, WatchedMove]
     packed: Memo
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
@@ -183,8 +183,8 @@ class Work:
     def set_rule(self, kind: str, name: str, rule: Any, command: Command | None = None) -> None:
         """Let one rule stand until it is taken back, or (None) take it back.
 
-        kind: a field of `Rules` that holds rules by name. command: who asked for it. O(1), but for
-        the first change of a kind in a batch, which copies its rules.
+        kind: a field of `ClusterRules` that holds rules by name. command: who asked for it. O(1),
+        but for the first change of a kind in a batch, which copies its rules.
         """
         if getattr(self.rules, kind).get(name) == rule:
             return
@@ -200,7 +200,7 @@ class Work:
         if command is not None:
             self.changed_by[KIND_OF_FIELD[kind], name] = command
 
-    def write_rules(self, before: Rules) -> None:
+    def write_rules(self, before: ClusterRules) -> None:
         """A row of `policies` or `pins` for each rule that is not as before the batch."""
         for key, value, is_set in differing(before, self.rules):
             command = self.changed_by.get(key)
@@ -347,7 +347,7 @@ _RESTORED = tuple(sorted(Work.__dataclass_fields__.keys() - {"ledger", "guard"})
 
 def _copied(name: str, value: Any) -> Any:
     """A copy of a field that what is done to it doesn't change; what never changes is shared."""
-    if isinstance(value, Rules | OpenCatalogue):
+    if isinstance(value, ClusterRules | OpenCatalogue):
         return value.copy()
     if name in _NESTED:
         return {key: inner.copy() for key, inner in value.items()}

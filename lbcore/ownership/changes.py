@@ -15,7 +15,7 @@ from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.resolve import (
     FIRST_VERSION,
-    Verdict,
+    ResolverVerdict,
     is_newer,
     next_version,
     resolve,
@@ -287,6 +287,6 @@ def _checked(before: OwnershipRecord | None, after: OwnershipRecord) -> Change:
 def _refusal(before: OwnershipRecord | None, after: OwnershipRecord) -> str | None:
     is_first = before is None or before.state is State.DELETED
     if before is not None and is_first and not is_newer(after.version_id, before.version_id):
-        return Verdict.OLD_VERSION.value
+        return ResolverVerdict.OLD_VERSION.value
     verdict = resolve(None if before is None or is_first else state_data(before), state_data(after))
-    return None if verdict is Verdict.ACCEPTED else verdict.value
+    return None if verdict is ResolverVerdict.ACCEPTED else verdict.value

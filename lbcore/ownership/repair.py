@@ -30,7 +30,7 @@ class Presence(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class FlightWatch:
     """What is known about a record in flight.
 
     source, destination: ALIVE for a broker that the record doesn't name. waiting_ms: since the
@@ -44,7 +44,7 @@ class Watch:
     silent_ms: int = 0
 
 
-def repair(record: OwnershipRecord, watch: Watch, config: OwnershipConfig) -> Intent | None:
+def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig) -> Intent | None:
     """What the record needs now; None when nothing, or when it may still end by itself.
 
     Owned, Assigning: a destination that is dead or has restarted has the bundle open nowhere; one
@@ -68,7 +68,7 @@ def is_expired(record: OwnershipRecord, now_ms: int, config: OwnershipConfig) ->
 
 
 def _repair_destination(
-    record: OwnershipRecord, watch: Watch, config: OwnershipConfig
+    record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig
 ) -> Intent | None:
     if watch.destination is Presence.RESTARTED:
         return _reassign(IntentReason.RESTARTED, record.destination)
@@ -80,7 +80,9 @@ def _repair_destination(
     return None
 
 
-def _repair_source(record: OwnershipRecord, watch: Watch, config: OwnershipConfig) -> Intent | None:
+def _repair_source(
+    record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig
+) -> Intent | None:
     if watch.source is not Presence.ALIVE:
         return _replace_source(record, watch)
     is_silent = watch.silent_ms > config.in_flight_timeout_ms
@@ -93,7 +95,7 @@ def _repair_source(record: OwnershipRecord, watch: Watch, config: OwnershipConfi
     return None
 
 
-def _replace_source(record: OwnershipRecord, watch: Watch) -> Intent:
+def _replace_source(record: OwnershipRecord, watch: FlightWatch) -> Intent:
     is_dead = watch.source is Presence.DEAD
     reason = IntentReason.SOURCE_DEAD if is_dead else IntentReason.RESTARTED
     if record.destination and watch.destination is not Presence.DEAD:

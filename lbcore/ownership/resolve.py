@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.states import BALLAST, Rules
+from lbcore.ownership.states import BALLAST, ReplacementRules
 
 VERSION_MIN = -(2**63)
 VERSION_MAX = 2**63 - 1
@@ -36,7 +36,7 @@ class StateDataFault(Enum):
     NO_BROKER = "destination or source must be given in every state but Free, got neither"
 
 
-class Verdict(Enum):
+class ResolverVerdict(Enum):
     """What the resolver says of a record, and why."""
 
     ACCEPTED = "accepted"
@@ -116,10 +116,10 @@ def is_newer(version_id: int, than: int) -> bool:
 def resolve(
     before: StateData | None,
     after: StateData | None,
-    rules: Rules = BALLAST,
+    rules: ReplacementRules = BALLAST,
     *,
     checks_brokers: bool = True,
-) -> Verdict:
+) -> ResolverVerdict:
     """Whether `after` may replace `before`; None is no record (before) or a tombstone (after).
 
     In order: a tombstone is accepted; the version decides (a first one by the rules, an old one
@@ -127,29 +127,31 @@ def resolve(
     skips the version. Raises MissingOwnerError where the owner of a record that names none matters.
     """
     if after is None:
-        return Verdict.ACCEPTED
+        return ResolverVerdict.ACCEPTED
     by_version = _resolve_version(before, after, rules)
     if by_version is not None:
         return by_version
     if after.is_forced:
-        return Verdict.ACCEPTED
+        return ResolverVerdict.ACCEPTED
     state_before = State.INIT if before is None else before.state
     if not rules.allows(state_before, after.state):
-        return Verdict.ILLEGAL_TRANSITION
+        return ResolverVerdict.ILLEGAL_TRANSITION
     if checks_brokers and before is not None and not _has_right_brokers(before, after):
-        return Verdict.WRONG_BROKERS
-    return Verdict.ACCEPTED
+        return ResolverVerdict.WRONG_BROKERS
+    return ResolverVerdict.ACCEPTED
 
 
 def should_keep_left(
     before: StateData | None,
     after: StateData | None,
-    rules: Rules = BALLAST,
+    rules: ReplacementRules = BALLAST,
     *,
     checks_brokers: bool = True,
 ) -> bool:
     """Whether `after` is rejected, under Pulsar's name for the question."""
-    return resolve(before, after, rules, checks_brokers=checks_brokers) is not Verdict.ACCEPTED
+    return (
+        resolve(before, after, rules, checks_brokers=checks_brokers) is not ResolverVerdict.ACCEPTED
+    )
 
 
 def state_data(record: OwnershipRecord) -> StateData:
@@ -159,16 +161,18 @@ def state_data(record: OwnershipRecord) -> StateData:
     )
 
 
-def _resolve_version(before: StateData | None, after: StateData, rules: Rules) -> Verdict | None:
+def _resolve_version(
+    before: StateData | None, after: StateData, rules: ReplacementRules
+) -> ResolverVerdict | None:
     if before is None:
         if rules.accepts_any_first:
             return None
         is_first = after.version_id == FIRST_VERSION
-        return Verdict.ACCEPTED if is_first else Verdict.NOT_FIRST_VERSION
+        return ResolverVerdict.ACCEPTED if is_first else ResolverVerdict.NOT_FIRST_VERSION
     if not is_newer(after.version_id, before.version_id):
-        return Verdict.OLD_VERSION
+        return ResolverVerdict.OLD_VERSION
     if after.version_id != next_version(before.version_id):
-        return Verdict.ACCEPTED if rules.accepts_gaps else Verdict.VERSION_GAP
+        return ResolverVerdict.ACCEPTED if rules.accepts_gaps else ResolverVerdict.VERSION_GAP
     return None
 
 

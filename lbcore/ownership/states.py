@@ -1,10 +1,10 @@
 """The ownership state machine as data: which state may follow which, and what Ballast makes of it.
 
-`Rules` say which record may replace which, by name: Pulsar's storages' and Ballast's own; `resolve`
-asks them. `MOVES` are the transitions that Ballast's one writer ever makes, and the only place that
-says what follows: `changes.next_record` takes the next state and the force from it.
-Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets); the rules of Ballast
-are ours: those of the system topic, but a version that leaves a gap is refused.
+`ReplacementRules` say which record may replace which, by name: Pulsar's storages' and Ballast's
+own; `resolve` asks them. `MOVES` are the transitions that Ballast's one writer ever makes, and the
+only place that says what follows: `changes.next_record` takes the next state and the force from it.
+Source: Pulsar 4.0.8, ServiceUnitState (tables, in-flight and active sets); the rules of Ballast are
+ours: those of the system topic, but a version that leaves a gap is refused.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ ACTIVE = IN_FLIGHT | {State.OWNED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ReplacementRules:
     """When one record may replace another.
 
     targets: for each state, those that may follow. accepts_gaps: a version more than one above the
@@ -52,7 +52,7 @@ def _targets(*, init: frozenset[State], free: frozenset[State]) -> dict[State, f
     }
 
 
-SYSTEM_TOPIC = Rules(
+SYSTEM_TOPIC = ReplacementRules(
     name="SystemTopic",
     targets=_targets(
         init=frozenset(set(State) - {State.INIT}),
@@ -61,7 +61,7 @@ SYSTEM_TOPIC = Rules(
     accepts_gaps=True,
     accepts_any_first=True,
 )
-METADATA_STORE = Rules(
+METADATA_STORE = ReplacementRules(
     name="MetadataStore",
     targets=_targets(init=frozenset({State.ASSIGNING}), free=frozenset({State.ASSIGNING})),
     accepts_gaps=False,

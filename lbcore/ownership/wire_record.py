@@ -15,7 +15,7 @@ from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire import fields
 from lbcore.wire.bundles import check_bundle, check_bundles
 from lbcore.wire.envelope import read_schema
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.format import encode
 from lbcore.wire.messages import Rejected, RejectReason
 from lbcore.wire.rules import OLDEST_SCHEMA
@@ -66,7 +66,7 @@ def parse_record(
         return None
     try:
         return _read_record(_decode(value, loads), key or b"")
-    except Refusal as refusal:
+    except FieldRefusal as refusal:
         return Rejected(reason=refusal.reason, detail=refusal.detail, raw=value)
 
 
@@ -75,10 +75,10 @@ def _decode(value: bytes, loads: Callable[[str], Any]) -> Mapping[str, Any]:
         decoded = loads(value.decode())
     except (ValueError, RecursionError) as error:
         detail = f"the record is not JSON in UTF-8: {shown(str(error))}"
-        raise Refusal(RejectReason.NOT_JSON, detail) from None
+        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
     if type(decoded) is not dict:
         detail = f"the record must be a JSON object, got {shown(decoded)}"
-        raise Refusal(RejectReason.NOT_AN_OBJECT, detail)
+        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
     return decoded
 
 
@@ -89,7 +89,7 @@ def _read_record(record: Mapping[str, Any], key: bytes) -> OwnershipRecord:
     check_bundle(bundle)
     if key != record_key(cluster, bundle):
         detail = f"the key must be {shown(record_key(cluster, bundle))}, got {shown(key)}"
-        raise Refusal(RejectReason.KEY_MISMATCH, detail)
+        raise FieldRefusal(RejectReason.KEY_MISMATCH, detail)
     return OwnershipRecord(
         cluster=cluster,
         bundle=bundle,

@@ -19,7 +19,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
-from lbcore.plan.pending import Move, Unseen
+from lbcore.plan.pending import PendingMove, Unseen
 from lbcore.plan.place.request import PlacementState
 from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.transfer_types import TransferState
@@ -181,7 +181,7 @@ class PlanState:
     placement: PlacementState = field(default_factory=PlacementState)
     judged: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     split_judged: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    moves: Mapping[str, Move] = field(default_factory=dict)
+    moves: Mapping[str, PendingMove] = field(default_factory=dict)
     unseen: Mapping[str, Unseen] = field(default_factory=dict)
     unloaded_ms: Mapping[str, int] = field(default_factory=dict)
     gave_ms: Mapping[str, int] = field(default_factory=dict)
@@ -292,7 +292,7 @@ class PlanState:
             placement=PlacementState.from_json(row["placement"]),
             judged=_pairs_from_row(row["judged"]),
             split_judged=_pairs_from_row(row["split_judged"]),
-            moves={name: Move.from_row(plain) for name, plain in row["moves"].items()},
+            moves={name: PendingMove.from_row(plain) for name, plain in row["moves"].items()},
             unseen={name: Unseen.from_row(plain) for name, plain in row["unseen"].items()},
             unloaded_ms=dict(row["unloaded_ms"]),
             gave_ms=dict(row.get("gave_ms", {})),

@@ -28,7 +28,7 @@ _TOO_LITTLE = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class HoldingRule:
     """A rule that holds the broker. setting: where it is set, "" = by a command.
 
     bundles: of the broker's that it holds, 0 = it holds none by name. first_ms, last_ms: when the
@@ -55,12 +55,12 @@ class HeldBroker:
     usage: float
     mean: float
     bundles: int
-    causes: tuple[Cause, ...]
+    causes: tuple[HoldingRule, ...]
     is_joint: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class HeldQuestion:
     """The arguments of the plan that is asked about."""
 
     inputs: Inputs
@@ -123,7 +123,7 @@ def _is_ready(gauge: Gauge) -> list[bool]:
     return ready
 
 
-def held_brokers(asked: Asked, verdicts: Mapping[str, str]) -> tuple[HeldBroker, ...]:
+def held_brokers(asked: HeldQuestion, verdicts: Mapping[str, str]) -> tuple[HeldBroker, ...]:
     """Why each of these brokers gives nothing, the hottest first, at most BROKERS_MAX.
 
     verdicts: of `stuck`. O(rules × plan), and first only the rules that hold a bundle of theirs.
@@ -155,13 +155,15 @@ def held_brokers(asked: Asked, verdicts: Mapping[str, str]) -> tuple[HeldBroker,
 class _Search:
     """Plans without rules, each made once for all brokers."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: HeldQuestion) -> None:
         self._asked = asked
         self._known: dict[tuple[str, ...], frozenset[str]] = {}
         inputs = asked.inputs
         self._holds = {n: hold.holds(inputs, asked.now_ms) for n, hold in HOLDS.items()}
 
-    def causes(self, broker: str, at: int, *, is_chosen: bool) -> tuple[tuple[Cause, ...], bool]:
+    def causes(
+        self, broker: str, at: int, *, is_chosen: bool
+    ) -> tuple[tuple[HoldingRule, ...], bool]:
         """The causes, and whether they hold only together.
 
         is_chosen: the strategy chose bundles of it, so what stopped them came after.
@@ -180,7 +182,7 @@ class _Search:
             return self._named(alone, at), False
         return self._named(self._least(broker, (*every, *STRATEGY)), at), True
 
-    def _named(self, rules: Iterable[str], at: int) -> tuple[Cause, ...]:
+    def _named(self, rules: Iterable[str], at: int) -> tuple[HoldingRule, ...]:
         return tuple(self._cause(name, at) for name in rules)
 
     def _least(self, broker: str, rules: Sequence[str]) -> tuple[str, ...]:
@@ -205,12 +207,12 @@ class _Search:
         rows: Ints = np.flatnonzero(self._holds[name] & (owner == at))
         return rows
 
-    def _cause(self, name: str, at: int) -> Cause:
+    def _cause(self, name: str, at: int) -> HoldingRule:
         if name not in HOLDS:
-            return Cause(rule=name, setting=RULES[name].setting)
+            return HoldingRule(rule=name, setting=RULES[name].setting)
         rows = self._held(name, at)
         until_ms = HOLDS[name].until_ms(self._asked.inputs)[rows].tolist()
-        return Cause(
+        return HoldingRule(
             rule=name,
             setting=HOLDS[name].setting,
             bundles=len(rows),

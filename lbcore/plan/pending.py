@@ -44,7 +44,7 @@ bytes/s in and out, the smoothed throughput. Those up to the score depend on the
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class PendingMove:
     """One bundle on its way.
 
     load: its line, on the source's scale. destination_scale: × the scaled part = on the
@@ -63,7 +63,7 @@ class Move:
         return packing.fields_of(self)
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> "Move":
+    def from_row(cls, row: Mapping[str, Any]) -> "PendingMove":
         """The inverse of `to_row`."""
         return cls(**{**row, "load": tuple(row["load"])})
 
@@ -106,7 +106,7 @@ class Fate(Enum):
     GONE = "gone"
 
 
-def fate_of(snapshot: Snapshot, row: int | None, move: Move) -> Fate:
+def fate_of(snapshot: Snapshot, row: int | None, move: PendingMove) -> Fate:
     """Where the bundle is. row: its row in the snapshot, None = it is gone."""
     if row is None:
         return Fate.GONE
@@ -189,7 +189,9 @@ def unseen_rows(
     return rows
 
 
-def move_of(snapshot: Snapshot, usage: Floats, step: tuple[int, int, int], now_ms: int) -> Move:
+def move_of(
+    snapshot: Snapshot, usage: Floats, step: tuple[int, int, int], now_ms: int
+) -> PendingMove:
     """A decided move. step: bundle row, source and destination index; usage: of each broker.
 
     The bundle's share of its source's load is its share of the source's bytes, or of the messages
@@ -202,7 +204,7 @@ def move_of(snapshot: Snapshot, usage: Floats, step: tuple[int, int, int], now_m
     points = (value * share for value in brokers.percent[source].tolist())
     score = float(brokers.weighted_max_ema[source]) * share
     smoothed_volume = float(brokers.throughput_ema[source]) * share
-    return Move(
+    return PendingMove(
         source=brokers.names[source],
         destination=brokers.names[destination],
         decided_ms=now_ms,

@@ -16,7 +16,7 @@ from lbcore.plan.shed.gauge import Gauge
 from lbcore.plan.snapshot import Floats, Ints
 
 
-class Verdict(str, Enum):
+class CandidateVerdict(str, Enum):
     """Why a candidate was taken or not, beside the filters' and the split phase's own verdicts."""
 
     TAKEN = "taken"
@@ -32,7 +32,7 @@ class Verdict(str, Enum):
     BELOW_THRESHOLD = "below_threshold"
 
 
-VERDICTS = tuple(Verdict)
+VERDICTS = tuple(CandidateVerdict)
 CODE = {verdict: code for code, verdict in enumerate(VERDICTS)}
 
 
@@ -107,9 +107,11 @@ class PlacementRows:
             subject, chosen, number, second, second_number = row
             name = self.subjects[subject]
             if chosen >= 0:
-                yield self._row(name, brokers[chosen], Verdict.TAKEN.value, number)
+                yield self._row(name, brokers[chosen], CandidateVerdict.TAKEN.value, number)
             if second >= 0:
-                yield self._row(name, brokers[second], Verdict.RUNNER_UP.value, second_number)
+                yield self._row(
+                    name, brokers[second], CandidateVerdict.RUNNER_UP.value, second_number
+                )
             for broker in np.flatnonzero(self.verdicts[at]).tolist():
                 if broker != chosen:
                     label = self.labels[self.verdicts[at, broker]]

@@ -1,8 +1,7 @@
 """Many lookups at once: one sorted array over the bundles of all namespaces.
 
-Decides nothing that `Snapshot.lookup` does not; it is the same search on whole arrays. Made once
-per snapshot, by whoever looks up in batches.
-Source: ours.
+Decides nothing that `LookupSnapshot.lookup` does not; it is the same search on whole arrays. Made
+once per snapshot, by whoever looks up in batches. Source: ours.
 """
 
 from collections import Counter
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import Domain, InvalidNameError, parse_topic
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes, unborn
-from lbcore.route.snapshot import DIGESTS, Digest, Snapshot
+from lbcore.route.snapshot import DIGESTS, Digest, LookupSnapshot
 
 _HASH_BITS = 32
 _UNKNOWN = -1
@@ -28,7 +27,7 @@ class BatchIndex:
     routes: every bundle that can be found, by namespace and range. Making one is O(bundles).
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: LookupSnapshot) -> None:
         existing = [
             found for _, found in sorted(snapshot.namespaces.items()) if found.hash_function
         ]
@@ -54,8 +53,8 @@ class BatchIndex:
     def find(self, topics: Sequence[str]) -> NDArray[np.int64]:
         """The indices into `routes` of many topics, int64[topics].
 
-        topics: as `Snapshot.lookup` takes them. -1 stands for a namespace that doesn't exist and
-        for what is no topic's name. O(topics × log bundles).
+        topics: as `LookupSnapshot.lookup` takes them. -1 stands for a namespace that doesn't exist
+        and for what is no topic's name. O(topics × log bundles).
         """
         number_of = self._numbers.get
         numbers = np.array(

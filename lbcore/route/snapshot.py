@@ -30,7 +30,7 @@ DIGESTS: Mapping[HashFunction, Digest] = {
 """The functions of `lbcore.model.hashing` on bytes, without a call in between."""
 
 
-class Outcome(str, Enum):
+class LookupOutcome(str, Enum):
     """What a lookup came to; also the label of the lookups metric."""
 
     FOUND = "found"
@@ -44,13 +44,13 @@ class Outcome(str, Enum):
 class Answer:
     """A lookup's answer: `route` from NO_OWNER on, `address` when FOUND or LISTENER_UNKNOWN."""
 
-    outcome: Outcome
+    outcome: LookupOutcome
     route: BundleRoute | None = None
     address: BrokerAddress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class TablePosition:
     """Up to where the tables have been followed; -1 and "" before anything is known.
 
     table_version: of ownership_events. query_id, batch_id: of the job's last commit to it; a job
@@ -64,7 +64,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class LookupSnapshot:
     """Bundles, namespaces and brokers of one cluster at one moment.
 
     namespaces: all that exist or have a live bundle; of others nothing is kept. lanes: what
@@ -73,7 +73,7 @@ class Snapshot:
     """
 
     cluster: str
-    position: Position = field(default_factory=Position)
+    position: TablePosition = field(default_factory=TablePosition)
     namespaces: Mapping[str, NamespaceRoutes] = field(default_factory=dict)
     brokers: Mapping[str, BrokerAddress] = field(default_factory=dict)
     lanes: Mapping[str, Lane] = field(default_factory=dict, repr=False)
@@ -108,15 +108,15 @@ class Snapshot:
         """
         route = self.lookup(topic)
         if route is None:
-            return Answer(outcome=Outcome.NAMESPACE_NOT_FOUND)
+            return Answer(outcome=LookupOutcome.NAMESPACE_NOT_FOUND)
         if not route.broker:
-            return Answer(outcome=Outcome.NO_OWNER, route=route)
+            return Answer(outcome=LookupOutcome.NO_OWNER, route=route)
         address = self.brokers.get(route.broker)
         if address is None:
-            return Answer(outcome=Outcome.BROKER_UNKNOWN, route=route)
+            return Answer(outcome=LookupOutcome.BROKER_UNKNOWN, route=route)
         if listener and listener not in address.listeners:
-            return Answer(outcome=Outcome.LISTENER_UNKNOWN, route=route, address=address)
-        return Answer(outcome=Outcome.FOUND, route=route, address=address)
+            return Answer(outcome=LookupOutcome.LISTENER_UNKNOWN, route=route, address=address)
+        return Answer(outcome=LookupOutcome.FOUND, route=route, address=address)
 
     @property
     def bundle_count(self) -> int:
@@ -128,15 +128,15 @@ class Snapshot:
         """Number of existing namespaces."""
         return len(self.names)
 
-    def at(self, position: Position) -> "Snapshot":
+    def at(self, position: TablePosition) -> "LookupSnapshot":
         """The same content, followed up to another position."""
         return replace(self, position=position)
 
-    def with_brokers(self, brokers: Iterable[BrokerAddress]) -> "Snapshot":
+    def with_brokers(self, brokers: Iterable[BrokerAddress]) -> "LookupSnapshot":
         """The same bundles with these brokers instead of the known ones."""
         return replace(self, brokers={broker.broker: broker for broker in brokers})
 
-    def with_namespaces(self, hashes: Mapping[str, HashFunction]) -> "Snapshot":
+    def with_namespaces(self, hashes: Mapping[str, HashFunction]) -> "LookupSnapshot":
         """The same bundles when exactly the namespaces in `hashes` exist, hashed so."""
         empty = {name: NamespaceRoutes(namespace=name) for name in hashes}
         known = {**empty, **self.namespaces}
@@ -145,7 +145,7 @@ class Snapshot:
             [found for found in changed if found is not self.namespaces.get(found.namespace)]
         )
 
-    def with_routes(self, routes: Iterable[BundleRoute]) -> "Snapshot":
+    def with_routes(self, routes: Iterable[BundleRoute]) -> "LookupSnapshot":
         """The same namespaces with each newer version of a bundle taken over.
 
         In any order, any number of times. O(namespaces) for the copy of the maps, and for each
@@ -162,11 +162,11 @@ class Snapshot:
                 changed.append(folded)
         return self._with_changed(changed)
 
-    def with_held(self, held: Iterable[NamespaceRoutes]) -> "Snapshot":
+    def with_held(self, held: Iterable[NamespaceRoutes]) -> "LookupSnapshot":
         """The same with these namespaces in place of what is known of them."""
         return self._with_changed(list(held))
 
-    def _with_changed(self, changed: list[NamespaceRoutes]) -> "Snapshot":
+    def _with_changed(self, changed: list[NamespaceRoutes]) -> "LookupSnapshot":
         if not changed:
             return self
         namespaces, lanes = dict(self.namespaces), dict(self.lanes)
@@ -207,7 +207,7 @@ def _set_lanes(lanes: dict[str, Lane], found: NamespaceRoutes) -> None:
     lanes.update(dict.fromkeys(prefixes, lane))
 
 
-def find_regressions(old: Snapshot, new: Snapshot) -> list[str]:
+def find_regressions(old: LookupSnapshot, new: LookupSnapshot) -> list[str]:
     """The bundles whose version in `new` is lower than in `old`, in order of name.
 
     A bundle that `new` has no record of has not gone back: its tombstone was taken away.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lbcore.model.names import parse_bundle
 from lbcore.sim.clock import Clock
-from lbcore.sim.load import Floats, Ints, Layout
+from lbcore.sim.load import Floats, Ints, TopicLayout
 
 NOBODY = -1
 _NEVER = -1
@@ -35,7 +35,7 @@ class Outage:
 class Coverage:
     """Which broker serves each topic. rates: what the topics carry, as it was seen last."""
 
-    def __init__(self, layout: Layout, topics: int, clock: Clock) -> None:
+    def __init__(self, layout: TopicLayout, topics: int, clock: Clock) -> None:
         self._layout = layout
         self._clock = clock
         self._server: NDArray[np.int32] = np.full(topics, NOBODY, dtype=np.int32)

@@ -17,7 +17,7 @@ from lbcore.model.names import parse_bundle
 from lbcore.model.resources import local_max
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.sim.load import FULL_RATE_MSG_PER_S, Floats
-from lbcore.sim.summary import Move, Owned, moves, percentile, thrash
+from lbcore.sim.summary import ObservedMove, Owned, moves, percentile, thrash
 
 Row = Mapping[str, Any]
 
@@ -74,7 +74,7 @@ class History:
         mean = math.fsum(there) / len(there) if there else 1.0
         return _PERCENT * max(interval.rates.values(), default=0.0) / (self.fit.full_rate * mean)
 
-    def moves(self) -> list[Move]:
+    def moves(self) -> list[ObservedMove]:
         """Each change of owner between two intervals."""
         return moves(
             Owned(bundle=bundle, broker=broker, at_ms=interval.at_ms)

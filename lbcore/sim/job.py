@@ -34,7 +34,7 @@ class NotRepeatableError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class UncommittedBatch:
     """A batch that is computed and not committed."""
 
     groups: Mapping[int, Sequence[RawMessage]]
@@ -95,7 +95,7 @@ class Job:
         }
         self._scored: dict[int, ScorerState | None] = {}
         self._state: BalancerState | None = None
-        self._refused: Batch | None = None
+        self._refused: UncommittedBatch | None = None
         self._again: Mapping[int, Sequence[RawMessage]] = {}
 
     @property
@@ -153,7 +153,7 @@ class Job:
             groups.setdefault(group, []).extend(messages)
         return dict(sorted(groups.items()))
 
-    def _compute(self, groups: Mapping[int, Sequence[RawMessage]], now_ms: int) -> Batch:
+    def _compute(self, groups: Mapping[int, Sequence[RawMessage]], now_ms: int) -> UncommittedBatch:
         scored = dict(self._scored)
         updates: list[GroupUpdate] = []
         for group, messages in groups.items():
@@ -161,19 +161,21 @@ class Job:
             scored[group] = step.state
             updates += step.effects
         if not updates:
-            return Batch(groups=groups, now_ms=now_ms, scored=scored, state=self._state, effects=())
+            return UncommittedBatch(
+                groups=groups, now_ms=now_ms, scored=scored, state=self._state, effects=()
+            )
         done = self._balancer.step(self._state, updates, now_ms)
-        return Batch(
+        return UncommittedBatch(
             groups=groups, now_ms=now_ms, scored=scored, state=done.state, effects=done.effects
         )
 
-    def _repeat(self, refused: Batch) -> Batch:
+    def _repeat(self, refused: UncommittedBatch) -> UncommittedBatch:
         again = self._compute(refused.groups, refused.now_ms)
         if effects_digest(again.effects) != effects_digest(refused.effects):
             raise NotRepeatableError(f"the batch of {refused.now_ms} ms is not repeatable")
         return again
 
-    def _commit(self, batch: Batch) -> None:
+    def _commit(self, batch: UncommittedBatch) -> None:
         self.batches += 1
         self._scored, self._state = dict(batch.scored), batch.state
         for effect in batch.effects:

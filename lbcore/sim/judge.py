@@ -23,7 +23,7 @@ _ANSWERED_BY_DESTINATION = frozenset({State.OWNED, State.ASSIGNING, State.RELEAS
 _SETTLED = frozenset({State.OWNED, State.SPLITTING})
 
 
-class Verdict(str, Enum):
+class LookupVerdict(str, Enum):
     """What a lookup came to; the value is the summary's word.
 
     right: the broker was the owner within the staleness that the service declared. wrong: it never
@@ -38,7 +38,7 @@ class Verdict(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
+class JudgedEvent:
     """One row of ownership_events, as far as a judge needs it.
 
     decided_at_ms: the batch's `now_ms`. table_version: the commit that brought it.
@@ -64,7 +64,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ProbedAnswer:
     """What one lookup got, with the prober's wall times.
 
     broker: the owner that was answered, "" where none was; bundle: as the service named it.
@@ -89,13 +89,13 @@ class OwnershipHistory:
     def __init__(self, hash_functions: Mapping[str, HashFunction]) -> None:
         """hash_functions: namespace → how its topics are hashed."""
         self._hash_functions = dict(hash_functions)
-        self._chains: dict[str, list[Transition]] = {}
+        self._chains: dict[str, list[JudgedEvent]] = {}
 
     def know(self, namespace: str, function: HashFunction) -> None:
         """Topics of this namespace are judged from now on."""
         self._hash_functions[namespace] = function
 
-    def add(self, transitions: Iterable[Transition]) -> None:
+    def add(self, transitions: Iterable[JudgedEvent]) -> None:
         """Append transitions that were committed after all that are here."""
         for transition in transitions:
             self._chains.setdefault(transition.bundle, []).append(transition)
@@ -112,7 +112,7 @@ class OwnershipHistory:
         position = hash_topic(self._hash_functions[namespace], topic)
         return BundleRange(lower, upper).includes(position)
 
-    def during(self, bundle: str, from_ms: int, to_ms: int) -> list[Transition]:
+    def during(self, bundle: str, from_ms: int, to_ms: int) -> list[JudgedEvent]:
         """The records that may have been current at some time in [from_ms, to_ms].
 
         A record counts from the earliest moment of its commit to the latest of its successor's.
@@ -127,7 +127,7 @@ class OwnershipHistory:
                 found.append(chain[index])
         return found
 
-    def judge(self, answer: Answer, clock_allowance_ms: int) -> Verdict:
+    def judge(self, answer: ProbedAnswer, clock_allowance_ms: int) -> LookupVerdict:
         """The verdict on one answer, once all commits up to its time are in the history.
 
         The broker must have been the answer of the topic's bundle at some time in
@@ -136,18 +136,18 @@ class OwnershipHistory:
         covers the distance between the time stamps of prober, table and service.
         """
         if answer.error:
-            return Verdict.FAILED
+            return LookupVerdict.FAILED
         from_ms = answer.asked_at_ms - answer.age_ms - clock_allowance_ms
         to_ms = answer.answered_at_ms + clock_allowance_ms
         if answer.asked_later:
             return self._judge_later(answer, from_ms, to_ms)
         if not self.bundle_at(answer.topic, answer.bundle):
-            return Verdict.WRONG
+            return LookupVerdict.WRONG
         current = self.during(answer.bundle, from_ms, to_ms)
         owners = {transition.answer for transition in current} - {""}
-        return Verdict.RIGHT if answer.broker in owners else Verdict.WRONG
+        return LookupVerdict.RIGHT if answer.broker in owners else LookupVerdict.WRONG
 
-    def _judge_later(self, answer: Answer, from_ms: int, to_ms: int) -> Verdict:
+    def _judge_later(self, answer: ProbedAnswer, from_ms: int, to_ms: int) -> LookupVerdict:
         """*Later* is fair unless the topic's bundle was settled all the time."""
         current = [
             transition
@@ -155,8 +155,8 @@ class OwnershipHistory:
             for transition in self.during(bundle, from_ms, to_ms)
         ]
         if current and all(transition.state in _SETTLED for transition in current):
-            return Verdict.FAILED
-        return Verdict.UNAVAILABLE
+            return LookupVerdict.FAILED
+        return LookupVerdict.UNAVAILABLE
 
     def _bundles_of(self, topic: str) -> list[str]:
         """All bundles, past ones too, that hold the topic; linear, for rare answers only."""
@@ -176,7 +176,7 @@ class Visibility:
             self._highest = table_version
             self._seen_at_ms[table_version] = at_ms
 
-    def latencies_ms(self, transitions: Iterable[Transition]) -> tuple[list[int], int]:
+    def latencies_ms(self, transitions: Iterable[JudgedEvent]) -> tuple[list[int], int]:
         """From `decided_at_ms` to the first answer that showed it, and how many were never shown.
 
         Only transitions that give a lookup another broker than the record before count, and none

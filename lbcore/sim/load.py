@@ -100,7 +100,7 @@ def wave(phase: float) -> float:
     return -16.0 * (phase - 0.5) * (1.0 - phase)
 
 
-class Layout:
+class TopicLayout:
     """Where each namespace's topics stand among all topics: namespace after namespace, by hash."""
 
     def __init__(self, hashes: dict[str, Ints]) -> None:
@@ -123,7 +123,7 @@ class Layout:
 class LoadField:
     """The traffic of every topic at one moment, ready to be summed over bundles."""
 
-    def __init__(self, layout: Layout, sums: Floats) -> None:
+    def __init__(self, layout: TopicLayout, sums: Floats) -> None:
         """sums: float64[topics + 1, 8], row i is the sum over the first i topics of the layout."""
         self._layout = layout
         self._sums = sums
@@ -192,7 +192,7 @@ class LoadModel:
         self._topics = {
             namespace.name: _topics_of(namespace, profile) for namespace in self.namespaces
         }
-        self._layout = Layout({name: column.hashes for name, column in self._topics.items()})
+        self._layout = TopicLayout({name: column.hashes for name, column in self._topics.items()})
         self._base = _base_rates(self._topics, profile)
         self._field_at = lru_cache(maxsize=2)(self._field)
 

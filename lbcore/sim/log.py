@@ -46,7 +46,7 @@ class Carried(RawMessage):
 
 
 @dataclass(slots=True)
-class Line:
+class NetworkPath:
     """How bad one broker's way to the log is. lost, repeated: chances.
 
     arrives_ms: when the newest late message arrives. No message overtakes another one of its
@@ -73,7 +73,7 @@ class Log:
         self._offsets: dict[tuple[Topic, int], int] = defaultdict(int)
         self._places: dict[str, tuple[bytes, int, int]] = {}
         self._unread: dict[int, list[RawMessage]] = defaultdict(list)
-        self.lines: dict[str, Line] = defaultdict(Line)
+        self.lines: dict[str, NetworkPath] = defaultdict(NetworkPath)
         self.last_heard_ms: dict[str, int] = {}
 
     def send(self, broker: str, message: Message) -> None:

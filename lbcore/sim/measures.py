@@ -19,7 +19,7 @@ from lbcore.sim.engine import Run
 from lbcore.sim.recorder import Sample
 from lbcore.sim.scenario.metrics import MEAN, METRICS, OPERATORS
 from lbcore.sim.scenario.model import Expectation
-from lbcore.sim.summary import Move, percentile, thrash
+from lbcore.sim.summary import ObservedMove, percentile, thrash
 
 _PERCENTS = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p9999": 99.99}
 
@@ -42,7 +42,7 @@ class Window:
         """Whether a time is in it."""
         return self.from_ms <= at_ms <= self.to_ms
 
-    def moves(self) -> list[Move]:
+    def moves(self) -> list[ObservedMove]:
         """The moves in it, of the cause that is asked for."""
         found = self.run.recorder.moves
         return [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from lbcore.config.tree import Config
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_reporting import Identity, LoadRead
 from lbcore.machines.agent_state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
 from lbcore.ownership.holding import Call, CallDone
@@ -101,7 +101,7 @@ class Node:
         self.when_stopped: Action | None = None
         self.until_ms: dict[object, int] = {}
         self._around = around
-        self._agent: Agent | None = None
+        self._agent: AgentMachine | None = None
         self._state: AgentState | None = None
         self._service = ServedBundles()
         self._changes = 0
@@ -135,7 +135,7 @@ class Node:
         self._reads.clear()
         self._read_key = ()
         config = self._around.config
-        self._agent = Agent(self._identity(), config.agent, config.signals)
+        self._agent = AgentMachine(self._identity(), config.agent, config.signals)
         self._step(records)
 
     def crash(self) -> None:

@@ -18,7 +18,7 @@ from lbcore.plan.shed.own import FAULTS
 from lbcore.sim.clock import Clock
 from lbcore.sim.job import report_of
 from lbcore.sim.load import Floats
-from lbcore.sim.summary import Move
+from lbcore.sim.summary import ObservedMove
 
 Row = Mapping[str, Any]
 
@@ -54,7 +54,7 @@ class Decided:
 class CausedMove:
     """A move, and why it was made. at_ms of the move counts from the scenario's start."""
 
-    move: Move
+    move: ObservedMove
     cause: str
 
 
@@ -121,7 +121,7 @@ class Recorder:
         self.owner[bundle] = broker
         if source != broker:
             at_ms = self.clock.scenario_ms
-            move = Move(bundle=bundle, source=source, destination=broker, at_ms=at_ms)
+            move = ObservedMove(bundle=bundle, source=source, destination=broker, at_ms=at_ms)
             self.moves.append(CausedMove(move=move, cause=why))
 
     def _inherit(self, row: Row) -> None:

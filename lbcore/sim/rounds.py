@@ -19,7 +19,7 @@ from lbcore.sim.clock import START_MS
 from lbcore.sim.engine import Engine, Run
 from lbcore.sim.events import plan_happenings
 from lbcore.sim.measures import unsettled_records
-from lbcore.sim.safety import Watch
+from lbcore.sim.safety import SafetyWatch
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.summary import percentile
 
@@ -87,7 +87,7 @@ def run_round(seed: int, config: Config) -> Round:
     """Run the round of a seed and look at everything that must hold."""
     scenario = parse_scenario(chaos_text(seed))
     engine = Engine(scenario, parse_assignments(config, scenario.settings))
-    watch = Watch(engine)
+    watch = SafetyWatch(engine)
     watch.begin()
     plan_happenings(engine)
     try:

@@ -21,7 +21,7 @@ MOST_KEPT = 20
 
 
 @dataclass(slots=True)
-class Watch:
+class SafetyWatch:
     """Looks at an engine's run; faults: a sentence each, with its time, at most MOST_KEPT."""
 
     engine: Engine

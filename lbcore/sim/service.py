@@ -29,7 +29,7 @@ parse_bundle_once = lru_cache(maxsize=1 << 20)(parse_bundle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class CallbackChange:
     """What a callback did. tokens: of the opened ones, by name."""
 
     opened: Mapping[str, int]
@@ -50,7 +50,7 @@ class ServedBundles:
         """Bundle → token, of everything that is served now."""
         return self._tokens
 
-    def carry_out(self, call: Call) -> Change:
+    def carry_out(self, call: Call) -> CallbackChange:
         """Open, close or split, as the contract says; repeatable, never fails."""
         overlapped = self._overlapped(call.bundle)
         for bundle in overlapped:
@@ -63,7 +63,7 @@ class ServedBundles:
         for bundle, token in opened.items():
             self._add(bundle, token)
         self._rows = None
-        return Change(
+        return CallbackChange(
             opened=opened, closed=tuple(name for name in overlapped if name not in opened)
         )
 

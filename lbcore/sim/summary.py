@@ -77,7 +77,7 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class ObservedMove:
     """A bundle went from one owner to another. left_at_ms: when the source's ownership ended."""
 
     bundle: str
@@ -86,7 +86,7 @@ class Move:
     at_ms: int
 
 
-def moves(owned: Iterable[Owned]) -> list[Move]:
+def moves(owned: Iterable[Owned]) -> list[ObservedMove]:
     """Each change of owner. A first owner is no move, nor is the same owner again."""
     owner: dict[str, str] = {}
     found = []
@@ -95,7 +95,7 @@ def moves(owned: Iterable[Owned]) -> list[Move]:
         owner[event.bundle] = event.broker
         if source != event.broker:
             found.append(
-                Move(
+                ObservedMove(
                     bundle=event.bundle,
                     source=source,
                     destination=event.broker,
@@ -105,7 +105,7 @@ def moves(owned: Iterable[Owned]) -> list[Move]:
     return found
 
 
-def thrash(made: Sequence[Move], window_ms: int = HOUR_MS) -> float:
+def thrash(made: Sequence[ObservedMove], window_ms: int = HOUR_MS) -> float:
     """The part of the moves that bring a bundle back to an owner it left < window_ms before.
 
     A→B at 0 s, B→A at 60 s, A→C at 90 s: 1 of 3. No moves: 0. `made` is in the order of time.
@@ -120,7 +120,7 @@ def thrash(made: Sequence[Move], window_ms: int = HOUR_MS) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class BundleOpened:
     """A broker opened a bundle: from then on it serves it."""
 
     bundle: str
@@ -155,7 +155,7 @@ class Recovery:
     unserved: tuple[str, ...]
 
 
-def recovery(crash: Crash, opened: Iterable[Opened]) -> Recovery:
+def recovery(crash: Crash, opened: Iterable[BundleOpened]) -> Recovery:
     """When the bundles of a crashed broker were served again.
 
     *Served again* = opened after the crash, by whichever broker, or in the shape of children that
@@ -192,7 +192,7 @@ class _Span:
     at_ms: int
 
 
-def _spans(opened: Iterable[Opened]) -> dict[str, list[_Span]]:
+def _spans(opened: Iterable[BundleOpened]) -> dict[str, list[_Span]]:
     spans: dict[str, list[_Span]] = {}
     for event in opened:
         namespace, lower, upper = parse_bundle(event.bundle)

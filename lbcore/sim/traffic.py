@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from lbcore.model.hashing import HASH_SPACE
-from lbcore.sim.load import FULL_RATE_MSG_PER_S, Floats, Ints, Layout, LoadField, wave
+from lbcore.sim.load import FULL_RATE_MSG_PER_S, Floats, Ints, LoadField, TopicLayout, wave
 from lbcore.sim.load_noise import uniform, uniforms
 from lbcore.sim.recording import RecordedNamespace, Recording, Spread, spread_over
 from lbcore.sim.scenario.model import AS_RECORDED, LoadSpec, NamespaceSpec, Scenario
@@ -74,7 +74,7 @@ class Traffic:
         self._seed = scenario.seed
         spaces = scenario.namespaces
         positions = {space.name: _positions(space, scenario.seed) for space in spaces}
-        self.layout = Layout(positions)
+        self.layout = TopicLayout(positions)
         self.topics = sum(len(column) for column in positions.values())
         points = sum(_PERCENT * b.capacity for b in scenario.brokers if not b.is_absent)
         self._brokers = len(scenario.brokers)
@@ -195,7 +195,7 @@ class Traffic:
 class TrafficField(LoadField):
     """The traffic of every topic at one moment. rates: float64[topics], msg/s in + out."""
 
-    def __init__(self, layout: Layout, rates: Floats, recorded: Floats | None = None) -> None:
+    def __init__(self, layout: TopicLayout, rates: Floats, recorded: Floats | None = None) -> None:
         """rates: of what the scenario draws; recorded: float64[topics, 4], on top of it."""
         half = np.rint(rates * (0.5 * _GRAIN)) / _GRAIN
         rate_in, rate_out, bytes_in, bytes_out = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.filters import EXTENSIBLE
-from lbcore.config.findings import Finding, Observed, error, warning
+from lbcore.config.findings import ConfigFinding, Observed, error, warning
 from lbcore.config.ownership import FENCING_LEASE
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
@@ -30,10 +30,10 @@ PULSAR_UNLOAD_MS = 60_000
 HEARTBEATS_PER_TIMEOUT = 3
 
 
-Check = Callable[[Config], Iterator[Finding]]
+Check = Callable[[Config], Iterator[ConfigFinding]]
 
 
-def check_config(config: Config, observed: Observed | None = None) -> tuple[Finding, ...]:
+def check_config(config: Config, observed: Observed | None = None) -> tuple[ConfigFinding, ...]:
     """Everything that doesn't suit, for all clusters and for each that has settings of its own.
 
     Errors first, then in the order of the checks; what holds for all is said once.
@@ -42,7 +42,7 @@ def check_config(config: Config, observed: Observed | None = None) -> tuple[Find
     for cluster in sorted(config.per_cluster):
         own = _check_tree(config.for_cluster(cluster), observed)
         found += [
-            Finding(problem=item.problem, is_error=item.is_error, cluster=cluster)
+            ConfigFinding(problem=item.problem, is_error=item.is_error, cluster=cluster)
             for item in own
             if item not in found
         ]
@@ -57,7 +57,7 @@ def require_suitable(config: Config) -> Config:
     return config
 
 
-def _check_tree(config: Config, observed: Observed | None) -> Iterator[Finding]:
+def _check_tree(config: Config, observed: Observed | None) -> Iterator[ConfigFinding]:
     for check in _CHECKS:
         yield from check(config)
     seen = observed or Observed()
@@ -67,7 +67,7 @@ def _check_tree(config: Config, observed: Observed | None) -> Iterator[Finding]:
     yield from _check_least_moves(config, seen)
 
 
-def _check_strategies(config: Config) -> Iterator[Finding]:
+def _check_strategies(config: Config) -> Iterator[ConfigFinding]:
     shedding = shedding_name(config.shedding.strategy)
     placement = placement_name(config.placement.strategy)
     sheds, places = find_shedding(config), PLACEMENT_STRATEGIES.get(placement)
@@ -92,7 +92,7 @@ def _check_strategies(config: Config) -> Iterator[Finding]:
             yield error(key, detail)
 
 
-def _check_intervals(config: Config) -> Iterator[Finding]:
+def _check_intervals(config: Config) -> Iterator[ConfigFinding]:
     pipeline = config.pipeline
     cycle = pipeline.decision_interval_ms
     for name in ("shed_interval_ms", "split_interval_ms"):
@@ -105,7 +105,7 @@ def _check_intervals(config: Config) -> Iterator[Finding]:
         yield warning("pipeline.trigger_ms", detail)
 
 
-def _check_liveness(config: Config) -> Iterator[Finding]:
+def _check_liveness(config: Config) -> Iterator[ConfigFinding]:
     ownership, agent, pipeline = config.ownership, config.agent, config.pipeline
     timeout, heartbeat = ownership.broker_timeout_ms, agent.heartbeat_interval_ms
     if heartbeat + pipeline.trigger_ms >= timeout:
@@ -131,7 +131,7 @@ def _check_liveness(config: Config) -> Iterator[Finding]:
         yield warning("ownership.tick_alarm_ms", detail)
 
 
-def _check_fencing(config: Config) -> Iterator[Finding]:
+def _check_fencing(config: Config) -> Iterator[ConfigFinding]:
     ownership = config.ownership
     if ownership.fencing != FENCING_LEASE:
         return
@@ -154,7 +154,7 @@ def _check_fencing(config: Config) -> Iterator[Finding]:
         yield warning("agent.agent_lease_ms", detail)
 
 
-def _check_transitions(config: Config) -> Iterator[Finding]:
+def _check_transitions(config: Config) -> Iterator[ConfigFinding]:
     ownership = config.ownership
     # Pulsar: ServiceUnitStateChannelImpl refuses to start with it.
     if ownership.tombstone_delay_ms < ownership.in_flight_timeout_ms:
@@ -171,7 +171,7 @@ def _check_transitions(config: Config) -> Iterator[Finding]:
         yield warning("topics.report_retention_ms", detail)
 
 
-def _check_authority(config: Config) -> Iterator[Finding]:
+def _check_authority(config: Config) -> Iterator[ConfigFinding]:
     if config.cluster.authority != EXTERNAL:
         return
     if config.ownership.in_flight_timeout_ms <= PULSAR_UNLOAD_MS:
@@ -185,7 +185,7 @@ def _check_authority(config: Config) -> Iterator[Finding]:
         yield error("ownership.fencing", detail)
 
 
-def _check_reports(config: Config) -> Iterator[Finding]:
+def _check_reports(config: Config) -> Iterator[ConfigFinding]:
     agent, wire = config.agent, config.wire
     if agent.bundles_per_part > wire.max_bundles_per_message:
         detail = (
@@ -205,7 +205,7 @@ def _check_reports(config: Config) -> Iterator[Finding]:
         yield error("topics.min_insync_replicas", detail)
 
 
-def _check_multi_hit(config: Config) -> Iterator[Finding]:
+def _check_multi_hit(config: Config) -> Iterator[ConfigFinding]:
     shedding = config.shedding
     if not shedding.multi_hit:
         return
@@ -223,14 +223,14 @@ def _check_multi_hit(config: Config) -> Iterator[Finding]:
         yield warning("shedding.multi_hit_low_hits", detail)
 
 
-def _check_unload_fraction(config: Config) -> Iterator[Finding]:
+def _check_unload_fraction(config: Config) -> Iterator[ConfigFinding]:
     fraction = config.shedding.max_unload_fraction
     if _has_setting(config, "shedding.max_unload_fraction") and not 0 < fraction <= 0.5:  # noqa: PLR2004 half
         detail = f"{fraction:g}: above one half the brokers change places, at 0 nothing moves"
         yield warning("shedding.max_unload_fraction", detail)
 
 
-def _check_least_moves(config: Config, observed: Observed) -> Iterator[Finding]:
+def _check_least_moves(config: Config, observed: Observed) -> Iterator[ConfigFinding]:
     shedding = config.shedding
     rate, throughput = observed.message_rate_per_s, observed.throughput_bytes_per_s
     if not _has_setting(config, "shedding.min_unload_rate_msg_per_s") or rate is None:
@@ -250,7 +250,7 @@ def _check_least_moves(config: Config, observed: Observed) -> Iterator[Finding]:
     yield warning("shedding.min_unload_rate_msg_per_s", detail)
 
 
-def _check_weights(config: Config) -> Iterator[Finding]:
+def _check_weights(config: Config) -> Iterator[ConfigFinding]:
     """Weights that no score of the strategies in force has: the heap's, of the modular ones."""
     by_scores = config.filters.pipeline == EXTENSIBLE
     read = {

@@ -38,7 +38,7 @@ _NOTHING = ("", "[]", "None", "Optional.empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportedConfig:
     """A broker.conf as a configuration.
 
     refused: with one of them there is no such configuration. disobeyed: keys that the file sets
@@ -58,21 +58,21 @@ class Imported:
         return not self.refused and not self.disobeyed
 
 
-def import_keys(keys: Mapping[str, str], rules: str = "") -> Imported:
+def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
     """What a file's keys mean. rules: whose, "" = those of the release that the keys are of.
 
     Raises ConfigError for a value that can't be used.
     """
     strange = tuple(_unknown_classes(keys))
     if strange:
-        return Imported(config=Config(), refused=strange)
+        return ImportedConfig(config=Config(), refused=strange)
     config, unknown = from_pulsar_keys(keys)
     config = changed(config, {"shedding.rules": rules or rules_of(keys)})
     refused = [*_unloadable(config), *(i.problem for i in check_config(config) if i.is_error)]
     named = [key for key in unknown if is_about_balancing(key)]
     idle = [key for key in unknown if key in WITHOUT_EFFECT]
     differing = [key for key in idle if not _is_default(key, keys[key])]
-    return Imported(
+    return ImportedConfig(
         config=config,
         refused=tuple(refused),
         disobeyed=(

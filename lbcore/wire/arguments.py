@@ -14,7 +14,7 @@ from lbcore.model.hashing import HashFunction
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.wire import fields as wire
 from lbcore.wire.bundles import check_bundle
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import RejectReason
 from lbcore.wire.nearest import nearest
 from lbcore.wire.rules import MAX_INT64
@@ -49,10 +49,10 @@ def read_arguments(declaring: type[Arguments], given: Mapping[str, Any]) -> Argu
         near = nearest(unknown[0], tuple(names))
         advice = f"did you mean {near}?" if near else f"there are {', '.join(names) or 'none'}"
         detail = f"there is no argument {shown(unknown[0])}; {advice}"
-        raise Refusal(RejectReason.UNKNOWN_ARGUMENT, detail)
+        raise FieldRefusal(RejectReason.UNKNOWN_ARGUMENT, detail)
     missing = [item.name for item in declared if item.name not in given and item.default is MISSING]
     if missing:
-        raise Refusal(RejectReason.MISSING_FIELD, f"the argument {missing[0]} is missing")
+        raise FieldRefusal(RejectReason.MISSING_FIELD, f"the argument {missing[0]} is missing")
     return declaring(
         **{
             item.name: item.metadata["argument"].read(given, item.name)
@@ -105,7 +105,7 @@ def namespace(given: Mapping[str, Any], name: str) -> str:
     try:
         return check_namespace(found)
     except InvalidNameError as error:
-        raise Refusal(RejectReason.MALFORMED_NAMESPACE, str(error)) from None
+        raise FieldRefusal(RejectReason.MALFORMED_NAMESPACE, str(error)) from None
 
 
 def flag(given: Mapping[str, Any], name: str) -> bool:
@@ -156,9 +156,9 @@ def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """
     found = wire.mapping(given, name)
     if not found:
-        raise Refusal(RejectReason.OUT_OF_RANGE, f"{name} must have at least one setting")
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{name} must have at least one setting")
     if len(found) > MAX_ITEMS:
-        raise Refusal(RejectReason.TOO_LARGE, f"{name} must have at most {MAX_ITEMS} settings")
+        raise FieldRefusal(RejectReason.TOO_LARGE, f"{name} must have at most {MAX_ITEMS} settings")
     for key in found:
         wire.nonempty({name: key}, name, MAX_CHARS)
         _check_setting(found, key)
@@ -178,7 +178,7 @@ def _check_setting(found: Mapping[str, Any], key: str) -> None:
         wire.number(found, key, minimum=-_MAX_FLOAT, maximum=_MAX_FLOAT)
     elif type(value) is not bool:
         detail = f"{key} must be a text, a number, true, false or a list of texts"
-        raise Refusal(RejectReason.WRONG_TYPE, f"{detail}, got {wire.shown(value)}")
+        raise FieldRefusal(RejectReason.WRONG_TYPE, f"{detail}, got {wire.shown(value)}")
 
 
 def _decoded(
@@ -186,8 +186,8 @@ def _decoded(
 ) -> tuple[int, ...]:
     items = wire.column(given, name, MAX_ITEMS)
     if set(map(type, items)) - {int, str}:
-        raise Refusal(RejectReason.WRONG_TYPE, f"{name} must hold numbers or texts of numbers")
+        raise FieldRefusal(RejectReason.WRONG_TYPE, f"{name} must hold numbers or texts of numbers")
     try:
         return decode([item if isinstance(item, str) else str(item) for item in items])
     except (InvalidRangeError, ValueError) as error:
-        raise Refusal(RejectReason.OUT_OF_RANGE, f"{name}: {error}") from None
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{name}: {error}") from None

@@ -11,7 +11,7 @@ import numpy as np
 
 from lbcore.wire import fields
 from lbcore.wire.envelope import Context, check_key, read_envelope
-from lbcore.wire.fields import Refusal
+from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.messages import (
     RESOURCES,
     TRAFFIC,
@@ -91,7 +91,7 @@ def _resource(message: Mapping[str, Any], field: str) -> tuple[float, float]:
     limit = fields.number(named, f"{field}.limit", minimum=-MAX_NUMBER)
     if 0.0 < limit < MIN_POSITIVE_LIMIT:
         detail = f"{field}.limit must be at least {MIN_POSITIVE_LIMIT} or not positive, got {limit}"
-        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
     least = 0.0 if limit > 0.0 else -MAX_NUMBER
     return fields.number(named, f"{field}.usage", minimum=least), limit
 
@@ -101,7 +101,7 @@ def _listeners(message: Mapping[str, Any], max_chars: int) -> Mapping[str, Mappi
     listeners = fields.mapping(message, "advertisedListeners", {})
     if len(listeners) > MAX_LISTENERS:
         detail = f"advertisedListeners must be at most {MAX_LISTENERS}, got {len(listeners)}"
-        raise Refusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     return {
         listener: {
             kind: fields.text(urls, kind, max_chars) for kind in fields.mapping(listeners, listener)

@@ -10,7 +10,7 @@ from typing import Any
 from lbcore.wire import fields
 from lbcore.wire.bundles import check_bundle, check_bundles
 from lbcore.wire.envelope import Context, check_key, read_envelope
-from lbcore.wire.fields import Refusal, first_double, shown
+from lbcore.wire.fields import FieldRefusal, first_double, shown
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     TRAFFIC,
@@ -43,7 +43,9 @@ def read_topic_load(message: Mapping[str, Any], context: Context) -> TopicLoad:
     columns = fields.mapping(message, "topics")
     topics, traffic = _read_table(columns, TRAFFIC, context.limits.max_topics_per_message, context)
     if len(set(topics)) < len(topics):
-        raise Refusal(RejectReason.DUPLICATE_TOPIC, f"{shown(first_double(topics))} comes twice")
+        raise FieldRefusal(
+            RejectReason.DUPLICATE_TOPIC, f"{shown(first_double(topics))} comes twice"
+        )
     return TopicLoad(envelope=envelope, bundle=bundle, topics=topics, traffic=traffic)
 
 
@@ -51,7 +53,7 @@ def _parts(message: Mapping[str, Any], max_parts: int) -> tuple[int, int]:
     part, parts = fields.integer(message, "part"), fields.integer(message, "parts")
     if not part < parts <= max_parts:
         detail = f"part must be below parts, and parts at most {max_parts}, got {part} of {parts}"
-        raise Refusal(RejectReason.BAD_PART, detail)
+        raise FieldRefusal(RejectReason.BAD_PART, detail)
     return part, parts
 
 

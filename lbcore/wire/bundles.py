@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from lbcore.model.names import InvalidNameError, parse_bundle
-from lbcore.wire.fields import Refusal, first_double, shown
+from lbcore.wire.fields import FieldRefusal, first_double, shown
 from lbcore.wire.messages import RejectReason
 
 _ENTITY = r"[-=:.A-Za-z0-9_]+"
@@ -29,7 +29,9 @@ def check_bundles(names: Sequence[str]) -> None:
         for name in names:
             _check_slowly(name)
     if len(set(names)) < len(names):
-        raise Refusal(RejectReason.DUPLICATE_BUNDLE, f"{shown(first_double(names))} comes twice")
+        raise FieldRefusal(
+            RejectReason.DUPLICATE_BUNDLE, f"{shown(first_double(names))} comes twice"
+        )
 
 
 def check_bundle(name: str) -> None:
@@ -41,4 +43,4 @@ def _check_slowly(name: str) -> None:
     try:
         parse_bundle(name)
     except InvalidNameError as error:
-        raise Refusal(RejectReason.MALFORMED_BUNDLE, str(error)) from None
+        raise FieldRefusal(RejectReason.MALFORMED_BUNDLE, str(error)) from None

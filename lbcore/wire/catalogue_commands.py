@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from lbcore.model.names import InvalidNameError, is_namespace, parse_topic
 from lbcore.wire import arguments as read
 from lbcore.wire.arguments import argument
-from lbcore.wire.fields import Refusal
+from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.messages import RejectReason
 
 MAX_PARTITIONS = 1 << 20
@@ -22,7 +22,7 @@ def _tenant(given: Mapping[str, Any], name: str) -> str:
     found = read.nonempty(given, name)
     if not is_namespace(f"{found}/-") or "/" in found:
         detail = f"{name} must be of letters, digits and -=:._ only, got {found!r}"
-        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
     return found
 
 
@@ -31,7 +31,7 @@ def _topic(given: Mapping[str, Any], name: str) -> str:
     try:
         return parse_topic(read.nonempty(given, name)).full
     except InvalidNameError as error:
-        raise Refusal(RejectReason.OUT_OF_RANGE, str(error)) from None
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, str(error)) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from lbcore.model.hashing import HashFunction
 from lbcore.wire import arguments as read
 from lbcore.wire.arguments import argument, read_arguments, written_arguments
 from lbcore.wire.catalogue_commands import CATALOGUE_KINDS, CatalogueArguments
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import RejectReason
 from lbcore.wire.mirror_commands import MIRROR_KINDS, MirrorArguments
 from lbcore.wire.nearest import nearest
@@ -28,7 +28,7 @@ YEAR_MS = 365 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedArguments:
     """Arguments that don't suit their kind: a reason, and a sentence for the one who asked."""
 
     reason: RejectReason
@@ -303,7 +303,7 @@ KINDS: Mapping[str, type[CommandArguments]] = {
 _KIND_OF = {declaring: kind for kind, declaring in KINDS.items()}
 
 
-def parse_arguments(kind: str, given: Mapping[str, Any]) -> CommandArguments | Refused:
+def parse_arguments(kind: str, given: Mapping[str, Any]) -> CommandArguments | RefusedArguments:
     """The kind's dataclass, or why the arguments don't suit it; never raises on JSON values.
 
     An argument that isn't known is refused: a misspelt destination must not be ignored.
@@ -313,12 +313,12 @@ def parse_arguments(kind: str, given: Mapping[str, Any]) -> CommandArguments | R
         near = nearest(kind, tuple(KINDS))
         advice = f"did you mean {near}?" if near else f"there are {', '.join(KINDS)}"
         detail = f"there is no command {shown(kind)}; {advice}"
-        return Refused(reason=RejectReason.UNKNOWN_KIND, detail=detail)
+        return RefusedArguments(reason=RejectReason.UNKNOWN_KIND, detail=detail)
     try:
         arguments: CommandArguments = read_arguments(declaring, given)
         _CHECKS.get(kind, _fits)(arguments)
-    except Refusal as refusal:
-        return Refused(reason=refusal.reason, detail=refusal.detail)
+    except FieldRefusal as refusal:
+        return RefusedArguments(reason=refusal.reason, detail=refusal.detail)
     return arguments
 
 
@@ -334,7 +334,7 @@ def _fits(_: Any) -> None:
 def _check_create(arguments: CreateNamespace) -> None:
     if arguments.bundles and arguments.boundaries:
         detail = "bundles and boundaries exclude each other: give one of them"
-        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
 
 
 def _check_split(arguments: SplitBundle) -> None:
@@ -343,12 +343,12 @@ def _check_split(arguments: SplitBundle) -> None:
         arguments.bundle and (arguments.namespace or arguments.which)
     ):
         detail = "name either a bundle, or a namespace and which of its bundles (LARGEST, HOT)"
-        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
     if arguments.positions and arguments.parts:
         detail = "positions and parts exclude each other: give one of them"
-        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
     if arguments.parts == 1:
-        raise Refusal(RejectReason.OUT_OF_RANGE, "parts must be at least 2: one is no split")
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, "parts must be at least 2: one is no split")
 
 
 _CHECKS: Mapping[str, Callable[[Any], None]] = {

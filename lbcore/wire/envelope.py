@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbcore.wire import fields
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import Envelope, RejectReason
-from lbcore.wire.rules import OLDEST_SCHEMA, SCHEMA, Limits, Rules
+from lbcore.wire.rules import OLDEST_SCHEMA, SCHEMA, Limits, ParseRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,10 @@ def read_schema(message: Mapping[str, Any]) -> None:
             f"schema {shown(schema)} can't be read, only {OLDEST_SCHEMA} to {SCHEMA} can;"
             " upgrade the job before its agents"
         )
-        raise Refusal(RejectReason.UNKNOWN_SCHEMA, detail)
+        raise FieldRefusal(RejectReason.UNKNOWN_SCHEMA, detail)
 
 
-def read_cluster(message: Mapping[str, Any], rules: Rules) -> str:
+def read_cluster(message: Mapping[str, Any], rules: ParseRules) -> str:
     """The message's cluster, one of those that this job serves."""
     cluster = fields.name(message, "cluster", rules.limits.max_name_chars)
     if cluster not in rules.clusters:
@@ -42,7 +42,7 @@ def read_cluster(message: Mapping[str, Any], rules: Rules) -> str:
             f"cluster {shown(cluster)} is not served here, {sorted(rules.clusters)} are;"
             " add it to pipeline.clusters, or correct the sender"
         )
-        raise Refusal(RejectReason.UNKNOWN_CLUSTER, detail)
+        raise FieldRefusal(RejectReason.UNKNOWN_CLUSTER, detail)
     return cluster
 
 
@@ -63,4 +63,4 @@ def check_key(context: Context, *parts: str) -> None:
     expected = "/".join((context.cluster, *parts))
     if context.key != expected:
         detail = f"the key must be {shown(expected)} as the value says, got {shown(context.key)}"
-        raise Refusal(RejectReason.KEY_MISMATCH, detail)
+        raise FieldRefusal(RejectReason.KEY_MISMATCH, detail)

@@ -32,7 +32,7 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 _SHORT.maxlevel = 2
 
 
-class Refusal(Exception):  # noqa: N818 a refusal is no error of ours, it becomes a value
+class FieldRefusal(Exception):  # noqa: N818 a refusal is no error of ours, it becomes a value
     """A message that can't be used; never leaves this package."""
 
     def __init__(self, reason: RejectReason, detail: str) -> None:
@@ -49,12 +49,14 @@ def shown(value: Any) -> str:
 def _found(fields: Mapping[str, Any], name: str, default: Any) -> Any:
     value = fields.get(name, default)
     if value is _REQUIRED:
-        raise Refusal(RejectReason.MISSING_FIELD, f"{name} is missing; send it with every message")
+        raise FieldRefusal(
+            RejectReason.MISSING_FIELD, f"{name} is missing; send it with every message"
+        )
     return value
 
 
-def _wrong_type(name: str, wanted: str, value: Any) -> Refusal:
-    return Refusal(RejectReason.WRONG_TYPE, f"{name} must be {wanted}, got {shown(value)}")
+def _wrong_type(name: str, wanted: str, value: Any) -> FieldRefusal:
+    return FieldRefusal(RejectReason.WRONG_TYPE, f"{name} must be {wanted}, got {shown(value)}")
 
 
 def text(fields: Mapping[str, Any], name: str, max_chars: int, default: Any = _REQUIRED) -> str:
@@ -64,7 +66,7 @@ def text(fields: Mapping[str, Any], name: str, max_chars: int, default: Any = _R
         raise _wrong_type(name, "a string", value)
     if len(value) > max_chars:
         detail = f"{name} must have at most {max_chars} characters, got {len(value)}"
-        raise Refusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
         raise _wrong_type(name, "a string without lone surrogates", value)
     return value
@@ -78,7 +80,7 @@ def name(fields: Mapping[str, Any], field: str, max_chars: int) -> str:
             f"{field} must be a name without blanks and slashes that doesn't start with ~,"
             f" got {shown(value)}"
         )
-        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
     return value
 
 
@@ -86,7 +88,7 @@ def nonempty(fields: Mapping[str, Any], field: str, max_chars: int) -> str:
     """A string with at least one character."""
     value = text(fields, field, max_chars)
     if not value:
-        raise Refusal(RejectReason.OUT_OF_RANGE, f"{field} must not be empty")
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{field} must not be empty")
     return value
 
 
@@ -99,7 +101,7 @@ def choice(
     if type(value) is not str:
         raise _wrong_type(field, f"one of {allowed}", value)
     if value not in allowed:
-        raise Refusal(
+        raise FieldRefusal(
             RejectReason.OUT_OF_RANGE, f"{field} must be one of {allowed}, got {shown(value)}"
         )
     return value
@@ -119,13 +121,15 @@ def integer(
         value = int(value)
     if type(value) is not int:
         if type(value) is float and not math.isfinite(value):
-            raise Refusal(RejectReason.NOT_FINITE, f"{field} must be finite, got {value}")
+            raise FieldRefusal(RejectReason.NOT_FINITE, f"{field} must be finite, got {value}")
         raise _wrong_type(field, "a whole number", value)
     if value < 0 <= minimum:
-        raise Refusal(RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}")
+        raise FieldRefusal(
+            RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}"
+        )
     if not minimum <= value <= maximum:
         detail = f"{field} must be within [{minimum}, {maximum}], got {shown(value)}"
-        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
     return value
 
 
@@ -147,12 +151,14 @@ def number(
     if type(value) is not float and type(value) is not int:
         raise _wrong_type(field, "a number", value)
     if type(value) is float and not math.isfinite(value):
-        raise Refusal(RejectReason.NOT_FINITE, f"{field} must be finite, got {value}")
+        raise FieldRefusal(RejectReason.NOT_FINITE, f"{field} must be finite, got {value}")
     if value < 0 <= minimum:
-        raise Refusal(RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}")
+        raise FieldRefusal(
+            RejectReason.NEGATIVE, f"{field} must not be negative, got {shown(value)}"
+        )
     if not minimum <= value <= maximum:
         detail = f"{field} must be within [{minimum:g}, {maximum:g}], got {shown(value)}"
-        raise Refusal(RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
     return float(value)
 
 
@@ -179,7 +185,7 @@ def column(fields: Mapping[str, Any], field: str, max_items: int) -> Sequence[An
         raise _wrong_type(field, "an array", value)
     if len(value) > max_items:
         detail = f"{field} must have at most {max_items} items, got {len(value)}; send more parts"
-        raise Refusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     return value
 
 
@@ -192,7 +198,7 @@ def names(items: Sequence[Any], field: str, max_chars: int) -> tuple[str, ...]:
     if sizes and (min(sizes) < 1 or max(sizes) > max_chars):
         wrong = next(item for item in items if not 1 <= len(item) <= max_chars)
         detail = f"an item of {field} must have 1 to {max_chars} characters, got {shown(wrong)}"
-        raise Refusal(RejectReason.TOO_LARGE if wrong else RejectReason.OUT_OF_RANGE, detail)
+        raise FieldRefusal(RejectReason.TOO_LARGE if wrong else RejectReason.OUT_OF_RANGE, detail)
     if not "".join(items).isascii():
         for item in items:
             text({field: item}, field, max_chars)
@@ -214,7 +220,7 @@ def table(columns: Mapping[str, Sequence[Any]], rows: int, whole: frozenset[str]
     for field, values in columns.items():
         if len(values) != rows:
             detail = f"{field} has {len(values)} items and name has {rows}; send equal lengths"
-            raise Refusal(RejectReason.UNEQUAL_LENGTHS, detail)
+            raise FieldRefusal(RejectReason.UNEQUAL_LENGTHS, detail)
     counts = [field in whole for field in columns]
     count_types = _types(columns, counts)
     if not count_types | _types(columns, [not is_count for is_count in counts]) <= {int, float}:
@@ -234,7 +240,7 @@ def _types(columns: Mapping[str, Sequence[Any]], chosen: Sequence[bool]) -> set[
     return set(map(type, chain.from_iterable(compress(columns.values(), chosen))))
 
 
-def _first_refusal(columns: Mapping[str, Sequence[Any]], whole: frozenset[str]) -> Refusal:
+def _first_refusal(columns: Mapping[str, Sequence[Any]], whole: frozenset[str]) -> FieldRefusal:
     """The refusal of the first wrong value; the slow path that finds the words."""
     for field, values in columns.items():
         for index, value in enumerate(values):
@@ -244,6 +250,6 @@ def _first_refusal(columns: Mapping[str, Sequence[Any]], whole: frozenset[str]) 
                     integer({label: value}, label, maximum=int(MAX_NUMBER))
                 else:
                     number({label: value}, label)
-            except Refusal as refusal:
+            except FieldRefusal as refusal:
                 return refusal
     raise AssertionError("columns must hold a wrong value, got none")  # pragma: no cover

@@ -14,7 +14,7 @@ from lbcore.wire import arguments as read
 from lbcore.wire import fields
 from lbcore.wire.arguments import MAX_ITEMS, argument
 from lbcore.wire.bundles import check_bundle
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import RejectReason
 
 _PARTS = 3
@@ -32,9 +32,9 @@ def _boundaries(found: Mapping[str, Any], namespace: str) -> list[int]:
         texts = [str(item) for item in fields.column(found, namespace, MAX_ITEMS)]
         return list(explicit_boundaries(texts)) if texts else []
     except InvalidNameError as error:
-        raise Refusal(RejectReason.MALFORMED_NAMESPACE, str(error)) from None
+        raise FieldRefusal(RejectReason.MALFORMED_NAMESPACE, str(error)) from None
     except InvalidRangeError as error:
-        raise Refusal(RejectReason.OUT_OF_RANGE, f"{namespace}: {error}") from None
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{namespace}: {error}") from None
 
 
 def _owners_by_bundle(given: Mapping[str, Any], name: str) -> Mapping[str, list[Any]]:
@@ -44,7 +44,7 @@ def _owners_by_bundle(given: Mapping[str, Any], name: str) -> Mapping[str, list[
         parts = fields.column(found, bundle, _PARTS)
         if list(map(type, parts)) != [int, str, str]:
             detail = f"{bundle} must have [version, broker, incarnation], got {shown(parts)}"
-            raise Refusal(RejectReason.WRONG_TYPE, detail)
+            raise FieldRefusal(RejectReason.WRONG_TYPE, detail)
     return {bundle: list(found[bundle]) for bundle in sorted(found)}
 
 

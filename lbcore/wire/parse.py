@@ -14,7 +14,7 @@ from lbcore.wire import fields
 from lbcore.wire.broker_load import read_broker_load
 from lbcore.wire.bundle_load import read_bundle_load, read_topic_load
 from lbcore.wire.envelope import Context, read_cluster, read_schema
-from lbcore.wire.fields import Refusal
+from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.messages import (
     Acks,
     BundleLoad,
@@ -26,7 +26,7 @@ from lbcore.wire.messages import (
 )
 from lbcore.wire.requests import read_acks, read_audit, read_command
 from lbcore.wire.rows import refused_rows, sift
-from lbcore.wire.rules import Rules
+from lbcore.wire.rules import ParseRules
 
 Reader = Callable[[Mapping[str, Any], Context], Message]
 
@@ -40,7 +40,9 @@ READERS: Mapping[Topic, Reader] = {
 }
 
 
-def parse(topic: Topic, key: bytes | None, value: bytes | None, rules: Rules) -> Message | Rejected:
+def parse(
+    topic: Topic, key: bytes | None, value: bytes | None, rules: ParseRules
+) -> Message | Rejected:
     """The message in one Kafka record of an input topic, or why it is none.
 
     topic: any but OWNERSHIP, which has a reader of its own. Rejected.cluster is the key's when it
@@ -48,7 +50,7 @@ def parse(topic: Topic, key: bytes | None, value: bytes | None, rules: Rules) ->
     """
     try:
         return _parse(topic, key, value, rules)
-    except Refusal as refusal:
+    except FieldRefusal as refusal:
         return Rejected(
             reason=refusal.reason,
             detail=refusal.detail,
@@ -58,7 +60,7 @@ def parse(topic: Topic, key: bytes | None, value: bytes | None, rules: Rules) ->
 
 
 def parse_rows(
-    topic: Topic, key: bytes | None, value: bytes | None, rules: Rules
+    topic: Topic, key: bytes | None, value: bytes | None, rules: ParseRules
 ) -> Message | Rejected:
     """As `parse`, but of many rows those that can be used: the others are in `refused`.
 
@@ -72,18 +74,20 @@ def parse_rows(
         message = _decode(value, rules)
         sifted = sift(topic, message, rules.limits)
         found = None if sifted is None else _read(topic, key, sifted.message, rules)
-    except Refusal:
+    except FieldRefusal:
         return strictly
     if sifted is None or not isinstance(found, Acks | BundleLoad | TopicLoad):
         return strictly
     return replace(found, refused=refused_rows(sifted, strictly.cluster))
 
 
-def _parse(topic: Topic, key: bytes | None, value: bytes | None, rules: Rules) -> Message:
+def _parse(topic: Topic, key: bytes | None, value: bytes | None, rules: ParseRules) -> Message:
     return _read(topic, key, _decode(value, rules), rules)
 
 
-def _read(topic: Topic, key: bytes | None, message: Mapping[str, Any], rules: Rules) -> Message:
+def _read(
+    topic: Topic, key: bytes | None, message: Mapping[str, Any], rules: ParseRules
+) -> Message:
     read_schema(message)
     context = Context(
         key=_decode_key(key, rules),
@@ -93,39 +97,41 @@ def _read(topic: Topic, key: bytes | None, message: Mapping[str, Any], rules: Ru
     return READERS[topic](message, context)
 
 
-def _decode(value: bytes | None, rules: Rules) -> Mapping[str, Any]:
+def _decode(value: bytes | None, rules: ParseRules) -> Mapping[str, Any]:
     if not value:
-        raise Refusal(RejectReason.NOT_JSON, "the message has no value; send a JSON object")
+        raise FieldRefusal(RejectReason.NOT_JSON, "the message has no value; send a JSON object")
     if len(value) > rules.limits.max_message_bytes:
         detail = (
             f"the value has {len(value)} bytes and the limit is {rules.limits.max_message_bytes};"
             " send more parts, or raise wire.max_message_bytes"
         )
-        raise Refusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     try:
         decoded = rules.loads(value.decode())
     except (ValueError, RecursionError) as error:
         detail = f"the value is not JSON in UTF-8: {fields.shown(str(error))}"
-        raise Refusal(RejectReason.NOT_JSON, detail) from None
+        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
     if type(decoded) is not dict:
         detail = f"the value must be a JSON object, got {fields.shown(decoded)}"
-        raise Refusal(RejectReason.NOT_AN_OBJECT, detail)
+        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
     return decoded
 
 
-def _decode_key(key: bytes | None, rules: Rules) -> str:
+def _decode_key(key: bytes | None, rules: ParseRules) -> str:
     if not key:
-        raise Refusal(RejectReason.KEY_MISMATCH, "the message has no key; its partition needs one")
+        raise FieldRefusal(
+            RejectReason.KEY_MISMATCH, "the message has no key; its partition needs one"
+        )
     if len(key) > 8 * rules.limits.max_name_chars:
         detail = f"the key has {len(key)} bytes; it must be made of two names at most"
-        raise Refusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     try:
         return key.decode()
     except UnicodeDecodeError:
         detail = f"the key is not UTF-8: {fields.shown(key)}"
-        raise Refusal(RejectReason.KEY_MISMATCH, detail) from None
+        raise FieldRefusal(RejectReason.KEY_MISMATCH, detail) from None
 
 
-def _cluster_of(key: bytes | None, rules: Rules) -> str:
+def _cluster_of(key: bytes | None, rules: ParseRules) -> str:
     cluster = (key or b"").partition(b"/")[0].decode(errors="replace")
     return cluster if cluster in rules.clusters else ""

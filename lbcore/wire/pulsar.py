@@ -15,7 +15,7 @@ from lbcore.model.monitoring import is_monitoring_namespace
 from lbcore.wire import fields
 from lbcore.wire.broker_load import read_load
 from lbcore.wire.bundles import check_bundles
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
     BrokerLoad,
@@ -41,7 +41,7 @@ def parse_pulsar_report(
     """
     try:
         return _read_report(_decode(raw, loads), cluster)
-    except Refusal as refusal:
+    except FieldRefusal as refusal:
         return Rejected(reason=refusal.reason, detail=refusal.detail, raw=raw, cluster=cluster)
 
 
@@ -57,15 +57,15 @@ def broker_name(url: str) -> str:
 def _decode(raw: bytes, loads: Callable[[str], Any]) -> dict[str, Any]:
     if len(raw) > MAX_REPORT_BYTES:
         detail = f"the report has {len(raw)} bytes and the limit is {MAX_REPORT_BYTES}"
-        raise Refusal(RejectReason.TOO_LARGE, detail)
+        raise FieldRefusal(RejectReason.TOO_LARGE, detail)
     try:
         decoded = loads(raw.decode())
     except (ValueError, RecursionError) as error:
         detail = f"the report is not JSON in UTF-8: {shown(str(error))}"
-        raise Refusal(RejectReason.NOT_JSON, detail) from None
+        raise FieldRefusal(RejectReason.NOT_JSON, detail) from None
     if type(decoded) is not dict:
         detail = f"the report must be a JSON object, got {shown(decoded)}"
-        raise Refusal(RejectReason.NOT_AN_OBJECT, detail)
+        raise FieldRefusal(RejectReason.NOT_AN_OBJECT, detail)
     return _without_nulls(decoded)
 
 
@@ -96,7 +96,7 @@ def _read_broker(report: Mapping[str, Any]) -> str:
     field = "webServiceUrl" if "webServiceUrl" in report else "webServiceUrlTls"
     if field not in report:
         detail = "webServiceUrl is missing, so the broker has no name; is this a load report?"
-        raise Refusal(RejectReason.MISSING_FIELD, detail)
+        raise FieldRefusal(RejectReason.MISSING_FIELD, detail)
     url = fields.text(report, field, MAX_CHARS)
     name = broker_name(url)
     return fields.name({f"host:port of {field}": name}, f"host:port of {field}", MAX_CHARS)

@@ -13,7 +13,7 @@ from typing import Any
 from lbcore.wire import fields
 from lbcore.wire.bundles import check_bundles
 from lbcore.wire.envelope import Context, check_key, read_envelope
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Command, RejectReason
 from lbcore.wire.rules import Limits
 
@@ -68,7 +68,7 @@ def _read_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         detail = f"arguments must be JSON that can be written again: {shown(str(error))}"
-        raise Refusal(RejectReason.WRONG_TYPE, detail) from None
+        raise FieldRefusal(RejectReason.WRONG_TYPE, detail) from None
     return arguments
 
 

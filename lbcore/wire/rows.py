@@ -13,7 +13,7 @@ from typing import Any
 
 from lbcore.wire import fields
 from lbcore.wire.bundles import check_bundle
-from lbcore.wire.fields import Refusal, shown
+from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Rejected, RejectReason, Topic
 from lbcore.wire.requests import read_ack
 from lbcore.wire.rules import Limits
@@ -32,7 +32,7 @@ class Sifted:
     """A message without its bad rows, and what is wrong with those, by number."""
 
     message: Fields
-    refusals: Mapping[int, Refusal]
+    refusals: Mapping[int, FieldRefusal]
     raws: Mapping[int, Any]
 
 
@@ -112,7 +112,9 @@ def _sift_table(
         row = {column: by_name[column][at : at + 1] for column in numbers}
         fields.table(row, 1, fields.COUNT_COLUMNS)
         if name in seen:
-            raise Refusal(_TWICE[table], f"{shown(name)} comes twice; the first row of it counts")
+            raise FieldRefusal(
+                _TWICE[table], f"{shown(name)} comes twice; the first row of it counts"
+            )
         seen.add(name)
 
     refusals = _refusals(len(by_name["name"]), check)
@@ -124,7 +126,7 @@ def _sift_table(
     return Sifted(message={**message, table: {**columns, **left}}, refusals=refusals, raws=raws)
 
 
-def _refusals(rows: int, check: Callable[[int], None]) -> dict[int, Refusal]:
+def _refusals(rows: int, check: Callable[[int], None]) -> dict[int, FieldRefusal]:
     """The rows that `check` refuses. O(rows)."""
     found = {}
     for at in range(rows):
@@ -134,9 +136,9 @@ def _refusals(rows: int, check: Callable[[int], None]) -> dict[int, Refusal]:
     return found
 
 
-def _refusal(check: Callable[[int], None], at: int) -> Refusal | None:
+def _refusal(check: Callable[[int], None], at: int) -> FieldRefusal | None:
     try:
         check(at)
-    except Refusal as refusal:
+    except FieldRefusal as refusal:
         return refusal
     return None

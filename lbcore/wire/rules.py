@@ -59,7 +59,7 @@ class Limits(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ParseRules:
     """What `parse` accepts.
 
     loads: turns text into JSON values; its errors are ValueError (json.loads, orjson.loads).

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from lbcore.machines.book import NamespaceEntry
-from lbcore.machines.rules import Rules
+from lbcore.machines.rules import ClusterRules
 from lbcore.wire.messages import Command
 from tests.bench.bench_balancer import PER_NAMESPACE, opened
 from tests.bench.command_lines import LINES
@@ -39,7 +39,7 @@ def prepared(brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE) -> 
     bench = opened(brokers, bundles, per_namespace)
     spaces = {name.rpartition("/")[0] for name in bench.cluster.names}
     namespaces = {name: NamespaceEntry(hash="crc32") for name in sorted(spaces)}
-    state = replace(bench.state, namespaces=namespaces, rules=Rules())
+    state = replace(bench.state, namespaces=namespaces, rules=ClusterRules())
     setting = Setting(bench, bench.balancer, state)
     setting.step([])
     setting.balancer.pack(setting.state)

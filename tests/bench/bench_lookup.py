@@ -24,7 +24,7 @@ import psutil
 
 from jobs.lookup_client import LookupClient
 from lbcore.route.batch import BatchIndex
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 from tests.lookup_service import ROOT, LookupService
 from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
 
@@ -83,7 +83,7 @@ def best_rate(run: Callable[[], object], count: int) -> int:
 
 
 def measure_in_process(root: Path, topics: Sequence[str]) -> dict[str, Any]:
-    """One core, one thread; the follower polls beside it as it does in production."""
+    """One core, one thread; the follower polls beside it does in production."""
     started_s = time.perf_counter()
     with LookupClient(root, CLUSTER) as client:
         client.wait_ready(60_000)
@@ -116,7 +116,7 @@ def measure_in_process(root: Path, topics: Sequence[str]) -> dict[str, Any]:
         }
 
 
-def measure_swaps(snapshot: Snapshot) -> dict[str, Any]:
+def measure_swaps(snapshot: LookupSnapshot) -> dict[str, Any]:
     """Applying changes of one bundle each in as many namespaces."""
     found = {}
     for count in (1, 100, 1_000):

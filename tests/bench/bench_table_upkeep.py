@@ -27,7 +27,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.batch_sink import EVENTS, BatchSink, Identity
+from jobs.adapters.batch_sink import EVENTS, BatchSink, CommitIdentity
 from jobs.adapters.delta_follower import DeltaFollower
 from jobs.adapters.delta_log import log_path
 from jobs.adapters.delta_tables import table_path, table_properties
@@ -124,7 +124,7 @@ class Day:
         self.sink = BatchSink(
             writer=self.writer,
             publisher=Nobody(),
-            identity=Identity(query_id="", code_version="c", config_version="f"),
+            identity=CommitIdentity(query_id="", code_version="c", config_version="f"),
             heartbeat_ms=self.config.pipeline.heartbeat_commit_ms,
             log=lambda _: None,
         )

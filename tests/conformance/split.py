@@ -29,10 +29,10 @@ from lbcore.plan.split.algorithms import (
 )
 from lbcore.plan.split.extensible import (
     BrokerView,
-    BundleLoad,
     ExtensibleSplit,
     ExtensibleState,
     LookupFailedError,
+    SeenBundle,
     decide_extensible_splits,
 )
 from lbcore.plan.split.modular import find_modular_splits
@@ -114,8 +114,8 @@ def _total(stats: Mapping[str, Any] | None, kind: str) -> float:
     return float(given.get(f"{kind}In") or 0) + float(given.get(f"{kind}Out") or 0)
 
 
-def _bundle_load(name: str, stats: Mapping[str, Any]) -> BundleLoad:
-    return BundleLoad(
+def _bundle_load(name: str, stats: Mapping[str, Any]) -> SeenBundle:
+    return SeenBundle(
         name=name,
         topics=stats.get("topics") or 0,
         sessions=(stats.get("consumerCount") or 0) + (stats.get("producerCount") or 0),
@@ -137,7 +137,7 @@ def ext_split(case: Case) -> dict[str, Any]:
     config = section_from_pulsar(Splitting, case.get("config", {}))
     state = ExtensibleState()
     cycles: list[dict[str, Any]] = []
-    bundles: list[BundleLoad] = []
+    bundles: list[SeenBundle] = []
     for call, _is_repetition in calls_of(case):
         if "bundleStats" in call:
             bundles = [_bundle_load(each["bundle"], each["stats"]) for each in call["bundleStats"]]

@@ -25,7 +25,7 @@ from lbcore.plan.decision import Kind, Plan, PlanState
 from lbcore.plan.planner import plan
 from lbcore.plan.snapshot import Snapshot
 from lbcore.validation.check import check_config
-from lbcore.validation.pulsar_import import Imported, import_keys
+from lbcore.validation.pulsar_import import ImportedConfig, import_keys
 from tests.conformance import models, place, shed, split, transfer
 from tests.conformance.runner import Case, difference, read_cases
 from tests.planning import cluster_of
@@ -55,7 +55,7 @@ def keys_of(file: str, **others: str) -> dict[str, str]:
     return {**parse_properties((FOLDER / file).read_text(encoding="utf-8")), **others}
 
 
-def stock(file: str, manager: str, **others: str) -> Imported:
+def stock(file: str, manager: str, **others: str) -> ImportedConfig:
     """A whole file as it is shipped, under a load manager."""
     return import_keys(keys_of(file, loadManagerClassName=manager, **others))
 

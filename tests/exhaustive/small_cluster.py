@@ -17,7 +17,7 @@ import numpy as np
 
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
 from lbcore.machines.agent_reporting import Identity, LoadRead
 from lbcore.machines.agent_state import AgentState, ReadLoad, RecordRead, Send
@@ -154,7 +154,7 @@ class Cluster:
     agent_steps: int = 0
     _balancer: ClusterBalancer = field(init=False)
     _scorer: Any = field(init=False)
-    _agents: dict[tuple[str, int], Agent] = field(default_factory=dict)
+    _agents: dict[tuple[str, int], AgentMachine] = field(default_factory=dict)
     _job_steps: dict[tuple[int, int, int], JobStep] = field(default_factory=dict)
     _process_steps: dict[tuple[Any, ...], ProcessStep] = field(default_factory=dict)
     _used: dict[tuple[int, int], tuple[tuple[str, int], ...]] = field(default_factory=dict)
@@ -315,7 +315,7 @@ class Cluster:
             self._used[process, instant] = known
         return known
 
-    def _agent(self, process: Process) -> Agent:
+    def _agent(self, process: Process) -> AgentMachine:
         key = (process.broker, process.start)
         if key not in self._agents:
             identity = Identity(
@@ -325,7 +325,7 @@ class Cluster:
                 web_service_url=f"http://{process.broker}",
             )
             config = self.config
-            self._agents[key] = Agent(identity, config.agent, config.signals, self.fencing)
+            self._agents[key] = AgentMachine(identity, config.agent, config.signals, self.fencing)
         return self._agents[key]
 
     def _number(self, process: Process) -> int:

@@ -38,7 +38,7 @@ from lbcore.model.bundles import Bundle
 from lbcore.model.hashing import HashFunction
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 from lbcore.wire.messages import Position, Tick
 from tests.rebuilt import RebuiltWorld
 from tests.world import CLUSTER, PARTITIONS
@@ -66,7 +66,7 @@ class FuzzedWorld(RebuiltWorld):
     """A RebuiltWorld with a reader. crash: how the job dies in its next batch, of CRASHES or ""."""
 
     def __init__(self, config: Config, brokers: int, *, seed: int) -> None:
-        self.reader = Snapshot(cluster=CLUSTER)
+        self.reader = LookupSnapshot(cluster=CLUSTER)
         self.hashes: dict[str, HashFunction] = {}
         self.crash = ""
         self.backups: list[Backup] = []
@@ -175,7 +175,7 @@ class FuzzedWorld(RebuiltWorld):
         self.hashes = {}
         for row in self.other_rows["namespaces"]:
             self._follow_namespace(row)
-        empty = Snapshot(cluster=CLUSTER)
+        empty = LookupSnapshot(cluster=CLUSTER)
         self.reader = empty.with_routes(map(route_of, self.newest())).with_namespaces(self.hashes)
 
     def forced_versions(self, bundle: str) -> list[int]:

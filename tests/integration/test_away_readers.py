@@ -15,10 +15,10 @@ from jobs.adapters.delta_follower import DeltaFollower
 from jobs.adapters.events_history import EventsHistory
 from jobs.adapters.follower_view import ReloadReason, boot_ms
 from jobs.adapters.outcome_follower import OutcomeFollower
-from jobs.admin.changes import Change, ChangeFeed, Place
+from jobs.admin.changes import ChangeFeed, Place, RecordChange
 from jobs.admin.views import SMALL_TABLES, TableViews
 from lbcore.model.tables import OWNERSHIP_EVENTS
-from lbcore.sim.judge import Transition
+from lbcore.sim.judge import JudgedEvent
 from tests.away import HAPPENED, UNREADABLE, LivingTables
 from tests.following import content
 from tests.lookup_tables import CLUSTER
@@ -76,7 +76,7 @@ class Judge:
 
     def __init__(self, root: Path) -> None:
         self.history = EventsHistory(root / OWNERSHIP_EVENTS.name)
-        self.told: dict[str, Transition] = {}
+        self.told: dict[str, JudgedEvent] = {}
         self.read_ms = 0
 
     def look(self) -> None:
@@ -109,7 +109,7 @@ class Watcher:
             changes, self.place = found
             self.known |= {one.route.bundle: one.route.version_id for one in changes}
 
-    def _next(self) -> tuple[Sequence[Change], Place] | None:
+    def _next(self) -> tuple[Sequence[RecordChange], Place] | None:
         found = self.feed.after(self.place, 2)
         if found is None:
             return self.feed.read_log(self.place, 2)

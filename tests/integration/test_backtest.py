@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.batch_sink import BatchSink, Identity
+from jobs.adapters.batch_sink import BatchSink, CommitIdentity
 from jobs.adapters.table_reader import TableReader
 from jobs.adapters.table_writer import TableWriter
 from jobs.cli import main
@@ -54,7 +54,7 @@ def recorded_run(tables: Path) -> Run:
     sink = BatchSink(
         writer=writer,
         publisher=Nobody(),
-        identity=Identity(query_id="", code_version="c", config_version="f"),
+        identity=CommitIdentity(query_id="", code_version="c", config_version="f"),
         heartbeat_ms=1 << 40,
         log=lambda _: None,
     )

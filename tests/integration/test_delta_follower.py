@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from jobs.adapters.delta_follower import DeltaFollower, ReloadReason
 from jobs.adapters.delta_tables import table_path
-from lbcore.route.snapshot import Outcome
+from lbcore.route.snapshot import LookupOutcome
 from tests.following import (
     BROKERS,
     BUNDLES,
@@ -174,7 +174,7 @@ def test_follower_takes_over_brokers_and_namespaces(
     writer.namespaces({"acme/new": "murmur3_32"}, deleted=["acme/new"])
     follower.poll()
     outcome = served(follower).answer("persistent://acme/new/t1").outcome
-    assert outcome is Outcome.NAMESPACE_NOT_FOUND
+    assert outcome is LookupOutcome.NAMESPACE_NOT_FOUND
 
 
 def test_follower_sees_only_its_cluster(tmp_path: Path, writer: TablesWriter) -> None:

@@ -9,7 +9,7 @@ import pytest
 from jobs import cli
 from jobs.adapters.delta_follower import boot_ms
 from jobs.lookup_client import LookupClient, NotReadyError
-from lbcore.route.snapshot import Outcome
+from lbcore.route.snapshot import LookupOutcome
 from tests.following import (
     TOPIC,
     move,
@@ -25,7 +25,7 @@ def test_client_answers_as_the_tables_say_and_follows_them(
         found = client.lookup(TOPIC)
         route = client.find(TOPIC)
         assert route is not None
-        assert found.outcome is Outcome.FOUND
+        assert found.outcome is LookupOutcome.FOUND
         assert found.broker_url == f"pulsar://{route.broker}:6650"
         assert client.find_brokers([TOPIC, "persistent://none/none/x"]).tolist() == [
             route.broker,
@@ -38,8 +38,10 @@ def test_client_answers_as_the_tables_say_and_follows_them(
             assert boot_ms() < deadline_ms
             pause.wait(0.01)
         assert client.find_brokers([TOPIC]).tolist() == ["b9"]
-        assert client.lookup(TOPIC).outcome is Outcome.BROKER_UNKNOWN
-        assert client.lookup("persistent://none/none/x").outcome is Outcome.NAMESPACE_NOT_FOUND
+        assert client.lookup(TOPIC).outcome is LookupOutcome.BROKER_UNKNOWN
+        assert (
+            client.lookup("persistent://none/none/x").outcome is LookupOutcome.NAMESPACE_NOT_FOUND
+        )
 
 
 def test_client_without_tables_says_that_it_is_not_ready(tmp_path: Path) -> None:

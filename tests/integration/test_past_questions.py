@@ -19,7 +19,7 @@ from jobs.adapters.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.table_reader import TableReader
 from jobs.cli import main
 from jobs.operating.durations import format_instant
-from jobs.operating.explaining import KINDS, Question, explain, read_rows
+from jobs.operating.explaining import KINDS, ExplainQuestion, explain, read_rows
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES, Table
 from tests.command_cases import BROKERS as NAMES
@@ -54,7 +54,7 @@ class Past:
             handle.cleanup_metadata()
 
     def asked(self, at_ms: int, kind: str = "cluster", name: str = "") -> ExplainRows:
-        question = Question(kind=kind, name=name, now_ms=self.world.now_ms, at_ms=at_ms)
+        question = ExplainQuestion(kind=kind, name=name, now_ms=self.world.now_ms, at_ms=at_ms)
         return read_rows(self.reader, self.world.config, question)
 
 
@@ -145,7 +145,7 @@ def test_question_from_before_the_first_event_is_answered_with_that(
 ) -> None:
     where = ["--tables", str(past.place.root), "--cluster", CLUSTER]
     before = format_instant(past.moments[0] - HOUR_MS)
-    question = Question(
+    question = ExplainQuestion(
         kind="bundle", name=BUNDLES[0], now_ms=past.world.now_ms, at_ms=past.moments[0] - HOUR_MS
     )
     found = explain(past.reader, past.world.config, question)

@@ -13,7 +13,7 @@ from jobs.adapters.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka_clients import KafkaAddress
 from jobs.adapters.preflight import free_ports
 from jobs.adapters.topic_watch import TopicWatch
-from jobs.adapters.topics import Status, ensure_topics, wanted_topics
+from jobs.adapters.topics import TopicStatus, ensure_topics, wanted_topics
 from jobs.cli import main
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
@@ -38,7 +38,7 @@ def address(kafka: EmbeddedKafka, config: Config) -> KafkaAddress:
     return KafkaAddress(bootstrap=kafka.bootstrap, topic_prefix=config.pipeline.topic_prefix)
 
 
-def statuses(address: KafkaAddress, config: Config, **how: bool) -> set[Status]:
+def statuses(address: KafkaAddress, config: Config, **how: bool) -> set[TopicStatus]:
     return {report.status for report in ensure_topics(address, wanted_topics(config), **how)}
 
 
@@ -64,11 +64,11 @@ def changed(config: Config, **topics: Any) -> Config:
 def test_ensure_makes_what_is_missing_and_then_finds_it_fine(
     address: KafkaAddress, config: Config
 ) -> None:
-    assert statuses(address, config, dry_run=True) == {Status.WOULD_MAKE}
+    assert statuses(address, config, dry_run=True) == {TopicStatus.WOULD_MAKE}
     assert topics_of(address) == set()
-    assert statuses(address, config) == {Status.MADE}
+    assert statuses(address, config) == {TopicStatus.MADE}
     assert topics_of(address) == {address.topic_name(topic) for topic in Topic}
-    assert statuses(address, config) == {Status.FINE}
+    assert statuses(address, config) == {TopicStatus.FINE}
 
 
 def test_ensure_makes_topics_whose_messages_bear_the_brokers_time(
@@ -106,14 +106,14 @@ def test_ensure_repairs_configuration_but_never_partitions(
     ensure_topics(address, wanted_topics(config))
     kept_longer = changed(config, request_retention_ms=7_200_000)
     assert statuses(address, kept_longer, repair=True, dry_run=True) == {
-        Status.FINE,
-        Status.WOULD_REPAIR,
+        TopicStatus.FINE,
+        TopicStatus.WOULD_REPAIR,
     }
-    assert Status.DIFFERS in statuses(address, kept_longer)
-    assert statuses(address, kept_longer, repair=True) == {Status.FINE, Status.REPAIRED}
+    assert TopicStatus.DIFFERS in statuses(address, kept_longer)
+    assert statuses(address, kept_longer, repair=True) == {TopicStatus.FINE, TopicStatus.REPAIRED}
     wait_for_difference(address, kept_longer, set())
     both = changed(kept_longer, report_partitions=5, report_retention_ms=7_200_000)
-    assert Status.DIFFERS in statuses(address, both, repair=True)
+    assert TopicStatus.DIFFERS in statuses(address, both, repair=True)
     wait_for_difference(address, both, {"partitions"})
 
 
@@ -122,7 +122,7 @@ def test_ensure_that_kafka_refuses_says_why_and_is_not_good(
 ) -> None:
     copies = changed(config, replication_factor=3, min_insync_replicas=2)
     reports = ensure_topics(address, wanted_topics(copies))
-    assert {report.status for report in reports} == {Status.FAILED}
+    assert {report.status for report in reports} == {TopicStatus.FAILED}
     assert all("InvalidReplicationFactor" in report.detail for report in reports)
     assert not any(report.is_good for report in reports)
 

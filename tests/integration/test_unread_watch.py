@@ -14,7 +14,7 @@ import pytest
 
 from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.watch_follower import WatchAddress, WatchFollower
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 from tests.following import BUNDLES, NAMESPACE
 
 OTHER = "acme/other"
@@ -103,7 +103,7 @@ class Watched:
         self._thread.start()
         self.wait()
 
-    def wait(self) -> Snapshot:
+    def wait(self) -> LookupSnapshot:
         """The snapshot, once the follower is as far as the stub."""
         pause, deadline_ms = threading.Event(), boot_ms() + int(_LOOKS_S * 1_000)
         while True:

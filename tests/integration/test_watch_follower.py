@@ -11,7 +11,7 @@ from jobs.adapters.delta_follower import DeltaFollower, boot_ms
 from jobs.adapters.follower_view import ReloadReason
 from jobs.adapters.watch_follower import WatchAddress, WatchFollower
 from jobs.lookup_client import LookupClient
-from lbcore.route.snapshot import Outcome, Snapshot
+from lbcore.route.snapshot import LookupOutcome, LookupSnapshot
 from tests.following import BROKERS, BUNDLES, NAMESPACE, TOPIC, move
 from tests.lookup_service import LookupService
 from tests.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of, owned
@@ -63,11 +63,11 @@ def until(is_reached: Callable[[], bool], client: LookupClient) -> None:
         pause.wait(0.01)
 
 
-def content(snapshot: Snapshot) -> dict[str, object]:
+def content(snapshot: LookupSnapshot) -> dict[str, object]:
     return {"brokers": snapshot.brokers, "lanes": snapshot.lanes}
 
 
-def loaded(tables: Path) -> Snapshot:
+def loaded(tables: Path) -> LookupSnapshot:
     follower = DeltaFollower(tables, CLUSTER)
     follower.poll()
     assert follower.view is not None
@@ -109,7 +109,7 @@ def test_client_that_watches_answers_as_one_that_reads_the_tables(
         until(lambda: content(client.snapshot) == content(loaded(tables)), client)
         assert client.lookup("persistent://acme/new/t").broker_url == "pulsar://b9:6650"
         gone = client.lookup("persistent://acme/gone/t")
-        assert gone.outcome is Outcome.NAMESPACE_NOT_FOUND
+        assert gone.outcome is LookupOutcome.NAMESPACE_NOT_FOUND
         assert 0 <= gone.freshness.age_ms < 20_000
         # the writer's clock says years ago, yet its commit was found a moment ago
         assert 0 <= gone.freshness.writer_silent_ms < 20_000

@@ -15,12 +15,12 @@ from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 
 LONG_WAIT_MS = 3_600_000
 
 
-def snapshot() -> Snapshot:
+def snapshot() -> LookupSnapshot:
     """t/owned has an owner, t/free none."""
     routes = [
         BundleRoute(
@@ -35,7 +35,7 @@ def snapshot() -> Snapshot:
         for name, state, broker in (("t/owned", State.OWNED, "b1"), ("t/free", State.FREE, ""))
     ]
     return (
-        Snapshot(cluster="c")
+        LookupSnapshot(cluster="c")
         .with_namespaces({"t/owned": HashFunction.CRC32, "t/free": HashFunction.MURMUR3_32})
         .with_routes(routes)
         .with_brokers([BrokerAddress(broker="b1", web_service_url="http://b1:8080")])

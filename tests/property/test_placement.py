@@ -11,10 +11,10 @@ from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.strategies import PLACEMENT
 from lbcore.plan.filter.index import FilterInput, index_candidates
-from lbcore.plan.filter.pipeline import Pipeline, Question, empty_verdicts
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.unload import unload_verdicts
-from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings, place_request
 from lbcore.plan.snapshot import Snapshot
@@ -169,14 +169,14 @@ def test_verdicts_of_random_bundles_are_ok_exactly_for_the_candidates(
 ) -> None:
     request, _, place_settings = asked
     snap = request.snapshot
-    pipeline = Pipeline.of(snap, request.index, place_settings.filters, request.bundles)
+    pipeline = FilterPipeline.of(snap, request.index, place_settings.filters, request.bundles)
     for bundle, excluded, pin in zip(
         request.bundles.tolist(), request.excluded.tolist(), request.pins.tolist(), strict=True
     ):
         verdicts = empty_verdicts(snap)
-        question = Question(bundle=bundle, excluded=excluded, pin=pin)
+        question = FilterQuestion(bundle=bundle, excluded=excluded, pin=pin)
         narrowed = pipeline.candidates(question, verdicts)
-        assert np.flatnonzero(verdicts == Verdict.OK).tolist() == narrowed.left.tolist()
+        assert np.flatnonzero(verdicts == FilterVerdict.OK).tolist() == narrowed.left.tolist()
 
 
 @given(requests())
@@ -192,18 +192,18 @@ def test_unload_of_random_bundles_is_refused_as_the_slow_model_says(
     assert unload_verdicts(request.snapshot, request.index, rows).tolist() == expected
 
 
-def _slow_refusal(model: Cluster, row: int, owner: int) -> Verdict:
+def _slow_refusal(model: Cluster, row: int, owner: int) -> FilterVerdict:
     """shouldNamespacePoliciesUnload, then shouldAntiAffinityNamespaceUnload."""
     current = model.snapshot.brokers.names[owner]
     candidates = model.admitted(row)
     if not [name for name in candidates if name != current]:
-        return Verdict.NO_OTHER_BROKER
+        return FilterVerdict.NO_OTHER_BROKER
     counts = model.group_counts(row)
     if not counts:
-        return Verdict.OK
+        return FilterVerdict.OK
     least = min(counts[name] for name in candidates)
     own = counts[current] if current in candidates else 0
     if least == 0 or own > least:
-        return Verdict.OK
+        return FilterVerdict.OK
     is_even = all(counts[name] == least for name in candidates)
-    return Verdict.ANTI_AFFINITY if is_even else Verdict.OK
+    return FilterVerdict.ANTI_AFFINITY if is_even else FilterVerdict.OK

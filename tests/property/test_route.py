@@ -11,7 +11,7 @@ from lbcore.model.names import format_bundle
 from lbcore.ownership.records import State
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 
 NAMESPACES = {"t/crc": HashFunction.CRC32, "t/murmur": HashFunction.MURMUR3_32}
 BROKERS = ("b0", "b1", "b2")
@@ -95,7 +95,7 @@ TOPICS = [
 def test_snapshot_answers_as_the_slow_reference_at_every_step(
     played: list[tuple[str, int]],
 ) -> None:
-    found = Snapshot(cluster="c").with_namespaces(NAMESPACES)
+    found = LookupSnapshot(cluster="c").with_namespaces(NAMESPACES)
     history = History()
     found = found.with_routes(history.batches[0])
     for move in played:
@@ -116,10 +116,10 @@ def test_events_in_any_order_and_doubled_equal_a_load_from_scratch(
 ) -> None:
     batches = history_of(played).batches
     events = [route for batch in batches for route in batch]
-    whole = Snapshot(cluster="c").with_routes(events).with_namespaces(NAMESPACES)
+    whole = LookupSnapshot(cluster="c").with_routes(events).with_namespaces(NAMESPACES)
     shuffled = [*events, *events[::2]]
     generator.shuffle(shuffled)
-    piecemeal = Snapshot(cluster="c").with_namespaces(NAMESPACES)
+    piecemeal = LookupSnapshot(cluster="c").with_namespaces(NAMESPACES)
     for route in shuffled:
         piecemeal = piecemeal.with_routes([route])
     assert piecemeal.namespaces == whole.namespaces

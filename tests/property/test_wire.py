@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lbcore.model.names import InvalidNameError, format_bundle, parse_bundle
 from lbcore.wire.bundles import check_bundles
-from lbcore.wire.fields import Refusal
+from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import (
     Ack,
@@ -256,7 +256,7 @@ def test_check_bundles_of_many_agrees_with_parse_bundle_of_each(names: list[str]
 
     try:
         check_bundles(names)
-    except Refusal:
+    except FieldRefusal:
         assert not all(map(is_bundle, names))
     else:
         assert all(map(is_bundle, names))

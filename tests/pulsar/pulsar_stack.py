@@ -18,7 +18,7 @@ from typing import Any
 
 from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.processes import Child, ProcessSpec
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
 from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
 from tests.json_lines import json_lines
 from tests.kafka_cluster import QUICK_JAVA, make_topics
@@ -158,7 +158,7 @@ class PulsarStack:
     def _owned(self, broker: str) -> frozenset[str]:
         try:
             return self.admin.owned(PULSAR, broker)
-        except PulsarError:  # it has just been killed
+        except PulsarAdminError:  # it has just been killed
             return frozenset()
 
     def recorded(self) -> dict[str, str]:
@@ -179,7 +179,7 @@ class PulsarStack:
     def _bytes_in(self, broker: str) -> float:
         try:
             answer = json.loads(self.admin.topics(PULSAR, broker)).get(NAMESPACE, {})
-        except PulsarError:  # it has just been killed
+        except PulsarAdminError:  # it has just been killed
             return 0.0
         topics = [one for domains in answer.values() for one in domains.values()]
         return sum(float(one["msgThroughputIn"]) for group in topics for one in group.values())
@@ -233,7 +233,7 @@ class PulsarStack:
             self._keep_the_job()
             try:
                 return bool(condition())
-            except PulsarError:
+            except PulsarAdminError:
                 return False
 
         try:

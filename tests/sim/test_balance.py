@@ -11,7 +11,7 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
-from lbcore.sim.summary import Move, Owned, imbalance, moves, thrash
+from lbcore.sim.summary import ObservedMove, Owned, imbalance, moves, thrash
 from tests.ruled_world import owners
 from tests.simulated_brokers import Broker
 from tests.world import World, is_settled
@@ -43,7 +43,7 @@ def loads(world: World) -> dict[str, float]:
     return found
 
 
-def moved(world: World) -> list[Move]:
+def moved(world: World) -> list[ObservedMove]:
     """Each change of owner there ever was."""
     return moves(
         Owned(

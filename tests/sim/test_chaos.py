@@ -20,7 +20,7 @@ from lbcore.sim.chaos import chaos_text
 from lbcore.sim.engine import Engine
 from lbcore.sim.rehearsal import run_scenario
 from lbcore.sim.rounds import Bound, Round, hold_bounds, judge_round, run_round, sides_of
-from lbcore.sim.safety import Watch
+from lbcore.sim.safety import SafetyWatch
 from lbcore.sim.scenario.happenings import HAPPENINGS
 from lbcore.sim.scenario.parse import parse_scenario
 
@@ -44,9 +44,9 @@ def test_every_fault_there_is_comes_up() -> None:
     assert happened == HAPPENINGS.keys() - {"cancel-drain"}
 
 
-def watched() -> tuple[Engine, Watch]:
+def watched() -> tuple[Engine, SafetyWatch]:
     engine = Engine(parse_scenario(CLUSTER), Config())
-    watch = Watch(engine)
+    watch = SafetyWatch(engine)
     watch.begin()
     return engine, watch
 

@@ -15,7 +15,7 @@ from jobs.cli import main
 from jobs.console import MisuseError
 from jobs.operating.overview import read_overview
 from jobs.sql.queries import QUERIES
-from jobs.sql.views import VIEWS, View
+from jobs.sql.views import VIEWS, SqlView
 from lbcore.sim.summary import Owned, moves, thrash
 from tests.explained_world import eventful, write_tables
 from tests.ruled_world import decided
@@ -66,7 +66,7 @@ def made(world: World) -> list[Any]:
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
-def test_view_has_the_columns_that_are_documented(engine: SqlEngine, view: View) -> None:
+def test_view_has_the_columns_that_are_documented(engine: SqlEngine, view: SqlView) -> None:
     found = engine.query(f"SELECT * FROM {view.name}")  # noqa: S608 (a declared name)
     assert found.column_names == [column.name for column in view.columns]
     for column in view.columns:

@@ -22,7 +22,7 @@ from jobs.adapters.table_writer import newest_batch
 from lbcore.model.hashing import HASH_SPACE
 from lbcore.model.names import parse_bundle
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, TABLES
-from lbcore.sim.judge import Answer, Transition
+from lbcore.sim.judge import JudgedEvent, ProbedAnswer
 from tests.soak.orders import Answered
 
 _POLL_S = 0.05
@@ -45,7 +45,7 @@ class Asker:
 
     url: str
     topics: Sequence[str]
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[ProbedAnswer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._stopping = threading.Event()
@@ -70,7 +70,7 @@ class Recorder:
     """Follows ownership_events: each transition, and the rows that each batch owes other tables."""
 
     tables: Path
-    transitions: list[Transition] = field(default_factory=list)
+    transitions: list[JudgedEvent] = field(default_factory=list)
     owed: list[Mapping[str, Rows]] = field(default_factory=list)
     missed: int = 0
 
@@ -111,9 +111,9 @@ class Recorder:
         self._look()
 
 
-def wrong_answers(answers: Iterable[Answer], transitions: Iterable[Transition]) -> list[str]:
+def wrong_answers(answers: Iterable[ProbedAnswer], transitions: Iterable[JudgedEvent]) -> list[str]:
     """Answers that name a broker which the table at the answer's version does not name."""
-    chains: dict[str, list[Transition]] = {}
+    chains: dict[str, list[JudgedEvent]] = {}
     for one in transitions:
         chains.setdefault(one.bundle, []).append(one)
     wrong = []

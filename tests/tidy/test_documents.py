@@ -20,7 +20,7 @@ from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS
 from lbcore.machines.commands import HANDLERS
 from lbcore.model.resources import RESOURCES
-from lbcore.wire.commands import Refused, parse_arguments
+from lbcore.wire.commands import RefusedArguments, parse_arguments
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
 from tests.conformance.runner import FAMILY_OF
@@ -177,7 +177,7 @@ def test_command_that_a_document_sends_is_carried_out() -> None:
     found = parse(Topic.COMMANDS, b"local", value, RULES)
     assert isinstance(found, Command)
     assert found.kind in HANDLERS
-    assert not isinstance(parse_arguments(found.kind, found.arguments), Refused)
+    assert not isinstance(parse_arguments(found.kind, found.arguments), RefusedArguments)
 
 
 def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:

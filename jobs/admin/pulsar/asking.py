@@ -12,7 +12,7 @@ from time import time_ns
 from typing import TypeAlias
 
 from jobs.adapters.follower_view import boot_ms
-from jobs.admin.context import AdminContext, CommandOutcome
+from jobs.admin.context import AdminContext, CommandEnd
 from jobs.admin.exchange import RETRY, HttpError, Reply, Request, Stream
 from jobs.admin.routes import Handler
 from lbcore.machines.outcome import ACCEPTED, REFUSED
@@ -52,7 +52,7 @@ async def carry_out(
     context: AdminContext,
     arguments: CommandArguments,
     refused: Refusal = conflict,
-) -> CommandOutcome:
+) -> CommandEnd:
     """Have a command done.
 
     refused: what a refusal of the balancer's (with its sentence) is answered with. Raises

@@ -27,7 +27,7 @@ from lbcore.route.pulsar_errors import NOT_FOUND, PulsarError
 from lbcore.route.pulsar_isolation import ownership_status
 from lbcore.route.pulsar_names import broker_id
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 from lbcore.validation.dynamic import in_force
 from lbcore.wire.commands import ResetConfig, SetConfig
 
@@ -64,7 +64,7 @@ async def get_owned(request: Request, context: AdminContext) -> Reply:
 
 
 def _owned(
-    broker: str, snapshot: Snapshot, policies: Mapping[str, IsolationPolicy]
+    broker: str, snapshot: LookupSnapshot, policies: Mapping[str, IsolationPolicy]
 ) -> Iterator[Maybe[tuple[str, Any]]]:
     """Each bundle of a snapshot with its status, LEFT_OUT for others' bundles."""
     for name in snapshot.names:

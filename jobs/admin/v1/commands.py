@@ -12,13 +12,13 @@ from typing import Any
 
 from jobs.adapters.reader_process import ReadRefusedError
 from jobs.adapters.table_reader import TableReader
-from jobs.admin.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, Query, whole
+from jobs.admin.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, QueryParameter, whole
 from jobs.admin.access import Role
-from jobs.admin.context import COMMAND_TIMEOUT_MS, AdminContext, CommandOutcome
+from jobs.admin.context import COMMAND_TIMEOUT_MS, AdminContext, CommandEnd
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
 from jobs.admin.routes import Handler, Route
 from jobs.admin.v1.reading import in_background, require, tenant_of
-from lbcore.wire.commands import KINDS, Refused, parse_arguments
+from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 
 OPERATING = frozenset(
     {
@@ -45,8 +45,12 @@ _TIMEOUT_MAX_MS = 600_000
 _UNLOAD_ID = "20261121-unload-1"
 
 QUERIES = (
-    Query(name="timeout_ms", doc="Longest wait for the outcome.", schema=whole(0, _TIMEOUT_MAX_MS)),
-    Query(name="command_id", doc="The same id again is the same command, carried out once."),
+    QueryParameter(
+        name="timeout_ms", doc="Longest wait for the outcome.", schema=whole(0, _TIMEOUT_MAX_MS)
+    ),
+    QueryParameter(
+        name="command_id", doc="The same id again is the same command, carried out once."
+    ),
 )
 ANSWERS = {
     200: "It has happened.",
@@ -111,7 +115,7 @@ async def _carry_out(
     if not request.caller.may(role, context.cluster):
         require(request, context, role, _tenant(asked))
     arguments = parse_arguments(kind, asked)
-    if isinstance(arguments, Refused):
+    if isinstance(arguments, RefusedArguments):
         raise HttpError(400, arguments.detail)
     outcome = await context.command(
         arguments,
@@ -139,7 +143,7 @@ def _command_id(request: Request) -> str:
     return given
 
 
-def _answer(outcome: CommandOutcome) -> Reply:
+def _answer(outcome: CommandEnd) -> Reply:
     value = {
         "command_id": outcome.command_id,
         "status": outcome.status,

@@ -8,25 +8,25 @@ from typing import Any
 
 from jobs.adapters.reader_process import ReadRefusedError
 from jobs.adapters.table_reader import TableReader, wall_ms
-from jobs.admin.about import About, Example, Query, whole
+from jobs.admin.about import About, Example, QueryParameter, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import Reply, Request
 from jobs.admin.routes import Handler, Route
 from jobs.admin.v1.reading import in_background
-from jobs.operating.explaining import WINDOW_MS, Question, explain
+from jobs.operating.explaining import WINDOW_MS, ExplainQuestion, explain
 from lbcore.config.tree import Config
 
 _AT_MAX_MS = 10**14
 _WINDOW_MAX_MS = 86_400_000
 
 QUERIES = (
-    Query(
+    QueryParameter(
         name="at",
         doc="As it was then, in ms since 1970; without it, now.",
         schema=whole(0, _AT_MAX_MS),
     ),
-    Query(
+    QueryParameter(
         name="window_ms",
         doc="How far back decisions are looked at.",
         schema=whole(1, _WINDOW_MAX_MS),
@@ -38,7 +38,7 @@ def explaining(kind: str) -> Handler:
     """A handler that explains one kind of thing; its name is in the path."""
 
     async def handle(request: Request, context: AdminContext) -> Reply:
-        question = Question(
+        question = ExplainQuestion(
             kind=kind,
             name="/".join(request.params.values()),
             now_ms=wall_ms(),
@@ -50,7 +50,7 @@ def explaining(kind: str) -> Handler:
     return handle
 
 
-def _read(config: Config, question: Question, reader: TableReader) -> Any:
+def _read(config: Config, question: ExplainQuestion, reader: TableReader) -> Any:
     found = explain(reader, config, question)
     if found is None:
         raise ReadRefusedError(404, f"There is no {question.kind} {question.name}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from jobs.adapters.reader_process import ReadRefusedError
 from jobs.adapters.table_reader import TableReader
-from jobs.admin.about import OBJECT, TEXT, TEXTS, About, Example, Query, whole
+from jobs.admin.about import OBJECT, TEXT, TEXTS, About, Example, QueryParameter, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import RETRY, HttpError, Reply, Request
@@ -107,10 +107,12 @@ def _read(config: Config, strategy: str, what_if: WhatIf, reader: TableReader) -
 
 
 _QUERIES = (
-    Query(name="strategy", doc="As if it were this one: avg, threshold, overload, ..."),
-    Query(name="set", doc="As if a setting were so: section.name=value; several times."),
-    Query(name="add_brokers", doc="As if so many idle ones joined.", schema=whole(0, ADDED_MAX)),
-    Query(name="remove_broker", doc="As if it were drained; several times."),
+    QueryParameter(name="strategy", doc="As if it were this one: avg, threshold, overload, ..."),
+    QueryParameter(name="set", doc="As if a setting were so: section.name=value; several times."),
+    QueryParameter(
+        name="add_brokers", doc="As if so many idle ones joined.", schema=whole(0, ADDED_MAX)
+    ),
+    QueryParameter(name="remove_broker", doc="As if it were drained; several times."),
 )
 _ANSWERS = {
     200: "Decisions by cycle, skips, what is near, load before and after.",

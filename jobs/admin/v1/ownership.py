@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from jobs.adapters.table_reader import AsOf, TableReader
-from jobs.admin.about import TEXT, TEXTS, About, Example, Query, whole
+from jobs.admin.about import TEXT, TEXTS, About, Example, QueryParameter, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
@@ -22,7 +22,7 @@ from lbcore.ownership.differences import find_differences
 from lbcore.route.addresses import lookup_data
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.slices import LEFT_OUT, LeftOut
-from lbcore.route.snapshot import Answer, Outcome, Snapshot
+from lbcore.route.snapshot import Answer, LookupOutcome, LookupSnapshot
 
 TOPICS_MAX = 10_000
 PAGE_MAX = 10_000
@@ -55,7 +55,7 @@ async def get_ownership(request: Request, context: AdminContext) -> Reply:
 
 
 def _page(
-    snapshot: Snapshot, names: Sequence[str], after: str, count: int
+    snapshot: LookupSnapshot, names: Sequence[str], after: str, count: int
 ) -> Sequence[BundleRoute]:
     """The bundles of some namespaces (sorted) that follow the one called `after`."""
     namespace, _, text = after.rpartition("/")
@@ -131,7 +131,7 @@ def _judged(request: Request, context: AdminContext, topic: str) -> LeftOut:
     return LEFT_OUT
 
 
-def _looked_up(snapshot: Snapshot, topic: str, listener: str) -> dict[str, Any]:
+def _looked_up(snapshot: LookupSnapshot, topic: str, listener: str) -> dict[str, Any]:
     try:
         answer = snapshot.answer(topic, listener)
     except InvalidNameError as error:
@@ -157,7 +157,7 @@ def _found(answer: Answer, listener: str) -> dict[str, Any]:
         shown |= {"bundle": answer.route.bundle, "version_id": answer.route.version_id}
         shown["broker"] = answer.route.broker
     address = answer.address
-    if address is not None and answer.outcome is Outcome.FOUND:
+    if address is not None and answer.outcome is LookupOutcome.FOUND:
         shown |= lookup_data(address, address.listeners[listener] if listener else None)
     return shown
 
@@ -202,7 +202,7 @@ def _row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in _SHOWN}
 
 
-_NAMESPACE = Query(name="namespace", doc="Only this one; without it, all of the cluster.")
+_NAMESPACE = QueryParameter(name="namespace", doc="Only this one; without it, all of the cluster.")
 _ONE = {
     "bundle": "acme/free/0x00000000_0xffffffff",
     "version_id": 1,
@@ -221,13 +221,13 @@ OWNERSHIP_ROUTES = (
             summary="Who owns what, now or then.",
             queries=(
                 _NAMESPACE,
-                Query(name="as_of", doc=_MOMENT),
-                Query(
+                QueryParameter(name="as_of", doc=_MOMENT),
+                QueryParameter(
                     name="limit",
                     doc=f"Bundles a page, at most {PAGE_MAX}.",
                     schema=whole(1, 1 << 53),
                 ),
-                Query(name="after", doc="The `next` of the page before."),
+                QueryParameter(name="after", doc="The `next` of the page before."),
             ),
             example=Example(
                 path="/v1/ownership?namespace=acme/free",
@@ -245,8 +245,8 @@ OWNERSHIP_ROUTES = (
             summary="What changed from one moment to another.",
             queries=(
                 _NAMESPACE,
-                Query(name="from", doc=_MOMENT),
-                Query(name="to", doc=f"{_MOMENT} Without it, now."),
+                QueryParameter(name="from", doc=_MOMENT),
+                QueryParameter(name="to", doc=f"{_MOMENT} Without it, now."),
             ),
             example=Example(
                 path="/v1/ownership/diff?from=0&namespace=acme/free",

@@ -12,11 +12,11 @@ from typing import IO, Any
 
 from jobs.adapters.follower_view import boot_ms
 from jobs.adapters.reader_process import (
-    Question,
     Read,
     ReaderCounts,
     ReaderGoneError,
     ReaderProcess,
+    ReadQuestion,
     ReadRefusedError,
 )
 from jobs.admin.access import Role
@@ -41,11 +41,11 @@ class Readers:
         for _ in range(READERS):
             self.idle.put(ReaderProcess(self.counts))
 
-    async def ask(self, question: Question) -> IO[bytes]:
+    async def ask(self, question: ReadQuestion) -> IO[bytes]:
         """The answer of the next process that is free."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
 
-    def _ask(self, question: Question) -> IO[bytes]:
+    def _ask(self, question: ReadQuestion) -> IO[bytes]:
         process = self.idle.get()
         try:
             return process.ask(question)
@@ -81,7 +81,7 @@ async def in_background(context: AdminContext, read: Read) -> Reply:
 async def _made(context: AdminContext, read: Read) -> _Answer:
     if readers.under_way >= _WAITING_MAX:
         raise HttpError(503, "Too many reads of the tables are under way", RETRY)
-    question = Question(read, context.views.root, context.cluster)
+    question = ReadQuestion(read, context.views.root, context.cluster)
     readers.under_way += 1
     try:
         return _Answer(await readers.ask(question))

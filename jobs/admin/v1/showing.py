@@ -10,7 +10,7 @@ from typing import Any
 
 from jobs.adapters.reader_process import ReadRefusedError
 from jobs.adapters.table_reader import TableReader, wall_ms
-from jobs.admin.about import About, Example, Query, whole
+from jobs.admin.about import About, Example, QueryParameter, whole
 from jobs.admin.access import Role
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Reply, Request, json_reply
@@ -130,7 +130,7 @@ def _shown(path: str, handler: Handler, about: About) -> Route:
     return Route(method="GET", path=path, handler=handler, role=Role.VIEWER, about=about)
 
 
-def _about(summary: str, path: str, answer: Any, *queries: Query) -> About:
+def _about(summary: str, path: str, answer: Any, *queries: QueryParameter) -> About:
     return About(
         summary=summary, queries=queries, example=Example(path=path, status=200, answer=answer)
     )
@@ -182,10 +182,12 @@ SHOWING_ROUTES = (
             "The newest decisions and why.",
             "/v1/decisions?limit=10",
             {"decisions": []},
-            Query(name="limit", doc=f"At most {_DECISIONS_MAX}.", schema=whole(1, _DECISIONS_MAX)),
-            Query(name="bundle", doc="Only about this bundle."),
-            Query(name="kind", doc="Only of this kind, such as transfer or skip."),
-            Query(name="decision_id", doc="Only this one."),
+            QueryParameter(
+                name="limit", doc=f"At most {_DECISIONS_MAX}.", schema=whole(1, _DECISIONS_MAX)
+            ),
+            QueryParameter(name="bundle", doc="Only about this bundle."),
+            QueryParameter(name="kind", doc="Only of this kind, such as transfer or skip."),
+            QueryParameter(name="decision_id", doc="Only this one."),
         ),
     ),
     _shown(

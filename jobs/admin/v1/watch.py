@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Sequence
 from time import monotonic, time_ns
 from typing import Any
 
-from jobs.admin.about import WHOLE, About, Example, Query
+from jobs.admin.about import WHOLE, About, Example, QueryParameter
 from jobs.admin.access import Role
-from jobs.admin.changes import Change, ChangeFeed, Place, format_place, parse_place
+from jobs.admin.changes import ChangeFeed, Place, RecordChange, format_place, parse_place
 from jobs.admin.context import AdminContext
 from jobs.admin.exchange import HttpError, Request, Stream, encode
 from jobs.admin.routes import Route
@@ -109,7 +109,7 @@ class Watcher:
         while place > self._feed.end and (left_s := until_s - monotonic()) > 0:
             await self._feed.wait(left_s)
 
-    def _render(self, before: Place, changes: Sequence[Change], after: Place) -> bytes:
+    def _render(self, before: Place, changes: Sequence[RecordChange], after: Place) -> bytes:
         """The changes as events; made once for all who are at the same place."""
         key = (before, after, self._namespace)
         part = self._feed.rendered.get(key)
@@ -122,14 +122,14 @@ class Watcher:
                 self._feed.rendered.pop(next(iter(self._feed.rendered)))
         return part
 
-    async def _next(self, place: Place) -> tuple[Sequence[Change], Place] | None:
+    async def _next(self, place: Place) -> tuple[Sequence[RecordChange], Place] | None:
         """What comes after a place: from memory, else from the log, None when that is gone."""
         found = self._feed.after(place, _PART_MAX)
         if found is not None:
             return found, (found[-1].place if found else place)
         return await asyncio.to_thread(self._feed.read_log, place, _PART_MAX)
 
-    def _change(self, change: Change) -> bytes:
+    def _change(self, change: RecordChange) -> bytes:
         version = {"table_version": change.place[0]}
         return self._event("change", change.place, {**record(change.route), **version})
 
@@ -137,7 +137,7 @@ class Watcher:
         identity = f"{self._feed.table}-{format_place(place)}"
         return f"id: {identity}\nevent: {kind}\ndata: ".encode() + encode(value) + b"\n\n"
 
-    def _is_meant(self, change: Change) -> bool:
+    def _is_meant(self, change: RecordChange) -> bool:
         return self._namespace in ("", change.route.namespace)
 
     def _ages(self, place: Place) -> dict[str, Any]:
@@ -160,13 +160,17 @@ WATCH_ROUTES = (
         about=About(
             summary="Each change of ownership, as server-sent events: start, change, alive, reset.",
             queries=(
-                Query(name="namespace", doc="Only this one; without it, all of the cluster."),
-                Query(
+                QueryParameter(
+                    name="namespace", doc="Only this one; without it, all of the cluster."
+                ),
+                QueryParameter(
                     name="alive_ms",
                     doc=f"How often to say `alive`, from {ALIVE_MIN_MS} to {ALIVE_MAX_MS}.",
                     schema=WHOLE,
                 ),
-                Query(name="last_event_id", doc="As the header Last-Event-ID: where to go on."),
+                QueryParameter(
+                    name="last_event_id", doc="As the header Last-Event-ID: where to go on."
+                ),
             ),
             media_type="text/event-stream",
             example=Example(

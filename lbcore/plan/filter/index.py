@@ -12,7 +12,7 @@ import numpy as np
 from lbcore.config.filters import FilterConfig
 from lbcore.plan.filter.isolation import IsolationBrokers, isolation_verdicts, policy_rows
 from lbcore.plan.filter.policies import Policies, group_of
-from lbcore.plan.filter.verdict import Verdict, Verdicts
+from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.snapshot import Bools, Floats, Ints, Snapshot
 
 
@@ -75,7 +75,7 @@ def index_candidates(
     open_verdicts = _open_verdicts(snapshot, inputs)
     brokers = IsolationBrokers(
         names=snapshot.brokers.names,
-        is_available=open_verdicts == Verdict.OK,
+        is_available=open_verdicts == FilterVerdict.OK,
         usage=inputs.usage,
         supports_persistent=inputs.supports_persistent,
         supports_non_persistent=inputs.supports_non_persistent,
@@ -90,8 +90,8 @@ def index_candidates(
     return CandidateIndex(
         open_verdicts=open_verdicts,
         verdicts=verdicts,
-        open=np.flatnonzero(open_verdicts == Verdict.OK),
-        admitted=tuple(np.flatnonzero(one == Verdict.OK) for one in verdicts),
+        open=np.flatnonzero(open_verdicts == FilterVerdict.OK),
+        admitted=tuple(np.flatnonzero(one == FilterVerdict.OK) for one in verdicts),
         row=row + (is_shared & inputs.is_non_persistent),
         group=group,
         groups=groups,
@@ -117,19 +117,21 @@ def flapping_brokers(
 def _open_verdicts(snapshot: Snapshot, inputs: FilterInput) -> Verdicts:
     """Draining and flapping brokers are closed; if nobody else is there, flapping ones are open."""
     is_draining = snapshot.brokers.is_draining
-    row = np.where(inputs.is_flapping, Verdict.FLAPPING, Verdict.OK).astype(np.int8)
-    row[is_draining] = Verdict.DRAINING
-    if not (row == Verdict.OK).any():
-        row[row == Verdict.FLAPPING] = Verdict.OK
+    row = np.where(inputs.is_flapping, FilterVerdict.FLAPPING, FilterVerdict.OK).astype(np.int8)
+    row[is_draining] = FilterVerdict.DRAINING
+    if not (row == FilterVerdict.OK).any():
+        row[row == FilterVerdict.FLAPPING] = FilterVerdict.OK
     return row
 
 
 def _with_open(verdicts: Verdicts, open_verdicts: Verdicts) -> Verdicts:
     """Policies and openness together; a row whose only brokers flap keeps them."""
-    combined = np.where(open_verdicts == Verdict.OK, verdicts, open_verdicts)
-    is_flapping_only = (verdicts == Verdict.OK) & (open_verdicts == Verdict.FLAPPING)
-    is_empty = ~(combined == Verdict.OK).any(axis=1, keepdims=True)
-    result: Verdicts = np.where(is_empty & is_flapping_only, Verdict.OK, combined).astype(np.int8)
+    combined = np.where(open_verdicts == FilterVerdict.OK, verdicts, open_verdicts)
+    is_flapping_only = (verdicts == FilterVerdict.OK) & (open_verdicts == FilterVerdict.FLAPPING)
+    is_empty = ~(combined == FilterVerdict.OK).any(axis=1, keepdims=True)
+    result: Verdicts = np.where(is_empty & is_flapping_only, FilterVerdict.OK, combined).astype(
+        np.int8
+    )
     return result
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from lbcore.plan.filter.policies import MAX_USAGE_PERCENT, IsolationPolicy, host_of
-from lbcore.plan.filter.verdict import Verdict, Verdicts
+from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.snapshot import Bools, Floats, Ints
 
 SHARED_ROWS = 2
@@ -52,8 +52,10 @@ def isolation_verdicts(
         is_reserved |= is_primary
         rows.append(_policy_row(policy, is_primary, hosts, brokers, usage_limits=usage_limits))
     for is_supported in (brokers.supports_persistent, brokers.supports_non_persistent):
-        row = np.where(is_reserved, Verdict.RESERVED_BY_POLICY, Verdict.OK).astype(np.int8)
-        row[~is_supported] = Verdict.DOMAIN_NOT_SUPPORTED
+        row = np.where(is_reserved, FilterVerdict.RESERVED_BY_POLICY, FilterVerdict.OK).astype(
+            np.int8
+        )
+        row[~is_supported] = FilterVerdict.DOMAIN_NOT_SUPPORTED
         rows.append(row)
     return np.stack(rows)
 
@@ -97,9 +99,9 @@ def _policy_row(
     if usage_limits:
         counted = counted & is_broker_available(policy, brokers.usage)
     is_failing_over = int(np.count_nonzero(counted)) < policy.min_limit
-    row = np.full(len(hosts), Verdict.NOT_IN_POLICY, dtype=np.int8)
-    row[is_secondary] = Verdict.OK if is_failing_over else Verdict.SECONDARY_NOT_NEEDED
-    row[is_primary] = Verdict.OK
+    row = np.full(len(hosts), FilterVerdict.NOT_IN_POLICY, dtype=np.int8)
+    row[is_secondary] = FilterVerdict.OK if is_failing_over else FilterVerdict.SECONDARY_NOT_NEEDED
+    row[is_primary] = FilterVerdict.OK
     return row
 
 

@@ -21,7 +21,7 @@ from lbcore.plan.filter.narrow import (
     of_latest_version,
     within_topic_limit,
 )
-from lbcore.plan.filter.verdict import Verdict, Verdicts
+from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.filter.version import version_levels
 from lbcore.plan.snapshot import Bools, Ints, Snapshot
 
@@ -41,7 +41,7 @@ class Narrowed(NamedTuple):
     is_failed: bool = False
 
 
-class Question(NamedTuple):
+class FilterQuestion(NamedTuple):
     """One bundle to find brokers for.
 
     bundle: its row. excluded: a broker that may not take it (its source), -1 = none. pin: the
@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
+class FilterPipeline:
     """Filters with counts that grow as bundles are placed.
 
     topics: int64[n], reported plus planned. spaces, groups: see `counts`. has_class: bool[n],
@@ -76,12 +76,12 @@ class Pipeline:
     @staticmethod
     def of(
         snapshot: Snapshot, index: CandidateIndex, config: FilterConfig, placing: Ints
-    ) -> "Pipeline":
+    ) -> "FilterPipeline":
         """A pipeline for the bundles `placing` (rows of the snapshot's bundles)."""
         bundles, brokers = snapshot.bundles, len(snapshot.brokers.names)
         topics = snapshot.brokers.topic_count.copy()
         topics_max = int(topics.max(initial=0)) + int(bundles.topics[placing].sum())
-        return Pipeline(
+        return FilterPipeline(
             snapshot=snapshot,
             index=index,
             config=config,
@@ -93,7 +93,7 @@ class Pipeline:
             is_topic_limit_far=topics_max < config.max_topics_per_broker,
         )
 
-    def candidates(self, question: Question, verdicts: Verdicts | None = None) -> Narrowed:
+    def candidates(self, question: FilterQuestion, verdicts: Verdicts | None = None) -> Narrowed:
         """Who may take the bundle; `verdicts` (int8[n]), when given, is overwritten with why."""
         if self.config.pipeline == EXTENSIBLE:
             return self._extensible(question, verdicts)
@@ -109,7 +109,7 @@ class Pipeline:
         if group >= 0:
             self.groups.add(namespace, group, broker)
 
-    def _modular(self, question: Question, verdicts: Verdicts | None) -> Narrowed:
+    def _modular(self, question: FilterQuestion, verdicts: Verdicts | None) -> Narrowed:
         row = int(self.index.row[question.bundle])
         _start(verdicts, self.index.verdicts[row])
         admitted = self._chosen(self.index.admitted[row], question, verdicts)
@@ -120,11 +120,11 @@ class Pipeline:
         latest = self._latest(of_same_class, verdicts)
         if latest is not None and len(latest):
             return Narrowed(left=latest, admitted=admitted)
-        _note(verdicts, admitted, admitted, Verdict.OK)
+        _note(verdicts, admitted, admitted, FilterVerdict.OK)
         is_failed = latest is None
         return Narrowed(left=admitted, admitted=admitted, is_restored=True, is_failed=is_failed)
 
-    def _extensible(self, question: Question, verdicts: Verdicts | None) -> Narrowed:
+    def _extensible(self, question: FilterQuestion, verdicts: Verdicts | None) -> Narrowed:
         """A failing version filter is passed over; nobody left means nobody."""
         _start(verdicts, self.index.open_verdicts)
         admitted = self._chosen(self.index.open, question, verdicts)
@@ -135,23 +135,23 @@ class Pipeline:
         left = self._anti_affinity(left, question, verdicts)
         row = int(self.index.row[question.bundle])
         policy = self.index.verdicts[row]
-        isolated: Ints = left[policy[left] == Verdict.OK]
+        isolated: Ints = left[policy[left] == FilterVerdict.OK]
         _note_each(verdicts, left, policy)
         return Narrowed(left=isolated, admitted=admitted, is_failed=latest is None)
 
-    def _chosen(self, brokers: Ints, question: Question, verdicts: Verdicts | None) -> Ints:
+    def _chosen(self, brokers: Ints, question: FilterQuestion, verdicts: Verdicts | None) -> Ints:
         """Without the excluded broker, and only the one it is pinned to if that is among them."""
         if question.excluded >= 0:
             kept = brokers[brokers != question.excluded]
-            _note(verdicts, brokers, kept, Verdict.CURRENT_OWNER)
+            _note(verdicts, brokers, kept, FilterVerdict.CURRENT_OWNER)
             brokers = kept
         if question.pin < 0 or not (brokers == question.pin).any():
             return brokers
         row = int(self.index.row[question.bundle])
-        if self.index.verdicts[row, question.pin] != Verdict.OK:
+        if self.index.verdicts[row, question.pin] != FilterVerdict.OK:
             return brokers
         pinned: Ints = brokers[brokers == question.pin]
-        _note(verdicts, brokers, pinned, Verdict.PINNED_ELSEWHERE)
+        _note(verdicts, brokers, pinned, FilterVerdict.PINNED_ELSEWHERE)
         return pinned
 
     def _within_topics(self, left: Ints, verdicts: Verdicts | None) -> Ints:
@@ -160,10 +160,12 @@ class Pipeline:
         is_extensible = self.config.pipeline == EXTENSIBLE
         rule = below_topic_limit if is_extensible else within_topic_limit
         kept = rule(left, self.topics, self.config.max_topics_per_broker)
-        _note(verdicts, left, kept, Verdict.TOO_MANY_TOPICS)
+        _note(verdicts, left, kept, FilterVerdict.TOO_MANY_TOPICS)
         return kept
 
-    def _anti_affinity(self, left: Ints, question: Question, verdicts: Verdicts | None) -> Ints:
+    def _anti_affinity(
+        self, left: Ints, question: FilterQuestion, verdicts: Verdicts | None
+    ) -> Ints:
         if not self.index.groups:
             return left
         group = int(self.index.group[self.snapshot.bundles.namespace[question.bundle]])
@@ -172,13 +174,13 @@ class Pipeline:
         counts = self.groups.counts[group]
         if self.config.failure_domains and len(self.index.domain):
             in_domains = in_least_domains(left, counts, self.index.domain)
-            _note(verdicts, left, in_domains, Verdict.FAILURE_DOMAIN)
+            _note(verdicts, left, in_domains, FilterVerdict.FAILURE_DOMAIN)
             left = in_domains
         least = at_minimum(left, counts)
-        _note(verdicts, left, least, Verdict.ANTI_AFFINITY)
+        _note(verdicts, left, least, FilterVerdict.ANTI_AFFINITY)
         return least
 
-    def _even(self, left: Ints, question: Question, verdicts: Verdicts | None) -> Ints:
+    def _even(self, left: Ints, question: FilterQuestion, verdicts: Verdicts | None) -> Ints:
         namespace = int(self.snapshot.bundles.namespace[question.bundle])
         is_system = self.snapshot.bundles.namespaces[namespace] == SYSTEM_NAMESPACE
         if not (self.config.distribute_evenly or is_system):
@@ -187,14 +189,14 @@ class Pipeline:
         if counts is None:
             return left
         least = at_minimum(left, counts)
-        _note(verdicts, left, least, Verdict.UNEVEN)
+        _note(verdicts, left, least, FilterVerdict.UNEVEN)
         return least
 
     def _same_class(self, left: Ints, verdicts: Verdicts | None) -> Ints:
         if not self.config.load_manager_class:
             return left
         kept = of_class(left, self.has_class)
-        _note(verdicts, left, kept, Verdict.LOAD_MANAGER_CLASS)
+        _note(verdicts, left, kept, FilterVerdict.LOAD_MANAGER_CLASS)
         return kept
 
     def _latest(self, left: Ints, verdicts: Verdicts | None) -> Ints | None:
@@ -202,7 +204,7 @@ class Pipeline:
             return left
         kept = of_latest_version(left, self.levels)
         if kept is not None:
-            _note(verdicts, left, kept, Verdict.OLDER_VERSION)
+            _note(verdicts, left, kept, FilterVerdict.OLDER_VERSION)
         return kept
 
 
@@ -216,11 +218,11 @@ def _start(verdicts: Verdicts | None, row: Verdicts) -> None:
         verdicts[:] = row
 
 
-def _note(verdicts: Verdicts | None, before: Ints, after: Ints, verdict: Verdict) -> None:
+def _note(verdicts: Verdicts | None, before: Ints, after: Ints, verdict: FilterVerdict) -> None:
     """Of the brokers before, those not after get the verdict."""
-    if verdicts is not None and (len(after) < len(before) or verdict == Verdict.OK):
+    if verdicts is not None and (len(after) < len(before) or verdict == FilterVerdict.OK):
         verdicts[before] = verdict
-        verdicts[after] = Verdict.OK
+        verdicts[after] = FilterVerdict.OK
 
 
 def _note_each(verdicts: Verdicts | None, before: Ints, row: Verdicts) -> None:
@@ -230,5 +232,5 @@ def _note_each(verdicts: Verdicts | None, before: Ints, row: Verdicts) -> None:
 
 
 def empty_verdicts(snapshot: Snapshot) -> Verdicts:
-    """A row to pass to `Pipeline.candidates`."""
+    """A row to pass to `FilterPipeline.candidates`."""
     return np.zeros(len(snapshot.brokers.names), dtype=np.int8)

@@ -15,7 +15,7 @@ import numpy as np
 
 from lbcore.plan.filter.counts import GroupCounts
 from lbcore.plan.filter.index import CandidateIndex
-from lbcore.plan.filter.verdict import Verdict, Verdicts
+from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.snapshot import Bools, Ints, Snapshot
 
 SYSTEM_NAMESPACES = (
@@ -52,12 +52,12 @@ def bundle_verdicts(
     is_system = _system_namespaces(bundles.namespaces)
     namespace = bundles.namespace
     verdicts = np.zeros(len(bundles.names), dtype=np.int8)
-    verdicts[facts.is_recently_unloaded] = Verdict.RECENTLY_UNLOADED
-    verdicts[(facts.pin >= 0) & (facts.pin == bundles.owner)] = Verdict.PINNED
-    verdicts[is_excluded[namespace]] = Verdict.EXCLUDED_NAMESPACE
-    verdicts[is_system[namespace]] = Verdict.SYSTEM_NAMESPACE
-    verdicts[facts.is_held] = Verdict.HELD
-    verdicts[facts.is_in_flight] = Verdict.IN_FLIGHT
+    verdicts[facts.is_recently_unloaded] = FilterVerdict.RECENTLY_UNLOADED
+    verdicts[(facts.pin >= 0) & (facts.pin == bundles.owner)] = FilterVerdict.PINNED
+    verdicts[is_excluded[namespace]] = FilterVerdict.EXCLUDED_NAMESPACE
+    verdicts[is_system[namespace]] = FilterVerdict.SYSTEM_NAMESPACE
+    verdicts[facts.is_held] = FilterVerdict.HELD
+    verdicts[facts.is_in_flight] = FilterVerdict.IN_FLIGHT
     return verdicts
 
 
@@ -69,11 +69,11 @@ def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Ve
     """
     owner = snapshot.bundles.owner[rows]
     policy_row = index.row[rows]
-    is_admitted = index.verdicts == Verdict.OK
+    is_admitted = index.verdicts == FilterVerdict.OK
     others = is_admitted.sum(axis=1)[policy_row] - is_admitted[policy_row, owner]
-    verdicts = np.where(others > 0, Verdict.OK, Verdict.NO_OTHER_BROKER).astype(np.int8)
+    verdicts = np.where(others > 0, FilterVerdict.OK, FilterVerdict.NO_OTHER_BROKER).astype(np.int8)
     group = index.group[snapshot.bundles.namespace[rows]]
-    grouped = np.flatnonzero((group >= 0) & (verdicts == Verdict.OK))
+    grouped = np.flatnonzero((group >= 0) & (verdicts == FilterVerdict.OK))
     if not len(grouped):
         return verdicts
     brokers = len(snapshot.brokers.names)
@@ -82,7 +82,7 @@ def unload_verdicts(snapshot: Snapshot, index: CandidateIndex, rows: Ints) -> Ve
     own = np.where(is_admitted[policy_row[grouped], owner[grouped]], 1, 0)
     own = own * counts[group[grouped], owner[grouped]]
     is_stuck = stays.all_equal & (stays.least > 0) & (own <= stays.least)
-    verdicts[grouped[is_stuck]] = Verdict.ANTI_AFFINITY
+    verdicts[grouped[is_stuck]] = FilterVerdict.ANTI_AFFINITY
     return verdicts
 
 

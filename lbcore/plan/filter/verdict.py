@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Verdicts: TypeAlias = NDArray[np.int8]
 
 
-class Verdict(IntEnum):
+class FilterVerdict(IntEnum):
     """A filter's answer; small numbers, so that rows of brokers are arrays of bytes."""
 
     OK = 0

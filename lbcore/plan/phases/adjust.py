@@ -16,7 +16,7 @@ from lbcore.plan.draft import Draft
 from lbcore.plan.pending import (
     EmaShifts,
     Fate,
-    Move,
+    PendingMove,
     fate_of,
     unseen_arrays,
     unseen_rows,
@@ -85,12 +85,12 @@ def _looked(draft: Draft) -> Draft:
     return replace(draft, state=shift_averages(draft.state, _returned(given_up)))
 
 
-def _followed(draft: Draft) -> tuple[dict[str, Move], list[Move], list[Move]]:
+def _followed(draft: Draft) -> tuple[dict[str, PendingMove], list[PendingMove], list[PendingMove]]:
     """The moves under way, those given up, and those that arrived."""
     since_ms = draft.now_ms - draft.config.shedding.adjust_max_ms
-    under_way: dict[str, Move] = {}
-    given_up: list[Move] = []
-    arrived: list[Move] = []
+    under_way: dict[str, PendingMove] = {}
+    given_up: list[PendingMove] = []
+    arrived: list[PendingMove] = []
     for name, move in draft.state.moves.items():
         fate = fate_of(draft.reported, draft.rows.get(name), move)
         if fate is Fate.GIVEN_UP:
@@ -102,7 +102,7 @@ def _followed(draft: Draft) -> tuple[dict[str, Move], list[Move], list[Move]]:
     return under_way, given_up, arrived
 
 
-def _busy(at: dict[str, int], moves: list[Move]) -> Bools:
+def _busy(at: dict[str, int], moves: list[PendingMove]) -> Bools:
     is_busy = np.zeros(len(at), dtype=np.bool_)
     for move in moves:
         for broker in (move.source, move.destination):
@@ -127,7 +127,7 @@ def _add(load: Floats, broker: int | None, line: tuple[float, ...]) -> None:
         load[broker] += line
 
 
-def _returned(given_up: list[Move]) -> EmaShifts:
+def _returned(given_up: list[PendingMove]) -> EmaShifts:
     """What moves that didn't happen give back to the smoothed usages."""
     shifts: EmaShifts = {}
     for move in given_up:

@@ -15,7 +15,7 @@ import numpy as np
 from lbcore.plan.decision import PlanConfig
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.filter.index import CandidateIndex
-from lbcore.plan.filter.verdict import Verdict as FilterVerdict
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.phases.children import Family, placed_children, with_children
 from lbcore.plan.phases.eligible import LABELS, pins
 from lbcore.plan.phases.limit import TAKEN, limit_verdicts, show_limits
@@ -35,7 +35,7 @@ PHASE = "assign"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class BundlesToPlace:
     """Bundles to place, k rows of the snapshot. excluded, planned: as in PlaceRequest.
 
     is_unload: bool[k]. by_load: their load is known and decides; even distribution by count, which
@@ -76,7 +76,7 @@ def _place_shed(draft: Draft) -> Draft:
     destination = moves.destination.copy()
     if len(open_rows):
         asked = moves.at(open_rows)
-        wanted = Wanted(
+        wanted = BundlesToPlace(
             rows=asked.bundle,
             excluded=asked.source,
             planned=asked.destination,
@@ -125,7 +125,7 @@ def _place_forced(draft: Draft) -> Draft:
     open_rows = np.flatnonzero(moves.destination < 0)
     if not len(open_rows):
         return draft
-    wanted = Wanted(
+    wanted = BundlesToPlace(
         rows=moves.bundle[open_rows],
         excluded=moves.source[open_rows],
         planned=moves.destination[open_rows],
@@ -152,7 +152,7 @@ def _place_unowned(draft: Draft) -> Draft:
     avoided = nobody.copy()
     if bundles.avoid is not None:
         avoided[: len(rows)] = bundles.avoid[rows]
-    wanted = Wanted(
+    wanted = BundlesToPlace(
         rows=everyone,
         excluded=avoided,
         planned=nobody,
@@ -169,7 +169,9 @@ def _place_unowned(draft: Draft) -> Draft:
     return draft if len(kept) or children else draft.skip(PHASE, "NoBrokers")
 
 
-def _placed(draft: Draft, wanted: Wanted, family: Family | None = None) -> tuple[Draft, Ints]:
+def _placed(
+    draft: Draft, wanted: BundlesToPlace, family: Family | None = None
+) -> tuple[Draft, Ints]:
     """The draft with placement's next state, and each bundle's destination, -1 = none."""
     if family is None:
         request = _request(draft, _planned(draft), wanted, draft.candidates)
@@ -187,7 +189,7 @@ def _placed(draft: Draft, wanted: Wanted, family: Family | None = None) -> tuple
 
 
 def _request(
-    draft: Draft, snapshot: Snapshot, wanted: Wanted, index: CandidateIndex
+    draft: Draft, snapshot: Snapshot, wanted: BundlesToPlace, index: CandidateIndex
 ) -> PlaceRequest:
     pinned = pins(draft)
     added = len(snapshot.bundles.names) - len(pinned)

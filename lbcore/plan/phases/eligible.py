@@ -14,13 +14,13 @@ from lbcore.config.filters import FilterConfig
 from lbcore.plan.draft import NOBODY, Draft
 from lbcore.plan.filter.index import CandidateIndex, FilterInput, index_candidates
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts
-from lbcore.plan.filter.verdict import Verdict, Verdicts
+from lbcore.plan.filter.verdict import FilterVerdict, Verdicts
 from lbcore.plan.shed.common import throughput
 from lbcore.plan.snapshot import Bools, BundleTable, Floats, Ints, Snapshot
 from lbcore.plan.trace import Columns
 
 PHASE = "eligible"
-LABELS = tuple(verdict.label for verdict in Verdict)
+LABELS = tuple(verdict.label for verdict in FilterVerdict)
 
 
 def eligible(draft: Draft) -> Draft:
@@ -39,7 +39,7 @@ def eligible(draft: Draft) -> Draft:
         ),
         draft.config.shedding.excluded_namespaces,
     )
-    can_move = (verdicts == Verdict.OK) & (bundles.owner >= 0)
+    can_move = (verdicts == FilterVerdict.OK) & (bundles.owner >= 0)
     snapshot = replace(draft.snapshot, bundles=replace(bundles, can_move=can_move))
     draft = replace(draft, snapshot=snapshot)
     return _show(draft, verdicts) if draft.scope.is_traced else draft

@@ -16,11 +16,11 @@ import numpy as np
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import CODE, VERDICTS, Columns, Verdict
+from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns
 
 PHASE = "limit"
 NO_CAP = -1
-TAKEN = CODE[Verdict.TAKEN]
+TAKEN = CODE[CandidateVerdict.TAKEN]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,17 +51,17 @@ class _Room:
     def when_full(self) -> int:
         """The verdict of every move once the cycle has no room left."""
         is_flight = self.is_flight_full_first
-        return CODE[Verdict.IN_FLIGHT_LIMIT if is_flight else Verdict.CYCLE_LIMIT]
+        return CODE[CandidateVerdict.IN_FLIGHT_LIMIT if is_flight else CandidateVerdict.CYCLE_LIMIT]
 
     def verdict(self, source: int, destination: int, namespace: int) -> int:
         """Take the move if there is room for it; otherwise say what is full."""
         brokers, namespaces = self.brokers, self.namespaces
         if source in self.takers or destination in self.givers:
-            return CODE[Verdict.ROLE_COOL_DOWN]
+            return CODE[CandidateVerdict.ROLE_COOL_DOWN]
         if brokers[source] >= self.broker or brokers[destination] >= self.broker:
-            return CODE[Verdict.BROKER_LIMIT]
+            return CODE[CandidateVerdict.BROKER_LIMIT]
         if namespaces[namespace] >= self.namespace:
-            return CODE[Verdict.NAMESPACE_LIMIT]
+            return CODE[CandidateVerdict.NAMESPACE_LIMIT]
         self.cycle -= 1
         brokers[source] += 1
         if destination != NOBODY:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lbcore.plan.draft import NOBODY, Draft, Moves
 from lbcore.plan.filter.unload import unload_verdicts
-from lbcore.plan.filter.verdict import Verdict as FilterVerdict
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.forced import forced_moves
 from lbcore.plan.phases.eligible import LABELS
 from lbcore.plan.registry import shedding_strategy
@@ -21,7 +21,7 @@ from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
 from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.subset import Subset, without_brokers
 from lbcore.plan.snapshot import Ints
-from lbcore.plan.trace import CODE, VERDICTS, Columns, GaugeRows, Verdict
+from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns, GaugeRows
 
 PHASE = "shed"
 STRATEGY = "strategy"
@@ -156,16 +156,16 @@ def _gauge_rows(draft: Draft, answer: Shed, subset: Subset, view: ShedView) -> G
     strategy = shedding_strategy(draft.config)
     gauge = strategy.gauge(_cycle(draft, view), answer).spread(subset.original, brokers)
     verdicts = [
-        "" if np.isnan(number) else Verdict.BELOW_THRESHOLD.value
+        "" if np.isnan(number) else CandidateVerdict.BELOW_THRESHOLD.value
         for number in gauge.number.tolist()
     ]
     low = min((level.threshold for level in gauge.levels), default=np.inf)
     for at in np.flatnonzero(gauge.number >= low).tolist():
-        verdicts[at] = Verdict.TOO_FEW_HITS.value
+        verdicts[at] = CandidateVerdict.TOO_FEW_HITS.value
     for at, text in answer.verdicts.items():
         verdicts[int(subset.original[at])] = text
     for selection in draft.selections:
-        verdicts[selection.source] = Verdict.TAKEN.value
+        verdicts[selection.source] = CandidateVerdict.TAKEN.value
     partner = gauge.partner
     is_colder = (partner >= 0) & (draft.usage < np.append(draft.usage, 0.0)[partner])
     for at in np.flatnonzero(is_colder).tolist():
@@ -191,8 +191,12 @@ def _source_columns(draft: Draft, answer: Shed, subset: Subset) -> Columns:
 
 def _selection_columns(draft: Draft, selection: Selection) -> Columns:
     """The eligible bundles of one source: taken, or why not. number: their traffic."""
-    lost = Verdict.NOT_NEEDED if selection.destination == NOBODY else Verdict.OVER_BUDGET
-    verdict = np.where(selection.is_taken, CODE[Verdict.TAKEN], CODE[lost])
+    lost = (
+        CandidateVerdict.NOT_NEEDED
+        if selection.destination == NOBODY
+        else CandidateVerdict.OVER_BUDGET
+    )
+    verdict = np.where(selection.is_taken, CODE[CandidateVerdict.TAKEN], CODE[lost])
     return Columns(
         phase=PHASE,
         subjects=draft.snapshot.bundles.names,

@@ -12,8 +12,8 @@ import numpy as np
 
 from lbcore.config.filters import EXTENSIBLE
 from lbcore.config.placement import PlacementConfig
-from lbcore.plan.filter.pipeline import Narrowed, Pipeline, Question
-from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, Narrowed
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.place.request import (
     NOBODY,
     Placement,
@@ -58,7 +58,7 @@ class _Plan:
 
     request: PlaceRequest
     settings: PlaceSettings
-    pipeline: Pipeline
+    pipeline: FilterPipeline
     rule: Rule
     excluded_rule: RoundRobinRule
     is_excluded: Bools
@@ -76,7 +76,7 @@ class _Plan:
         return _Plan(
             request=request,
             settings=settings,
-            pipeline=Pipeline.of(snapshot, request.index, settings.filters, request.bundles),
+            pipeline=FilterPipeline.of(snapshot, request.index, settings.filters, request.bundles),
             rule=strategy.rule_of(request, state, settings, Draw.of(request, seed)),
             excluded_rule=RoundRobinRule.of(
                 request, state.excluded_round_robin, is_for_excluded=True
@@ -93,7 +93,7 @@ class _Plan:
         bundle = int(self.request.bundles[position])
         excluded, pin = int(self.request.excluded[position]), int(self.request.pins[position])
         verdicts = None if self.trace is None else self.trace.verdicts[position]
-        narrowed = self.pipeline.candidates(Question(bundle, excluded, pin), verdicts)
+        narrowed = self.pipeline.candidates(FilterQuestion(bundle, excluded, pin), verdicts)
         rule = self._rule_of(bundle)
         self._note(position, step, rule, narrowed)
         broker = rule.select(narrowed.left, position)
@@ -145,7 +145,7 @@ class _Plan:
             return
         chosen = np.array([broker], dtype=np.int64)
         self.trace.number[position] = rule.numbers(chosen)[0]
-        self.trace.verdicts[position, broker] = Verdict.OK
+        self.trace.verdicts[position, broker] = FilterVerdict.OK
 
 
 def _empty_trace(request: PlaceRequest) -> PlaceTrace:

@@ -59,15 +59,15 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerNumbers:
+class NumberedBrokers:
     """Names and their numbers: those of a plan's brokers, then remembered others."""
 
     names: tuple[str, ...]
 
     @staticmethod
-    def of(names: Sequence[str], state: RoundRobinState) -> "BrokerNumbers":
+    def of(names: Sequence[str], state: RoundRobinState) -> "NumberedBrokers":
         """names: distinct, numbered from 0."""
-        return BrokerNumbers(names=tuple(dict.fromkeys((*names, *state.order))))
+        return NumberedBrokers(names=tuple(dict.fromkeys((*names, *state.order))))
 
     def turn(self, state: RoundRobinState) -> Turn:
         """The state in numbers."""
@@ -85,7 +85,7 @@ def next_in_turn(
     candidates: Sequence[str], state: RoundRobinState
 ) -> tuple[str | None, RoundRobinState]:
     """The candidate whose turn it is, None without candidates; see `Turn.next`."""
-    numbers = BrokerNumbers.of(candidates, state)
+    numbers = NumberedBrokers.of(candidates, state)
     turn = numbers.turn(state)
     chosen = turn.next(np.arange(len(candidates), dtype=np.int64))
     return None if chosen < 0 else numbers.names[chosen], numbers.state(turn)

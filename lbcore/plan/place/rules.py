@@ -25,7 +25,7 @@ from lbcore.plan.place.resource_usage import (
     smooth_usage,
     usage_per_throughput,
 )
-from lbcore.plan.place.round_robin import BrokerNumbers, RoundRobinState, Turn
+from lbcore.plan.place.round_robin import NumberedBrokers, RoundRobinState, Turn
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -252,7 +252,7 @@ class UsageRule:
 class RoundRobinRule:
     """One candidate after the other. is_for_excluded: which of the two turns it keeps."""
 
-    numbers_of: BrokerNumbers
+    numbers_of: NumberedBrokers
     turn: Turn
     is_for_excluded: bool
 
@@ -261,7 +261,7 @@ class RoundRobinRule:
         request: PlaceRequest, state: RoundRobinState, *, is_for_excluded: bool
     ) -> "RoundRobinRule":
         """The rule at the start of a plan."""
-        numbers_of = BrokerNumbers.of(request.snapshot.brokers.names, state)
+        numbers_of = NumberedBrokers.of(request.snapshot.brokers.names, state)
         return RoundRobinRule(
             numbers_of=numbers_of,
             turn=numbers_of.turn(state),

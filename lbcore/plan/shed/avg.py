@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.findings import Finding, Observed, warning
+from lbcore.config.findings import ConfigFinding, Observed, warning
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
@@ -181,7 +181,7 @@ def _select(
     )
 
 
-def check_avg(config: Config, observed: Observed) -> Iterator[Finding]:
+def check_avg(config: Config, observed: Observed) -> Iterator[ConfigFinding]:
     """Thresholds and hits that don't suit each other, or the cluster that was seen."""
     shedding, score = config.shedding, observed.score_points
     low, high = shedding.avg_low_threshold, shedding.avg_high_threshold

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.config.findings import Finding, Observed, warning
+from lbcore.config.findings import ConfigFinding, Observed, warning
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
@@ -93,7 +93,7 @@ def _reason(is_hot: Bools, ready: Bools) -> str:
     return "NoBundles" if ready.any() else "HitCount"
 
 
-def check_overload(config: Config, _observed: Observed) -> Iterator[Finding]:
+def check_overload(config: Config, _observed: Observed) -> Iterator[ConfigFinding]:
     """A threshold that nobody reaches."""
     if config.shedding.overloaded_threshold_percent > PERCENT:
         detail = (

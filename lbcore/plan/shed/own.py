@@ -15,7 +15,7 @@ import numpy as np
 
 from lbcore.config.own_strategy import OwnStrategy
 from lbcore.plan.decision import PlanState
-from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.proposal import Proposal, ProposedMove
 from lbcore.plan.shed.common import Selection, Shed, ShedView, throughput
@@ -218,7 +218,7 @@ def _answer(cycle: ShedCycle, checked: _Checked) -> Shed:
 def _open_pairs(cycle: ShedCycle) -> Any:
     """Whether policies and closed brokers admit a bundle on a broker."""
     index = candidate_index(cycle.view.snapshot, cycle.view.usage, cycle.config.filters)
-    return lambda row, broker: bool(index.verdicts[index.row[row], broker] == Verdict.OK)
+    return lambda row, broker: bool(index.verdicts[index.row[row], broker] == FilterVerdict.OK)
 
 
 def _selection(view: ShedView, row: int, destination: int, move: ProposedMove) -> Selection:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.findings import Finding, Observed, warning
+from lbcore.config.findings import ConfigFinding, Observed, warning
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
@@ -175,7 +175,7 @@ def without_averages(state: ShedState, active: Collection[str]) -> ShedState:
     )
 
 
-def check_threshold(config: Config, _observed: Observed) -> Iterator[Finding]:
+def check_threshold(config: Config, _observed: Observed) -> Iterator[ConfigFinding]:
     """A threshold under which bundles never rest."""
     if config.shedding.threshold_percent <= 0:
         detail = "is not positive: brokers below the average shed, bundles move for ever"

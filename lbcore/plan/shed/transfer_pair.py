@@ -11,9 +11,9 @@ from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.transfer_types import (
     BundleLookup,
     Reason,
-    Refusal,
     TopBundle,
     TransferDecision,
+    TransferRefusal,
 )
 
 BALANCED_SHARE = 0.75
@@ -38,7 +38,7 @@ class Offload:
     marked: float = 0.0
     gained: float = 0.0
     decisions: list[TransferDecision] = field(default_factory=list)
-    refused: list[tuple[str, Refusal]] = field(default_factory=list)
+    refused: list[tuple[str, TransferRefusal]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,29 +65,29 @@ class PairMove:
         for top in reported:
             refusal = self._refusal(top)
             if refusal is None and remaining <= 1:
-                offload.refused.append((top.bundle, Refusal.LAST_BUNDLE))
+                offload.refused.append((top.bundle, TransferRefusal.LAST_BUNDLE))
                 break
             if refusal is None and top.throughput == 0:
-                refusal = Refusal.NO_THROUGHPUT
+                refusal = TransferRefusal.NO_THROUGHPUT
             if refusal is not None:
                 offload.refused.append((top.bundle, refusal))
                 continue
             if not self._take_one(top, offload):
-                offload.refused.append((top.bundle, Refusal.ABOVE_TARGET))
+                offload.refused.append((top.bundle, TransferRefusal.ABOVE_TARGET))
                 break
             remaining -= 1
         return offload
 
-    def _refusal(self, top: TopBundle) -> Refusal | None:
+    def _refusal(self, top: TopBundle) -> TransferRefusal | None:
         """Why this bundle can't leave the source, in Pulsar's order of questions."""
         if not self.lookup.is_owner(top.bundle, self.pair.source):
-            return Refusal.NOT_OWNED
+            return TransferRefusal.NOT_OWNED
         if self.lookup.is_excluded(top.bundle):
-            return Refusal.EXCLUDED_NAMESPACE
+            return TransferRefusal.EXCLUDED_NAMESPACE
         if self.lookup.is_recently_unloaded(top.bundle):
-            return Refusal.RECENTLY_UNLOADED
+            return TransferRefusal.RECENTLY_UNLOADED
         if not self._is_transferable(top.bundle, self.pair.source, self.pair.destination):
-            return Refusal.NOT_TRANSFERABLE
+            return TransferRefusal.NOT_TRANSFERABLE
         return None
 
     def _is_transferable(self, bundle: str, source: str, destination: str) -> bool:

@@ -35,7 +35,7 @@ class Reason(str, Enum):
     UNKNOWN = "Unknown"
 
 
-class Refusal(str, Enum):
+class TransferRefusal(str, Enum):
     """Why a reported bundle was not taken from a broker."""
 
     NOT_OWNED = "not_owned"
@@ -157,7 +157,7 @@ class PairTrace:
     marked: float
     gained: float
     std_after: float
-    refused: tuple[tuple[str, Refusal], ...]
+    refused: tuple[tuple[str, TransferRefusal], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from lbcore.config.filters import EXTENSIBLE, FilterConfig
 from lbcore.plan.filter.index import CandidateIndex
-from lbcore.plan.filter.pipeline import Pipeline, Question
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion
 from lbcore.plan.shed.common import OwnerIndex, throughput
 from lbcore.plan.shed.transfer_types import TopBundle, TransferView
 from lbcore.plan.snapshot import Ints, Snapshot
@@ -31,7 +31,7 @@ class TopLists:
 
 
 def transfer_view(
-    snapshot: Snapshot, owned: OwnerIndex, pipeline: Pipeline, lists: TopLists
+    snapshot: Snapshot, owned: OwnerIndex, pipeline: FilterPipeline, lists: TopLists
 ) -> TransferView:
     """The view of a snapshot, brokers in its order. pipeline: see `transfer_pipeline`.
 
@@ -56,10 +56,12 @@ def transfer_view(
     )
 
 
-def transfer_pipeline(snapshot: Snapshot, index: CandidateIndex, config: FilterConfig) -> Pipeline:
+def transfer_pipeline(
+    snapshot: Snapshot, index: CandidateIndex, config: FilterConfig
+) -> FilterPipeline:
     """The extensible manager's filters, whichever the configured ones are; nothing is placed."""
     nothing = np.zeros(0, dtype=np.int64)
-    return Pipeline.of(snapshot, index, replace(config, pipeline=EXTENSIBLE), nothing)
+    return FilterPipeline.of(snapshot, index, replace(config, pipeline=EXTENSIBLE), nothing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ class SnapshotLookup:
 
     snapshot: Snapshot
     owned: OwnerIndex
-    pipeline: Pipeline
+    pipeline: FilterPipeline
     lists: TopLists
     number: dict[str, int]
     rows: dict[str, int] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class SnapshotLookup:
 
     def candidates(self, bundle: str) -> Container[str] | None:
         """Who passes the extensible manager's filters; None when one failed."""
-        narrowed = self.pipeline.candidates(Question(bundle=self.rows[bundle]))
+        narrowed = self.pipeline.candidates(FilterQuestion(bundle=self.rows[bundle]))
         if narrowed.is_failed:
             return None
         return _Brokers(left=narrowed.left, number=self.number)

@@ -49,7 +49,7 @@ class CutRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class RangeCut:
     """Where to cut. boundaries: ascending, strictly inside; is_adjusted: see SplitDecision."""
 
     algorithm: SplitAlgorithm
@@ -57,7 +57,7 @@ class Cut:
     is_adjusted: bool
 
 
-def find_cut(request: CutRequest, config: Splitting) -> Cut | SplitVerdict:
+def find_cut(request: CutRequest, config: Splitting) -> RangeCut | SplitVerdict:
     """Where the bundle is cut, or the verdict that says why it is not.
 
     As many parts as the excess, rounded up, at most `max_parts`; flow_or_qps_equally_divide as many
@@ -84,7 +84,7 @@ def find_cut(request: CutRequest, config: Splitting) -> Cut | SplitVerdict:
         boundaries = _usable(load_boundaries(hashes, weights, parts), request.target)
     if not boundaries:
         return SplitVerdict.NO_BOUNDARY
-    return Cut(algorithm=algorithm, boundaries=boundaries, is_adjusted=boundaries != proposed)
+    return RangeCut(algorithm=algorithm, boundaries=boundaries, is_adjusted=boundaries != proposed)
 
 
 def _within(topics: TopicLoads, target: BundleRange) -> TopicLoads:

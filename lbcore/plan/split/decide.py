@@ -29,7 +29,7 @@ from lbcore.plan.snapshot import (
     Snapshot,
 )
 from lbcore.plan.split.algorithms import TopicLoads
-from lbcore.plan.split.boundaries import Cut, CutRequest, find_cut
+from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
 from lbcore.plan.split.decision import (
     LIMIT_REASONS,
     UNSPLITTABLE,
@@ -255,7 +255,7 @@ def _judge(cycle: _Cycle, row: int, room: int, topics_of: TopicsOf) -> SplitDeci
 
 
 def _decision(
-    cycle: _Cycle, row: int, request: CutRequest, cut: Cut, namespace: str
+    cycle: _Cycle, row: int, request: CutRequest, cut: RangeCut, namespace: str
 ) -> SplitDecision:
     bundle = int(cycle.over.bundle[row])
     snapshot = cycle.snapshot

@@ -28,7 +28,7 @@ class LookupFailedError(LookupError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BundleLoad:
+class SeenBundle:
     """One bundle as its broker sees it now.
 
     sessions: producers and consumers. msg_rate: msg/s, throughput: bytes/s, in and out together.
@@ -89,7 +89,7 @@ class ExtensibleState:
 
 
 def decide_extensible_splits(
-    bundles: Sequence[BundleLoad], state: ExtensibleState, config: Splitting, view: BrokerView
+    bundles: Sequence[SeenBundle], state: ExtensibleState, config: Splitting, view: BrokerView
 ) -> tuple[tuple[ExtensibleSplit, ...], ExtensibleState]:
     """The broker's splits of one cycle in the order of `bundles`, and the next state.
 
@@ -113,7 +113,7 @@ def decide_extensible_splits(
     return tuple(cycle.decisions), ExtensibleState(hits=cycle.hits, counter=cycle.counter)
 
 
-def limit_reason(bundle: BundleLoad, config: Splitting) -> SplitReason:
+def limit_reason(bundle: SeenBundle, config: Splitting) -> SplitReason:
     """The first limit that the bundle is over; UNKNOWN for none. All comparisons are strict."""
     if bundle.topics > config.max_topics:
         return SplitReason.TOPICS
@@ -138,7 +138,7 @@ class _Cycle:
     decisions: list[ExtensibleSplit] = field(default_factory=list)
     has_just_decided: bool = False
 
-    def visit(self, bundle: BundleLoad) -> None:
+    def visit(self, bundle: SeenBundle) -> None:
         """One turn of the loop: at most one decision, one failure or one hit."""
         self.has_just_decided = False
         if bundle.topics < 2 or not self.view.is_owner(bundle.name):  # noqa: PLR2004 one topic

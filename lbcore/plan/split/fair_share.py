@@ -14,7 +14,7 @@ from lbcore.model.bundles import BundleRange, children_of
 from lbcore.model.names import format_bundle, split_bundle_name
 from lbcore.plan.shed.common import TooBig, message_rate, throughput
 from lbcore.plan.snapshot import Bools, Snapshot
-from lbcore.plan.split.boundaries import Cut, CutRequest, find_cut
+from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
 from lbcore.plan.split.decision import (
     REASONS,
     UNSPLITTABLE,
@@ -95,7 +95,7 @@ def _divide(
         algorithm=snapshot.split_algorithms.get(namespace, ""),
     )
     cut = find_cut(request, _limited(snapshot, row, too_big, config, excess))
-    if not isinstance(cut, Cut):
+    if not isinstance(cut, RangeCut):
         return cut
     children = children_of(request.target, cut.boundaries)
     return SplitDecision(

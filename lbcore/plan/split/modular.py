@@ -10,11 +10,11 @@ from dataclasses import replace
 from lbcore.config.splitting import Splitting
 from lbcore.model.names import split_bundle_name
 from lbcore.plan.split.decision import SplitReason
-from lbcore.plan.split.extensible import BundleLoad, LookupFailedError, limit_reason
+from lbcore.plan.split.extensible import LookupFailedError, SeenBundle, limit_reason
 
 
 def find_modular_splits(
-    brokers: Iterable[tuple[str, Sequence[BundleLoad]]],
+    brokers: Iterable[tuple[str, Sequence[SeenBundle]]],
     long_term: Mapping[str, tuple[float, float]],
     config: Splitting,
     bundle_count: Callable[[str], int],

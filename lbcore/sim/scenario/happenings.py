@@ -11,7 +11,7 @@ from lbcore.sim.scenario import words
 from lbcore.sim.scenario.model import Happening
 from lbcore.sim.scenario.together import require_setting
 from lbcore.sim.scenario.words import Line
-from lbcore.wire.commands import KINDS, Refused, parse_arguments
+from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 
 Readers = Mapping[str, Callable[[str], object]]
 FOR: Readers = {"for": words.duration_ms}
@@ -117,7 +117,7 @@ def _command(line: Line, verb: str) -> Mapping[str, Any]:
         given[name] = _typed(value)
     arguments = {"values": given} if verb == "set" else given
     refused = parse_arguments(kind, arguments)
-    if isinstance(refused, Refused):
+    if isinstance(refused, RefusedArguments):
         raise line.error(f"{kind} can't be given like this", refused.detail)
     return {"kind": kind, "arguments": arguments}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from jobs.adapters.http_bounds import PEER
 from jobs.adapters.lookup_http import Hooks, LookupApp
-from jobs.adapters.watched_file import Watched
+from jobs.adapters.watched_file import WatchedFile
 from jobs.admin.access import Role, parse_grant, parse_grants
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
@@ -39,7 +39,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(
     tables: Path, balancer: Balancer | None = None, per_s: float = 0, **rules: Any
 ) -> LookupApp:
-    keys = Watched((), lambda: (secret_key(SECRET),))
+    keys = WatchedFile((), lambda: (secret_key(SECRET),))
     checker = TokenChecker(keys, TokenRules(audience="ballast"))
     gate = Gatekeeper(
         GateRules(cluster="c1", **{"needs_proof": True, **rules}), checker, RateLimiter(per_s)
@@ -194,7 +194,7 @@ def test_limiter_refills_steadily_and_forgets_who_is_long_gone() -> None:
 
 
 def test_caller_is_believed_for_as_long_as_the_token() -> None:
-    keys = Watched((), lambda: (secret_key(SECRET),))
+    keys = WatchedFile((), lambda: (secret_key(SECRET),))
     checker = TokenChecker(keys, TokenRules(audience="ballast"))
     gate = Gatekeeper(GateRules(cluster="c1", needs_proof=True), checker, RateLimiter(0))
     proof = signed("viewer", exp=4_000_000_000)

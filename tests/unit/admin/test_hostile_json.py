@@ -8,7 +8,7 @@ import pytest
 
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
-from jobs.admin.context import CommandOutcome
+from jobs.admin.context import CommandEnd
 from jobs.admin.exchange import VALUES_MAX
 from jobs.admin.routes import Route
 from lbcore.wire.format import format_message
@@ -54,10 +54,10 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> AdminApp:
     return AdminApp(make_context(root, balancer), ROUTES)
 
 
-def written(command: Command) -> CommandOutcome:
+def written(command: Command) -> CommandEnd:
     """Done, once it has been written for Kafka as the real port does."""
     format_message(command)
-    return CommandOutcome(command_id=command.command_id, status="done", reason="", result={})
+    return CommandEnd(command_id=command.command_id, status="done", reason="", result={})
 
 
 def send(app: AdminApp, path: str, body: str, method: str = "POST") -> Answer:

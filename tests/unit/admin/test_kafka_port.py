@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.adapters.kafka_clients import Delivered, KafkaAddress, NotDelivered
-from jobs.adapters.outcome_follower import CommandOutcome, Watch
+from jobs.adapters.outcome_follower import CommandOutcome, OutcomeWatch
 from jobs.admin import kafka_port
 from jobs.admin.exchange import HttpError
 from jobs.admin.kafka_port import KafkaPort
@@ -46,17 +46,17 @@ class FakeClient:
     """Remembers what was sent; a test tells the outcome."""
 
     def __init__(self) -> None:
-        self.tickets: list[Watch] = []
+        self.tickets: list[OutcomeWatch] = []
         self.forgotten = 0
         self.error: CommandError | None = None
 
-    def send(self, command: Command) -> Watch:
+    def send(self, command: Command) -> OutcomeWatch:
         if self.error is not None:
             raise self.error
-        self.tickets.append(Watch(command_id=command.command_id))
+        self.tickets.append(OutcomeWatch(command_id=command.command_id))
         return self.tickets[-1]
 
-    def forget(self, _ticket: Watch) -> None:
+    def forget(self, _ticket: OutcomeWatch) -> None:
         self.forgotten += 1
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ def until(is_reached: Callable[[], bool]) -> None:
     raise AssertionError
 
 
-async def sent(client: FakeClient) -> Watch:
+async def sent(client: FakeClient) -> OutcomeWatch:
     for _ in range(1_000):
         if client.tickets:
             return client.tickets[-1]

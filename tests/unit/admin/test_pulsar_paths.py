@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs.admin.app import AdminApp
-from jobs.admin.context import CommandOutcome
+from jobs.admin.context import CommandEnd
 from jobs.admin.pulsar.routes import PULSAR_ROUTES
 from jobs.admin.views import Rows, TableViews
 from lbcore.machines.handlers.namespaces import NOT_EMPTY
@@ -74,8 +74,8 @@ class Views(TableViews):
         )
 
 
-def refusing(command: Command) -> CommandOutcome:
-    return CommandOutcome(
+def refusing(command: Command) -> CommandEnd:
+    return CommandEnd(
         command_id=command.command_id, status="refused", reason="it can't be", result={}
     )
 
@@ -284,8 +284,8 @@ def test_refusal_of_the_balancer_is_answered_as_pulsar_would(
     assert (answer.status, answer.json) == (status, {"reason": reason})
 
 
-def unfinished(status: str) -> Callable[[Command], CommandOutcome]:
-    return lambda command: CommandOutcome(
+def unfinished(status: str) -> Callable[[Command], CommandEnd]:
+    return lambda command: CommandEnd(
         command_id=command.command_id, status=status, reason="too late", result={}
     )
 
@@ -299,7 +299,7 @@ def unfinished(status: str) -> Callable[[Command], CommandOutcome]:
     ],
 )
 def test_command_without_an_end_is_never_called_done(
-    root: Path, answer: Callable[[Command], CommandOutcome | None], words: str
+    root: Path, answer: Callable[[Command], CommandEnd | None], words: str
 ) -> None:
     found = send(root, "PUT", f"{NS}/{FIRST}/unload", balancer=Balancer(answer=answer))
     assert found.status == 503
@@ -342,11 +342,9 @@ def test_namespace_that_brokers_report_topics_of_is_not_deleted(tmp_path: Path) 
     writer.now_ms = time_ns() // 1_000_000 + 3_600_000
     writer.events([])
 
-    def refuse(command: Command) -> CommandOutcome:
+    def refuse(command: Command) -> CommandEnd:
         reason = f"namespace acme/ns2 {NOT_EMPTY}: it has 3 topics"
-        return CommandOutcome(
-            command_id=command.command_id, status="refused", reason=reason, result={}
-        )
+        return CommandEnd(command_id=command.command_id, status="refused", reason=reason, result={})
 
     app = make_app(make_context(tmp_path, Balancer(answer=refuse)), PULSAR_ROUTES)
     found = asyncio.run(ask(app, "/admin/v2/namespaces/acme/ns2", method="DELETE"))

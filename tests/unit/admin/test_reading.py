@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from jobs.adapters.reader_process import (
-    Question,
     ReaderCounts,
     ReaderProcess,
+    ReadQuestion,
     ReadRefusedError,
 )
 from jobs.adapters.table_place import table_place
@@ -112,7 +112,7 @@ def test_processes_are_counted_with_what_they_hold_and_those_that_were_killed(
     write_tables(tmp_path)
     counts = ReaderCounts()
     process = ReaderProcess(counts)
-    question = Question(partial(read_value, 1), table_place(str(tmp_path)), "c1")
+    question = ReadQuestion(partial(read_value, 1), table_place(str(tmp_path)), "c1")
     process.ask(question).close()
     assert (counts.starts, counts.failures) == (1, 0)
     (size,) = counts.memory_bytes()

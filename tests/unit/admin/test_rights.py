@@ -7,7 +7,7 @@ from typing import IO
 
 import pytest
 
-from jobs.adapters.reader_process import Question
+from jobs.adapters.reader_process import ReadQuestion
 from jobs.admin.access import Caller, Grant, Role
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
@@ -98,7 +98,7 @@ def may(grants: tuple[Grant, ...], wanted: tuple[Role, str] | None) -> bool:
     )
 
 
-async def read_elsewhere(question: Question) -> IO[bytes]:
+async def read_elsewhere(question: ReadQuestion) -> IO[bytes]:
     """Nothing, at once."""
     del question
     return BytesIO(b"{}")

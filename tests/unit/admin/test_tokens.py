@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.adapters.watched_file import Watched
+from jobs.adapters.watched_file import WatchedFile
 from jobs.admin.access import Grant, Role
 from jobs.admin.tokens import (
     TokenChecker,
@@ -33,7 +33,7 @@ def checker(path: Path | None = None, rules: TokenRules = RULES, secret: str = "
         own = (secret_key(secret),) if secret else ()
         return own + (read_keys(str(path)) if path else ())
 
-    return TokenChecker(Watched((str(path or ""),), read, look_s=0), rules)
+    return TokenChecker(WatchedFile((str(path or ""),), read, look_s=0), rules)
 
 
 @pytest.fixture

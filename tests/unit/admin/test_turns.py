@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import pytest
 
-from jobs.adapters.reader_process import Question
+from jobs.adapters.reader_process import ReadQuestion
 from jobs.adapters.turns import Turns
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
@@ -155,7 +155,7 @@ class _Names(dict[str, str]):
         return name
 
 
-async def read_elsewhere(question: Question) -> IO[bytes]:
+async def read_elsewhere(question: ReadQuestion) -> IO[bytes]:
     """What is read in another process, large: what it takes there holds nobody up here."""
     pickle.dumps(question)
     return BytesIO(b'{"rows":"' + b"x" * ELSEWHERE_BYTES + b'"}')

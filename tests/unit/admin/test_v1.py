@@ -11,7 +11,7 @@ from jobs.admin.about import Example
 from jobs.admin.access import Caller, Grant, Role
 from jobs.admin.all_routes import ROUTES
 from jobs.admin.app import AdminApp
-from jobs.admin.context import AdminContext, CommandOutcome
+from jobs.admin.context import AdminContext, CommandEnd
 from jobs.admin.routes import Route
 from jobs.admin.v1.commands import OPERATING
 from jobs.admin.v1.openapi import draw_openapi
@@ -96,7 +96,7 @@ def test_every_kind_of_command_can_be_asked_for(app: AdminApp, balancer: Balance
 def test_outcome_of_a_command_is_told_by_the_status(
     app: AdminApp, balancer: Balancer, status: str, code: int
 ) -> None:
-    balancer.answer = lambda command: CommandOutcome(
+    balancer.answer = lambda command: CommandEnd(
         command_id=command.command_id, status=status, reason="because", result={"a": 1}
     )
     reply = call(app, f"/v1/bundles/{BUNDLE}/unload?command_id=x1", {}, method="PUT")

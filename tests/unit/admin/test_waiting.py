@@ -18,7 +18,7 @@ from lbcore.model.hashing import HashFunction
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 from tests.admin_world import Balancer
 from tests.asgi_calls import Answer, ask
 
@@ -52,7 +52,7 @@ class World:
             **{"wait_ms": LONG_MS, **options},
         )
         self.snapshot = (
-            Snapshot(cluster="c1")
+            LookupSnapshot(cluster="c1")
             .with_namespaces({"t/n": HashFunction.CRC32})
             .with_brokers([BrokerAddress(broker="b1", pulsar_service_url="pulsar://b1:6650")])
         )
@@ -176,7 +176,7 @@ def test_every_answer_says_how_old_it_is_and_of_what_type_once(path: str) -> Non
 def context(balancer: Balancer, assign: str = ON_DEMAND) -> AdminContext:
     config = replace(Config(), ownership=OwnershipConfig(assign=assign))
     follower = DeltaFollower(Path("nowhere"), "c1")
-    follower.view = View(snapshot=Snapshot(cluster="c1"), confirmed_ms=0, writer=None)
+    follower.view = View(snapshot=LookupSnapshot(cluster="c1"), confirmed_ms=0, writer=None)
     views: Any = type("Views", (), {"settings": {}})()
     return AdminContext(
         cluster="c1", follower=follower, views=views, config=config, commands=balancer

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from lbcore.bridge.acting import (
-    Answer,
-    Bounds,
+    Effort,
     Leave,
     LookAgain,
     Lookup,
-    Seen,
+    RecordAnswer,
+    SeenInPulsar,
     Split,
     Tried,
     Unload,
@@ -68,8 +68,8 @@ SPLITTING = OwnershipRecord(
 def action(record: OwnershipRecord, owner: str | None = "", **more: Any) -> Any:
     boundaries = more.pop("boundaries", ())
     incarnations = more.pop("incarnations", STARTS)
-    bounds = Bounds(forbidden=more.pop("forbidden", ""))
-    seen = Seen(owner=owner, incarnations=incarnations, boundaries=boundaries)
+    bounds = Effort(forbidden=more.pop("forbidden", ""))
+    seen = SeenInPulsar(owner=owner, incarnations=incarnations, boundaries=boundaries)
     return next_action(record, seen, Tried(**more), bounds)
 
 
@@ -88,7 +88,7 @@ def test_unload_is_asked_for_while_the_source_has_the_bundle() -> None:
 
 def test_unload_that_is_done_is_answered_for_the_source() -> None:
     for record, owner in ((releasing(), "b"), (releasing(""), ""), (releasing(""), "c")):
-        assert action(record, owner) == Answer(
+        assert action(record, owner) == RecordAnswer(
             broker="a", incarnation="1", outcome=AckOutcome.CLOSED
         )
 
@@ -136,7 +136,9 @@ def test_unload_that_was_done_while_nobody_looked_is_answered_whatever_its_age()
 
 
 def test_assignment_is_answered_by_the_broker_that_has_it() -> None:
-    assert action(ASSIGNING, "b") == Answer(broker="b", incarnation="1", outcome=AckOutcome.OPENED)
+    assert action(ASSIGNING, "b") == RecordAnswer(
+        broker="b", incarnation="1", outcome=AckOutcome.OPENED
+    )
     assert action(ASSIGNING, None) == LookAgain()
     for owner in ("", "a", "c"):
         assert isinstance(action(ASSIGNING, owner), Leave)

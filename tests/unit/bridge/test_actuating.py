@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jobs.bridge.actuator import Actuator, Limits
+from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
-from lbcore.bridge.acting import Bounds
+from lbcore.bridge.acting import Effort
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome, Acks, Message
@@ -29,8 +29,8 @@ class Hands:
         self.collector = Collector(admin, ("local", CLUSTER), Config(), Rhythm(), self.sent.append)
         self.starts = {fake.broker(0): "1", fake.broker(1): "1"}
         self.collector.incarnations = lambda: self.starts  # type: ignore[method-assign]
-        self.actuator = Actuator(admin, self.collector, "local", Limits(), self.sent.append)
-        self.actuator.bounds = Bounds()
+        self.actuator = Actuator(admin, self.collector, "local", AskingLimits(), self.sent.append)
+        self.actuator.bounds = Effort()
         self.newest = 7
         self.record = OwnershipRecord(
             cluster="local",
@@ -137,7 +137,7 @@ def test_record_that_has_been_superseded_is_let_go(fake: FakePulsar, hands: Hand
 def test_bridge_that_only_observes_answers_why_and_asks_nothing(
     fake: FakePulsar, hands: Hands
 ) -> None:
-    hands.actuator.bounds = Bounds(forbidden="it only observes")
+    hands.actuator.bounds = Effort(forbidden="it only observes")
     hands.begin()
     assert hands.answer() == (AckOutcome.FAILED, "it only observes")
     assert unloads(fake) == 0
@@ -160,10 +160,10 @@ def test_no_more_is_asked_in_a_minute_than_is_allowed(fake: FakePulsar) -> None:
         PulsarAdmin(AdminAddress(url=fake.url, timeout_s=0.5)),
         made.collector,
         "local",
-        Limits(per_minute=2),
+        AskingLimits(per_minute=2),
         made.sent.append,
     )
-    made.actuator.bounds = Bounds()
+    made.actuator.bounds = Effort()
     made.begin()
     made.wait(lambda: unloads(fake) == 2)
     time.sleep(1.2)

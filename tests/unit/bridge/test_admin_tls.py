@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
 from jobs.console import MisuseError
 from tests.fake_pulsar import fake_pulsar
 from tests.tokens import Authority
@@ -42,7 +42,7 @@ def test_certificate_is_shown_and_the_brokers_is_checked(tmp_path: Path) -> None
             replace(address, ca_file=Authority("another").write(tmp_path / "other.pem")),
             replace(address, cert_file=None, key_file=None),
         ):
-            with pytest.raises(PulsarError):
+            with pytest.raises(PulsarAdminError):
                 PulsarAdmin(wrong).clusters()
         assert len(fake.requests) == 1
 

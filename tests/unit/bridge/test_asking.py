@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.bridge.collector import Collector, Rhythm
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarError
+from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
 from jobs.console import MisuseError
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Message
@@ -61,14 +61,14 @@ def test_unload_follows_the_redirect_to_the_owner(fake: FakePulsar) -> None:
 
 def test_redirects_in_a_circle_end(fake: FakePulsar) -> None:
     fake.redirects[f"{fake.ports[0]}/admin/v2/clusters"] = f"{fake.url}/admin/v2/clusters"
-    with pytest.raises(PulsarError, match="redirected more than"):
+    with pytest.raises(PulsarAdminError, match="redirected more than"):
         admin_of(fake).clusters()
 
 
 def test_refusal_is_told_in_pulsars_words(fake: FakePulsar) -> None:
     path = f"/admin/v2/namespaces/{LEFT}/unload"
     fake.put(path, {"reason": "Not allowed unload namespace bundle"}, 409)
-    with pytest.raises(PulsarError, match="409 Not allowed unload") as caught:
+    with pytest.raises(PulsarAdminError, match="409 Not allowed unload") as caught:
         admin_of(fake).unload(LEFT, "b:1")
     assert caught.value.is_refusal
 
@@ -78,13 +78,13 @@ def test_garbage_for_a_list_of_brokers_is_an_error_and_no_list(
     fake: FakePulsar, garbage: bytes
 ) -> None:
     fake.put(f"/admin/v2/brokers/{CLUSTER}", garbage)
-    with pytest.raises(PulsarError):
+    with pytest.raises(PulsarAdminError):
         admin_of(fake).brokers(CLUSTER)
 
 
 def test_nobody_at_the_address_is_an_error(fake: FakePulsar) -> None:
     admin = PulsarAdmin(AdminAddress(url="http://127.0.0.1:1", timeout_s=1.0))
-    with pytest.raises(PulsarError) as caught:
+    with pytest.raises(PulsarAdminError) as caught:
         admin.clusters()
     assert not caught.value.is_refusal
     assert fake.requests == []
@@ -95,7 +95,7 @@ def test_broker_that_is_gone_is_no_longer_the_one_to_begin_at(fake: FakePulsar) 
     assert admin.owned(CLUSTER, fake.broker(1)) == {RIGHT}
     path = f"/admin/v2/brokers/{CLUSTER}"
     fake.hang.add(f"{fake.ports[0]}{path}")
-    with pytest.raises(PulsarError):
+    with pytest.raises(PulsarAdminError):
         admin.brokers(CLUSTER)
     assert set(admin.brokers(CLUSTER)) == {fake.broker(0), fake.broker(1)}
     fake.release.set()
@@ -110,7 +110,7 @@ def test_address_that_can_not_be_one_is_misuse() -> None:
 def test_token_is_read_at_each_request(fake: FakePulsar, tmp_path: Path) -> None:
     token = tmp_path / "token"
     admin = admin_of(fake, token_file=token)
-    with pytest.raises(PulsarError, match="token"):
+    with pytest.raises(PulsarAdminError, match="token"):
         admin.clusters()
     token.write_text("secret\n")
     fake.put("/admin/v2/clusters", ["one"])

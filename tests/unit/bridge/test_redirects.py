@@ -9,7 +9,7 @@ import pytest
 from jobs.bridge.pulsar_admin import (
     AdminAddress,
     PulsarAdmin,
-    PulsarError,
+    PulsarAdminError,
     redirect_leads_to_broker,
 )
 from tests.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
@@ -60,7 +60,7 @@ def test_token_goes_to_no_host_that_the_cluster_does_not_list(
         "namespaces": admin.namespaces,
         "owned": lambda: admin.owned(CLUSTER, fake.broker(1)),
     }[what]
-    with pytest.raises(PulsarError, match="no broker that the cluster lists"):
+    with pytest.raises(PulsarAdminError, match="no broker that the cluster lists"):
         ask()
     assert thief.requests == []
 
@@ -92,7 +92,7 @@ def test_token_that_went_over_https_goes_over_http_to_nobody(
         secure.put(f"/admin/v2/brokers/{CLUSTER}", [secure.broker(0), fake.broker(0)])
         secure.redirects[f"{secure.ports[0]}{UNLOAD}"] = f"{fake.url}{UNLOAD}"
         admin = admin_of(secure.url.replace("http:", "https:"), token, ca_file=tmp_path / "ca.pem")
-        with pytest.raises(PulsarError, match="less protected than https"):
+        with pytest.raises(PulsarAdminError, match="less protected than https"):
             admin.unload(BUNDLE)
         assert fake.requests == []
         secure.redirects[f"{secure.ports[0]}{UNLOAD}"] = (
@@ -109,7 +109,7 @@ def test_token_is_not_shown_to_a_listed_host_that_can_not_prove_its_name(
     with fake_pulsar(context(Authority("another"), tmp_path)) as other:
         fake.put(f"/admin/v2/brokers/{CLUSTER}", [fake.broker(0), other.broker(0)])
         fake.redirects[f"{fake.ports[0]}{UNLOAD}"] = f"https://{other.broker(0)}{UNLOAD}"
-        with pytest.raises(PulsarError, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(PulsarAdminError, match="CERTIFICATE_VERIFY_FAILED"):
             admin_of(fake.url, token, ca_file=tmp_path / "ca.pem").unload(BUNDLE)
         assert other.requests == []
 

@@ -9,7 +9,7 @@ from jobs.fleet.event_log import EventLog, read_events, read_opened
 from jobs.run_fleet import model_of, parse_namespace, parser, settings_of
 from lbcore.model.hashing import HashFunction
 from lbcore.sim.load import LoadShape, NamespaceLoad
-from lbcore.sim.summary import Opened
+from lbcore.sim.summary import BundleOpened
 
 REQUIRED = ["--bootstrap", "k:1", "--state-dir", "s", "--namespace", "t/n:murmur3_32:8"]
 
@@ -72,4 +72,4 @@ def test_event_log_is_appended_and_read_up_to_its_last_whole_line(tmp_path: Path
     with path.open("a") as file:
         file.write('{"at_ms": 6, "eve')
     assert len(read_events(path)) == 4
-    assert read_opened(path) == [Opened(bundle="t/n/0x0", broker="b", at_ms=5)] * 2
+    assert read_opened(path) == [BundleOpened(bundle="t/n/0x0", broker="b", at_ms=5)] * 2

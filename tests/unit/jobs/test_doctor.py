@@ -14,7 +14,7 @@ from deltalake import DeltaTable, Field, Schema
 
 from jobs.cli import main
 from jobs.operating import doctor
-from jobs.operating.findings import Verdict, fail, ok, warn, worst
+from jobs.operating.findings import FindingVerdict, fail, ok, warn, worst
 from lbcore.model.tables import TABLES, Column
 from tests.explained_world import write_tables
 from tests.ruled_world import running, skewed
@@ -158,9 +158,9 @@ def test_full_disk_and_old_package_are_told(
 
 
 def test_worst_verdict_decides() -> None:
-    assert worst([]) is Verdict.OK
-    assert worst([ok("a", ""), warn("b", "", "")]) is Verdict.WARN
-    assert worst([fail("a", "", ""), warn("b", "", "")]) is Verdict.FAIL
+    assert worst([]) is FindingVerdict.OK
+    assert worst([ok("a", ""), warn("b", "", "")]) is FindingVerdict.WARN
+    assert worst([fail("a", "", ""), warn("b", "", "")]) is FindingVerdict.FAIL
 
 
 def test_bundles_are_listed_by_what_is_asked(

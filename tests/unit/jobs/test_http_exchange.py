@@ -10,7 +10,7 @@ from itertools import repeat
 
 import pytest
 
-from jobs.adapters.http_exchange import Asked, TooLongError, connection_to, exchange
+from jobs.adapters.http_exchange import HttpQuestion, TooLongError, connection_to, exchange
 from jobs.adapters.lookup_request import LookupConnection
 from jobs.adapters.watch_follower import WatchAddress, WatchFollower
 from jobs.console import CommandError
@@ -73,7 +73,7 @@ def serving(pieces: Iterable[bytes], pause_s: float = 0.0) -> Iterator[Server]:
 @pytest.mark.parametrize("what", ENDLESS)
 def test_answer_without_end_is_given_up(what: str) -> None:
     with serving(ENDLESS[what]) as server, pytest.raises((HTTPException, OSError, ValueError)):
-        exchange(connection_to(server.url, 5.0), Asked(target="/"), 1_000_000)
+        exchange(connection_to(server.url, 5.0), HttpQuestion(target="/"), 1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_answer_without_end_is_given_up(what: str) -> None:
 )
 def test_answer_that_comes_byte_by_byte_is_given_up_in_time(dripping: list[bytes]) -> None:
     with serving(dripping, 0.02) as server, pytest.raises(TimeoutError, match="no whole answer"):
-        exchange(connection_to(server.url, 0.3), Asked(target="/"), 1_000_000)
+        exchange(connection_to(server.url, 0.3), HttpQuestion(target="/"), 1_000_000)
 
 
 def test_answer_as_long_as_it_may_be_is_whole() -> None:
     with serving([HEAD + b"Content-Length: 10\r\n\r\n0123456789"]) as server:
-        asked = Asked(target="/")
+        asked = HttpQuestion(target="/")
         assert exchange(connection_to(server.url, 5.0), asked, 10).content == b"0123456789"
         with pytest.raises(TooLongError):
             exchange(connection_to(server.url, 5.0), asked, 9)

@@ -5,7 +5,7 @@ import json
 from jobs.adapters.prober import ProbeCounts, ProbeReport
 from jobs.local.job_log import JobLog
 from jobs.local.run_summary import RunFacts, summarise
-from lbcore.sim.summary import Crash, LoadSample, Opened, Owned
+from lbcore.sim.summary import BundleOpened, Crash, LoadSample, Owned
 
 _WHOLE = "t/n/0x00000000_0xffffffff"
 
@@ -41,7 +41,7 @@ def _facts() -> RunFacts:
         bundles=1,
         job=log,
         samples=samples,
-        opened=[Opened(bundle=_WHOLE, broker="b", at_ms=60_000)],
+        opened=[BundleOpened(bundle=_WHOLE, broker="b", at_ms=60_000)],
         owned=[
             Owned(bundle=_WHOLE, broker="a", at_ms=1_000),
             Owned(bundle=_WHOLE, broker="b", at_ms=60_000),

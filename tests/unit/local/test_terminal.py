@@ -7,7 +7,7 @@ from rich.console import Console
 
 from jobs.adapters.prober import ProbeCounts
 from jobs.local.job_log import ShownMove
-from jobs.local.status import BrokerRow, Status, broker_order
+from jobs.local.status import BrokerRow, RunStatus, broker_order
 from jobs.local.terminal import render, sparkline
 
 _MOVE = ShownMove(
@@ -15,8 +15,8 @@ _MOVE = ShownMove(
 )
 
 
-def _status() -> Status:
-    return Status(
+def _status() -> RunStatus:
+    return RunStatus(
         elapsed_ms=65_000,
         phase="running",
         job="at work: wrote 1 s ago, cycle 3 s ago, ticks heard",
@@ -39,7 +39,7 @@ def _status() -> Status:
     )
 
 
-def _drawn(status: Status) -> list[str]:
+def _drawn(status: RunStatus) -> list[str]:
     console = Console(width=100, record=True, file=None, force_terminal=False)
     with console.capture() as capture:
         console.print(render(status, [1.0, 1.25], ["curl http://127.0.0.1:8080/health"]))

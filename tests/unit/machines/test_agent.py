@@ -8,7 +8,7 @@ import pytest
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.machines.agent import STOPPING, Agent
+from lbcore.machines.agent import STOPPING, AgentMachine
 from lbcore.machines.agent_reporting import Identity
 from lbcore.machines.agent_state import (
     AgentState,
@@ -54,7 +54,7 @@ class Driver:
 
     def __init__(self, config: AgentConfig = CONFIG) -> None:
         identity = Identity(cluster=CLUSTER, broker=A.broker, incarnation=A.incarnation)
-        self.agent = Agent(identity, config, SignalsConfig())
+        self.agent = AgentMachine(identity, config, SignalsConfig())
         self.state: AgentState | None = None
         self.now_ms = 0
         self.seen: Sequence[Effect] = ()

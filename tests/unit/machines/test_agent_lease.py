@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lbcore.config.ownership import FENCING_LEASE, AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_lease import (
     FOR_EVER_MS,
     NEVER_MS,
@@ -38,7 +38,7 @@ class Leased:
 
     def __init__(self, fencing: str = FENCING_LEASE) -> None:
         identity = Identity(cluster=CLUSTER, broker=A.broker, incarnation=A.incarnation)
-        self.agent = Agent(identity, AgentConfig(), SignalsConfig(), fencing)
+        self.agent = AgentMachine(identity, AgentConfig(), SignalsConfig(), fencing)
         self.state: AgentState | None = None
         self.give(0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent import Agent
+from lbcore.machines.agent import AgentMachine
 from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
 from lbcore.machines.agent_state import ReadLoad, Send, Stop
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, TopicLoad
@@ -34,7 +34,7 @@ class Driver:
     """An agent, its state and its clock."""
 
     def __init__(self, config: AgentConfig = CONFIG) -> None:
-        self.agent = Agent(IDENTITY, config, SIGNALS)
+        self.agent = AgentMachine(IDENTITY, config, SIGNALS)
         self.state = None
         self.now_ms = 0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lbcore.config.pipeline import Pipeline
-from lbcore.machines.job_state import Gap, JobWord, gaps, judge_job
+from lbcore.machines.job_state import CycleGap, JobWord, gaps, judge_job
 
 RHYTHM = Pipeline(heartbeat_commit_ms=10_000, decision_interval_ms=5_000)
 SECOND_MS = 1_000
@@ -47,7 +47,7 @@ def test_times_without_cycles_are_told_afterwards_in_any_order_of_rows() -> None
     rows = [{"cycle": n, "kind": "skip", "at_ms": n * 5_000} for n in (5, 1, 2, 50, 3, 4, 51)]
     late = {"cycle": 5, "kind": "failover", "at_ms": 100_000}  # bears the last cycle's number
     found = gaps([*rows, late], RHYTHM, 256_000)
-    assert found == (Gap(from_ms=25_000, until_ms=250_000),)
+    assert found == (CycleGap(from_ms=25_000, until_ms=250_000),)
     words = "no cycles from 1970-01-01 00:00:25 UTC to 1970-01-01 00:04:10 UTC (3 min 45 s)"
     assert found[0].words() == f"{words}: nothing was decided"
-    assert gaps(rows, RHYTHM, 300_000)[-1] == Gap(from_ms=255_000, until_ms=0)
+    assert gaps(rows, RHYTHM, 300_000)[-1] == CycleGap(from_ms=255_000, until_ms=0)

@@ -9,7 +9,7 @@ from lbcore.config.tree import Config
 from lbcore.machines import commands, splits, topics
 from lbcore.machines.catalogue import Catalogue
 from lbcore.machines.ledger import Ledger
-from lbcore.machines.rules import Pin, Rules, differing
+from lbcore.machines.rules import ClusterRules, Pin, differing
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
 from lbcore.wire.nearest import nearest
@@ -150,8 +150,8 @@ def test_partitions_by_the_million_are_known_by_some_that_lie_evenly(
 
 def test_only_rules_that_differ_are_told() -> None:
     pins = {f"t/n/{i}": Pin(broker="b") for i in range(3)}
-    before = Rules(pins=pins, excluded=("t/a",), paused={})
-    after = Rules(pins={**pins, "t/n/1": Pin(broker="c")}, excluded=("t/b",), paused={})
+    before = ClusterRules(pins=pins, excluded=("t/a",), paused={})
+    after = ClusterRules(pins={**pins, "t/n/1": Pin(broker="c")}, excluded=("t/b",), paused={})
     assert [(key, is_set) for key, _, is_set in differing(before, after)] == [
         (("excluded", "t/a"), False),
         (("excluded", "t/b"), True),

@@ -15,7 +15,7 @@ from lbcore import packing
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.machines.balancer import STATE_SCHEMA, ClusterBalancer
-from lbcore.machines.rules import Rules
+from lbcore.machines.rules import ClusterRules
 from lbcore.machines.scoring import make_scorer
 from lbcore.machines.topic_book import TopicBook
 
@@ -63,7 +63,7 @@ def test_state_of_an_older_schema_is_read_whole(schema: int) -> None:
     assert sorted(state.namespaces) == known["namespaces"]
     assert state.commands == known["commands"]
     assert state.settings == known["settings"]
-    assert state.rules == Rules(config_changes=known.get("config_changes", 0))
+    assert state.rules == ClusterRules(config_changes=known.get("config_changes", 0))
     assert state.topics == TopicBook()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from lbcore.config.tree import Config
 from lbcore.machines.effects import to_json
-from lbcore.machines.status import ClusterStatus, Phase, StatusRows, make_status
+from lbcore.machines.status import ClusterPhase, ClusterStatus, StatusRows, make_status
 
 NOW_MS = 1_000_000_000
 CONFIG = Config()
@@ -42,7 +42,7 @@ def status(**rows: Any) -> ClusterStatus:
 
 def test_status_of_a_quiet_cluster_is_ready_without_alarms() -> None:
     found = status()
-    assert (found.phase, found.alarms) == (Phase.READY, ())
+    assert (found.phase, found.alarms) == (ClusterPhase.READY, ())
     assert (found.writer_silent_ms, found.cycle, found.cycle_age_ms) == (1_500, 7, 2_000)
     assert found.last_cycle == "1 skip (HitCount)"
     assert [(row.broker, row.bundles) for row in found.broker_rows] == [("b1", 1), ("b2", 1)]
@@ -58,7 +58,7 @@ def test_status_of_the_last_cycle_leaves_out_what_came_between() -> None:
 
 def test_status_before_the_job_has_written_is_off() -> None:
     found = status(writer_ms=None, bundles=[], brokers=[], decisions=[])
-    assert found.phase is Phase.OFF
+    assert found.phase is ClusterPhase.OFF
     assert (found.writer_silent_ms, found.cycle_age_ms) == (-1, -1)
 
 
@@ -73,25 +73,25 @@ def test_status_before_the_job_has_written_is_off() -> None:
 )
 def test_status_that_does_not_go_on_is_stalled(rows: dict[str, Any], why: str) -> None:
     found = status(**rows)
-    assert found.phase is Phase.STALLED
+    assert found.phase is ClusterPhase.STALLED
     assert why in found.why
 
 
 def test_status_paused_as_a_whole_is_off_and_says_by_whom() -> None:
     paused = policy("paused", since_ms=NOW_MS, by="ada", reason="new disks")
     found = status(policies=[paused])
-    assert found.phase is Phase.OFF
+    assert found.phase is ClusterPhase.OFF
     assert "ada" in found.why
     assert "new disks" in found.why
-    assert status(policies=[{**paused, "is_set": False}]).phase is Phase.READY
+    assert status(policies=[{**paused, "is_set": False}]).phase is ClusterPhase.READY
     one = status(policies=[policy("paused", "acme/a", since_ms=NOW_MS, by="ada", reason="")])
-    assert one.phase is Phase.READY
+    assert one.phase is ClusterPhase.READY
     assert list(one.pauses) == ["acme/a"]
 
 
 def test_status_with_the_brake_on_is_off_and_an_alarm() -> None:
     found = status(policies=[policy("brake", since_ms=NOW_MS, lost=["b3", "b4"], brokers=5)])
-    assert found.phase is Phase.OFF
+    assert found.phase is ClusterPhase.OFF
     (alarm,) = found.alarms
     assert "b3, b4" in alarm
     assert "release-brake" in alarm
@@ -103,7 +103,7 @@ def test_status_while_bundles_move_is_in_progress_the_oldest_first() -> None:
         bundle("n/a/2", "Releasing", source="b2", at_ms=NOW_MS - 20),
     ]
     found = status(bundles=moving)
-    assert found.phase is Phase.IN_PROGRESS
+    assert found.phase is ClusterPhase.IN_PROGRESS
     assert [row["bundle"] for row in found.in_flight] == ["n/a/2", "n/a/1"]
     assert [row.bundles for row in found.broker_rows] == [0, 1], "who releases has it still"
 
@@ -112,11 +112,11 @@ def test_status_of_drains_is_in_progress_until_they_are_done() -> None:
     value = {"since_ms": NOW_MS - 60_000, "total": 10, "left": 4, "estimated_end_ms": NOW_MS + 5}
     under_way = policy("drain", "b1", **value, deadline_ms=NOW_MS - 1, is_done=False)
     found = status(policies=[under_way])
-    assert (found.phase, found.why) == (Phase.IN_PROGRESS, "draining b1")
+    assert (found.phase, found.why) == (ClusterPhase.IN_PROGRESS, "draining b1")
     assert [(one.broker, one.left, one.total) for one in found.drains] == [("b1", 4, 10)]
     assert any("over its deadline" in alarm for alarm in found.alarms)
     done = policy("drain", "b1", **{**value, "left": 0}, is_done=True)
-    assert status(policies=[done]).phase is Phase.READY
+    assert status(policies=[done]).phase is ClusterPhase.READY
 
 
 def test_status_alarms_of_silent_brokers_free_bundles_and_rejected_messages() -> None:
@@ -160,7 +160,7 @@ def test_status_is_json_with_pins_load_and_exclusions() -> None:
 
 def test_status_of_a_job_whose_commit_is_overdue_is_late_not_ready() -> None:
     found = status(writer_ms=NOW_MS - 19_000, decisions=[decision(7, age_ms=20_000)])
-    assert found.phase is Phase.LATE
+    assert found.phase is ClusterPhase.LATE
     assert "last commit 19 s ago, one is due every 10 s" in found.why
 
 
@@ -209,4 +209,4 @@ def test_status_tells_the_times_without_cycles_of_the_last_hour() -> None:
     rows += [decision(n, age_ms=(100 - n) * 10_000 + 2_000) for n in range(90, 101)]
     found = status(decisions=rows)
     assert [gap.until_ms - gap.from_ms for gap in found.gaps] == [858_000]
-    assert found.phase is Phase.READY
+    assert found.phase is ClusterPhase.READY

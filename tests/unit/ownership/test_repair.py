@@ -7,7 +7,7 @@ import pytest
 from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership.changes import Action, Intent, IntentReason
 from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.repair import Presence, Watch, is_expired, repair
+from lbcore.ownership.repair import FlightWatch, Presence, is_expired, repair
 from tests.ownership_records import A, B, assigning, deleted, free, owned, releasing, splitting
 
 CONFIG = OwnershipConfig()
@@ -23,97 +23,101 @@ def intent(action: Action, reason: IntentReason, destination: str = "") -> Inten
 @pytest.mark.parametrize(
     ("record", "watch", "expected"),
     [
-        (owned(), Watch(), None),
-        (owned(), Watch(waiting_ms=10 * UNLOAD, silent_ms=10 * UNLOAD), None),
+        (owned(), FlightWatch(), None),
+        (owned(), FlightWatch(waiting_ms=10 * UNLOAD, silent_ms=10 * UNLOAD), None),
         (
             owned(),
-            Watch(destination=DEAD),
+            FlightWatch(destination=DEAD),
             intent(Action.REASSIGN, IntentReason.OWNER_DEAD),
         ),
         (
             owned(),
-            Watch(destination=RESTARTED),
+            FlightWatch(destination=RESTARTED),
             intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-a"),
         ),
-        (owned(), Watch(source=DEAD), None),
-        (assigning(), Watch(waiting_ms=IN_FLIGHT), None),
+        (owned(), FlightWatch(source=DEAD), None),
+        (assigning(), FlightWatch(waiting_ms=IN_FLIGHT), None),
         (
             assigning(),
-            Watch(waiting_ms=IN_FLIGHT + 1),
+            FlightWatch(waiting_ms=IN_FLIGHT + 1),
             intent(Action.REASSIGN, IntentReason.NEVER_OPENED),
         ),
         (
             assigning(),
-            Watch(destination=DEAD),
+            FlightWatch(destination=DEAD),
             intent(Action.REASSIGN, IntentReason.DESTINATION_DEAD),
         ),
         (
             assigning(),
-            Watch(destination=RESTARTED),
+            FlightWatch(destination=RESTARTED),
             intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-a"),
         ),
-        (releasing(A, B), Watch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT), None),
+        (releasing(A, B), FlightWatch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT), None),
         (
             releasing(A, B),
-            Watch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT + 1),
+            FlightWatch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT + 1),
             intent(Action.CANCEL, IntentReason.NEVER_CLOSED),
         ),
         (
             releasing(A, B),
-            Watch(waiting_ms=UNLOAD + 1),
+            FlightWatch(waiting_ms=UNLOAD + 1),
             intent(Action.CANCEL, IntentReason.NEVER_CLOSED),
         ),
         (
             releasing(A, B),
-            Watch(source=DEAD),
+            FlightWatch(source=DEAD),
             intent(Action.REASSIGN, IntentReason.SOURCE_DEAD, "broker-b"),
         ),
         (
             releasing(A, B),
-            Watch(source=DEAD, destination=RESTARTED),
+            FlightWatch(source=DEAD, destination=RESTARTED),
             intent(Action.REASSIGN, IntentReason.SOURCE_DEAD, "broker-b"),
         ),
         (
             releasing(A, B),
-            Watch(source=DEAD, destination=DEAD),
+            FlightWatch(source=DEAD, destination=DEAD),
             intent(Action.REASSIGN, IntentReason.SOURCE_DEAD),
         ),
         (
             releasing(A, B),
-            Watch(source=RESTARTED),
+            FlightWatch(source=RESTARTED),
             intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-b"),
         ),
         (
             releasing(A, B),
-            Watch(destination=DEAD),
+            FlightWatch(destination=DEAD),
             intent(Action.REDIRECT, IntentReason.DESTINATION_DEAD),
         ),
         (
             releasing(A, B),
-            Watch(destination=DEAD, silent_ms=IN_FLIGHT + 1),
+            FlightWatch(destination=DEAD, silent_ms=IN_FLIGHT + 1),
             intent(Action.CANCEL, IntentReason.NEVER_CLOSED),
         ),
-        (releasing(A, B), Watch(destination=RESTARTED), None),
-        (releasing(A), Watch(source=DEAD), intent(Action.REASSIGN, IntentReason.SOURCE_DEAD)),
-        (releasing(A), Watch(source=RESTARTED), intent(Action.REASSIGN, IntentReason.RESTARTED)),
-        (splitting(), Watch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT), None),
+        (releasing(A, B), FlightWatch(destination=RESTARTED), None),
+        (releasing(A), FlightWatch(source=DEAD), intent(Action.REASSIGN, IntentReason.SOURCE_DEAD)),
+        (
+            releasing(A),
+            FlightWatch(source=RESTARTED),
+            intent(Action.REASSIGN, IntentReason.RESTARTED),
+        ),
+        (splitting(), FlightWatch(waiting_ms=UNLOAD, silent_ms=IN_FLIGHT), None),
         (
             splitting(),
-            Watch(silent_ms=IN_FLIGHT + 1),
+            FlightWatch(silent_ms=IN_FLIGHT + 1),
             intent(Action.CANCEL, IntentReason.NEVER_SPLIT),
         ),
-        (splitting(), Watch(source=DEAD), intent(Action.REASSIGN, IntentReason.SOURCE_DEAD)),
+        (splitting(), FlightWatch(source=DEAD), intent(Action.REASSIGN, IntentReason.SOURCE_DEAD)),
         (
             splitting(),
-            Watch(source=RESTARTED),
+            FlightWatch(source=RESTARTED),
             intent(Action.REASSIGN, IntentReason.RESTARTED, "broker-a"),
         ),
-        (free(), Watch(source=DEAD, destination=DEAD, waiting_ms=10 * UNLOAD), None),
-        (deleted(), Watch(source=DEAD, destination=DEAD, waiting_ms=10 * UNLOAD), None),
+        (free(), FlightWatch(source=DEAD, destination=DEAD, waiting_ms=10 * UNLOAD), None),
+        (deleted(), FlightWatch(source=DEAD, destination=DEAD, waiting_ms=10 * UNLOAD), None),
     ],
 )
 def test_record_under_watch_needs_what_the_design_says(
-    record: OwnershipRecord, watch: Watch, expected: Intent | None
+    record: OwnershipRecord, watch: FlightWatch, expected: Intent | None
 ) -> None:
     assert repair(record, watch, CONFIG) == expected
 
@@ -124,7 +128,7 @@ def test_record_under_watch_needs_what_the_design_says(
 def test_live_source_never_loses_a_bundle_under_its_feet(
     record: OwnershipRecord, waited_ms: int, destination: Presence
 ) -> None:
-    watch = Watch(destination=destination, waiting_ms=waited_ms, silent_ms=waited_ms)
+    watch = FlightWatch(destination=destination, waiting_ms=waited_ms, silent_ms=waited_ms)
     needed = repair(record, watch, CONFIG)
     assert needed is None or needed.action is not Action.REASSIGN
 

@@ -7,16 +7,16 @@ from lbcore.ownership.resolve import (
     VERSION_MAX,
     VERSION_MIN,
     MissingOwnerError,
+    ResolverVerdict,
     StateData,
     StateDataFault,
-    Verdict,
     is_newer,
     next_version,
     resolve,
     should_keep_left,
     state_data_fault,
 )
-from lbcore.ownership.states import BALLAST, METADATA_STORE, SYSTEM_TOPIC, Rules
+from lbcore.ownership.states import BALLAST, METADATA_STORE, SYSTEM_TOPIC, ReplacementRules
 
 OWNED = StateData(State.OWNED, 5, "a", "")
 
@@ -24,51 +24,59 @@ OWNED = StateData(State.OWNED, 5, "a", "")
 @pytest.mark.parametrize(
     ("after", "rules", "verdict"),
     [
-        (None, BALLAST, Verdict.ACCEPTED),
-        (StateData(State.RELEASING, 6, "b", "a"), BALLAST, Verdict.ACCEPTED),
-        (StateData(State.RELEASING, 5, "b", "a"), BALLAST, Verdict.OLD_VERSION),
-        (StateData(State.RELEASING, 4, "b", "a", is_forced=True), BALLAST, Verdict.OLD_VERSION),
-        (StateData(State.RELEASING, 7, "b", "a"), SYSTEM_TOPIC, Verdict.ACCEPTED),
-        (StateData(State.RELEASING, 7, "b", "a"), METADATA_STORE, Verdict.VERSION_GAP),
-        (StateData(State.RELEASING, 7, "b", "a", is_forced=True), BALLAST, Verdict.VERSION_GAP),
-        (StateData(State.FREE, 6, "", "a"), BALLAST, Verdict.ILLEGAL_TRANSITION),
-        (StateData(State.FREE, 6, "", "a", is_forced=True), BALLAST, Verdict.ACCEPTED),
-        (StateData(State.RELEASING, 6, "b", "c"), BALLAST, Verdict.WRONG_BROKERS),
-        (StateData(State.RELEASING, 6, "a", "a"), BALLAST, Verdict.WRONG_BROKERS),
-        (StateData(State.RELEASING, 6, "b", " "), BALLAST, Verdict.WRONG_BROKERS),
-        (StateData(State.SPLITTING, 6, "", "a"), BALLAST, Verdict.ACCEPTED),
-        (StateData(State.SPLITTING, 6, "b", "a"), BALLAST, Verdict.WRONG_BROKERS),
+        (None, BALLAST, ResolverVerdict.ACCEPTED),
+        (StateData(State.RELEASING, 6, "b", "a"), BALLAST, ResolverVerdict.ACCEPTED),
+        (StateData(State.RELEASING, 5, "b", "a"), BALLAST, ResolverVerdict.OLD_VERSION),
+        (
+            StateData(State.RELEASING, 4, "b", "a", is_forced=True),
+            BALLAST,
+            ResolverVerdict.OLD_VERSION,
+        ),
+        (StateData(State.RELEASING, 7, "b", "a"), SYSTEM_TOPIC, ResolverVerdict.ACCEPTED),
+        (StateData(State.RELEASING, 7, "b", "a"), METADATA_STORE, ResolverVerdict.VERSION_GAP),
+        (
+            StateData(State.RELEASING, 7, "b", "a", is_forced=True),
+            BALLAST,
+            ResolverVerdict.VERSION_GAP,
+        ),
+        (StateData(State.FREE, 6, "", "a"), BALLAST, ResolverVerdict.ILLEGAL_TRANSITION),
+        (StateData(State.FREE, 6, "", "a", is_forced=True), BALLAST, ResolverVerdict.ACCEPTED),
+        (StateData(State.RELEASING, 6, "b", "c"), BALLAST, ResolverVerdict.WRONG_BROKERS),
+        (StateData(State.RELEASING, 6, "a", "a"), BALLAST, ResolverVerdict.WRONG_BROKERS),
+        (StateData(State.RELEASING, 6, "b", " "), BALLAST, ResolverVerdict.WRONG_BROKERS),
+        (StateData(State.SPLITTING, 6, "", "a"), BALLAST, ResolverVerdict.ACCEPTED),
+        (StateData(State.SPLITTING, 6, "b", "a"), BALLAST, ResolverVerdict.WRONG_BROKERS),
     ],
 )
 def test_record_after_owned_is_judged_by_version_force_table_brokers(
-    after: StateData | None, rules: Rules, verdict: Verdict
+    after: StateData | None, rules: ReplacementRules, verdict: ResolverVerdict
 ) -> None:
     assert resolve(OWNED, after, rules) is verdict
-    assert should_keep_left(OWNED, after, rules) == (verdict is not Verdict.ACCEPTED)
+    assert should_keep_left(OWNED, after, rules) == (verdict is not ResolverVerdict.ACCEPTED)
 
 
 def test_first_record_may_have_any_version_but_not_in_a_metadata_store() -> None:
     first = StateData(State.OWNED, 40, "a", "")
-    assert resolve(None, first, BALLAST) is Verdict.ACCEPTED
-    assert resolve(None, first, METADATA_STORE) is Verdict.NOT_FIRST_VERSION
+    assert resolve(None, first, BALLAST) is ResolverVerdict.ACCEPTED
+    assert resolve(None, first, METADATA_STORE) is ResolverVerdict.NOT_FIRST_VERSION
 
 
 def test_brokers_unchecked_lets_other_brokers_pass() -> None:
     after = StateData(State.RELEASING, 6, "b", "c")
-    assert resolve(OWNED, after, checks_brokers=False) is Verdict.ACCEPTED
+    assert resolve(OWNED, after, checks_brokers=False) is ResolverVerdict.ACCEPTED
 
 
 def test_no_broker_and_an_empty_one_differ() -> None:
     before = StateData(State.ASSIGNING, 1, "a", None)
-    assert resolve(before, StateData(State.OWNED, 2, "a", "")) is Verdict.WRONG_BROKERS
-    assert resolve(before, StateData(State.OWNED, 2, "a", None)) is Verdict.ACCEPTED
+    assert resolve(before, StateData(State.OWNED, 2, "a", "")) is ResolverVerdict.WRONG_BROKERS
+    assert resolve(before, StateData(State.OWNED, 2, "a", None)) is ResolverVerdict.ACCEPTED
 
 
 def test_owned_without_owner_raises_where_the_owner_matters() -> None:
     before = StateData(State.OWNED, 1, None, "a")
     with pytest.raises(MissingOwnerError, match="must be its owner, got None"):
         resolve(before, StateData(State.RELEASING, 2, "b", "a"))
-    assert resolve(before, StateData(State.SPLITTING, 2, "b", "a")) is Verdict.WRONG_BROKERS
+    assert resolve(before, StateData(State.SPLITTING, 2, "b", "a")) is ResolverVerdict.WRONG_BROKERS
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from lbcore.ownership.states import (
     SYSTEM_TOPIC,
     Arrow,
     Move,
-    Rules,
+    ReplacementRules,
 )
 from tests.ownership_diagram import DOCUMENT, draw_moves, draw_rules, redraw
 from tests.ownership_records import ORIGIN, A, B, owned
@@ -25,7 +25,9 @@ UNFORCED = [(move, arrow) for move, arrow in MOVES.items() if not arrow.is_force
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_rules_name_targets_for_every_state_and_no_state_follows_itself(rules: Rules) -> None:
+def test_rules_name_targets_for_every_state_and_no_state_follows_itself(
+    rules: ReplacementRules,
+) -> None:
     assert set(rules.targets) == set(State)
     assert not any(state in targets for state, targets in rules.targets.items())
 

@@ -12,13 +12,13 @@ from lbcore.plan.filter.isolation import (
     policy_rows,
 )
 from lbcore.plan.filter.policies import IsolationPolicy
-from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.filter.verdict import FilterVerdict
 
 OK, OUT, SPARE, RESERVED = (
-    Verdict.OK,
-    Verdict.NOT_IN_POLICY,
-    Verdict.SECONDARY_NOT_NEEDED,
-    Verdict.RESERVED_BY_POLICY,
+    FilterVerdict.OK,
+    FilterVerdict.NOT_IN_POLICY,
+    FilterVerdict.SECONDARY_NOT_NEEDED,
+    FilterVerdict.RESERVED_BY_POLICY,
 )
 POLICY = IsolationPolicy(name="p", namespaces=("t/x",), primary=("a.*",), secondary=("b.*",))
 BROKERS = IsolationBrokers(
@@ -47,7 +47,7 @@ def test_policy_with_enough_primaries_admits_only_them() -> None:
     ],
 )
 def test_policy_with_fewer_open_primaries_than_the_limit_fails_over(
-    min_limit: int, alive: list[bool], row: list[Verdict]
+    min_limit: int, alive: list[bool], row: list[FilterVerdict]
 ) -> None:
     brokers = replace(BROKERS, is_available=np.array([*alive, True, True]))
     policy = replace(POLICY, min_limit=min_limit)
@@ -86,8 +86,8 @@ def test_shared_brokers_must_serve_the_bundles_kind_of_topics() -> None:
         supports_non_persistent=np.array([True, True, True, False]),
     )
     _, persistent, other = isolation_verdicts((POLICY,), brokers, usage_limits=False).tolist()
-    assert persistent[2:] == [Verdict.DOMAIN_NOT_SUPPORTED, OK]
-    assert other[2:] == [OK, Verdict.DOMAIN_NOT_SUPPORTED]
+    assert persistent[2:] == [FilterVerdict.DOMAIN_NOT_SUPPORTED, OK]
+    assert other[2:] == [OK, FilterVerdict.DOMAIN_NOT_SUPPORTED]
 
 
 def test_namespace_gets_the_first_policy_that_matches_it() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from lbcore.config.filters import FilterConfig
 from lbcore.plan.filter.index import FilterInput, flapping_brokers, index_candidates
-from lbcore.plan.filter.pipeline import Narrowed, Pipeline, Question, empty_verdicts
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, Narrowed, empty_verdicts
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
-from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.snapshot import Snapshot
 from tests.clusters import broker_table, bundle_table, snapshot
 
@@ -32,7 +32,7 @@ def asked(
     snap: Snapshot,
     config: FilterConfig,
     policies: Policies | None = None,
-    question: Question | None = None,
+    question: FilterQuestion | None = None,
     **inputs: Any,
 ) -> tuple[Narrowed, list[str]]:
     """Who may take the last bundle, and the verdicts by label."""
@@ -40,10 +40,10 @@ def asked(
     made = FilterInput(**{name: getattr(plain, name) for name in plain.__slots__} | inputs)
     last = len(snap.bundles.names) - 1
     index = index_candidates(snap, made, config)
-    pipeline = Pipeline.of(snap, index, config, np.array([last]))
+    pipeline = FilterPipeline.of(snap, index, config, np.array([last]))
     verdicts = empty_verdicts(snap)
-    narrowed = pipeline.candidates(question or Question(bundle=last), verdicts)
-    return narrowed, [Verdict(code).label for code in verdicts.tolist()]
+    narrowed = pipeline.candidates(question or FilterQuestion(bundle=last), verdicts)
+    return narrowed, [FilterVerdict(code).label for code in verdicts.tolist()]
 
 
 def test_pipeline_without_reasons_against_anybody_leaves_all() -> None:
@@ -87,9 +87,9 @@ def test_planned_topics_count_towards_the_limit() -> None:
     snap = cluster([-1, -1], topic_count=np.array([5, 5, 5, 4]))
     config = FilterConfig(max_topics_per_broker=5, distribute_evenly=False)
     index = index_candidates(snap, FilterInput.plain(snap, np.zeros(4), Policies()), config)
-    pipeline = Pipeline.of(snap, index, config, np.array([0, 1]))
+    pipeline = FilterPipeline.of(snap, index, config, np.array([0, 1]))
     pipeline.placed(0, 0)
-    assert pipeline.candidates(Question(bundle=1)).left.tolist() == [1, 2, 3]
+    assert pipeline.candidates(FilterQuestion(bundle=1)).left.tolist() == [1, 2, 3]
 
 
 def test_load_manager_class_must_be_the_configured_one() -> None:
@@ -180,7 +180,7 @@ def test_isolation_comes_first_for_modular_and_last_for_extensible() -> None:
 def test_draining_flapping_and_source_brokers_are_told_apart() -> None:
     snap = cluster([3, -1], is_draining=np.array([True, False, False, False]))
     flaps = np.array([False, True, False, False])
-    question = Question(bundle=1, excluded=2)
+    question = FilterQuestion(bundle=1, excluded=2)
     narrowed, labels = asked(snap, FilterConfig(), question=question, is_flapping=flaps)
     assert labels == ["draining", "flapping", "current_owner", "ok"]
     assert narrowed.left.tolist() == [3]
@@ -194,7 +194,7 @@ def test_flapping_brokers_are_open_when_there_are_no_others() -> None:
 
 def test_pin_leaves_only_its_broker_before_everything_else() -> None:
     snap = cluster([2, 2, -1])
-    labels = asked(snap, FilterConfig(), question=Question(bundle=2, pin=2))[1]
+    labels = asked(snap, FilterConfig(), question=FilterQuestion(bundle=2, pin=2))[1]
     assert labels == ["pinned_elsewhere", "pinned_elsewhere", "ok", "pinned_elsewhere"]
 
 
@@ -203,7 +203,7 @@ def test_pin_that_the_policies_or_a_drain_forbid_is_passed_over(config: FilterCo
     policy = IsolationPolicy(name="p", namespaces=("t/n",), primary=("b.*",))
     snap = cluster([-1], is_draining=np.array([False, False, True, False]))
     for pin in (0, 2):
-        question = Question(bundle=0, pin=pin)
+        question = FilterQuestion(bundle=0, pin=pin)
         narrowed, _ = asked(snap, config, Policies(isolation=(policy,)), question)
         assert narrowed.left.tolist() == [3]
 

@@ -6,7 +6,7 @@ from lbcore.config.filters import FilterConfig
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts, unload_verdicts
-from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.filter.verdict import FilterVerdict
 from tests.clusters import broker_table, bundle_table, snapshot
 
 
@@ -24,14 +24,14 @@ def test_bundle_that_stays_has_the_reason_why() -> None:
     )
     found = bundle_verdicts(snap, facts, {"t/x"}).tolist()
     assert found == [
-        Verdict.OK,
-        Verdict.RECENTLY_UNLOADED,
-        Verdict.PINNED,
-        Verdict.IN_FLIGHT,
-        Verdict.EXCLUDED_NAMESPACE,
-        Verdict.SYSTEM_NAMESPACE,
-        Verdict.SYSTEM_NAMESPACE,
-        Verdict.HELD,
+        FilterVerdict.OK,
+        FilterVerdict.RECENTLY_UNLOADED,
+        FilterVerdict.PINNED,
+        FilterVerdict.IN_FLIGHT,
+        FilterVerdict.EXCLUDED_NAMESPACE,
+        FilterVerdict.SYSTEM_NAMESPACE,
+        FilterVerdict.SYSTEM_NAMESPACE,
+        FilterVerdict.HELD,
     ]
 
 
@@ -41,10 +41,10 @@ def test_system_namespaces_of_pulsar_itself_may_be_shed() -> None:
     facts = BundleFacts(
         is_recently_unloaded=quiet, is_in_flight=quiet, is_held=quiet, pin=np.array([-1])
     )
-    assert bundle_verdicts(snap, facts, ()).tolist() == [Verdict.OK]
+    assert bundle_verdicts(snap, facts, ()).tolist() == [FilterVerdict.OK]
 
 
-def refusals(spaces: list[str], owners: list[int], policies: Policies) -> list[Verdict]:
+def refusals(spaces: list[str], owners: list[int], policies: Policies) -> list[FilterVerdict]:
     """The verdict of each bundle, all of which are to leave."""
     snap = snapshot(
         broker_table(["a1", "a2", "b1"]),
@@ -52,22 +52,22 @@ def refusals(spaces: list[str], owners: list[int], policies: Policies) -> list[V
     )
     inputs = FilterInput.plain(snap, np.zeros(3), policies)
     index = index_candidates(snap, inputs, FilterConfig())
-    return [Verdict(one) for one in unload_verdicts(snap, index, np.arange(len(owners)))]
+    return [FilterVerdict(one) for one in unload_verdicts(snap, index, np.arange(len(owners)))]
 
 
 def test_bundle_whose_policy_admits_nobody_else_stays() -> None:
     policy = IsolationPolicy(name="p", namespaces=("t/p",), primary=("b1",))
     found = refusals(["t/p", "t/p", "t/n"], [2, 0, 0], Policies(isolation=(policy,)))
-    assert found == [Verdict.NO_OTHER_BROKER, Verdict.OK, Verdict.OK]
+    assert found == [FilterVerdict.NO_OTHER_BROKER, FilterVerdict.OK, FilterVerdict.OK]
 
 
 def test_bundle_of_a_group_spread_evenly_stays() -> None:
     group = Policies(anti_affinity={"t/a": "g", "t/b": "g", "t/c": "g", "t/d": "g"})
-    assert refusals(["t/a", "t/b", "t/c"], [0, 1, 2], group) == [Verdict.ANTI_AFFINITY] * 3
+    assert refusals(["t/a", "t/b", "t/c"], [0, 1, 2], group) == [FilterVerdict.ANTI_AFFINITY] * 3
 
 
 def test_bundle_of_a_group_with_more_than_the_least_may_leave() -> None:
     group = Policies(anti_affinity={"t/a": "g", "t/b": "g", "t/c": "g", "t/d": "g"})
     found = refusals(["t/a", "t/b", "t/c", "t/d"], [0, 1, 2, 0], group)
-    assert found == [Verdict.OK] * 4
-    assert refusals(["t/a", "t/b"], [0, 1], group) == [Verdict.OK] * 2
+    assert found == [FilterVerdict.OK] * 4
+    assert refusals(["t/a", "t/b"], [0, 1], group) == [FilterVerdict.OK] * 2

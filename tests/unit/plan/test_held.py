@@ -8,14 +8,16 @@ import pytest
 
 from lbcore.machines.effects import to_json
 from lbcore.machines.held_words import held_words
-from lbcore.plan.held import Asked, HeldBroker, held_brokers, stuck
+from lbcore.plan.held import HeldBroker, HeldQuestion, held_brokers, stuck
 from lbcore.plan.lifts import Inputs
 from tests.held_cycles import LIFTED, NOW_MS, SCOPE, Cycle, gives, random_cycle
 
 
 def held_in(cycle: Cycle) -> tuple[HeldBroker, ...]:
     inputs = Inputs(snapshot=cycle.snapshot, state=cycle.state, config=cycle.config)
-    return held_brokers(Asked(inputs=inputs, now_ms=NOW_MS, scope=SCOPE), stuck(cycle.plan()))
+    return held_brokers(
+        HeldQuestion(inputs=inputs, now_ms=NOW_MS, scope=SCOPE), stuck(cycle.plan())
+    )
 
 
 def check(seed: int) -> Counter[str]:

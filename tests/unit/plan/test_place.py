@@ -21,7 +21,7 @@ from lbcore.config.strategies import (
 from lbcore.plan.decision import PlanState
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import Policies
-from lbcore.plan.filter.verdict import Verdict
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.place.choice import choose
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import (
@@ -284,10 +284,10 @@ def test_trace_tells_what_decided_and_who_came_next() -> None:
     assert trace is not None
     assert found.brokers.tolist() == [2, 2]
     assert trace.verdicts[0].tolist() == [
-        Verdict.CURRENT_OWNER,
-        Verdict.DRAINING,
-        Verdict.OK,
-        Verdict.OK,
+        FilterVerdict.CURRENT_OWNER,
+        FilterVerdict.DRAINING,
+        FilterVerdict.OK,
+        FilterVerdict.OK,
     ]
     assert trace.number.tolist() == [2_000.0, 2_700.0]
     assert trace.runner_up.tolist() == [3, 3]

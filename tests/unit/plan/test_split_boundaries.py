@@ -8,7 +8,7 @@ import pytest
 from lbcore.config.splitting import DEFAULT_ALGORITHM, FLOW_OR_QPS, SPECIFIED_POSITIONS, Splitting
 from lbcore.model.bundles import BundleRange
 from lbcore.plan.split.algorithms import SplitAlgorithm, TopicLoads
-from lbcore.plan.split.boundaries import Cut, CutRequest, find_cut
+from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
 from lbcore.plan.split.decision import SplitReason, SplitVerdict
 
 OURS = Splitting(max_msg_rate_per_s=1000)
@@ -33,14 +33,14 @@ def request(topics: TopicLoads | None, **changes: object) -> CutRequest:
     return replace(asked, **changes)
 
 
-def cut(asked: CutRequest, config: Splitting = OURS) -> Cut:
+def cut(asked: CutRequest, config: Splitting = OURS) -> RangeCut:
     found = find_cut(asked, config)
-    assert isinstance(found, Cut), found
+    assert isinstance(found, RangeCut), found
     return found
 
 
 def test_cut_of_unknown_topics_is_by_range_in_as_many_parts_as_the_excess() -> None:
-    assert cut(request(None, excess=4.2)) == Cut(
+    assert cut(request(None, excess=4.2)) == RangeCut(
         algorithm=SplitAlgorithm.RANGE, boundaries=(200, 400, 600, 800), is_adjusted=False
     )
 
@@ -86,7 +86,7 @@ def test_range_of_one_value_is_unsplittable() -> None:
 def test_halves_that_would_leave_all_topics_in_one_are_moved_between_them() -> None:
     config = replace(OURS, automatic_algorithm=DEFAULT_ALGORITHM)
     found = cut(request(loads({10: 900.0, 20: 900.0})), config)
-    assert found == Cut(algorithm=SplitAlgorithm.RANGE, boundaries=(16,), is_adjusted=True)
+    assert found == RangeCut(algorithm=SplitAlgorithm.RANGE, boundaries=(16,), is_adjusted=True)
 
 
 def test_halves_that_would_leave_no_topic_in_the_lower_one_are_moved_between_them() -> None:
@@ -103,7 +103,7 @@ def test_cut_by_rates_in_exactly_the_parts_allowed_is_kept() -> None:
 
 def test_halves_as_pulsar_makes_them_may_be_empty() -> None:
     found = cut(request(loads({10: 900.0, 20: 900.0}), max_parts=2), PULSAR)
-    assert found == Cut(algorithm=SplitAlgorithm.RANGE, boundaries=(500,), is_adjusted=False)
+    assert found == RangeCut(algorithm=SplitAlgorithm.RANGE, boundaries=(500,), is_adjusted=False)
 
 
 def test_neighbouring_hashes_are_separated() -> None:

@@ -12,9 +12,9 @@ from lbcore.plan.split.decision import SplitReason
 from lbcore.plan.split.extensible import (
     FAILED,
     BrokerView,
-    BundleLoad,
     ExtensibleState,
     LookupFailedError,
+    SeenBundle,
     decide_extensible_splits,
 )
 from lbcore.plan.split.modular import find_modular_splits
@@ -24,8 +24,8 @@ AT_ONCE = replace(PULSAR, hit_count_threshold=0)
 LEFT, RIGHT = "t/a/0x00000000_0x80000000", "t/a/0x80000000_0xffffffff"
 
 
-def hot(name: str, topics: int = 5) -> BundleLoad:
-    return BundleLoad(name=name, topics=topics, sessions=0, msg_rate=30_001.0, throughput=0.0)
+def hot(name: str, topics: int = 5) -> SeenBundle:
+    return SeenBundle(name=name, topics=topics, sessions=0, msg_rate=30_001.0, throughput=0.0)
 
 
 def middle(_namespace: str, target: BundleRange) -> Sequence[int] | None:

@@ -17,8 +17,8 @@ from lbcore.plan.shed.transfer_stats import java_divide, java_max, java_sqrt
 from lbcore.plan.shed.transfer_types import (
     Label,
     Reason,
-    Refusal,
     TopBundle,
+    TransferRefusal,
     TransferState,
     TransferView,
 )
@@ -36,7 +36,7 @@ class Lists:
     """Top lists; every bundle may go everywhere except those named."""
 
     reports: dict[str, list[tuple[str, float]]]
-    held: dict[str, Refusal] = field(default_factory=dict)
+    held: dict[str, TransferRefusal] = field(default_factory=dict)
 
     def top_bundles(self, broker: str) -> Sequence[TopBundle] | None:
         """The broker's list."""
@@ -44,15 +44,15 @@ class Lists:
 
     def is_owner(self, bundle: str, _broker: str) -> bool:
         """Unless held as not owned."""
-        return self.held.get(bundle) != Refusal.NOT_OWNED
+        return self.held.get(bundle) != TransferRefusal.NOT_OWNED
 
     def is_excluded(self, bundle: str) -> bool:
         """Held as excluded."""
-        return self.held.get(bundle) == Refusal.EXCLUDED_NAMESPACE
+        return self.held.get(bundle) == TransferRefusal.EXCLUDED_NAMESPACE
 
     def is_recently_unloaded(self, bundle: str) -> bool:
         """Held as recent."""
-        return self.held.get(bundle) == Refusal.RECENTLY_UNLOADED
+        return self.held.get(bundle) == TransferRefusal.RECENTLY_UNLOADED
 
     def has_policy(self, _bundle: str) -> bool:
         """None has."""
@@ -60,7 +60,7 @@ class Lists:
 
     def candidates(self, bundle: str) -> Container[str] | None:
         """All brokers, or none for one held as not transferable."""
-        return [] if self.held.get(bundle) == Refusal.NOT_TRANSFERABLE else ["cold", "hot"]
+        return [] if self.held.get(bundle) == TransferRefusal.NOT_TRANSFERABLE else ["cold", "hot"]
 
 
 def two_brokers(lists: Lists) -> TransferView:
@@ -132,8 +132,8 @@ def test_brokers_that_cannot_be_looked_up_end_the_cycle_as_a_failure() -> None:
     assert (state.hits, state.counter) == (3, {"Failure/Unknown": 1})
 
 
-@pytest.mark.parametrize("reason", [one for one in Refusal if one.value.islower()][:4])
-def test_bundle_that_is_held_is_refused_with_its_reason(reason: Refusal) -> None:
+@pytest.mark.parametrize("reason", [one for one in TransferRefusal if one.value.islower()][:4])
+def test_bundle_that_is_held_is_refused_with_its_reason(reason: TransferRefusal) -> None:
     volumes = [("h1", 10.0), ("h2", 11.0), ("h3", 12.0)]
     lists = Lists({"hot": volumes, "cold": []}, held={"h1": reason})
     outcome, _ = find_transfers(two_brokers(lists), TransferState(), AT_ONCE, NOW_MS)
@@ -145,12 +145,12 @@ def test_last_idle_and_too_heavy_bundles_are_refused_with_their_reasons() -> Non
     lists = Lists({"hot": [("h0", 0.0), ("h1", 10.0), ("h2", 90.0)], "cold": []})
     outcome, _ = find_transfers(two_brokers(lists), TransferState(), AT_ONCE, NOW_MS)
     assert outcome.pairs[0].refused == (
-        ("h0", Refusal.NO_THROUGHPUT),
-        ("h2", Refusal.ABOVE_TARGET),
+        ("h0", TransferRefusal.NO_THROUGHPUT),
+        ("h2", TransferRefusal.ABOVE_TARGET),
     )
     lists = Lists({"hot": [("h1", 10.0), ("h2", 30.0)], "cold": []})
     outcome, _ = find_transfers(two_brokers(lists), TransferState(), AT_ONCE, NOW_MS)
-    assert outcome.pairs[0].refused == (("h2", Refusal.LAST_BUNDLE),)
+    assert outcome.pairs[0].refused == (("h2", TransferRefusal.LAST_BUNDLE),)
 
 
 def test_java_arithmetic_keeps_what_is_not_a_number() -> None:
@@ -233,7 +233,7 @@ def test_view_of_a_snapshot_moves_only_bundles_that_can() -> None:
         ("t/n1/10", "b2"),
         ("t/n2/11", "b2"),
     ]
-    assert outcome.pairs[0].refused == (("t/n0/09", Refusal.RECENTLY_UNLOADED),)
+    assert outcome.pairs[0].refused == (("t/n0/09", TransferRefusal.RECENTLY_UNLOADED),)
 
 
 def test_broker_that_never_reported_ends_the_cycle() -> None:

@@ -9,14 +9,14 @@ from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import format_bundle
 from lbcore.route.batch import BatchIndex
-from lbcore.route.snapshot import Snapshot
+from lbcore.route.snapshot import LookupSnapshot
 from tests.unit.route.test_bundles import route
 
 CROWDED = tuple(range(0, 4096, 2))
 """Many bundles within one cell of the search table: found by bisection."""
 
 
-def build(boundaries: tuple[int, ...], murmur_share: float) -> Snapshot:
+def build(boundaries: tuple[int, ...], murmur_share: float) -> LookupSnapshot:
     functions = [HashFunction.CRC32, HashFunction.MURMUR3_32]
     hashes = {f"t/n{number}": functions[number < 10 * murmur_share] for number in range(10)}
     routes = [
@@ -24,7 +24,7 @@ def build(boundaries: tuple[int, ...], murmur_share: float) -> Snapshot:
         for name in hashes
         for ends in pairwise(boundaries)
     ]
-    return Snapshot(cluster="c").with_namespaces(hashes).with_routes(routes)
+    return LookupSnapshot(cluster="c").with_namespaces(hashes).with_routes(routes)
 
 
 @pytest.mark.parametrize("murmur_share", [0.0, 0.3, 0.8, 1.0])
@@ -49,6 +49,6 @@ def test_batch_equals_single_lookups(boundaries: tuple[int, ...], murmur_share: 
 
 
 def test_batch_over_an_empty_snapshot_finds_nothing() -> None:
-    index = BatchIndex(Snapshot(cluster="c"))
+    index = BatchIndex(LookupSnapshot(cluster="c"))
     assert index.find(["persistent://t/n/x", "y"]).tolist() == [-1, -1]
     assert index.find([]).tolist() == []

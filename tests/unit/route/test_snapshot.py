@@ -8,7 +8,13 @@ from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress, ListenerUrls
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import Unsound
-from lbcore.route.snapshot import DIGESTS, Outcome, Position, Snapshot, find_regressions
+from lbcore.route.snapshot import (
+    DIGESTS,
+    LookupOutcome,
+    LookupSnapshot,
+    TablePosition,
+    find_regressions,
+)
 from tests.unit.route.test_bundles import HIGH, LOW, route
 
 CRC, MURMUR = HashFunction.CRC32, HashFunction.MURMUR3_32
@@ -20,10 +26,10 @@ B1 = BrokerAddress(
 TOPICS = [f"persistent://t/n/topic-{number}" for number in range(50)]
 
 
-def snapshot(function: HashFunction = CRC) -> Snapshot:
+def snapshot(function: HashFunction = CRC) -> LookupSnapshot:
     halves = [route(LOW, destination="b1"), route(HIGH, destination="b2")]
     return (
-        Snapshot(cluster="c")
+        LookupSnapshot(cluster="c")
         .with_namespaces({"t/n": function})
         .with_routes(halves)
         .with_brokers([B1])
@@ -63,7 +69,7 @@ def test_lookup_of_another_spelling_gives_the_full_names_bundle(short: str, full
 
 def test_lookup_of_a_v1_name_is_of_the_v1_namespace() -> None:
     bundle = "p/c/n/0x00000000_0xffffffff"
-    found = Snapshot(cluster="c").with_namespaces({"p/c/n": CRC}).with_routes([route(bundle)])
+    found = LookupSnapshot(cluster="c").with_namespaces({"p/c/n": CRC}).with_routes([route(bundle)])
     for topic in ("persistent://p/c/n/x", "persistent://p/c/n/x/y"):
         located = found.lookup(topic)
         assert located is not None
@@ -90,24 +96,24 @@ def test_answer_by_what_is_known() -> None:
         free.answer(of_b1).outcome,
     ]
     assert outcomes == [
-        Outcome.FOUND,
-        Outcome.FOUND,
-        Outcome.LISTENER_UNKNOWN,
-        Outcome.BROKER_UNKNOWN,
-        Outcome.NAMESPACE_NOT_FOUND,
-        Outcome.NO_OWNER,
+        LookupOutcome.FOUND,
+        LookupOutcome.FOUND,
+        LookupOutcome.LISTENER_UNKNOWN,
+        LookupOutcome.BROKER_UNKNOWN,
+        LookupOutcome.NAMESPACE_NOT_FOUND,
+        LookupOutcome.NO_OWNER,
     ]
 
 
 def test_namespace_without_records_has_no_owner_yet() -> None:
-    found = Snapshot(cluster="c").with_namespaces({"t/n": CRC})
-    assert found.answer(TOPICS[0]).outcome is Outcome.NO_OWNER
+    found = LookupSnapshot(cluster="c").with_namespaces({"t/n": CRC})
+    assert found.answer(TOPICS[0]).outcome is LookupOutcome.NO_OWNER
     assert BatchIndex(found).find_brokers(TOPICS[:1]).tolist() == [""]
     assert not found.unsound
 
 
 def test_records_of_an_unknown_namespace_are_kept_until_it_is_known() -> None:
-    records_first = Snapshot(cluster="c").with_routes([route(LOW), route(HIGH)])
+    records_first = LookupSnapshot(cluster="c").with_routes([route(LOW), route(HIGH)])
     assert records_first.lookup(TOPICS[0]) is None
     assert records_first.bundle_count == 0
     known = records_first.with_namespaces({"t/n": CRC})
@@ -117,14 +123,14 @@ def test_records_of_an_unknown_namespace_are_kept_until_it_is_known() -> None:
 
 def test_deleted_namespace_is_not_found_and_may_come_back_with_another_hash() -> None:
     gone = snapshot(CRC).with_namespaces({})
-    assert gone.answer(TOPICS[0]).outcome is Outcome.NAMESPACE_NOT_FOUND
+    assert gone.answer(TOPICS[0]).outcome is LookupOutcome.NAMESPACE_NOT_FOUND
     assert gone.namespace_count == 0
     back = gone.with_namespaces({"t/n": MURMUR})
     assert [back.lookup(t) for t in TOPICS] == [snapshot(MURMUR).lookup(t) for t in TOPICS]
 
 
 def test_unsound_namespace_is_named_only_while_it_exists_and_is_unsound() -> None:
-    gap = Snapshot(cluster="c").with_routes([route(LOW)])
+    gap = LookupSnapshot(cluster="c").with_routes([route(LOW)])
     assert not gap.unsound
     assert gap.with_namespaces({"t/n": CRC}).unsound == {"t/n": Unsound.GAP}
     healed = gap.with_namespaces({"t/n": CRC}).with_routes([route(HIGH)])
@@ -134,7 +140,7 @@ def test_unsound_namespace_is_named_only_while_it_exists_and_is_unsound() -> Non
 def test_change_leaves_the_snapshot_it_was_made_from_alone() -> None:
     before = snapshot()
     answers = [before.lookup(topic) for topic in TOPICS]
-    after = before.with_routes([route(LOW, 2, destination="b9")]).at(Position(table_version=7))
+    after = before.with_routes([route(LOW, 2, destination="b9")]).at(TablePosition(table_version=7))
     assert [before.lookup(topic) for topic in TOPICS] == answers
     assert before.position.table_version == -1
     assert {found.broker for t in TOPICS if (found := after.lookup(t))} == {"b9", "b2"}
@@ -142,6 +148,6 @@ def test_change_leaves_the_snapshot_it_was_made_from_alone() -> None:
 
 def test_regressions_are_lower_versions_of_bundles_in_both() -> None:
     old = snapshot().with_routes([route(LOW, 5), route(HIGH, 5)])
-    new = Snapshot(cluster="c").with_routes([route(LOW, 4)])
+    new = LookupSnapshot(cluster="c").with_routes([route(LOW, 4)])
     assert find_regressions(old, new) == [LOW]
     assert find_regressions(new, old) == []

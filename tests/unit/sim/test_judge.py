@@ -6,7 +6,14 @@ import pytest
 
 from lbcore.model.hashing import HashFunction
 from lbcore.ownership.records import State
-from lbcore.sim.judge import LONG_AGO, Answer, OwnershipHistory, Transition, Verdict, Visibility
+from lbcore.sim.judge import (
+    LONG_AGO,
+    JudgedEvent,
+    LookupVerdict,
+    OwnershipHistory,
+    ProbedAnswer,
+    Visibility,
+)
 
 NS = "t/n"
 TOPIC = "persistent://t/n/topic-1"
@@ -14,9 +21,9 @@ FULL = f"{NS}/0x00000000_0xffffffff"
 ALLOWANCE_MS = 10
 
 
-def step(version: int, at_ms: int, state: State, source: str, destination: str) -> Transition:
+def step(version: int, at_ms: int, state: State, source: str, destination: str) -> JudgedEvent:
     """Decided at at_ms - 100, readable from at_ms on, within 5 ms."""
-    return Transition(
+    return JudgedEvent(
         bundle=FULL,
         version_id=version,
         state=state,
@@ -46,8 +53,8 @@ def moved() -> OwnershipHistory:
     return history
 
 
-def answered(at_ms: int, broker: str, age_ms: int = 0, bundle: str = FULL) -> Answer:
-    return Answer(
+def answered(at_ms: int, broker: str, age_ms: int = 0, bundle: str = FULL) -> ProbedAnswer:
+    return ProbedAnswer(
         topic=TOPIC,
         asked_at_ms=at_ms,
         answered_at_ms=at_ms,
@@ -60,52 +67,61 @@ def answered(at_ms: int, broker: str, age_ms: int = 0, bundle: str = FULL) -> An
 @pytest.mark.parametrize(
     ("at_ms", "broker", "age_ms", "expected"),
     [
-        (1500, "a", 0, Verdict.WRONG),  # not assigned yet
-        (2500, "a", 0, Verdict.RIGHT),  # assigned counts
-        (3500, "a", 0, Verdict.RIGHT),
-        (3500, "b", 0, Verdict.WRONG),
-        (4500, "b", 0, Verdict.RIGHT),  # where it is going
-        (4500, "a", 0, Verdict.WRONG),
-        (4500, "a", 480, Verdict.WRONG),  # 4500 - 480 - 10 is after the commit's latest moment
-        (4500, "a", 485, Verdict.RIGHT),  # 4005 is not
-        (4013, "a", 0, Verdict.RIGHT),  # the allowance
-        (4016, "a", 0, Verdict.WRONG),
-        (3989, "b", 0, Verdict.WRONG),  # before it was decided
-        (3990, "b", 0, Verdict.RIGHT),
-        (7500, "b", 0, Verdict.WRONG),  # nobody owns it
-        (9500, "c", 9999, Verdict.WRONG),  # never an owner
+        (1500, "a", 0, LookupVerdict.WRONG),  # not assigned yet
+        (2500, "a", 0, LookupVerdict.RIGHT),  # assigned counts
+        (3500, "a", 0, LookupVerdict.RIGHT),
+        (3500, "b", 0, LookupVerdict.WRONG),
+        (4500, "b", 0, LookupVerdict.RIGHT),  # where it is going
+        (4500, "a", 0, LookupVerdict.WRONG),
+        (
+            4500,
+            "a",
+            480,
+            LookupVerdict.WRONG,
+        ),  # 4500 - 480 - 10 is after the commit's latest moment
+        (4500, "a", 485, LookupVerdict.RIGHT),  # 4005 is not
+        (4013, "a", 0, LookupVerdict.RIGHT),  # the allowance
+        (4016, "a", 0, LookupVerdict.WRONG),
+        (3989, "b", 0, LookupVerdict.WRONG),  # before it was decided
+        (3990, "b", 0, LookupVerdict.RIGHT),
+        (7500, "b", 0, LookupVerdict.WRONG),  # nobody owns it
+        (9500, "c", 9999, LookupVerdict.WRONG),  # never an owner
     ],
 )
 def test_judge_of_an_answer_goes_by_the_declared_age(
-    at_ms: int, broker: str, age_ms: int, expected: Verdict
+    at_ms: int, broker: str, age_ms: int, expected: LookupVerdict
 ) -> None:
     assert moved().judge(answered(at_ms, broker, age_ms), ALLOWANCE_MS) is expected
 
 
 @pytest.mark.parametrize("bundle", ["", "t/n/0x00000000_0x00000001", "t/m/0x00000000_0xffffffff"])
 def test_judge_of_a_bundle_that_does_not_hold_the_topic_is_wrong(bundle: str) -> None:
-    assert moved().judge(answered(3500, "a", bundle=bundle), ALLOWANCE_MS) is Verdict.WRONG
+    assert moved().judge(answered(3500, "a", bundle=bundle), ALLOWANCE_MS) is LookupVerdict.WRONG
 
 
 def test_judge_allows_for_the_time_the_request_took() -> None:
-    slow = Answer(topic=TOPIC, asked_at_ms=3900, answered_at_ms=4500, broker="a", bundle=FULL)
-    assert moved().judge(slow, ALLOWANCE_MS) is Verdict.RIGHT
+    slow = ProbedAnswer(topic=TOPIC, asked_at_ms=3900, answered_at_ms=4500, broker="a", bundle=FULL)
+    assert moved().judge(slow, ALLOWANCE_MS) is LookupVerdict.RIGHT
 
 
 @pytest.mark.parametrize(
     ("at_ms", "expected"),
-    [(1500, Verdict.UNAVAILABLE), (3500, Verdict.FAILED), (7500, Verdict.UNAVAILABLE)],
+    [
+        (1500, LookupVerdict.UNAVAILABLE),
+        (3500, LookupVerdict.FAILED),
+        (7500, LookupVerdict.UNAVAILABLE),
+    ],
 )
 def test_judge_of_later_depends_on_whether_the_bundle_was_settled(
-    at_ms: int, expected: Verdict
+    at_ms: int, expected: LookupVerdict
 ) -> None:
-    later = Answer(topic=TOPIC, asked_at_ms=at_ms, answered_at_ms=at_ms, asked_later=True)
+    later = ProbedAnswer(topic=TOPIC, asked_at_ms=at_ms, answered_at_ms=at_ms, asked_later=True)
     assert moved().judge(later, ALLOWANCE_MS) is expected
 
 
 def test_judge_of_an_error_is_failed() -> None:
-    broken = Answer(topic=TOPIC, asked_at_ms=1, answered_at_ms=2, error="connection refused")
-    assert moved().judge(broken, ALLOWANCE_MS) is Verdict.FAILED
+    broken = ProbedAnswer(topic=TOPIC, asked_at_ms=1, answered_at_ms=2, error="connection refused")
+    assert moved().judge(broken, ALLOWANCE_MS) is LookupVerdict.FAILED
 
 
 def test_visibility_counts_from_the_decision_to_the_first_answer_that_shows_it() -> None:

@@ -11,7 +11,7 @@ from lbcore.model.hashing import HashFunction
 from lbcore.model.names import format_bundle
 from lbcore.ownership.holding import Call, Callback
 from lbcore.sim.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
-from lbcore.sim.service import Change, ServedBundles
+from lbcore.sim.service import CallbackChange, ServedBundles
 
 MODEL = LoadModel(
     [
@@ -38,14 +38,16 @@ def serving(*bundles: str) -> ServedBundles:
 
 def test_open_serves_the_bundle_under_its_token() -> None:
     service = serving(LOW)
-    assert service.carry_out(call(Callback.OPEN, LOW, 7)) == Change(opened={LOW: 7}, closed=())
+    assert service.carry_out(call(Callback.OPEN, LOW, 7)) == CallbackChange(
+        opened={LOW: 7}, closed=()
+    )
     assert service.tokens == {LOW: 7}
 
 
 def test_open_of_a_parent_replaces_its_children() -> None:
     service = serving(LOW, HIGH, "t/b/0x00000000_0x80000000")
     change = service.carry_out(call(Callback.OPEN, WHOLE, 5))
-    assert change == Change(opened={WHOLE: 5}, closed=(LOW, HIGH))
+    assert change == CallbackChange(opened={WHOLE: 5}, closed=(LOW, HIGH))
     assert service.tokens == {WHOLE: 5, "t/b/0x00000000_0x80000000": 1}
 
 
@@ -59,7 +61,7 @@ def test_close_leaves_nothing_of_the_range() -> None:
 def test_split_serves_the_children_and_may_be_repeated() -> None:
     service = serving(WHOLE)
     split = call(Callback.SPLIT, WHOLE, 3, (LOW, HIGH))
-    assert service.carry_out(split) == Change(opened={LOW: 3, HIGH: 3}, closed=(WHOLE,))
+    assert service.carry_out(split) == CallbackChange(opened={LOW: 3, HIGH: 3}, closed=(WHOLE,))
     assert service.carry_out(split).closed == ()
     assert service.tokens == {LOW: 3, HIGH: 3}
 

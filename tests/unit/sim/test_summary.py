@@ -5,10 +5,10 @@ import pytest
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 from lbcore.sim.summary import (
     HOUR_MS,
+    BundleOpened,
     Crash,
     LoadSample,
-    Move,
-    Opened,
+    ObservedMove,
     Owned,
     balance,
     first_all_open_ms,
@@ -81,8 +81,8 @@ def test_moves_counts_changes_of_owner_only() -> None:
     ]
 
 
-def move(at_ms: int, source: str, destination: str) -> Move:
-    return Move(bundle="x", source=source, destination=destination, at_ms=at_ms)
+def move(at_ms: int, source: str, destination: str) -> ObservedMove:
+    return ObservedMove(bundle="x", source=source, destination=destination, at_ms=at_ms)
 
 
 def test_thrash_counts_returns_within_the_hour() -> None:
@@ -103,8 +103,8 @@ def crash(*bundles: str) -> Crash:
     return Crash(broker="b0", killed_at_ms=1000, last_report_ms=900, bundles=bundles)
 
 
-def opened(bundle: str, at_ms: int) -> Opened:
-    return Opened(bundle=bundle, broker="b1", at_ms=at_ms)
+def opened(bundle: str, at_ms: int) -> BundleOpened:
+    return BundleOpened(bundle=bundle, broker="b1", at_ms=at_ms)
 
 
 def test_recovery_counts_from_the_last_report_to_the_last_opening() -> None:

@@ -1,6 +1,6 @@
 """Moves as events show them: latencies by part, owners left and come back to."""
 
-from jobs.telemetry.moves import Event, Landed, Latency, Moves
+from jobs.telemetry.moves import Event, Landed, Latency, MoveTracker
 from lbcore.sim.summary import HOUR_MS
 
 
@@ -20,7 +20,7 @@ def event(
     )
 
 
-def moved(moves: Moves, source: str, destination: str, at_ms: int) -> list[Latency | Landed]:
+def moved(moves: MoveTracker, source: str, destination: str, at_ms: int) -> list[Latency | Landed]:
     """A transfer: released after 100 ms, opened after 30 more."""
     steps = [
         event("Releasing", "Owned", source, destination, at_ms),
@@ -31,7 +31,7 @@ def moved(moves: Moves, source: str, destination: str, at_ms: int) -> list[Laten
 
 
 def test_transfer_has_three_latencies_and_lands_once() -> None:
-    assert moved(Moves(), "a", "b", 1_000) == [
+    assert moved(MoveTracker(), "a", "b", 1_000) == [
         Latency(part="release", broker="a", ms=100),
         Latency(part="assign", broker="b", ms=30),
         Latency(part="unload", broker="a", ms=130),
@@ -40,7 +40,7 @@ def test_transfer_has_three_latencies_and_lands_once() -> None:
 
 
 def test_move_back_within_an_hour_is_a_return() -> None:
-    moves = Moves()
+    moves = MoveTracker()
     moved(moves, "a", "b", 0)
     assert moved(moves, "b", "a", 60_000)[-1] == Landed(cause="shed", is_return=True)
     assert moved(moves, "a", "c", 90_000)[-1] == Landed(cause="shed", is_return=False)
@@ -48,14 +48,14 @@ def test_move_back_within_an_hour_is_a_return() -> None:
 
 
 def test_what_is_older_than_an_hour_is_forgotten() -> None:
-    moves = Moves()
+    moves = MoveTracker()
     moved(moves, "a", "b", 0)
     moves.forget(2 * HOUR_MS)
     assert moved(moves, "b", "a", 10)[-1] == Landed(cause="shed", is_return=False)
 
 
 def test_failover_lands_with_its_own_cause() -> None:
-    moves = Moves()
+    moves = MoveTracker()
     steps = [
         event("Assigning", "Owned", "", "b", 500, destination_before="a", cause="failover"),
         event("Owned", "Assigning", "", "b", 900, cause="ack"),
@@ -69,7 +69,7 @@ def test_failover_lands_with_its_own_cause() -> None:
 
 
 def test_first_owner_and_cancelled_unload_are_no_moves() -> None:
-    moves = Moves()
+    moves = MoveTracker()
     first = [
         event("Assigning", "Free", "", "a", 0, cause="assign"),
         event("Owned", "Assigning", "", "a", 40, cause="ack"),

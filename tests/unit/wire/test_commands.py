@@ -12,7 +12,7 @@ from lbcore.model.hashing import HashFunction
 from lbcore.wire.commands import (
     KINDS,
     CreateNamespace,
-    Refused,
+    RefusedArguments,
     SetConfig,
     SplitBundle,
     format_arguments,
@@ -98,9 +98,9 @@ FULL: dict[str, dict[str, Any]] = {
 }
 
 
-def refused(kind: str, arguments: dict[str, Any]) -> Refused:
+def refused(kind: str, arguments: dict[str, Any]) -> RefusedArguments:
     answer = parse_arguments(kind, arguments)
-    assert isinstance(answer, Refused), answer
+    assert isinstance(answer, RefusedArguments), answer
     return answer
 
 
@@ -237,8 +237,8 @@ def test_arguments_of_any_json_are_read_or_refused(
     names = [item.name for item in fields(KINDS[kind])]
     name = data.draw(st.sampled_from([*names, "other"]))
     answer = parse_arguments(kind, {**FULL[kind], name: value})
-    assert isinstance(answer, Refused | KINDS[kind])
-    if isinstance(answer, Refused):
+    assert isinstance(answer, RefusedArguments | KINDS[kind])
+    if isinstance(answer, RefusedArguments):
         answer.detail.encode()
 
 

@@ -19,7 +19,7 @@ from lbcore.wire.messages import (
     Topic,
 )
 from lbcore.wire.parse import parse
-from lbcore.wire.rules import Rules
+from lbcore.wire.rules import ParseRules
 from tests.wire_messages import (
     BUNDLES,
     ENVELOPE,
@@ -64,7 +64,7 @@ def without(name: str) -> Change:
 
 @pytest.mark.parametrize("kind", GOOD)
 @pytest.mark.parametrize("rules", [RULES, STANDARD_RULES], ids=["orjson", "json"])
-def test_parse_of_a_formatted_message_gives_it_back(kind: str, rules: Rules) -> None:
+def test_parse_of_a_formatted_message_gives_it_back(kind: str, rules: ParseRules) -> None:
     topic, key, value = format_message(GOOD[kind])
     assert topic is TOPIC_OF[kind]
     assert content(parse(topic, key, value, rules)) == content(GOOD[kind])
@@ -362,7 +362,7 @@ def test_bundle_load_parts_of_no_bundles_is_one_empty_part() -> None:
 
 
 def test_limits_are_the_settings_of_the_wire() -> None:
-    rules = Rules(clusters=RULES.clusters, limits=Wire(max_bundles_per_message=1))
+    rules = ParseRules(clusters=RULES.clusters, limits=Wire(max_bundles_per_message=1))
     topic, key, value = format_message(GOOD["bundle_load"])
     rejected = parse(topic, key, value, rules)
     assert isinstance(rejected, Rejected)

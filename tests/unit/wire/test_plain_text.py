@@ -10,7 +10,7 @@ from lbcore.wire.format import format_message
 from lbcore.wire.messages import Ack, AckOutcome, Acks, Envelope
 from lbcore.wire.parse import parse
 from lbcore.wire.plain_text import plain_text
-from lbcore.wire.rules import Rules
+from lbcore.wire.rules import ParseRules
 
 WIDE = "\U0001f600"
 
@@ -39,7 +39,7 @@ def test_every_character_there_is_can_be_sent_as_a_reason() -> None:
     limits = Wire(max_text_chars=256, max_bundles_per_message=100_000, max_message_bytes=16_777_216)
     chars = [chr(code) * 3 for code in range(0, sys.maxunicode + 1, 97)] + [chr(0xDCFF)]
     sent = acks_of([*chars, "x" * 5_000, "\x00" * 5_000])
-    parsed = parse(*format_message(sent), Rules(clusters=frozenset("c"), limits=limits))
+    parsed = parse(*format_message(sent), ParseRules(clusters=frozenset("c"), limits=limits))
     assert isinstance(parsed, Acks), parsed
     assert len(parsed.acks) == len(sent.acks)
 
@@ -51,7 +51,7 @@ def test_parts_of_acks_are_read_whatever_their_reasons(reason: str) -> None:
     assert [ack for part in parts for ack in part] == list(acks)
     for part in parts:
         message = Acks(envelope=envelope(), acks=tuple(part))
-        parsed = parse(*format_message(message), Rules(clusters=frozenset("c"), limits=Wire()))
+        parsed = parse(*format_message(message), ParseRules(clusters=frozenset("c"), limits=Wire()))
         assert isinstance(parsed, Acks), parsed
 
 
