@@ -1,6 +1,6 @@
 """The agent as a library: what a sharded service in Python runs beside itself to be balanced.
 
-Decides nothing; it is the shell of `lbcore.machines.agent`: it reads the ownership topic, runs the
+Decides nothing; it is the shell of `lbcore.agent.agent`: it reads the ownership topic, runs the
 service's callbacks, sends reports and acknowledgements. `docs/agent.md` shows a whole service.
 Other languages implement the same Machine over the same topics. Source: ours.
 """
@@ -17,22 +17,20 @@ from secrets import token_hex
 
 from kafka.errors import KafkaError
 
-from jobs.adapters.clocks import ForwardClock
-from jobs.adapters.kafka_clients import Delivered, Delivery, Ends, KafkaAddress, Sender, Tail
-from jobs.adapters.ownership_feed import OwnershipFeed
-from jobs.adapters.permits import Permits
-from jobs.adapters.service_answers import failure_of
-from jobs.adapters.service_callbacks import Callbacks
-from jobs.adapters.service_calls import CallBounds, ServiceCalls
+from jobs.adapters.kafka.clients import Delivered, Delivery, Ends, KafkaAddress, Sender, Tail
+from jobs.adapters.kafka.ownership_feed import OwnershipFeed
+from jobs.adapters.processes.clocks import ForwardClock
+from jobs.agent_host.permits import Permits
+from jobs.agent_host.service_answers import failure_of
+from jobs.agent_host.service_callbacks import Callbacks
+from jobs.agent_host.service_calls import CallBounds, ServiceCalls
 from jobs.console import CommandError
 from jobs.telemetry.agent_metrics import AgentMetrics
-from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
-from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent import AgentMachine as Machine
-from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
-from lbcore.machines.agent_readings import identity_fault
-from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
-from lbcore.machines.agent_state import (
+from lbcore.agent.agent import AgentMachine as Machine
+from lbcore.agent.lease import EndConfirmed, ReportConfirmed
+from lbcore.agent.readings import identity_fault
+from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
+from lbcore.agent.state import (
     AgentState,
     Effect,
     Event,
@@ -42,6 +40,8 @@ from lbcore.machines.agent_state import (
     Stop,
     Stopped,
 )
+from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
+from lbcore.config.signals import SignalsConfig
 from lbcore.ownership.holding import Call
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Topic

@@ -23,12 +23,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 
-from jobs.adapters.delta_tables import table_path
-from jobs.adapters.jars import jar_paths
-from jobs.adapters.java import find_java
-from jobs.adapters.settings import load_settings
-from jobs.adapters.stream import spark_session
-from jobs.adapters.table_place import TablePlace, is_delta, table_place
+from jobs.adapters.delta.table_place import TablePlace, is_delta, table_place
+from jobs.adapters.delta.tables import table_path
+from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.spark.stream import spark_session
 from jobs.console import CommandError, Exit, note
 from jobs.parser import Parser
 from lbcore.model.archives import ARCHIVES, Archive

@@ -21,8 +21,22 @@ from typing import Any
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from jobs.adapters.batch_sink import BatchSink, CommitIdentity
-from jobs.adapters.checkpoint import (
+from jobs.adapters.delta.history_upkeep import HistoryUpkeep
+from jobs.adapters.delta.table_place import store_errors, table_place
+from jobs.adapters.delta.table_upkeep import TableUpkeep
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
+from jobs.adapters.kafka.place import KafkaPlace, find_kafka
+from jobs.adapters.kafka.settings import kafka_address, spark_source_options
+from jobs.adapters.kafka.ticks import Ticker
+from jobs.adapters.kafka.topic_watch import TopicWatch
+from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.json_log import log_json_lines
+from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
+from jobs.adapters.spark.checkpoint import (
     Resumption,
     choose_checkpoint,
     is_restored,
@@ -32,31 +46,17 @@ from jobs.adapters.checkpoint import (
     unmark_restored,
     write_manifest,
 )
-from jobs.adapters.clock_steps import ClockSteps
-from jobs.adapters.history_upkeep import HistoryUpkeep
-from jobs.adapters.jars import jar_paths
-from jobs.adapters.java import find_java
-from jobs.adapters.json_log import log_json_lines
-from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.kafka_place import KafkaPlace, find_kafka
-from jobs.adapters.kafka_settings import kafka_address, spark_source_options
-from jobs.adapters.lost_parts import told_in_words
-from jobs.adapters.ownership_publisher import OwnershipPublisher
-from jobs.adapters.present_manifest import present_manifest
-from jobs.adapters.recovery import (
+from jobs.adapters.spark.clock_steps import ClockSteps
+from jobs.adapters.spark.lost_parts import told_in_words
+from jobs.adapters.spark.present_manifest import present_manifest
+from jobs.adapters.spark.recovery import (
     complete_last_batch,
     lift_versions,
     rebuilt_states,
     send_all_records,
 )
-from jobs.adapters.settings import load_settings
-from jobs.adapters.state_folder import hold_folder
-from jobs.adapters.stream import INPUT_TOPICS, Beginning, spark_session, start_query
-from jobs.adapters.table_place import store_errors, table_place
-from jobs.adapters.table_upkeep import TableUpkeep
-from jobs.adapters.table_writer import TableWriter
-from jobs.adapters.ticks import Ticker
-from jobs.adapters.topic_watch import TopicWatch
+from jobs.adapters.spark.state_folder import hold_folder
+from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, spark_session, start_query
 from jobs.console import CommandError, Exit, note
 from jobs.parser import Parser
 from jobs.telemetry import exposition

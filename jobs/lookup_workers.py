@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from jobs.adapters.processes import ProcessSpec, Supervisor
+from jobs.adapters.processes.processes import ProcessSpec, Supervisor
 from jobs.console import note
 
 _ROOT = Path(__file__).parents[1]

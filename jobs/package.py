@@ -14,9 +14,9 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.adapters.jars import jar_paths
-from jobs.adapters.preflight import check_disk
-from jobs.adapters.stream import STACK_SIZE
+from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.preflight import check_disk
+from jobs.adapters.spark.stream import STACK_SIZE
 from jobs.console import CommandError, Exit, complain, note
 from jobs.parser import Parser
 from jobs.prepare import LOCKS, ROOT

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.adapters.jars import (
+from jobs.adapters.processes.jars import (
     LOCK_PATH,
     JarStore,
     default_store,
@@ -28,9 +28,9 @@ from jobs.adapters.jars import (
     is_complete,
     store_path,
 )
-from jobs.adapters.java import Java, find_java
-from jobs.adapters.preflight import check_disk, check_python, running_python
-from jobs.adapters.progress import last_lines, run_with_progress
+from jobs.adapters.processes.java import Java, find_java
+from jobs.adapters.processes.preflight import check_disk, check_python, running_python
+from jobs.adapters.processes.progress import last_lines, run_with_progress
 from jobs.console import CommandError, Exit, complain, note
 from jobs.parser import Parser
 

@@ -20,11 +20,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from jobs import VERSION
-from jobs.adapters.json_log import log_json_lines
-from jobs.adapters.kafka_settings import kafka_address
-from jobs.adapters.service_answers import failure_of
-from jobs.adapters.settings import load_settings
+from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.processes.json_log import log_json_lines
+from jobs.adapters.processes.settings import load_settings
 from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
+from jobs.agent_host.service_answers import failure_of
 from jobs.console import CommandError, Exit, MisuseError, complain, note
 from jobs.parser import Parser
 from jobs.telemetry import exposition

@@ -24,13 +24,13 @@ from typing import NoReturn
 
 from kafka.errors import KafkaError
 
-from jobs.adapters.clocks import ForwardClock
-from jobs.adapters.fleet_control import ControlServer
-from jobs.adapters.kafka_clients import Sender, Tail
-from jobs.adapters.kafka_settings import kafka_address
-from jobs.adapters.settings import load_settings
+from jobs.adapters.kafka.clients import Sender, Tail
+from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.processes.clocks import ForwardClock
+from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, MisuseError, complain, say
 from jobs.fleet.broker import Due, FleetSettings, FleetSurroundings
+from jobs.fleet.control import ControlServer
 from jobs.fleet.event_log import EventLog
 from jobs.fleet.fleet import Fleet
 from jobs.fleet.loop import FleetLoop
@@ -39,7 +39,7 @@ from jobs.parser import Parser
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.hashing import HashFunction
-from lbcore.sim.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
+from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.wire.messages import Topic
 
 _POLL_MS = 200

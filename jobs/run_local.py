@@ -19,7 +19,7 @@ from jobs.console import Exit, MisuseError, note
 from jobs.local.layout import Layout
 from jobs.local.options import Kill, RunOptions
 from jobs.local.run import LocalRun
-from lbcore.sim.load import LoadShape
+from lbcore.sim.load.load import LoadShape
 
 _DEFAULT_STATE = Path("var") / "local"
 _SHAPES = tuple(shape.value for shape in LoadShape)

@@ -22,18 +22,18 @@ from typing import Any, cast
 
 import uvicorn
 
-from jobs.adapters.http_bounds import Bounds, Sweep, Timed
-from jobs.adapters.http_protocol import bounded_protocol
-from jobs.adapters.json_log import log_json_lines
-from jobs.adapters.server_tls import ServerTls
-from jobs.adapters.settings import load_settings
-from jobs.adapters.shared_metrics import SharedMetrics
-from jobs.adapters.short_pauses import keep_pauses_short
-from jobs.adapters.table_place import table_place
-from jobs.admin.assemble import Service, start_service
+from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.http.bounds import Bounds, Sweep, Timed
+from jobs.adapters.http.protocol import bounded_protocol
+from jobs.adapters.http.server_tls import ServerTls
+from jobs.adapters.processes.json_log import log_json_lines
+from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.processes.short_pauses import keep_pauses_short
 from jobs.console import CommandError, Exit, MisuseError, complain
 from jobs.lookup_workers import reserve_port, run_workers
 from jobs.parser import Parser
+from jobs.service.assemble import Service, start_service
+from jobs.service.shared_metrics import SharedMetrics
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config, changed
 

@@ -8,13 +8,13 @@ strategies' records. A test holds each equal to what is drawn here.
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from jobs.service.lookup_names import LOOKUP_METRICS
 from jobs.sql.queries import QUERIES, Query
 from jobs.sql.views import VIEWS, SqlView
 from jobs.telemetry.agent_names import AGENT_METRICS
 from jobs.telemetry.bridge_names import BRIDGE_METRICS
 from jobs.telemetry.declared import DeclaredMetric, by_name
 from jobs.telemetry.job_names import JOB_METRICS
-from jobs.telemetry.lookup_names import LOOKUP_METRICS
 from lbcore.config.render import render_page
 from lbcore.model.archives import ARCHIVES, MONTH, Archive
 from lbcore.model.tables import TABLES, Column, Table

@@ -18,14 +18,14 @@ from typing import Any
 import pyarrow as pa
 from kafka import KafkaConsumer, TopicPartition
 
-from jobs.adapters.batch_sink import read_effects
-from jobs.adapters.operators import balancer_operator, scorer_operator
-from jobs.adapters.spark_machine import Operator
-from jobs.adapters.stream import INPUT_TOPICS
+from jobs.adapters.spark.batch_sink import read_effects
+from jobs.adapters.spark.operators import balancer_operator, scorer_operator
+from jobs.adapters.spark.spark_machine import Operator
+from jobs.adapters.spark.stream import INPUT_TOPICS
+from lbcore.balancer.state.effects import REPORT
 from lbcore.config.tree import Config
-from lbcore.machines.effects import REPORT
-from lbcore.machines.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.machines.tracks import RawMessage
+from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
+from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position
 
 Effects = dict[str, list[tuple[str, bytes]]]

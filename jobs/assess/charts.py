@@ -8,7 +8,7 @@ from html import escape
 
 from lbcore.assess.loads import Loads
 from lbcore.explain.explanation import number
-from lbcore.machines.foresee import Foresight
+from lbcore.foresight.foresee import Foresight
 from lbcore.model.times import duration
 
 _WIDE, _WIDEST = 380.0, 540.0

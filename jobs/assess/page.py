@@ -13,7 +13,7 @@ from jobs.operating.durations import format_instant
 from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
 from lbcore.explain.explanation import number
-from lbcore.machines.foresee import Foresight
+from lbcore.foresight.foresee import Foresight
 from lbcore.model.times import duration
 
 _LISTED = 50

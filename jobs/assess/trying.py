@@ -9,9 +9,9 @@ from typing import Any
 
 from jobs.operating.backtesting import Past, recorded_row, try_again
 from lbcore.config.tree import Config
-from lbcore.sim.backtest import backtest_scenario
-from lbcore.sim.history import make_history
-from lbcore.sim.recording import RecordingError, make_recording
+from lbcore.sim.load.recording import RecordingError, make_recording
+from lbcore.sim.reports.backtest import backtest_scenario
+from lbcore.sim.reports.history import make_history
 
 TRIED = ("none", "ballast", "avg", "threshold", "transfer", "pulsar-threshold", "pulsar-avg")
 _INTERVALS_MIN = 6

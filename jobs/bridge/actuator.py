@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from jobs.adapters.clocks import ForwardClock
+from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.collector import Collector, Send
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.telemetry.bridge_names import SPLIT, UNLOAD

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from kafka.errors import KafkaError
 
-from jobs.adapters.command_client import new_command
-from jobs.adapters.kafka_clients import KafkaAddress, Sender, Tail
-from jobs.adapters.ownership_feed import OwnershipFeed
+from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
+from jobs.adapters.kafka.command_client import new_command
+from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower

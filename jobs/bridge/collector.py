@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 
-from jobs.adapters.clocks import ForwardClock
+from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
-from jobs.adapters.http_exchange import Answered, HttpQuestion, connection_to, exchange
+from jobs.adapters.http.exchange import Answered, HttpQuestion, connection_to, exchange
 from jobs.console import MisuseError
 from lbcore.bridge.answers import (
     MAX_BYTES,

@@ -13,19 +13,19 @@ from secrets import token_hex
 from typing import Any
 
 from jobs import VERSION
-from jobs.adapters.kafka_clients import Delivered, Delivery, Sender
+from jobs.adapters.kafka.clients import Delivered, Delivery, Sender
 from jobs.fleet.timetable import Timetable
+from lbcore.agent.agent import AgentMachine
+from lbcore.agent.lease import ReportConfirmed
+from lbcore.agent.reporting import Identity, TopicsRead
+from lbcore.agent.state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
 from lbcore.config.ownership import FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent import AgentMachine
-from lbcore.machines.agent_lease import ReportConfirmed
-from lbcore.machines.agent_reporting import Identity, TopicsRead
-from lbcore.machines.agent_state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
 from lbcore.ownership.holding import Call, CallDone
-from lbcore.sim.load import LoadModel
-from lbcore.sim.load_noise import uniform
-from lbcore.sim.load_usage import cpu_noise
-from lbcore.sim.service import ServedBundles
+from lbcore.sim.engine.service import ServedBundles
+from lbcore.sim.load.load import LoadModel
+from lbcore.sim.load.noise import uniform
+from lbcore.sim.load.usage import cpu_noise
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Topic
 

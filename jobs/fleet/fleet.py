@@ -6,11 +6,11 @@ Every method is called by one thread, the loop's. Source: ours.
 from collections.abc import Iterable
 from typing import Any
 
-from jobs.adapters.kafka_clients import Received
-from jobs.adapters.ownership_feed import OwnershipFeed
+from jobs.adapters.kafka.clients import Received
+from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.fleet.broker import Due, FleetSurroundings, SimulatedBroker
-from lbcore.machines.agent_lease import EndConfirmed
-from lbcore.machines.agent_state import Event
+from lbcore.agent.lease import EndConfirmed
+from lbcore.agent.state import Event
 
 
 class UnknownBrokerError(KeyError):

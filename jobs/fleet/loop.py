@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from time import sleep
 from typing import NoReturn, TypeVar
 
-from jobs.adapters.clocks import ForwardClock
+from jobs.adapters.processes.clocks import ForwardClock
 from jobs.fleet.fleet import Fleet
 
 T = TypeVar("T")

@@ -6,12 +6,12 @@ are always in use. Source: ours.
 
 from collections.abc import Sequence
 
-from jobs.adapters.command_client import new_command
-from jobs.adapters.kafka_clients import KafkaAddress, Sender
+from jobs.adapters.kafka.clients import KafkaAddress, Sender
+from jobs.adapters.kafka.command_client import new_command
 from jobs.console import CommandError
 from jobs.local.layout import CLUSTER, Size
 from lbcore.model.hashing import HashFunction
-from lbcore.sim.load import NamespaceLoad
+from lbcore.sim.load.load import NamespaceLoad
 from lbcore.wire.commands import CreateNamespace
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command

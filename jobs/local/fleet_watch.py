@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jobs.adapters.fleet_control import FleetClient, crash_of, sample_of
 from jobs.console import CommandError
+from jobs.fleet.control import FleetClient, crash_of, sample_of
 from jobs.local.layout import Layout
 from jobs.local.line_tail import LineTail
 from lbcore.sim.summary import BundleOpened, Crash, LoadSample

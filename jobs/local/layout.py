@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from jobs.adapters.preflight import check_port, free_ports
+from jobs.adapters.processes.preflight import check_port, free_ports
 from jobs.console import CommandError, MisuseError
 
 LOOKUP_PORT = 8080

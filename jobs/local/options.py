@@ -5,7 +5,7 @@ Decides nothing. Source: ours.
 
 from dataclasses import dataclass
 
-from lbcore.sim.load import LoadShape
+from lbcore.sim.load.load import LoadShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,11 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.lookup_request import now_ms
-from jobs.adapters.prober import Prober, ProbeReport, ProberSettings
-from jobs.adapters.processes import ProcessEvent, Supervisor, death_words
-from jobs.adapters.settings import load_settings
+from jobs.adapters.http.lookup_request import now_ms
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.processes.processes import ProcessEvent, Supervisor, death_words
+from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, note
 from jobs.local import stack
 from jobs.local.commands import create_commands, namespaces_of, send_commands
@@ -26,10 +25,11 @@ from jobs.local.job_log import JobLog
 from jobs.local.layout import Layout, Size
 from jobs.local.line_tail import LineTail
 from jobs.local.options import RunOptions
+from jobs.local.prober import Prober, ProbeReport, ProberSettings
 from jobs.local.run_summary import RunFacts, summarise
 from jobs.local.run_tables import RunTables
 from jobs.local.status import RunStatus, broker_rows, imbalance_of, recent_percentile
-from lbcore.machines.job_state import NEVER_MS, JobState, JobWord, judge_job
+from lbcore.explain.job_state import NEVER_MS, JobState, JobWord, judge_job
 from lbcore.sim.summary import LoadSample
 
 _POLL_S = 0.1

@@ -1,7 +1,7 @@
 """The summary of a run: every number that an acceptance or a release note quotes.
 
 Decides only which numbers belong together; each is defined in `lbcore.sim.summary`,
-`lbcore.sim.judge` or by the process that measured it. Source: ours.
+`lbcore.sim.judge.judge` or by the process that measured it. Source: ours.
 """
 
 import os
@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from jobs import VERSION
-from jobs.adapters.prober import ProbeReport
 from jobs.local.job_log import JobLog
+from jobs.local.prober import ProbeReport
 from lbcore.sim.summary import (
     Balance,
     BundleOpened,

@@ -1,7 +1,7 @@
 """The processes of a local run: what each is, how it is started, when it is ready.
 
 Decides which process is told what, and the order in which they end (what uses Kafka before Kafka).
-Keeping them alive is `jobs.adapters.processes`. Source: ours.
+Keeping them alive is `jobs.adapters.processes.processes`. Source: ours.
 """
 
 import dataclasses
@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.processes import ProcessSpec
-from jobs.adapters.progress import last_words
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.processes.processes import ProcessSpec
+from jobs.adapters.processes.progress import last_words
 from jobs.console import CommandError
 from jobs.local.commands import namespaces_of
 from jobs.local.layout import CLUSTER, Layout, Size
 from jobs.local.options import RunOptions
 from lbcore.config.tree import Config
-from lbcore.sim.load import NamespaceLoad
+from lbcore.sim.load.load import NamespaceLoad
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB, LOOKUP, FLEET = "balance_cluster", "serve_lookup", "run_fleet"

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jobs.adapters.prober import ProbeCounts
 from jobs.local.fleet_watch import FleetBroker
 from jobs.local.job_log import JobLog, ShownMove
+from jobs.local.prober import ProbeCounts
 from lbcore.signals.imbalance import imbalance
 from lbcore.sim.summary import LoadSample, percentile
 
@@ -33,7 +33,7 @@ class BrokerRow:
 class RunStatus:
     """One moment of a run; times in ms.
 
-    job: how it is, in `lbcore.machines.job_state`'s words, "" = no batch yet. imbalance: as
+    job: how it is, in `lbcore.explain.job_state`'s words, "" = no batch yet. imbalance: as
     `signals.imbalance` says, of the true message rates of the brokers that live.
     """
 

@@ -1,7 +1,7 @@
 """Backtests: what another strategy would have made of the load that a real run has recorded.
 
-Decides what is read of the tables and how the answer is worded; `lbcore.sim.backtest` makes the
-scenario, the simulator runs it, the league's metrics judge it. Nothing is sent. Source: ours.
+Decides what is read of the tables and how the answer is worded; `lbcore.sim.reports.backtest` makes
+the scenario, the simulator runs it, the league's metrics judge it. Nothing is sent. Source: ours.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.recordings import Row, read_history
-from jobs.adapters.table_place import TablePlace
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.recordings import Row, read_history
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.durations import format_instant
 from jobs.operating.league_page import COLUMNS
 from jobs.operating.simulations import config_of, note_wrong
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
-from lbcore.sim.backtest import backtest_scenario
-from lbcore.sim.history import History, make_history, what_happened
-from lbcore.sim.measures import measure_named
-from lbcore.sim.recording import Recording, RecordingError, make_recording
-from lbcore.sim.rehearsal import run_scenario
-from lbcore.sim.report import format_value
+from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.judge.measures import measure_named
+from lbcore.sim.load.recording import Recording, RecordingError, make_recording
+from lbcore.sim.reports.backtest import backtest_scenario
+from lbcore.sim.reports.history import History, make_history, what_happened
+from lbcore.sim.reports.report import format_value
 from lbcore.sim.scenario.model import Scenario
 
 RECORDED = "recorded"

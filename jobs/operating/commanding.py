@@ -11,20 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobs.adapters.command_client import CommandClient, NoOutcome, Ticket, new_command
-from jobs.adapters.outcome_follower import CommandOutcome
-from jobs.adapters.table_reader import wall_ms
+from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.following.outcome_follower import CommandOutcome
+from jobs.adapters.kafka.command_client import CommandClient, NoOutcome, Ticket, new_command
 from jobs.console import CommandError, Exit, UnknownError, answer, note
 from jobs.operating.command_words import read_command
 from jobs.operating.durations import format_instant
 from jobs.operating.outlook import Outlook
 from jobs.operating.rehearsal_rows import read_rehearsal_rows
 from jobs.operating.stack_words import Whereabouts, whereabouts
+from lbcore.balancer.state.outcome import DONE
 from lbcore.config.tree import Config
-from lbcore.machines.foresee import Impossible, WhatIf, foresee
-from lbcore.machines.job_state import JobWord, judge_job
-from lbcore.machines.outcome import DONE
-from lbcore.machines.rehearse import Rehearsal, RehearsalRows, rehearse
+from lbcore.explain.job_state import JobWord, judge_job
+from lbcore.foresight.foresee import Impossible, WhatIf, foresee
+from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
 from lbcore.model.times import duration
 from lbcore.wire.messages import Command
 

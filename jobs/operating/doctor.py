@@ -13,20 +13,20 @@ from importlib.metadata import PackageNotFoundError, version
 
 from deltalake import DeltaTable
 
-from jobs.adapters.checkpoint import code_version
-from jobs.adapters.delta_log import checkpoint_version, last_writer_commit, newest_version
-from jobs.adapters.delta_tables import TableSchemaError, check_columns, table_path
-from jobs.adapters.jars import jar_paths
-from jobs.adapters.java import find_java
-from jobs.adapters.kafka_clock import newest_record_ms
-from jobs.adapters.preflight import check_python, running_python
-from jobs.adapters.table_place import StorePath, TablePlace, is_delta, modified_s, open_delta
-from jobs.adapters.table_reader import wall_ms
-from jobs.adapters.topics import TopicReport, TopicStatus, ensure_topics, wanted_topics
+from jobs.adapters.delta.log import checkpoint_version, last_writer_commit, newest_version
+from jobs.adapters.delta.table_place import StorePath, TablePlace, is_delta, modified_s, open_delta
+from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.delta.tables import TableSchemaError, check_columns, table_path
+from jobs.adapters.kafka.clock import newest_record_ms
+from jobs.adapters.kafka.topics import TopicReport, TopicStatus, ensure_topics, wanted_topics
+from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.preflight import check_python, running_python
+from jobs.adapters.spark.checkpoint import code_version
 from jobs.operating.findings import Finding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
-from lbcore.machines.status import ClusterPhase, make_status
+from lbcore.explain.status import ClusterPhase, make_status
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
 from lbcore.model.times import duration
 

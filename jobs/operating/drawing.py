@@ -16,10 +16,10 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from lbcore.sim.engine import Run
-from lbcore.sim.film import ROWS_MAX, Film
-from lbcore.sim.measures import floor_adjusted_of, imbalance_of
-from lbcore.sim.recorder import CausedMove
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.engine.film import ROWS_MAX, Film
+from lbcore.sim.engine.recorder import CausedMove
+from lbcore.sim.judge.measures import floor_adjusted_of, imbalance_of
 from lbcore.sim.scenario.model import Happening
 
 Axes: TypeAlias = Any

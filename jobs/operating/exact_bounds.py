@@ -14,8 +14,8 @@ import numpy as np
 from jobs.console import CommandError
 from lbcore.bounds.imbalance import Brokers, Floats, least_imbalance
 from lbcore.bounds.moves import Course, worst_times
-from lbcore.sim.engine import Run
-from lbcore.sim.possible import course_of
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.judge.possible import course_of
 
 NODES_MAX = 2_000
 VARIABLES_MAX = 10_000

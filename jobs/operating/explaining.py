@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.adapters.history_upkeep import DAY_MS
-from jobs.adapters.table_past import PastRows
-from jobs.adapters.table_reader import Row, TableReader
-from jobs.adapters.table_upkeep import KEPT_DAYS
+from jobs.adapters.delta.history_upkeep import DAY_MS
+from jobs.adapters.delta.table_past import PastRows
+from jobs.adapters.delta.table_reader import Row, TableReader
+from jobs.adapters.delta.table_upkeep import KEPT_DAYS
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.bundle import explain_bundle

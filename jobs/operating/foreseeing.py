@@ -1,18 +1,18 @@
-"""Asks `lbcore.machines.foresee` what the next cycles would do.
+"""Asks `lbcore.foresight.foresee` what the next cycles would do.
 
 Decides what a strategy's name stands for; `outlook` words the answer. Nothing is sent. Used by the
 verb and by the service. Source: ours.
 """
 
-from jobs.adapters.own_strategies import require_loaded
-from jobs.adapters.table_reader import TableReader, wall_ms
+from jobs.adapters.delta.table_reader import TableReader, wall_ms
+from jobs.adapters.processes.own_strategies import require_loaded
 from jobs.console import CommandError, MisuseError
 from jobs.operating.outlook import Outlook
 from jobs.operating.rehearsal_rows import read_rehearsal_rows
 from jobs.operating.simulations import STRATEGIES, settings_with
 from lbcore.config.tree import Config, changed
 from lbcore.config.values import ConfigError
-from lbcore.machines.foresee import Impossible, WhatIf, foresee
+from lbcore.foresight.foresee import Impossible, WhatIf, foresee
 from lbcore.plan.shed.own import own_shedding
 
 

@@ -5,7 +5,7 @@ Decides who has a name: the tables' newest rows. Source: ours.
 
 import difflib
 
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 
 _COLUMNS = {"broker": "brokers", "namespace": "namespaces"}

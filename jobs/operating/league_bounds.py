@@ -1,12 +1,12 @@
 """What was possible, in the league: each strategy beside bounds that nobody beats.
 
-Decides the columns and their words; `lbcore.sim.possible` computes. Source: ours.
+Decides the columns and their words; `lbcore.sim.judge.possible` computes. Source: ours.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from lbcore.sim.possible import BAR
+from lbcore.sim.judge.possible import BAR
 
 Row: TypeAlias = Mapping[str, Any]
 TITLES = (

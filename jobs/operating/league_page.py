@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from jobs.operating.league_bounds import possible_page
 from jobs.operating.machine import computed_where
 from jobs.operating.simulations import RECOMMENDED, STRATEGIES
-from lbcore.sim.report import format_value
+from lbcore.sim.reports.report import format_value
 
 Row: TypeAlias = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.operating.text_table import text_table
 from lbcore.explain.explanation import number
-from lbcore.machines.foresee import ForeseenBroker, Foresight, LoadMoment
+from lbcore.foresight.foresee import ForeseenBroker, Foresight, LoadMoment
 from lbcore.model.times import duration
 
 _LISTED = 20

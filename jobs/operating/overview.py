@@ -3,13 +3,13 @@
 Decides how far back is looked; what is said is `lbcore.explain.overview`'s. Source: ours.
 """
 
-from jobs.adapters.sql_engine import SqlEngine
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.table_reader import TableReader
 from jobs.operating.status_rows import read_status_rows
+from jobs.sql.engine import SqlEngine
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import ExplainRows
 from lbcore.explain.overview import Moment, Overview, last_decisions, moments
-from lbcore.machines.status import make_status
+from lbcore.explain.status import make_status
 from lbcore.model.tables import LOAD_HISTORY
 
 HOUR_MS = 3_600_000

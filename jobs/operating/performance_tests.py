@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from jobs.operating.machine import computed_where
-from lbcore.sim.clients import reconnections
-from lbcore.sim.engine import Run
-from lbcore.sim.measures import imbalance_of, measure_named
-from lbcore.sim.report import format_value
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.judge.clients import reconnections
+from lbcore.sim.judge.measures import imbalance_of, measure_named
+from lbcore.sim.reports.report import format_value
 
 BALANCED = 1.2
 FOLDER = Path("conf/scenarios/performance")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.own_strategies import require_loaded, with_own
-from jobs.adapters.recordings import read_recording
+from jobs.adapters.delta.recordings import read_recording
+from jobs.adapters.processes.own_strategies import require_loaded, with_own
 from jobs.console import CommandError, MisuseError, cause_words, note
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
@@ -23,8 +23,8 @@ from lbcore.config.values import ConfigError
 from lbcore.plan.shed.own import own_shedding
 from lbcore.plan.shed.registry import SHEDDERS
 from lbcore.plan.shed.strategy import Shedding
-from lbcore.sim.engine import Run
-from lbcore.sim.recording import Recording
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.load.recording import Recording
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import parse_scenario
 from lbcore.sim.scenario.words import ScenarioError

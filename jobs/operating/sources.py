@@ -10,9 +10,9 @@ from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from jobs.adapters.http_exchange import HttpQuestion, connection_to, exchange
-from jobs.adapters.settings import read_secret
-from jobs.adapters.table_reader import wall_ms
+from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.http.exchange import HttpQuestion, connection_to, exchange
+from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
 from jobs.operating.explaining import ExplainQuestion, explain
 from jobs.operating.overview import read_overview

@@ -9,11 +9,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.kafka_settings import kafka_address
-from jobs.adapters.settings import load_settings, overlay_names
-from jobs.adapters.table_place import TablePlace, table_place
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.processes.settings import load_settings, overlay_names
 from jobs.console import CommandError
 from jobs.local.layout import CLUSTER, Layout
 from lbcore.config.tree import Config

@@ -1,11 +1,11 @@
 """Reads what a cluster's status is made of: for the verb, the service, the overview, the doctor.
 
-Decides how far back is looked; what is said of it is `lbcore.machines.status`'. Source: ours.
+Decides how far back is looked; what is said of it is `lbcore.explain.status`'. Source: ours.
 """
 
-from jobs.adapters.table_reader import TableReader
-from lbcore.machines.shown_load import SHOWN_MS
-from lbcore.machines.status import HISTORY_MS, RECENT_MS, StatusRows
+from jobs.adapters.delta.table_reader import TableReader
+from lbcore.explain.status import HISTORY_MS, RECENT_MS, StatusRows
+from lbcore.signals.shown_load import SHOWN_MS
 
 _LOAD = ("broker", "minute_ms", "reported_ms", "usage", "score", "percent", "traffic")
 

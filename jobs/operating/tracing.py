@@ -1,8 +1,8 @@
 """Traces: what others measured becomes a recording, and what a cluster recorded is given away.
 
-Decides what is written, and that nothing is unless all of it is right; `jobs.adapters.trace_files`
-reads, `lbcore.sim.series` and `lbcore.sim.folding` make load of it. A recording is one Parquet file
-with rows as `load_history` has them. Source: ours.
+Decides what is written, and that nothing is unless all of it is right; `jobs.operating.trace_files`
+reads, `lbcore.sim.load.series` and `lbcore.sim.load.folding` make load of it. A recording is one
+Parquet file with rows as `load_history` has them. Source: ours.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from jobs.adapters.trace_files import TraceReading, read_trace, refuse_flaws
 from jobs.console import CommandError, MisuseError
 from jobs.operating.simulations import write_text
+from jobs.operating.trace_files import TraceReading, read_trace, refuse_flaws
 from lbcore.model.names import parse_bundle
 from lbcore.model.times import duration
-from lbcore.sim.folding import Folded, FoldingError, dealt, fold
+from lbcore.sim.load.folding import Folded, FoldingError, dealt, fold
+from lbcore.sim.load.series import Gaps, Grid, SpanError, flaws_of, on_grid, step_of
 from lbcore.sim.scenario.words import format_ms
-from lbcore.sim.series import Gaps, Grid, SpanError, flaws_of, on_grid, step_of
 
 _ADVICE = (
     "correct them; times rise within an entity, --gaps hold or --gaps zero says what stands where "

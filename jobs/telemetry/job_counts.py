@@ -15,9 +15,9 @@ from jobs.telemetry.job_names import ASSIGNING, CHANNEL, JOB_METRICS, SPLITTING,
 from jobs.telemetry.moves import EVENT_COLUMNS, Event, Latency, MoveTracker, events_of
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
+from lbcore.balancer.commands.commands import HANDLERS
+from lbcore.balancer.intake.topics import TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.explain.reasons import SKIPS
-from lbcore.machines.commands import HANDLERS
-from lbcore.machines.topics import TAKEN_OR_NOT, TOPICS_COUNTED
 from lbcore.model.tables import (
     AUDIT,
     COMMANDS,

@@ -11,9 +11,9 @@ from typing import Any
 from jobs.telemetry.job_names import ALARMS, CHANNEL, LOADING, UNLOADING, USAGE_NAMES
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
-from lbcore.machines.gauges import HIGH, LOW
-from lbcore.machines.report import CLOCKS, GAUGES
-from lbcore.machines.telling_time import DRIVER, KAFKA
+from lbcore.balancer.gauges import HIGH, LOW
+from lbcore.balancer.intake.telling_time import DRIVER, KAFKA
+from lbcore.balancer.report import CLOCKS, GAUGES
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.ownership.records import State
 

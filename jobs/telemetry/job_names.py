@@ -12,9 +12,9 @@ from jobs.telemetry.declared import (
     gauge,
     histogram,
 )
-from lbcore.machines.gauges import HIGH, LOW
-from lbcore.machines.phases import INNER_PHASES, PHASES, REBUILD
-from lbcore.machines.topics import TAKEN_OR_NOT
+from lbcore.balancer.gauges import HIGH, LOW
+from lbcore.balancer.intake.topics import TAKEN_OR_NOT
+from lbcore.balancer.phases import INNER_PHASES, PHASES, REBUILD
 from lbcore.model.resources import RESOURCES
 from lbcore.ownership.records import Cause, State
 

@@ -13,11 +13,11 @@ import urllib.request
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from jobs.adapters.prometheus import Prometheus
-from jobs.adapters.sql_engine import SqlEngine, plain_rows
+from jobs.adapters.processes.prometheus import Prometheus
 from jobs.console import CommandError, Exit, say
 from jobs.local.layout import Layout
 from jobs.local.stack import ROOT
+from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.tour.alert_words import alert_lines, state_of
 
 _LINES_SHOWN = 40

@@ -5,7 +5,7 @@ Decides what is caused and what must then be true. Source: ours.
 
 from typing import Any
 
-from jobs.adapters.command_client import new_command
+from jobs.adapters.kafka.command_client import new_command
 from jobs.console import say
 from jobs.local.commands import send_commands
 from jobs.local.fleet_watch import fleet_client

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jobs.adapters.prometheus import running_prometheus
-from jobs.adapters.prometheus_tools import have_tool
-from jobs.adapters.settings import load_settings
+from jobs.adapters.processes.prometheus import running_prometheus
+from jobs.adapters.processes.prometheus_tools import have_tool
+from jobs.adapters.processes.settings import load_settings
 from jobs.console import CommandError, Exit, MisuseError, say
 from jobs.local.commands import namespaces_of
 from jobs.local.layout import CLUSTER, Layout, Size

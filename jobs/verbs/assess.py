@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from jobs.adapters.settings import load_settings
+from jobs.adapters.processes.settings import load_settings
 from jobs.assess.page import page
 from jobs.assess.text import lines
 from jobs.assess.trying import try_strategies

@@ -9,9 +9,9 @@ import argparse
 import logging
 import signal
 
-from jobs.adapters.command_client import new_command
-from jobs.adapters.json_log import log_json_lines
-from jobs.adapters.kafka_clients import Sender
+from jobs.adapters.kafka.clients import Sender
+from jobs.adapters.kafka.command_client import new_command
+from jobs.adapters.processes.json_log import log_json_lines
 from jobs.bridge.actuator import AskingLimits
 from jobs.bridge.admin_words import add_access_words, admin_at
 from jobs.bridge.bridge import (

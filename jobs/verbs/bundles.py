@@ -7,11 +7,11 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jobs.adapters.sql_engine import SqlEngine, plain_rows
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.operating.known_names import require_known
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from jobs.operating.text_table import text_table
+from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.explain.explanation import number, percent
 
 ORDERS = {

@@ -15,8 +15,8 @@ from typing import Any
 from jobs.console import Exit, MisuseError, answer, note, say
 from jobs.operating.simulations import config_of
 from lbcore.config.tree import Config
-from lbcore.sim.chaos import chaos_text
-from lbcore.sim.rounds import Held, Round, hold_bounds, run_round
+from lbcore.sim.chaos.chaos import chaos_text
+from lbcore.sim.chaos.rounds import Held, Round, hold_bounds, run_round
 from lbcore.sim.scenario.model import Scenario
 
 ROUNDS = 1_000

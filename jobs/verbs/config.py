@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.own_strategies import with_own
-from jobs.adapters.settings import describe_differences, read_base, read_layers
-from jobs.adapters.table_place import table_place
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.processes.own_strategies import with_own
+from jobs.adapters.processes.settings import describe_differences, read_base, read_layers
 from jobs.console import (
     CommandError,
     Exit,

@@ -27,12 +27,12 @@ from jobs.operating.simulations import (
     with_seed,
     write_text,
 )
-from lbcore.sim.engine import Run
-from lbcore.sim.least import interrupted_topics, least_moves
-from lbcore.sim.measures import measure_named
-from lbcore.sim.possible import what_was_possible
-from lbcore.sim.rehearsal import run_scenario
-from lbcore.sim.report import judge_all
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.judge.least import interrupted_topics, least_moves
+from lbcore.sim.judge.measures import measure_named
+from lbcore.sim.judge.possible import what_was_possible
+from lbcore.sim.reports.report import judge_all
 
 DEFAULT = ",".join(CONTESTANTS)
 

@@ -7,8 +7,8 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from jobs.adapters.table_place import table_place
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.layout import CLUSTER, Layout
 from jobs.lookup_client import LookupClient, LookupResult

@@ -27,7 +27,7 @@ from jobs.operating.simulations import (
     load_scenarios,
     write_text,
 )
-from lbcore.sim.rehearsal import run_scenario
+from lbcore.sim.engine.rehearsal import run_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

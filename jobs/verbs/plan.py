@@ -6,12 +6,12 @@ don't know (hits and averages of most strategies, load of the last moments) ends
 
 import argparse
 
-from jobs.adapters.own_strategies import with_own
+from jobs.adapters.processes.own_strategies import with_own
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.foreseeing import look_ahead
 from jobs.operating.simulations import STRATEGIES
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
-from lbcore.machines.foresee import WhatIf
+from lbcore.foresight.foresee import WhatIf
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,12 +8,12 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jobs.adapters.delta_tables import table_path
-from jobs.adapters.sql_engine import SqlEngine, plain_rows
-from jobs.adapters.table_place import TablePlace, is_delta
+from jobs.adapters.delta.table_place import TablePlace, is_delta
+from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.text_table import text_table
+from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES
 from jobs.sql.views import VIEWS, SqlRunner, one_table, whole_table
 from lbcore.explain.explanation import number

@@ -12,8 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.adapters.checkpoint import mark_restored, set_aside
-from jobs.adapters.state_folder import hold_folder
+from jobs.adapters.spark.checkpoint import mark_restored, set_aside
+from jobs.adapters.spark.state_folder import hold_folder
 from jobs.console import Exit, MisuseError, answer, note
 from jobs.local.layout import Layout
 

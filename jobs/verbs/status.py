@@ -8,12 +8,12 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.adapters.table_reader import wall_ms
+from jobs.adapters.delta.table_reader import wall_ms
 from jobs.console import Exit, answer
 from jobs.operating.durations import format_instant
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.operating.status_rows import read_status_rows
-from lbcore.machines.status import ClusterPhase, ClusterStatus, DrainStatus, make_status
+from lbcore.explain.status import ClusterPhase, ClusterStatus, DrainStatus, make_status
 from lbcore.model.times import duration
 
 _SHOWN, _GAPS_SHOWN = 10, 3

@@ -10,10 +10,10 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.adapters.kafka_acls import ROLES, kafka_acls_commands, rights_of
-from jobs.adapters.kafka_settings import kafka_address
-from jobs.adapters.settings import load_settings
-from jobs.adapters.topics import TopicReport, ensure_topics, wanted_topics
+from jobs.adapters.kafka.acls import ROLES, kafka_acls_commands, rights_of
+from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.kafka.topics import TopicReport, ensure_topics, wanted_topics
+from jobs.adapters.processes.settings import load_settings
 from jobs.console import Exit, answer
 from lbcore.config.tree import Config
 

@@ -10,13 +10,13 @@ import argparse
 import os
 from pathlib import Path
 
-from jobs.adapters.recordings import read_history
-from jobs.adapters.settings import read_secret
-from jobs.adapters.trace_files import LAYOUTS, TIME_UNITS, TraceReading
+from jobs.adapters.delta.recordings import read_history
+from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, Exit, add_json_option, answer
 from jobs.operating.command_words import command_actions
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.trace_files import LAYOUTS, TIME_UNITS, TraceReading
 from jobs.operating.tracing import (
     TraceRequest,
     hashed_rows,
@@ -27,9 +27,9 @@ from jobs.operating.tracing import (
 )
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.model.times import duration
-from lbcore.sim.folding import UNITS, Resource
+from lbcore.sim.load.folding import UNITS, Resource
+from lbcore.sim.load.series import Gaps
 from lbcore.sim.scenario.words import WordError, number
-from lbcore.sim.series import Gaps
 
 KEY = "BALLAST_TRACE_KEY"
 MINUTE_MS = 60_000

@@ -4,7 +4,7 @@ import argparse
 import platform
 
 from jobs import VERSION
-from jobs.adapters.java import find_java
+from jobs.adapters.processes.java import find_java
 from jobs.console import Exit, answer
 
 

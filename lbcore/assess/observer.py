@@ -8,16 +8,16 @@ and balancer as the streaming job's, so the same decisions. Source: ours.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from lbcore.balancer.rebuild import newest_rows
+from lbcore.balancer.state.effects import Effect, Row
 from lbcore.bridge.mirror import Look, commands_of, compare
 from lbcore.config.tree import Config
-from lbcore.machines.effects import Effect, Row
-from lbcore.machines.rebuild import newest_rows
-from lbcore.machines.rehearse import RehearsalRows
+from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS, LOAD_HISTORY
-from lbcore.sim.clock import Clock
-from lbcore.sim.dice import Dice
-from lbcore.sim.job import Job
-from lbcore.sim.log import Log
+from lbcore.sim.engine.clock import Clock
+from lbcore.sim.engine.dice import Dice
+from lbcore.sim.engine.job import Job
+from lbcore.sim.engine.log import Log
 from lbcore.wire.commands import CommandArguments, format_arguments
 from lbcore.wire.messages import Command, Message
 

@@ -22,7 +22,7 @@ from lbcore.assess.settings import Harm, harms_of, is_shedding
 from lbcore.assess.sightings import GONE, Sightings, Unloads, who_moved
 from lbcore.bridge.answers import Settings
 from lbcore.bridge.mirror import Look
-from lbcore.machines.foresee import Foresight, Impossible, WhatIf, foresee
+from lbcore.foresight.foresee import Foresight, Impossible, WhatIf, foresee
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 
 HOTTEST_TOPICS = 15

@@ -1,7 +1,8 @@
 """A strategy of the user's own, as the process that loaded it hands it to the configuration.
 
-Decides nothing, and imports nothing by name: `jobs.adapters.own_strategies` loads, `lbcore.plan`
-calls. It travels in the configuration, so that whatever decides under it has it. Source: ours.
+Decides nothing, and imports nothing by name: `jobs.adapters.processes.own_strategies` loads,
+`lbcore.plan` calls. It travels in the configuration, so that whatever decides under it has it.
+Source: ours.
 """
 
 from collections.abc import Callable

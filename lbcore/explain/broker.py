@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lbcore.balancer.decisions.held_words import HELD, OVER, held_status, held_words, is_believed
 from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
@@ -24,11 +25,10 @@ from lbcore.explain.reasons import (
     skip_words,
     verdict_words,
 )
-from lbcore.machines.held_words import HELD, OVER, held_status, held_words, is_believed
-from lbcore.machines.shown_load import ShownLoad
 from lbcore.model.resources import WIRE_NAMES, complete
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
+from lbcore.signals.shown_load import ShownLoad
 
 _STANDSTILLS = frozenset(
     {

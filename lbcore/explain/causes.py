@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lbcore.balancer.decisions.held_words import HELD, OVER, held_words
 from lbcore.explain.explanation import ExplainRows, Row, count_of, number, percent
 from lbcore.explain.reasons import REPAIRS, skip_words
-from lbcore.machines.held_words import HELD, OVER, held_words
 
 _CAUSES: Mapping[str, str] = {
     "create": "its namespace was created",

@@ -7,14 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
+from lbcore.balancer.decisions.held_words import HELD, held_status
 from lbcore.explain.broker import newest_cycle
 from lbcore.explain.causes import decision_words
 from lbcore.explain.explanation import ExplainRows, Explanation, Row, count_of, number, percent
+from lbcore.explain.job_state import gaps
 from lbcore.explain.reasons import gauge_words, since_words, skip_words, verdict_words
-from lbcore.machines.held_words import HELD, held_status
-from lbcore.machines.job_state import gaps
-from lbcore.machines.shown_load import imbalance_of
 from lbcore.model.times import duration, instant
+from lbcore.signals.shown_load import imbalance_of
 
 _SHOWN = 10
 

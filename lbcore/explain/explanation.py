@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from lbcore.config.tree import Config
-from lbcore.machines.shown_load import ShownLoad, shown_loads
+from lbcore.signals.shown_load import ShownLoad, shown_loads
 
 Row = Mapping[str, Any]
 

@@ -1,7 +1,7 @@
 """What a page or a terminal shows at one glance: how even the load is, and the last decisions.
 
 Decides which decisions are shown and in which words; the state of the cluster is
-`lbcore.machines.status`'s. Source: ours.
+`lbcore.explain.status`'s. Source: ours.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Any
 
 from lbcore.explain.causes import decision_words
 from lbcore.explain.explanation import ExplainRows, Row
-from lbcore.machines.status import ClusterStatus
+from lbcore.explain.status import ClusterStatus
 from lbcore.signals.imbalance import imbalance_of_sums
 
 DECISIONS_SHOWN = 20

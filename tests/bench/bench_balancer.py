@@ -19,11 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.rebuild import TableRows, rebuild_state
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.effects import pack_effect
 from lbcore.config.tree import Config
-from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.balancer_state import BalancerState
-from lbcore.machines.effects import pack_effect
-from lbcore.machines.group_update import (
+from lbcore.model.bundles import NamespaceBundles, even_boundaries
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.scorer.group_update import (
     TICK,
     Arrivals,
     BrokerReport,
@@ -33,9 +36,6 @@ from lbcore.machines.group_update import (
     pack_update,
     unpack_update,
 )
-from lbcore.machines.rebuild import TableRows, rebuild_state
-from lbcore.model.bundles import NamespaceBundles, even_boundaries
-from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.messages import Ack, AckOutcome, Acks, BrokerLoad, Envelope, Position
 from tests.bench.machine import machine
 

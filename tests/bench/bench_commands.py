@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from lbcore.machines.book import NamespaceEntry
-from lbcore.machines.rules import ClusterRules
+from lbcore.balancer.state.book import NamespaceEntry
+from lbcore.balancer.state.rules import ClusterRules
 from lbcore.wire.messages import Command
 from tests.bench.bench_balancer import PER_NAMESPACE, opened
 from tests.bench.command_lines import LINES

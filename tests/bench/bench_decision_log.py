@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from jobs.adapters.delta_tables import arrow_schema, ensure_table, table_path
+from jobs.adapters.delta.tables import arrow_schema, ensure_table, table_path
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.decisions.considered import skip_inputs, write_considered
+from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
-from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.considered import skip_inputs, write_considered
-from lbcore.machines.work import Work
 from lbcore.model.tables import DECISION_CANDIDATES, DECISION_EFFECTS, DECISIONS, Table
 from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.planner import plan

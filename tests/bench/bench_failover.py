@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.kafka_clients import Tail
+from jobs.adapters.kafka.clients import Tail
 from lbcore.wire.messages import Topic
 from tests.bench.machine import machine
 from tests.integration.stack import Cluster, Stack, running_stack

@@ -25,8 +25,8 @@ import psutil
 from jobs.lookup_client import LookupClient
 from lbcore.route.batch import BatchIndex
 from lbcore.route.snapshot import LookupSnapshot
-from tests.lookup_service import ROOT, LookupService
-from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
+from tests.support.processes.lookup_service import ROOT, LookupService
+from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned
 
 NAMESPACES, BUNDLES, BROKERS, TOPICS = 1_000, 60, 100, 200_000
 CONNECTIONS = 16

@@ -23,8 +23,8 @@ import psutil
 
 from tests.bench.bench_lookup import load, missed
 from tests.bench.machine import machine
-from tests.lookup_service import ROOT, LookupService
-from tests.lookup_tables import Row, TablesWriter, owned
+from tests.support.processes.lookup_service import ROOT, LookupService
+from tests.support.tables.lookup_tables import Row, TablesWriter, owned
 
 BROKERS, NAMESPACES, BUNDLES, LARGEST = 100, 500, 100, 50_000
 TOPICS_MADE, POLICIES_MADE, PARTITIONS = 20_000, 500, 1 << 20

@@ -23,7 +23,7 @@ from jobs.fleet.event_log import read_events
 from jobs.operating.performance_tests import measured_part
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import parse_bundle
-from lbcore.sim.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
+from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.sim.summary import percentile
 from tests.bench.machine import machine
 from tests.integration.stack import Cluster, Stack, running_stack

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.settings import load_settings
+from jobs.adapters.processes.settings import load_settings
 from tests.bench.machine import machine
 from tests.bench.pipeline_figures import (
     cpu_shares,

@@ -32,7 +32,7 @@ from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Snapshot
-from tests.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 REPETITIONS = 20
 WARM_UPS = 2

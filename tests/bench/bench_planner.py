@@ -38,8 +38,8 @@ from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.averages import default_averages, observe_bundles
 from lbcore.signals.usage import weighted_usage
 from tests.bench.machine import machine
-from tests.clusters import broker_table, bundle_table, snapshot
-from tests.planning import Sections
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.planning import Sections
 
 REPETITIONS = 20
 WARM_UPS = 2

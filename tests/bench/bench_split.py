@@ -25,7 +25,7 @@ from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from lbcore.plan.split.decide import decide_splits
 from lbcore.plan.split.decision import EMPTY_STATE, SplitState
-from tests.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 REPETITIONS = 20
 WARM_UPS = 2

@@ -27,24 +27,24 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.batch_sink import EVENTS, BatchSink, CommitIdentity
-from jobs.adapters.delta_follower import DeltaFollower
-from jobs.adapters.delta_log import log_path
-from jobs.adapters.delta_tables import table_path, table_properties
-from jobs.adapters.recovery import complete_last_batch, rebuilt_states
-from jobs.adapters.table_upkeep import TableUpkeep
-from jobs.adapters.table_writer import TableWriter
+from jobs.adapters.delta.log import log_path
+from jobs.adapters.delta.table_upkeep import TableUpkeep
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.delta.tables import table_path, table_properties
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.spark.batch_sink import EVENTS, BatchSink, CommitIdentity
+from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states
+from lbcore.balancer.state.effects import Effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.machines.effects import Effect
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
 from lbcore.model.tables import BUNDLE_OWNERSHIP, TABLES
-from lbcore.sim.engine import Engine
-from lbcore.sim.events import plan_happenings
+from lbcore.sim.engine.engine import Engine
+from lbcore.sim.engine.events import plan_happenings
 from lbcore.sim.scenario.parse import parse_scenario
 from tests.bench.machine import machine
-from tests.effects_frame import EffectsFrame
+from tests.support.tables.effects_frame import EffectsFrame
 
 CLUSTER, NAMESPACE, BROKERS, BUNDLES = "local", "t/n", 10, 200
 HOUR_MS = 3_600_000

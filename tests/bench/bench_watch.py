@@ -17,11 +17,11 @@ from typing import Any
 
 import psutil
 
-from jobs.adapters.watch_follower import WatchAddress
+from jobs.adapters.following.watch_follower import WatchAddress
 from jobs.lookup_client import LookupClient
 from tests.bench import bench_lookup
-from tests.lookup_service import ROOT, LookupService
-from tests.lookup_tables import CLUSTER, Row
+from tests.support.processes.lookup_service import ROOT, LookupService
+from tests.support.tables.lookup_tables import CLUSTER, Row
 
 COMMITS, CHANGES, PAUSE_S, SETTLE_S = 5, 20, 2.0, 10.0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lbcore.machines.rules import Pin
+from lbcore.balancer.state.rules import Pin
 from lbcore.ownership.records import State
 from lbcore.wire.messages import Ack, AckOutcome, Acks, AuditEntry, Command
 from tests.bench.bench_balancer import CLUSTER, PER_NAMESPACE

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.balancer_state import BalancerState
-from lbcore.machines.catalogue import Catalogue
-from lbcore.machines.effects import pack_effect
-from lbcore.machines.group_update import GroupUpdate, Placed
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.catalogue import Catalogue
+from lbcore.balancer.state.effects import pack_effect
 from lbcore.ownership.records import State
+from lbcore.scorer.group_update import GroupUpdate, Placed
 from lbcore.wire.messages import (
     Ack,
     AckOutcome,

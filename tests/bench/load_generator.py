@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from jobs.adapters.kafka_clients import KafkaAddress, Received, Sender, Tail
+from jobs.adapters.kafka.clients import KafkaAddress, Received, Sender, Tail
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Command, Topic

@@ -19,13 +19,13 @@ from typing import Any
 
 import psutil
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.processes import Child, ProcessSpec
-from jobs.adapters.settings import load_settings
-from jobs.adapters.topics import ensure_topics, wanted_topics
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
+from jobs.adapters.processes.processes import Child, ProcessSpec
+from jobs.adapters.processes.settings import load_settings
 from tests.bench.timed_job import STEP_LOG, STEP_PROFILE
-from tests.json_lines import json_lines
+from tests.support.processes.json_lines import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600.0

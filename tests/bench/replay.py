@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.adapters.batch_sink import EVENTS, effects_digest
-from jobs.adapters.delta_tables import open_table
-from jobs.adapters.table_writer import METADATA_KEY
+from jobs.adapters.delta.table_writer import METADATA_KEY
+from jobs.adapters.delta.tables import open_table
+from jobs.adapters.spark.batch_sink import EVENTS, effects_digest
 from lbcore.config.tree import Config
 from tests.replay import replay
 

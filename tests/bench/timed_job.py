@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobs.adapters.spark_machine import Key, MachineProcessor
+from jobs.adapters.spark.spark_machine import Key, MachineProcessor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,7 @@ def _profile(operator: str) -> cProfile.Profile | None:
 
 
 def _time_phases() -> None:
-    phases = importlib.import_module("lbcore.machines.phases")
+    phases = importlib.import_module("lbcore.balancer.phases")
     if not hasattr(phases, "is_timed"):
         phases.is_timed = True  # type: ignore[attr-defined]
         for name, phase in phases.PHASES.items():
@@ -114,7 +114,7 @@ def _write_line(operator: str, key: Any, now_ms: int, began_ms: int) -> None:
 def main() -> int:
     """The job, timed."""
     # loaded here, so that a process that only declares the state loads no more than in production
-    stream = importlib.import_module("jobs.adapters.stream")
+    stream = importlib.import_module("jobs.adapters.spark.stream")
     stream.MachineProcessor = TimedProcessor  # type: ignore[attr-defined]
     return int(importlib.import_module("jobs.balance_cluster").main())
 

@@ -27,7 +27,7 @@ from tests.conformance.view import (
     numbers,
     resources,
 )
-from tests.planning import Sections
+from tests.support.values.planning import Sections
 
 NO_OWNER = -1
 

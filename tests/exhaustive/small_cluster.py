@@ -15,26 +15,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lbcore.agent.agent import AgentMachine
+from lbcore.agent.lease import EndConfirmed, ReportConfirmed
+from lbcore.agent.reporting import Identity, LoadRead
+from lbcore.agent.state import AgentState, ReadLoad, RecordRead, Send
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
-from lbcore.machines.agent import AgentMachine
-from lbcore.machines.agent_lease import EndConfirmed, ReportConfirmed
-from lbcore.machines.agent_reporting import Identity, LoadRead
-from lbcore.machines.agent_state import AgentState, ReadLoad, RecordRead, Send
-from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.balancer_state import BalancerState
-from lbcore.machines.group_update import pack_update, unpack_update
-from lbcore.machines.rebuild import record_from_row
-from lbcore.machines.scoring import make_scorer
-from lbcore.machines.tracks import RawMessage
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.wire_record import format_record
+from lbcore.scorer.group_update import pack_update, unpack_update
+from lbcore.scorer.scoring import make_scorer
+from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
-from tests.checked_world import check_records, rows_of
 from tests.exhaustive.interned import Interned, Tuples
+from tests.support.worlds.checked_world import check_records, rows_of
 
 CLUSTER = "local"
 BROKERS = ("a:1", "b:1")

@@ -18,11 +18,11 @@ from lbcore.wire.messages import AuditEntry, Command, Topic
 from tests.fuzz import hostile
 from tests.fuzz.drawn_commands import draw
 from tests.fuzz.fuzzed_world import CRASHES, FuzzedWorld
-from tests.rebuilt import check_tables
-from tests.simulated_brokers import Faults
-from tests.stories import begun, healing_ms, unsettled
-from tests.story_actions import ACTIONS, Action
-from tests.world import CLUSTER, KAFKA_BROKERS, World, gapless
+from tests.support.worlds.rebuilt import check_tables
+from tests.support.worlds.simulated_brokers import Faults
+from tests.support.worlds.stories import begun, healing_ms, unsettled
+from tests.support.worlds.story_actions import ACTIONS, Action
+from tests.support.worlds.world import CLUSTER, KAFKA_BROKERS, World, gapless
 
 STEP_MS = 500
 REST_STEPS = 400

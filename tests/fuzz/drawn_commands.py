@@ -12,7 +12,7 @@ from typing import Any
 from lbcore.config.tree import SETTINGS
 from lbcore.wire.commands import KINDS
 from tests.fuzz import hostile
-from tests.world import World
+from tests.support.worlds.world import World
 
 Draw = Callable[[World, random.Random], Any]
 

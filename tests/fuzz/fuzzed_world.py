@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta_tables import arrow_schema
-from lbcore.config.tree import Config
-from lbcore.machine import Step
-from lbcore.machines.balancer_state import BalancerState
-from lbcore.machines.effects import (
+from jobs.adapters.delta.tables import arrow_schema
+from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.restored import lifted_events, lifted_namespaces
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
     TOMBSTONE,
@@ -30,18 +30,18 @@ from lbcore.machines.effects import (
     unpack_columns,
     unpack_report,
 )
-from lbcore.machines.group_update import GroupUpdate
-from lbcore.machines.rebuild import record_from_row
-from lbcore.machines.restored import lifted_events, lifted_namespaces
-from lbcore.machines.tracks import RawMessage
+from lbcore.config.tree import Config
+from lbcore.machine import Step
 from lbcore.model.bundles import Bundle
 from lbcore.model.hashing import HashFunction
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupSnapshot
+from lbcore.scorer.group_update import GroupUpdate
+from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position, Tick
-from tests.rebuilt import RebuiltWorld
-from tests.world import CLUSTER, PARTITIONS
+from tests.support.worlds.rebuilt import RebuiltWorld
+from tests.support.worlds.world import CLUSTER, PARTITIONS
 
 CRASHES = (
     *("before, repeated", "before, rebuilt", "after, repeated", "after, rebuilt"),

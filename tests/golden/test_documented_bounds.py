@@ -15,9 +15,9 @@ import pytest
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import PlanConfig
-from lbcore.sim.dice import Dice
-from tests.closed_loop import Loop, loop_of
-from tests.planning import Sections
+from lbcore.sim.engine.dice import Dice
+from tests.support.values.planning import Sections
+from tests.support.worlds.closed_loop import Loop, loop_of
 
 SIZES = (3, 5, 10, 16)
 LEVELS = (40, 60, 80)

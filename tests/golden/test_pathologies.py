@@ -20,9 +20,9 @@ from lbcore.plan.shed.avg import shed_avg
 from lbcore.plan.shed.common import ShedState, shed_view
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.ema import ema_step
-from tests.closed_loop import Loop, loop_of, run_minutes
 from tests.conftest import Golden
-from tests.planning import Sections, cluster_of
+from tests.support.values.planning import Sections, cluster_of
+from tests.support.worlds.closed_loop import Loop, loop_of, run_minutes
 
 
 def pulsar(strategy: str, **keys: Any) -> PlanConfig:

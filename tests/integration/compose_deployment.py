@@ -18,12 +18,12 @@ from typing import Any
 
 import yaml
 
-from jobs.adapters.embedded_kafka import CONF, EmbeddedKafka
-from jobs.adapters.preflight import free_ports
-from jobs.adapters.processes import Child, ProcessSpec
-from jobs.adapters.progress import last_lines
+from jobs.adapters.kafka.embedded_kafka import CONF, EmbeddedKafka
+from jobs.adapters.processes.preflight import free_ports
+from jobs.adapters.processes.processes import Child, ProcessSpec
+from jobs.adapters.processes.progress import last_lines
 from tests.integration.stack import PATIENCE_S, ROOT, wait_for
-from tests.prometheus_tools import tool
+from tests.support.processes.prometheus_tools import tool
 
 COMPOSE: Mapping[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: Mapping[str, Mapping[str, Any]] = COMPOSE["services"]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta_follower import DeltaFollower
-from tests.following import BROKERS, NAMESPACE
-from tests.lookup_tables import CLUSTER, TablesWriter, owned
+from jobs.adapters.following.delta_follower import DeltaFollower
+from tests.support.tables.following import BROKERS, NAMESPACE
+from tests.support.tables.lookup_tables import CLUSTER, TablesWriter, owned
 
 
 @pytest.fixture

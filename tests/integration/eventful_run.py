@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.adapters.kafka_clients import Sender
+from jobs.adapters.kafka.clients import Sender
 from lbcore.wire.messages import Topic
 from tests.integration.prometheus_server import PrometheusServer, running_prometheus
 from tests.integration.slow_service import FAILING, SLOW
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.pictures import draw_pages
+from tests.support.values.pictures import draw_pages
 
 AGENT = "slow-1"
 CRASHED, DRAINED = "broker-4", "broker-2"

@@ -30,12 +30,12 @@ def make_next_version(folder: Path) -> Path:
     """Messages and the balancer's state have a schema more, and a table has a new column."""
     root = _copy(folder)
     _change(root / "lbcore/wire/rules.py", r"(?m)^SCHEMA = (\d+)$", _one_more("SCHEMA"))
-    balancer = root / "lbcore/machines/balancer.py"
+    balancer = root / "lbcore/balancer/balancer.py"
     _change(balancer, r"(?m)^STATE_SCHEMA = (\d+)$", _one_more("STATE_SCHEMA"))
     _change(root / "lbcore/model/tables.py", r"\nTABLES = \(", lambda _: _NEW_COLUMN)
     written = r'("properties": to_json\(entry.properties\),)(\s+\})'
     _change(
-        root / "lbcore/machines/book.py",
+        root / "lbcore/balancer/state/book.py",
         written,
         lambda found: f'{found[1]} "{COLUMN}": "{NOTED}",{found[2]}',
     )
@@ -45,14 +45,14 @@ def make_next_version(folder: Path) -> Path:
 def make_mended_version(folder: Path) -> Path:
     """Nothing is different but the digest of its code."""
     root = _copy(folder)
-    with (root / "lbcore/machines/balancer.py").open("a") as source:
+    with (root / "lbcore/balancer/balancer.py").open("a") as source:
         source.write("\n# mended\n")
     return root
 
 
 def digest_of(root: Path) -> str:
     """What the job of this version says that its code is."""
-    asked = "from jobs.adapters.checkpoint import code_version; print(code_version())"
+    asked = "from jobs.adapters.spark.checkpoint import code_version; print(code_version())"
     command = [*in_folder(root), "-c", asked]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 

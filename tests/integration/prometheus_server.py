@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.rules import render_rules
-from jobs.adapters import prometheus
-from tests.prometheus_tools import tool
+from jobs.adapters.processes import prometheus
+from tests.support.processes.prometheus_tools import tool
 
 STEP_S = 2
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lbcore.balancer.state.effects import RESEND, TOMBSTONE, unpack_columns
 from lbcore.config.tree import Config
-from lbcore.machines.effects import RESEND, TOMBSTONE, unpack_columns
 from tests.replay import replay
 
 Row = dict[str, Any]

@@ -22,14 +22,14 @@ from kafka.admin import (
     ResourceType,
 )
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.kafka_acls import GROUP, ROLES, TOPIC, TRANSACTION, rights_of
-from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.kafka_settings import PASSWORD, kafka_address
-from jobs.adapters.settings import load_settings
-from jobs.adapters.topics import ensure_topics, wanted_topics
+from jobs.adapters.kafka.acls import GROUP, ROLES, TOPIC, TRANSACTION, rights_of
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.kafka.settings import PASSWORD, kafka_address
+from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
+from jobs.adapters.processes.settings import load_settings
 from tests.integration.stack import Stack
-from tests.kafka_cluster import QUICK_JAVA
+from tests.support.processes.kafka_cluster import QUICK_JAVA
 
 MECHANISM = "SCRAM-SHA-512"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"

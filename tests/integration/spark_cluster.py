@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyspark
 
-from jobs.adapters.java import find_java
-from jobs.adapters.preflight import free_ports
-from jobs.adapters.processes import Child, ProcessSpec
+from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.preflight import free_ports
+from jobs.adapters.processes.processes import Child, ProcessSpec
 from tests.integration.stack import PATIENCE_S, wait_for
 
 HOST = "127.0.0.1"

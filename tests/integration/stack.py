@@ -17,18 +17,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.kafka_clients import KafkaAddress, Sender
-from jobs.adapters.processes import Child, ProcessSpec
-from jobs.adapters.progress import last_lines
-from jobs.adapters.settings import load_settings
-from jobs.adapters.stream import DRIVER_OPTIONS
-from jobs.adapters.table_place import TablePlace, is_delta, open_delta, table_place
+from jobs.adapters.delta.table_place import TablePlace, is_delta, open_delta, table_place
+from jobs.adapters.kafka.clients import KafkaAddress, Sender
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.processes.processes import Child, ProcessSpec
+from jobs.adapters.processes.progress import last_lines
+from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.spark.stream import DRIVER_OPTIONS
 from lbcore.config.tree import Config
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
-from tests.json_lines import json_lines
-from tests.kafka_cluster import QUICK_JAVA, make_topics
+from tests.support.processes.json_lines import json_lines
+from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = {"demo/one": ("crc32", 30), "demo/two": ("murmur3_32", 30)}

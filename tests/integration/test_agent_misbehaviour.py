@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.agent import Agent, Callbacks, Options
 from jobs.console import CommandError
+from lbcore.agent.reporting import Identity
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent_reporting import Identity
 from lbcore.wire.messages import AckOutcome, Heartbeat
-from tests.agent_talk import CLUSTER, AgentTalk, assigning, owned, releasing, until
-from tests.kafka_cluster import make_topics, running_kafka
+from tests.support.processes.agent_talk import (
+    CLUSTER,
+    AgentTalk,
+    assigning,
+    owned,
+    releasing,
+    until,
+)
+from tests.support.processes.kafka_cluster import make_topics, running_kafka
 
 BROKER = "store-1"
 HANGS, EXITS, WORDS, FINE = (f"t/{name}/0x00000000_0xffffffff" for name in "abcd")

@@ -7,13 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs.adapters.kafka_clients import KafkaAddress, Sender
+from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from jobs.agent import Agent, Callbacks, Options
+from lbcore.agent.reporting import Identity, LoadRead
 from lbcore.config.ownership import AgentConfig
-from lbcore.machines.agent_reporting import Identity, LoadRead
 from lbcore.wire.messages import Ack, AckOutcome, Topic
-from tests.agent_talk import CLUSTER, AgentTalk, assigning, owned, releasing, until
-from tests.kafka_cluster import make_topics, running_kafka
+from tests.support.processes.agent_talk import (
+    CLUSTER,
+    AgentTalk,
+    assigning,
+    owned,
+    releasing,
+    until,
+)
+from tests.support.processes.kafka_cluster import make_topics, running_kafka
 
 BROKER, BUNDLE = "store-1", "public/default/0x00000000_0xffffffff"
 

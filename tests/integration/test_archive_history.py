@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.adapters.delta_tables import table_path
-from jobs.adapters.history_upkeep import DAY_MS
+from jobs.adapters.delta.history_upkeep import DAY_MS
+from jobs.adapters.delta.tables import table_path
 from jobs.verbs.sql import spark_statements
 from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import OWNERSHIP_EVENTS
-from tests.aged_history import AgedHistory, day
-from tests.spark_sql import SparkSql
+from tests.support.tables.aged_history import AgedHistory, day
+from tests.support.tables.spark_sql import SparkSql
 
 DAYS = 10
 STEPS = ("made", "rows_copied", "months_ordered", "vacuumed")
@@ -37,7 +37,7 @@ sys.exit(main(sys.argv[2:], passed=passed))
 
 @pytest.fixture(autouse=True)
 def few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.adapters.history_upkeep.REMEMBERED_COMMANDS", 5)
+    monkeypatch.setattr("jobs.adapters.delta.history_upkeep.REMEMBERED_COMMANDS", 5)
 
 
 @pytest.fixture

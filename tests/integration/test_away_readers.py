@@ -11,17 +11,17 @@ from typing import Any, Protocol
 
 import pytest
 
-from jobs.adapters.delta_follower import DeltaFollower
-from jobs.adapters.events_history import EventsHistory
-from jobs.adapters.follower_view import ReloadReason, boot_ms
-from jobs.adapters.outcome_follower import OutcomeFollower
-from jobs.admin.changes import ChangeFeed, Place, RecordChange
-from jobs.admin.views import SMALL_TABLES, TableViews
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.following.events_history import EventsHistory
+from jobs.adapters.following.outcome_follower import OutcomeFollower
+from jobs.adapters.following.view import ReloadReason, boot_ms
+from jobs.service.changes import ChangeFeed, Place, RecordChange
+from jobs.service.views import SMALL_TABLES, TableViews
 from lbcore.model.tables import OWNERSHIP_EVENTS
-from lbcore.sim.judge import JudgedEvent
-from tests.away import HAPPENED, UNREADABLE, LivingTables
-from tests.following import content
-from tests.lookup_tables import CLUSTER
+from lbcore.sim.judge.judge import JudgedEvent
+from tests.support.tables.away import HAPPENED, UNREADABLE, LivingTables
+from tests.support.tables.following import content
+from tests.support.tables.lookup_tables import CLUSTER
 
 _WAIT_S = 60.0
 _SOURCES = Path(__file__).parents[2] / "jobs"

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.batch_sink import BatchSink, CommitIdentity
-from jobs.adapters.table_reader import TableReader
-from jobs.adapters.table_writer import TableWriter
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from jobs.cli import main
 from jobs.console import CommandError
 from jobs.operating.backtesting import Past, read_past
+from lbcore.balancer.state.effects import REPORT, Effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.machines.effects import REPORT, Effect
-from lbcore.sim.engine import Engine, Run
-from lbcore.sim.events import plan_happenings
+from lbcore.sim.engine.engine import Engine, Run
+from lbcore.sim.engine.events import plan_happenings
 from lbcore.sim.scenario.parse import parse_scenario
-from tests.effects_frame import EffectsFrame
+from tests.support.tables.effects_frame import EffectsFrame
 
 SCENARIO = """
 brokers 4

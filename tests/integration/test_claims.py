@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.checkpoint import (
+from jobs.adapters.delta.table_writer import FencedError, TableWriter
+from jobs.adapters.spark.checkpoint import (
     CheckpointMismatchError,
     Manifest,
     Resumption,
     choose_checkpoint,
     write_manifest,
 )
-from jobs.adapters.table_writer import FencedError, TableWriter
-from tests.claiming import LOST, WON, assert_says_so, ends, race, started
-from tests.small_batches import batch, record, rows, sink_on
+from tests.support.tables.claiming import LOST, WON, assert_says_so, ends, race, started
+from tests.support.tables.small_batches import batch, record, rows, sink_on
 
 
 def test_of_jobs_that_claim_at_once_one_has_the_tables(tmp_path: Path) -> None:

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.command_client import NEVER, CommandClient, NoOutcome, new_command
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.kafka_clients import KafkaAddress, Tail
-from jobs.adapters.outcome_follower import CommandOutcome
-from jobs.adapters.preflight import free_ports
+from jobs.adapters.following.outcome_follower import CommandOutcome
+from jobs.adapters.kafka.clients import KafkaAddress, Tail
+from jobs.adapters.kafka.command_client import NEVER, CommandClient, NoOutcome, new_command
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.processes.preflight import free_ports
 from jobs.console import CommandError, MisuseError
 from lbcore.wire.commands import CreateNamespace, Pause, UnpinBundle
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
-from tests.commands_table import CLUSTER, CommandsTable
-from tests.kafka_cluster import running_kafka
-from tests.wire_messages import RULES
+from tests.support.processes.kafka_cluster import running_kafka
+from tests.support.tables.commands_table import CLUSTER, CommandsTable
+from tests.support.values.wire_messages import RULES
 
 
 @pytest.fixture(scope="module")

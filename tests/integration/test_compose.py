@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from dashboards.rules import ALERTS
-from jobs.adapters.prometheus import Prometheus
+from jobs.adapters.processes.prometheus import Prometheus
 from tests.integration.compose_deployment import (
     NOT_RUN,
     SERVICES,
@@ -25,8 +25,8 @@ from tests.integration.compose_deployment import (
     start_order,
 )
 from tests.integration.stack import ROOT, http_json
+from tests.support.values.tokens import token
 from tests.tidy.test_compose import DOCKERFILE
-from tests.tokens import token
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 BROKERS, BUNDLES = 10, 200

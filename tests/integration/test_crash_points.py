@@ -12,14 +12,21 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.batch_sink import EVENTS, ORDER
-from lbcore.machines.balancer_state import BalancerState
-from lbcore.machines.effects import TOMBSTONE, Effect
-from lbcore.machines.rebuild import TableRows
+from jobs.adapters.spark.batch_sink import EVENTS, ORDER
+from lbcore.balancer.rebuild import TableRows
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.effects import TOMBSTONE, Effect
 from lbcore.model.tables import TABLES
 from lbcore.ownership.records import Cause
 from lbcore.wire.commands import KINDS
-from tests.command_cases import (
+from tests.support.tables.crashed_batches import (
+    Place,
+    crashes_of,
+    squashed,
+    steps_of,
+    with_every_table,
+)
+from tests.support.worlds.command_cases import (
     BROKERS,
     BUNDLES,
     CASES,
@@ -28,9 +35,8 @@ from tests.command_cases import (
     is_carried_out,
     prepared,
 )
-from tests.crashed_batches import Place, crashes_of, squashed, steps_of, with_every_table
-from tests.rebuilt import promised
-from tests.world import CLUSTER
+from tests.support.worlds.rebuilt import promised
+from tests.support.worlds.world import CLUSTER
 
 REBUILT_FROM = {one.name for one in fields(TableRows)}
 RESTORED_MS = 1_800_000_000_000

@@ -17,25 +17,25 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer
 
-from jobs.adapters import delta_tables
-from jobs.adapters.batch_sink import EVENTS
-from jobs.adapters.checkpoint import (
+from jobs.adapters.delta import tables as delta_tables
+from jobs.adapters.delta.table_writer import EPOCH_APP, TableWriter
+from jobs.adapters.spark.batch_sink import EVENTS
+from jobs.adapters.spark.checkpoint import (
     Manifest,
     Resumption,
     choose_checkpoint,
     read_manifest,
     write_manifest,
 )
-from jobs.adapters.recovery import complete_last_batch, rebuilt_states, send_all_records
-from jobs.adapters.table_writer import EPOCH_APP, TableWriter
-from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.balancer_state import BalancerState
+from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states, send_all_records
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.model.tables import TABLES, Column, Table
-from tests.crashed_batches import CrashedError, Place, steps_of
 from tests.integration.test_crash_points import Undisturbed, of_every_kind_and_table
 from tests.integration.test_crashed_upkeep import RECOVERY, crash_after
-from tests.rebuilt import promised
-from tests.world import CLUSTER
+from tests.support.tables.crashed_batches import CrashedError, Place, steps_of
+from tests.support.worlds.rebuilt import promised
+from tests.support.worlds.world import CLUSTER
 
 UPGRADE: tuple[tuple[Any, str], ...] = (
     (DeltaTable, "create"),

@@ -14,21 +14,21 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer, TableOptimizer
 
-from jobs.adapters import history_upkeep
-from jobs.adapters.batch_sink import EVENTS
-from jobs.adapters.history_upkeep import DAY_MS
-from jobs.adapters.table_writer import TableWriter
+from jobs.adapters.delta import history_upkeep
+from jobs.adapters.delta.history_upkeep import DAY_MS
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.spark.batch_sink import EVENTS
 from lbcore.config.pipeline import DROPPED
 from lbcore.model.archives import ARCHIVES
-from tests.aged_history import AgedHistory, day
-from tests.crashed_batches import CrashedError, Kafka, Place, steps_of
 from tests.integration.test_crash_points import (
     RESTORED_MS,
     Undisturbed,
     of_every_kind_and_table,
     restored,
 )
-from tests.rebuilt import promised
+from tests.support.tables.aged_history import AgedHistory, day
+from tests.support.tables.crashed_batches import CrashedError, Kafka, Place, steps_of
+from tests.support.worlds.rebuilt import promised
 
 RECOVERY: tuple[tuple[Any, str], ...] = (
     (TableWriter, "_claim"),
@@ -190,7 +190,7 @@ def calm_upkeep(root: Path) -> tuple[Upkeep, list[str]]:
 
 @pytest.fixture(autouse=True)
 def few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.adapters.history_upkeep.REMEMBERED_COMMANDS", 12)
+    monkeypatch.setattr("jobs.adapters.delta.history_upkeep.REMEMBERED_COMMANDS", 12)
 
 
 def test_upkeep_that_a_crash_cuts_off_is_done_by_the_next_turn(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta_follower import ReloadReason
-from jobs.adapters.delta_tables import ensure_tables, table_path
+from jobs.adapters.delta.tables import ensure_tables, table_path
+from jobs.adapters.following.delta_follower import ReloadReason
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS, Table
-from tests.following import BROKERS as NAMES
-from tests.following import BUNDLES, NAMESPACE, content, fresh, move, served
-from tests.lookup_tables import TablesWriter, owned
-from tests.spark_sql import SparkSql
+from tests.support.tables.following import BROKERS as NAMES
+from tests.support.tables.following import BUNDLES, NAMESPACE, content, fresh, move, served
+from tests.support.tables.lookup_tables import TablesWriter, owned
+from tests.support.tables.spark_sql import SparkSql
 
 _SQL_TYPES = {"long": "BIGINT", "int": "INT"}
 FOLLOWED = (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)

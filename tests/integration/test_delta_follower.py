@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.adapters.delta_follower import DeltaFollower, ReloadReason
-from jobs.adapters.delta_tables import table_path
+from jobs.adapters.delta.tables import table_path
+from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
 from lbcore.route.snapshot import LookupOutcome
-from tests.following import (
+from tests.support.tables.following import (
     BROKERS,
     BUNDLES,
     EVENTS,
@@ -20,7 +20,7 @@ from tests.following import (
     poll_until_reloaded,
     served,
 )
-from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
+from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned
 
 
 def test_follower_without_tables_waits_until_they_are_there(tmp_path: Path) -> None:

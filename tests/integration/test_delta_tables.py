@@ -8,7 +8,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jobs.adapters.delta_tables import (
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.delta.tables import (
     TableSchemaError,
     arrow_schema,
     ensure_table,
@@ -17,7 +18,6 @@ from jobs.adapters.delta_tables import (
     table_path,
     table_properties,
 )
-from jobs.adapters.table_writer import TableWriter
 from lbcore.model.tables import (
     LOAD_HISTORY,
     NAMESPACES,

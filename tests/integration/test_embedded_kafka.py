@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions, read_properties
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions, read_properties
 from jobs.console import CommandError
 from tests.integration.stack import wait_for
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.following import BROKERS, BUNDLES, NAMESPACE, TOPIC, move
-from tests.lookup_service import LookupService
-from tests.lookup_tables import Row, TablesWriter, owned
+from tests.support.processes.lookup_service import LookupService
+from tests.support.tables.following import BROKERS, BUNDLES, NAMESPACE, TOPIC, move
+from tests.support.tables.lookup_tables import Row, TablesWriter, owned
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 METRIC = "ballast_service_clock_ahead_seconds "

@@ -18,21 +18,21 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.preflight import free_ports
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.processes.preflight import free_ports
 from lbcore.model.bundles import Bundle
 from lbcore.ownership import protocol
 from lbcore.ownership.acknowledge import acknowledge
 from lbcore.ownership.changes import Instance, Surroundings
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import Ack, AckOutcome
-from tests.agent_talk import CLUSTER, AgentTalk, assigning, until
-from tests.documented_service import ROOT, StoreFile, write_service
-from tests.fenced_notes import Hold, Noted, Notes, topic_of
-from tests.kafka_cluster import make_topics
-from tests.ownership_records import ORIGIN, record_of
-from tests.tcp_forwarder import Forwarder
+from tests.support.processes.agent_talk import CLUSTER, AgentTalk, assigning, until
+from tests.support.processes.documented_service import ROOT, StoreFile, write_service
+from tests.support.processes.fenced_notes import Hold, Noted, Notes, topic_of
+from tests.support.processes.kafka_cluster import make_topics
+from tests.support.processes.tcp_forwarder import Forwarder
+from tests.support.values.ownership_records import ORIGIN, record_of
 
 LEASED, TOKENED, TAKER = "leased:1", "tokened:1", "taker:1"
 LEASE_MS, BROKER_TIMEOUT_S = 1_500, 5
@@ -143,7 +143,14 @@ def kafka_behind(folder: Path, port: int, target_port: int) -> EmbeddedKafka:
 def started(name: str, bootstrap: str, fencing: str, folder: Path) -> Iterator[Broker]:
     """An agent's process around the noting service."""
     words = [sys.executable, "-m", "jobs.cli", "run-agent", "--cluster", CLUSTER]
-    words += ["--service", "tests.fenced_service:make", "--broker", name, "--bootstrap", bootstrap]
+    words += [
+        "--service",
+        "tests.support.processes.fenced_service:make",
+        "--broker",
+        name,
+        "--bootstrap",
+        bootstrap,
+    ]
     for setting in (*SETTINGS, f"ownership.fencing={fencing}"):
         words += ["--set", setting]
     short = name.partition(":")[0]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta_follower import DeltaFollower, ReloadReason
-from jobs.adapters.delta_tables import table_path
+from jobs.adapters.delta.tables import table_path
+from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
 from lbcore.model.tables import NAMESPACES
 from lbcore.route.bundles import Unsound
-from tests.following import (
+from tests.support.tables.following import (
     BUNDLES,
     EVENTS,
     NAMESPACE,
@@ -23,7 +23,7 @@ from tests.following import (
     poll_until_reloaded,
     served,
 )
-from tests.lookup_tables import Row, TablesWriter, owned
+from tests.support.tables.lookup_tables import Row, TablesWriter, owned
 
 HALVES = ("0x00000000_0x20000000", "0x20000000_0x40000000")
 

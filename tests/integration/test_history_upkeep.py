@@ -7,18 +7,18 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.adapters.delta_follower import DeltaFollower, ReloadReason
-from jobs.adapters.delta_rows import scan
-from jobs.adapters.delta_tables import open_table, table_path
-from jobs.adapters.events_history import EventsHistory
-from jobs.adapters.history_upkeep import DAY_MS, HistoryUpkeep
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
+from jobs.adapters.delta.rows import scan
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.tables import open_table, table_path
+from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
+from jobs.adapters.following.events_history import EventsHistory
+from lbcore.balancer.commands import commands
 from lbcore.config.pipeline import DROPPED, KEPT
-from lbcore.machines import commands
 from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
-from tests.aged_history import BUNDLES, AgedHistory, day
-from tests.lookup_tables import CLUSTER
+from tests.support.tables.aged_history import BUNDLES, AgedHistory, day
+from tests.support.tables.lookup_tables import CLUSTER
 
 NOW_MS = 20_000 * DAY_MS + 7_000
 DAYS = 10
@@ -27,7 +27,7 @@ AGES = range(30, 0, -1)
 
 @pytest.fixture(autouse=True)
 def few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.adapters.history_upkeep.REMEMBERED_COMMANDS", 12)
+    monkeypatch.setattr("jobs.adapters.delta.history_upkeep.REMEMBERED_COMMANDS", 12)
     assert commands.REMEMBERED_COMMANDS > 12
 
 

@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient
 
-from jobs.adapters.kafka_clients import Sender, Tail
+from jobs.adapters.kafka.clients import Sender, Tail
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
 from lbcore.ownership.records import OwnershipRecord
@@ -24,7 +24,7 @@ from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Topic
 from tests.integration.replay import comparable, replayed_rows
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
-from tests.kafka_cluster import make_topics
+from tests.support.processes.kafka_cluster import make_topics
 
 # twice conf/test.toml's: a crowded machine may stop a process for three seconds
 TIMEOUT_MS = 6_000

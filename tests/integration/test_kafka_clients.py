@@ -8,8 +8,8 @@ from time import monotonic
 import pytest
 from kafka import KafkaProducer
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.kafka_clients import (
+from jobs.adapters.delta.table_writer import FencedError
+from jobs.adapters.kafka.clients import (
     Delivered,
     Delivery,
     KafkaAddress,
@@ -18,11 +18,11 @@ from jobs.adapters.kafka_clients import (
     Sender,
     Tail,
 )
-from jobs.adapters.ownership_publisher import OwnershipPublisher
-from jobs.adapters.table_writer import FencedError
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
-from tests.kafka_cluster import make_topics, running_kafka
+from tests.support.processes.kafka_cluster import make_topics, running_kafka
 
 
 @pytest.fixture(scope="module")

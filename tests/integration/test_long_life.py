@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.adapters.delta_follower import DeltaFollower
-from jobs.adapters.delta_tables import arrow_schema
-from jobs.adapters.table_writer import TableWriter
-from jobs.admin.changes import ChangeFeed
-from jobs.admin.rates import RateLimiter
-from jobs.admin.views import TableViews
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.service.changes import ChangeFeed
+from jobs.service.rates import RateLimiter
+from jobs.service.views import TableViews
 from lbcore.model.tables import (
     BROKERS,
     BUNDLE_OWNERSHIP,
@@ -29,7 +29,7 @@ from lbcore.model.tables import (
     TENANTS,
     TOPICS,
 )
-from tests.lookup_tables import CLUSTER, bundles_of
+from tests.support.tables.lookup_tables import CLUSTER, bundles_of
 
 DEFAULTS: Mapping[str, Any] = {"string": "", "long": 0, "int": 0, "double": 0.0, "boolean": False}
 MINUTE_MS = 60_000

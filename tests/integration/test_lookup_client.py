@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from jobs import cli
-from jobs.adapters.delta_follower import boot_ms
+from jobs.adapters.following.delta_follower import boot_ms
 from jobs.lookup_client import LookupClient, NotReadyError
 from lbcore.route.snapshot import LookupOutcome
-from tests.following import (
+from tests.support.tables.following import (
     TOPIC,
     move,
 )
-from tests.lookup_tables import CLUSTER, TablesWriter
+from tests.support.tables.lookup_tables import CLUSTER, TablesWriter
 
 
 def test_client_answers_as_the_tables_say_and_follows_them(

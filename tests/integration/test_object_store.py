@@ -16,7 +16,7 @@ import pytest
 
 from tests.integration.meanwhile import repeated
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.object_store import ObjectStore, object_store
+from tests.support.tables.object_store import ObjectStore, object_store
 
 pytestmark = pytest.mark.long
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from jobs.adapters.command_client import NEVER, writer_silent_ms
-from jobs.adapters.delta_log import read_commit
-from jobs.adapters.delta_rows import read_file
-from jobs.adapters.delta_tables import table_path
-from jobs.adapters.outcome_follower import OutcomeFollower
-from lbcore.machines.identity import identity_of
+from jobs.adapters.delta.log import read_commit
+from jobs.adapters.delta.rows import read_file
+from jobs.adapters.delta.tables import table_path
+from jobs.adapters.following.outcome_follower import OutcomeFollower
+from jobs.adapters.kafka.command_client import NEVER, writer_silent_ms
+from lbcore.balancer.tasks.identity import identity_of
 from lbcore.model.tables import COMMANDS
-from tests.commands_table import CLUSTER, CommandsTable
+from tests.support.tables.commands_table import CLUSTER, CommandsTable
 
 _WAIT_S = 60.0
 

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.batch_sink import ORDER
-from jobs.adapters.delta_tables import open_table
-from jobs.adapters.history_upkeep import DAY_MS, HistoryUpkeep
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.tables import open_table
+from jobs.adapters.spark.batch_sink import ORDER
 from jobs.cli import main
 from jobs.operating.durations import format_instant
 from jobs.operating.explaining import KINDS, ExplainQuestion, explain, read_rows
 from lbcore.explain.explanation import ExplainRows
 from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES, Table
-from tests.command_cases import BROKERS as NAMES
-from tests.command_cases import BUNDLES, CASES, NS, RecordedWorld, prepared
-from tests.crashed_batches import ASIDE, SENT, Place, squashed
-from tests.world import CLUSTER
+from tests.support.tables.crashed_batches import ASIDE, SENT, Place, squashed
+from tests.support.worlds.command_cases import BROKERS as NAMES
+from tests.support.worlds.command_cases import BUNDLES, CASES, NS, RecordedWorld, prepared
+from tests.support.worlds.world import CLUSTER
 
 HOUR_MS = 3_600_000
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from jobs.adapters.kafka_clients import Sender
+from jobs.adapters.kafka.clients import Sender
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP
 from lbcore.wire.format import format_message

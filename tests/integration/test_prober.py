@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.adapters.delta_tables import arrow_schema, ensure_table
-from jobs.adapters.events_history import EventsHistory
-from jobs.adapters.lookup_request import now_ms
-from jobs.adapters.prober import Prober, ProberSettings
+from jobs.adapters.delta.tables import arrow_schema, ensure_table
+from jobs.adapters.following.events_history import EventsHistory
+from jobs.adapters.http.lookup_request import now_ms
+from jobs.local.prober import Prober, ProberSettings
 from lbcore.model.hashing import HashFunction
 from lbcore.model.tables import OWNERSHIP_EVENTS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.processes import Child, ProcessSpec, Supervisor
+from jobs.adapters.processes.processes import Child, ProcessSpec, Supervisor
 from jobs.console import CommandError
 
 _PATIENCE_S = 60.0
@@ -117,7 +117,7 @@ def test_supervisor_process_ended_leaves_no_child(tmp_path: Path, number: int) -
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from jobs.adapters.processes import Child, ProcessSpec\n"
+        "from jobs.adapters.processes.processes import Child, ProcessSpec\n"
         f"command = (sys.executable, '-c', {_PARENT_OF_ONE!r})\n"
         "spec = ProcessSpec(name='c', command=command, log_path=Path(sys.argv[1]), grace_ms=300)\n"
         "print(Child(spec).pid, flush=True)\n"

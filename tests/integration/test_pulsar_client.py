@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lbcore.model.tables import TOPICS
-from tests.lookup_service import LookupService
-from tests.lookup_tables import TablesWriter, owned
+from tests.support.processes.lookup_service import LookupService
+from tests.support.tables.lookup_tables import TablesWriter, owned
 
 TOPIC = "persistent://acme/ns1/some topic+1"
 PARTITIONED = "persistent://acme/ns1/pt"

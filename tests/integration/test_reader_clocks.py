@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters import follower_view
-from jobs.adapters.delta_follower import DeltaFollower
-from tests.following import BROKERS, BUNDLES, content, fresh, move
-from tests.lookup_tables import Row, TablesWriter, bundles_of, owned
+from jobs.adapters.following import view as follower_view
+from jobs.adapters.following.delta_follower import DeltaFollower
+from tests.support.tables.following import BROKERS, BUNDLES, content, fresh, move
+from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of, owned
 
 LATE = "acme/late"
 PARENT, *OTHERS = bundles_of(LATE, 4)

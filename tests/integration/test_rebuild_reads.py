@@ -5,13 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters import recovery
-from jobs.adapters.delta_rows import scan
-from jobs.adapters.delta_tables import arrow_schema
-from jobs.adapters.table_writer import TableWriter
+from jobs.adapters.delta.rows import scan
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.spark import recovery
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.config.tree import Config
-from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.commands import REMEMBERED_COMMANDS
 from lbcore.model.tables import COMMANDS
 
 CLUSTERS = ("local", "other", "it's")

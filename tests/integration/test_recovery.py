@@ -6,26 +6,26 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.adapters.batch_rows import REST, BatchRowsError
-from jobs.adapters.delta_tables import arrow_schema
-from jobs.adapters.recovery import (
+from jobs.adapters.delta.batch_rows import REST, BatchRowsError
+from jobs.adapters.delta.table_upkeep import TableUpkeep
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.spark.recovery import (
     OUTCOMES,
     complete_last_batch,
     lift_versions,
     rebuilt_states,
     send_all_records,
 )
-from jobs.adapters.table_upkeep import TableUpkeep
-from jobs.adapters.table_writer import TableWriter
-from lbcore.config.tree import Config
-from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.effects import (
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.state.effects import (
     Effect,
 )
+from lbcore.config.tree import Config
 from lbcore.model.tables import BUNDLE_OWNERSHIP, NAMESPACES
 from lbcore.ownership.wire_record import parse_record
-from tests.effects_frame import EffectsFrame
-from tests.small_batches import (
+from tests.support.tables.effects_frame import EffectsFrame
+from tests.support.tables.small_batches import (
     BUNDLE_A,
     BUNDLE_B,
     QUERY,

@@ -15,14 +15,21 @@ from zlib import crc32
 
 import pytest
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.preflight import free_ports
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.processes.preflight import free_ports
 from lbcore.ownership.records import State
 from lbcore.wire.messages import Ack, AckOutcome, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
-from tests.agent_talk import CLUSTER, AgentTalk, assigning, owned, releasing, until
-from tests.documented_service import ROOT, StoreFile, write_service
-from tests.kafka_cluster import make_topics, running_kafka
+from tests.support.processes.agent_talk import (
+    CLUSTER,
+    AgentTalk,
+    assigning,
+    owned,
+    releasing,
+    until,
+)
+from tests.support.processes.documented_service import ROOT, StoreFile, write_service
+from tests.support.processes.kafka_cluster import make_topics, running_kafka
 
 BROKER = "store-1"
 WHOLE = "public/default/0x00000000_0xffffffff"

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs.adapters.fleet_control import FleetClient
-from jobs.adapters.kafka_clients import KafkaAddress
+from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.console import CommandError
+from jobs.fleet.control import FleetClient
 from jobs.fleet.event_log import read_events, read_opened
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_UPPER, format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.sim.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
+from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.wire.messages import Ack, AckOutcome, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
-from tests.agent_talk import AgentTalk, assigning, owned, releasing, until
-from tests.kafka_cluster import running_kafka
+from tests.support.processes.agent_talk import AgentTalk, assigning, owned, releasing, until
+from tests.support.processes.kafka_cluster import running_kafka
 
 NS = "public/default"
 QUARTERS = [format_bundle(NS, low << 30, min((low + 1) << 30, FULL_UPPER)) for low in range(4)]

@@ -10,10 +10,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.lookup_service import LookupService
-from tests.lookup_tables import TablesWriter, owned
-from tests.raw_attacks import FLOODS, LOOKUP, chunked, head, is_cut, many, opened, pour
-from tests.tokens import SECRET, token
+from tests.support.processes.lookup_service import LookupService
+from tests.support.processes.raw_attacks import (
+    FLOODS,
+    LOOKUP,
+    chunked,
+    head,
+    is_cut,
+    many,
+    opened,
+    pour,
+)
+from tests.support.tables.lookup_tables import TablesWriter, owned
+from tests.support.values.tokens import SECRET, token
 
 MB = 1 << 20
 POURED_MAX_BYTES = 100 * MB

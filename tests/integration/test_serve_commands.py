@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack
-from tests.tokens import SECRET, token
+from tests.support.values.tokens import SECRET, token
 
 TIMEOUT_MS = 10_000  # a crowded machine may stop a process for some seconds
 CLUSTER = Cluster(

@@ -17,8 +17,8 @@ from time import monotonic
 import psutil
 import pytest
 
-from tests.lookup_service import LookupService
-from tests.lookup_tables import Row, TablesWriter, bundles_of, owned
+from tests.support.processes.lookup_service import LookupService
+from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of, owned
 
 BROKER = "127.0.0.1:28080"
 LOOKUP = "/lookup/v2/topic/persistent/acme/ns1/t1"

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lbcore.model.hashing import HashFunction, hash_topic
-from tests.lookup_service import ROOT, LookupService
-from tests.lookup_tables import Row, TablesWriter, bundles_of, owned
+from tests.support.processes.lookup_service import ROOT, LookupService
+from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of, owned
 
 BROKER = "127.0.0.1:28080"
 ANSWER = (

@@ -12,9 +12,9 @@ from schemathesis import APIOperation, BaseSchema, Case, GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.core.failures import Failure, FailureGroup
 
-from tests.admin_world import BROKERS, write_tables
-from tests.lookup_service import LookupService
-from tests.lookup_tables import bundles_of
+from tests.support.admin.admin_world import BROKERS, write_tables
+from tests.support.processes.lookup_service import LookupService
+from tests.support.tables.lookup_tables import bundles_of
 
 EXAMPLES = 12
 """Of each kind (as the document says, and not so) for each operation."""

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lookup_service import ROOT, LookupService
-from tests.lookup_tables import TablesWriter, owned
-from tests.tokens import OTHER_RSA_KEY, RSA_KEY, SECRET, Authority, jwks, token
+from tests.support.processes.lookup_service import ROOT, LookupService
+from tests.support.tables.lookup_tables import TablesWriter, owned
+from tests.support.values.tokens import OTHER_RSA_KEY, RSA_KEY, SECRET, Authority, jwks, token
 
 LOOKUP = "/lookup/v2/topic/persistent/acme/ns1/t1"
 BROKER = "127.0.0.1:28080"

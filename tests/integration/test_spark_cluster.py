@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.java import find_java
-from jobs.adapters.processes import Child, ProcessSpec
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.package import make_package
 from lbcore.model.tables import BUNDLE_OWNERSHIP, DECISIONS, OWNERSHIP_EVENTS
 from tests.integration.replay import comparable, replayed_rows
 from tests.integration.spark_cluster import HOST, SparkCluster, running_spark
 from tests.integration.stack import PATIENCE_S, Stack
-from tests.kafka_cluster import make_topics
+from tests.support.processes.kafka_cluster import make_topics
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.sql_engine import SqlEngine, plain_rows
+from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES, Query
 from jobs.sql.views import VIEWS
 from jobs.verbs.sql import spark_statements
-from tests.explained_world import eventful, write_tables
-from tests.spark_sql import SparkSql
+from tests.support.tables.spark_sql import SparkSql
+from tests.support.worlds.explained_world import eventful, write_tables
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import pytest
 
 from jobs.console import CommandError
 from jobs.operating.sources import ServiceSource
-from tests.browser import Browser, find_browser
-from tests.explained_world import eventful, write_tables
-from tests.lookup_service import LookupService
-from tests.tokens import SECRET, token
+from tests.support.processes.browser import Browser, find_browser
+from tests.support.processes.lookup_service import LookupService
+from tests.support.values.tokens import SECRET, token
+from tests.support.worlds.explained_world import eventful, write_tables
 
 _HAS_DRAWN = "document.querySelectorAll('#brokers tr').length === 5"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.follower_view import boot_ms
-from tests.away import LivingTables
-from tests.following import BUNDLES, NAMESPACE, fresh, served
-from tests.lookup_service import LookupService
-from tests.lookup_tables import CLUSTER
+from jobs.adapters.following.view import boot_ms
+from tests.support.processes.lookup_service import LookupService
+from tests.support.tables.away import LivingTables
+from tests.support.tables.following import BUNDLES, NAMESPACE, fresh, served
+from tests.support.tables.lookup_tables import CLUSTER
 
 STOPPED_MS = 5_000
 UNTIL_RIGHT_MS = 20_000
@@ -25,7 +25,7 @@ UNHEARD_MS = 3_000
 """For so long a client of a service may have heard nothing without asking anew."""
 CLIENT = """
 import sys, time
-from jobs.adapters.watch_follower import WatchAddress
+from jobs.adapters.following.watch_follower import WatchAddress
 from jobs.lookup_client import LookupClient
 with LookupClient(WatchAddress(url=sys.argv[1]), sys.argv[2]) as client:
     assert client.wait_ready(60_000)

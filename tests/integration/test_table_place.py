@@ -11,12 +11,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from jobs.adapters.delta_follower import DeltaFollower, ReloadReason
-from jobs.adapters.delta_log import newest_version
-from jobs.adapters.delta_tables import arrow_schema, ensure_table
-from jobs.adapters.preflight import free_ports
-from jobs.adapters.sql_engine import SqlEngine
-from jobs.adapters.table_place import (
+from jobs.adapters.delta.log import newest_version
+from jobs.adapters.delta.table_place import (
     StoreError,
     StorePath,
     delta_options,
@@ -24,16 +20,28 @@ from jobs.adapters.table_place import (
     open_delta,
     table_place,
 )
-from jobs.adapters.table_reader import TableReader
-from jobs.adapters.table_upkeep import TableUpkeep
-from jobs.adapters.table_writer import FencedError, TableWriter
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.table_upkeep import TableUpkeep
+from jobs.adapters.delta.table_writer import FencedError, TableWriter
+from jobs.adapters.delta.tables import arrow_schema, ensure_table
+from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
+from jobs.adapters.processes.preflight import free_ports
 from jobs.cli import main
 from jobs.console import Exit
+from jobs.sql.engine import SqlEngine
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS, PINS
-from tests.claiming import LOST, WON, ends, race, started
-from tests.following import BROKERS, BUNDLES, NAMESPACE, content, move, poll_until, served
-from tests.lookup_tables import CLUSTER, TablesWriter, owned
-from tests.object_store import (
+from tests.support.tables.claiming import LOST, WON, ends, race, started
+from tests.support.tables.following import (
+    BROKERS,
+    BUNDLES,
+    NAMESPACE,
+    content,
+    move,
+    poll_until,
+    served,
+)
+from tests.support.tables.lookup_tables import CLUSTER, TablesWriter, owned
+from tests.support.tables.object_store import (
     SECRET,
     aws_environment,
     gathering_store,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.table_reader import TableReader
 from jobs.cli import main
 from jobs.console import CommandError
-from tests.lookup_tables import CLUSTER, Row, TablesWriter
+from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter
 
 A, B, C = (f"acme/a/0x{n}0000000_0x{n + 4}0000000" for n in (0, 4, 8))
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.adapters.delta_follower import DeltaFollower, ReloadReason
-from jobs.adapters.delta_log import log_path
-from jobs.adapters.delta_tables import arrow_schema, refresh, table_path
-from jobs.adapters.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
-from jobs.adapters.table_writer import FencedError, TableWriter
+from jobs.adapters.delta.log import log_path
+from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
+from jobs.adapters.delta.table_writer import FencedError, TableWriter
+from jobs.adapters.delta.tables import arrow_schema, refresh, table_path
+from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
 from lbcore.model.tables import BROKERS as BROKERS_TABLE
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
@@ -31,8 +31,8 @@ from lbcore.model.tables import (
     TOPICS,
     Table,
 )
-from tests.following import BROKERS, BUNDLES, EVENTS, NAMESPACE, content, fresh, move
-from tests.lookup_tables import CLUSTER, Row, TablesWriter, owned
+from tests.support.tables.following import BROKERS, BUNDLES, EVENTS, NAMESPACE, content, fresh, move
+from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned
 
 COMMITS = 60
 FILES_MAX = 10
@@ -299,7 +299,7 @@ def test_turns_go_round_all_tables_one_an_interval(
 ) -> None:
     """With an interval of 0 there is none."""
     clock = [100.0]
-    monkeypatch.setattr("jobs.adapters.table_upkeep.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("jobs.adapters.delta.table_upkeep.time.monotonic", lambda: clock[0])
     upkeep = TableUpkeep(job.writer, interval_ms=5_000, files_max=FILES_MAX)
     seen = []
     for _ in range(2 * len(KEPT_DAYS)):

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.adapters import table_writer
-from jobs.adapters.batch_sink import ForkedError
-from jobs.adapters.current_rows import CurrentRows
-from jobs.adapters.delta_tables import arrow_schema
-from jobs.adapters.table_writer import FencedError, TableWriter
-from lbcore.machines.effects import (
+from jobs.adapters.delta import table_writer
+from jobs.adapters.delta.current_rows import CurrentRows
+from jobs.adapters.delta.table_writer import FencedError, TableWriter
+from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.spark.batch_sink import ForkedError
+from lbcore.balancer.state.effects import (
     RESEND,
     TOMBSTONE,
     Effect,
@@ -20,8 +20,8 @@ from lbcore.machines.effects import (
 )
 from lbcore.model.tables import BUNDLE_OWNERSHIP, NAMESPACES
 from lbcore.ownership.wire_record import parse_record
-from tests.effects_frame import EffectsFrame
-from tests.small_batches import (
+from tests.support.tables.effects_frame import EffectsFrame
+from tests.support.tables.small_batches import (
     BUNDLE_A,
     BUNDLE_B,
     BUNDLE_C,

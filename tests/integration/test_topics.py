@@ -9,11 +9,11 @@ import pytest
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.preflight import free_ports
-from jobs.adapters.topic_watch import TopicWatch
-from jobs.adapters.topics import TopicStatus, ensure_topics, wanted_topics
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.kafka.topic_watch import TopicWatch
+from jobs.adapters.kafka.topics import TopicStatus, ensure_topics, wanted_topics
+from jobs.adapters.processes.preflight import free_ports
 from jobs.cli import main
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from jobs.admin.views import TableViews
+from jobs.service.views import TableViews
 from lbcore.model.tables import CONFIG_VERSIONS, NAMESPACES, POLICIES, TENANTS, Table
-from tests.lookup_tables import CLUSTER, TablesWriter
+from tests.support.tables.lookup_tables import CLUSTER, TablesWriter
 
 POLICY = {"kind": "isolation", "is_set": True, "value": '{"namespaces": []}'}
 TENANT = {"is_deleted": False, "admin_roles": '["a"]', "allowed_clusters": "[]"}

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.follower_view import boot_ms
-from jobs.adapters.watch_follower import WatchAddress, WatchFollower
+from jobs.adapters.following.view import boot_ms
+from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
 from lbcore.route.snapshot import LookupSnapshot
-from tests.following import BUNDLES, NAMESPACE
+from tests.support.tables.following import BUNDLES, NAMESPACE
 
 OTHER = "acme/other"
 ALL = f"{OTHER}/0x00000000_0xffffffff"

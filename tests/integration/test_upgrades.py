@@ -18,10 +18,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka
-from jobs.adapters.kafka_clients import Tail
-from jobs.adapters.recovery import complete_last_batch
-from jobs.adapters.table_writer import TableWriter
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.kafka.clients import Tail
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.spark.recovery import complete_last_batch
 from jobs.cli import main as ballast
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.records import OwnershipRecord
@@ -43,7 +43,7 @@ from tests.integration.versioned_stack import (
     nobody_notices,
     tell,
 )
-from tests.kafka_cluster import PARTITIONS, make_topics
+from tests.support.processes.kafka_cluster import PARTITIONS, make_topics
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta_follower import DeltaFollower, boot_ms
-from jobs.adapters.follower_view import ReloadReason
-from jobs.adapters.watch_follower import WatchAddress, WatchFollower
+from jobs.adapters.following.delta_follower import DeltaFollower, boot_ms
+from jobs.adapters.following.view import ReloadReason
+from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
 from jobs.lookup_client import LookupClient
 from lbcore.route.snapshot import LookupOutcome, LookupSnapshot
-from tests.following import BROKERS, BUNDLES, NAMESPACE, TOPIC, move
-from tests.lookup_service import LookupService
-from tests.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of, owned
-from tests.tokens import SECRET, token
+from tests.support.processes.lookup_service import LookupService
+from tests.support.tables.following import BROKERS, BUNDLES, NAMESPACE, TOPIC, move
+from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, bundles_of, owned
+from tests.support.values.tokens import SECRET, token
 
 
 @pytest.fixture(scope="module")

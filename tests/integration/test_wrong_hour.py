@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta_follower import DeltaFollower
+from jobs.adapters.following.delta_follower import DeltaFollower
+from lbcore.balancer.state.effects import REPORT, Effect
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
-from lbcore.machines.effects import REPORT, Effect
-from tests.crashed_batches import Place, steps_of
-from tests.following import content
-from tests.world import CLUSTER, World
+from tests.support.tables.crashed_batches import Place, steps_of
+from tests.support.tables.following import content
+from tests.support.worlds.world import CLUSTER, World
 
 HOUR_MS = 3_600_000
 LATE = "t/late"

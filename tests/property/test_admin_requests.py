@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.routes import Route
-from jobs.admin.v1.openapi import draw_openapi
-from tests.admin_world import Balancer, make_context, write_tables
-from tests.asgi_calls import ask
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.routes import Route
+from jobs.service.v1.openapi import draw_openapi
+from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.asgi_calls import ask
 
 OWN = [route for route in ROUTES if route.about is not None and not route.path.endswith("/watch")]
 DOCUMENT = draw_openapi(ROUTES)

@@ -14,8 +14,8 @@ from lbcore.plan.score import scores_of
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.common import Shed, ShedState, ShedView, shed_view
-from tests.closed_loop import Loop, loop_of
-from tests.planning import Sections, cluster_of
+from tests.support.values.planning import Sections, cluster_of
+from tests.support.worlds.closed_loop import Loop, loop_of
 
 POINT = 1_000.0  # msg/s of one point in `cluster_of`
 LOADS = st.sampled_from((0.0, 0.1, 0.5, 1.0, 3.0, 8.0)) | st.floats(0.01, 30.0)

@@ -16,7 +16,7 @@ from lbcore.model.bundles import (
 )
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_UPPER, format_bundle, parse_bundle, parse_topic
-from tests.split_models import slow_find
+from tests.support.models.split_models import slow_find
 
 HASHES = st.one_of(
     st.integers(0, FULL_UPPER), st.sampled_from([0, 1, FULL_UPPER - 1, FULL_UPPER, 0x80000000])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from uvicorn.config import Config as ServerConfig
 from uvicorn.server import ServerState
 
-from jobs.adapters.http_bounds import Account, Bounds
-from jobs.adapters.http_protocol import bounded_protocol
+from jobs.adapters.http.bounds import Account, Bounds
+from jobs.adapters.http.protocol import bounded_protocol
 
 HEAD_MAX, REQUEST_MAX = 600, 1_000
 BOUNDS = Bounds(head_bytes=HEAD_MAX, request_bytes=REQUEST_MAX, unanswered_bytes=4_000)

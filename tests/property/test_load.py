@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topic
 from lbcore.model.names import FULL_UPPER
-from lbcore.sim.load import (
+from lbcore.sim.load.load import (
     FULL_RATE_MSG_PER_S,
     LoadModel,
     LoadProfile,
@@ -18,8 +18,8 @@ from lbcore.sim.load import (
     NamespaceLoad,
     wave,
 )
-from lbcore.sim.load_noise import uniforms
-from lbcore.sim.load_usage import cpu_noise, usage_of
+from lbcore.sim.load.noise import uniforms
+from lbcore.sim.load.usage import cpu_noise, usage_of
 
 SPACES = (
     NamespaceLoad(name="t/a", hash_function=HashFunction.CRC32, bundles=100),

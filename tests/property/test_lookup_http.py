@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.adapters.delta_follower import DeltaFollower, View, boot_ms
-from jobs.adapters.lookup_http import Hooks, LookupApp
+from jobs.adapters.following.delta_follower import DeltaFollower, View, boot_ms
+from jobs.service.lookup_http import Hooks, LookupApp
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
 from lbcore.ownership.records import State

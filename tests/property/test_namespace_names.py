@@ -9,13 +9,13 @@ from itertools import permutations
 
 import pytest
 
+from lbcore.balancer.state.ledger import Ledger
+from lbcore.balancer.tasks.identity import status_of
 from lbcore.config.tree import Config
-from lbcore.machines.identity import status_of
-from lbcore.machines.ledger import Ledger
 from lbcore.model.names import index_namespaces, parse_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
-from tests.world import CLUSTER, World
+from tests.support.worlds.world import CLUSTER, World
 
 RANGE = "0x00000000_0x80000000"
 

@@ -1,15 +1,15 @@
 """Random walks through the small world: longer than every order of events can be tried.
 
 Each walk is a path of event numbers drawn from its seed; a failure's message ends with the path,
-which `python -m tests.small_world storm PATH` replays step by step.
+which `python -m tests.support.worlds.small_world storm PATH` replays step by step.
 """
 
 import random
 
 import pytest
 
-from tests.small_scenarios import SCENARIOS
-from tests.small_world import World, replay, settle
+from tests.support.worlds.small_scenarios import SCENARIOS
+from tests.support.worlds.small_world import World, replay, settle
 
 WALKS_A_CASE = 50
 STEPS_MAX = 60

@@ -18,9 +18,9 @@ from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.place.place import place_bundles
 from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings, place_request
 from lbcore.plan.snapshot import Snapshot
-from tests.clusters import broker_table, bundle_table, snapshot
-from tests.filter_model import Cluster
-from tests.placement_model import Memory, Placer, remembered
+from tests.support.models.filter_model import Cluster
+from tests.support.models.placement_model import Memory, Placer, remembered
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 SPACES = ["t/a", "t/b", "t/c", "pulsar/system"]
 HOSTS = ["a.*", "b.*", ".*1", "b2", "none"]

@@ -13,8 +13,7 @@ from lbcore.plan.shed.common import Shed, ShedState, ShedView, shed_view
 from lbcore.plan.shed.overload import shed_overload
 from lbcore.plan.shed.threshold import shed_threshold
 from lbcore.plan.shed.uniform import shed_uniform
-from tests.clusters import broker_table, bundle_table, snapshot
-from tests.shed_models import (
+from tests.support.models.shed_models import (
     Memory,
     PlainBroker,
     PlainBundle,
@@ -24,6 +23,7 @@ from tests.shed_models import (
     threshold,
     uniform,
 )
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 MANY = settings(max_examples=1_000, deadline=None)
 STEPS = (0.0, 1.0, 50.0, 50.5, 999.9, 1_000.0, 3_000.25, 1e6, 1e9, 5e9)

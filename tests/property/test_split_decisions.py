@@ -20,8 +20,8 @@ from lbcore.plan.split.algorithms import (
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
 from lbcore.plan.split.decide import decide_splits
 from lbcore.plan.split.decision import EMPTY_STATE, LIMIT_REASONS, SplitState, SplitVerdict
-from tests.clusters import broker_table, bundle_table, snapshot
-from tests.split_models import slow_decide, slow_flow_or_qps, slow_load_boundaries
+from tests.support.models.split_models import slow_decide, slow_flow_or_qps, slow_load_boundaries
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 HASHES = st.one_of(st.integers(0, FULL_UPPER), st.integers(0, 40))
 RATES = st.one_of(st.just(0.0), st.floats(0, 2_000), st.integers(0, 2_000).map(float))

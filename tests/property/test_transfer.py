@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import TopBundle, TransferState, TransferView
-from tests.transfer_model import Record, Shedder, Store
+from tests.support.models.transfer_model import Record, Shedder, Store
 
 NOW_MS = 10_000_000
 BROKERS = ["a", "b", "c", "d", "e"]

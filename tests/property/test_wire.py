@@ -28,7 +28,7 @@ from lbcore.wire.messages import (
 )
 from lbcore.wire.parse import READERS, parse
 from lbcore.wire.plain_text import plain_text
-from tests.wire_messages import GOOD, RULES, STANDARD_RULES, content
+from tests.support.values.wire_messages import GOOD, RULES, STANDARD_RULES, content
 
 TOPICS = st.sampled_from(sorted(READERS))
 SPECIAL = st.sampled_from(

@@ -18,7 +18,7 @@ from lbcore.wire import broker_load
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Rejected, RejectReason, Topic
 from lbcore.wire.parse import parse
-from tests.wire_messages import BUNDLES, GOOD, STANDARD_RULES, TOPIC_OF
+from tests.support.values.wire_messages import BUNDLES, GOOD, STANDARD_RULES, TOPIC_OF
 
 FOLDER = files("lbcore.wire") / "schemas"
 SCHEMAS = {topic: json.loads((FOLDER / f"{topic.value}.json").read_text()) for topic in Topic}

@@ -17,10 +17,10 @@ from xml.sax.saxutils import quoteattr
 
 import pyspark
 
-from jobs.adapters.jars import sha256_of
-from jobs.adapters.java import find_java
-from jobs.adapters.preflight import check_disk
-from jobs.adapters.progress import last_words
+from jobs.adapters.processes.jars import sha256_of
+from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.preflight import check_disk
+from jobs.adapters.processes.progress import last_words
 from jobs.console import CommandError, note
 
 VERSION = "4.0.8"

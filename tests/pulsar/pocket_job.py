@@ -11,14 +11,14 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
-from jobs.adapters.kafka_clients import KafkaAddress, Sender
+from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from lbcore.config.tree import Config
-from lbcore.machines.tracks import RawMessage
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.wire_record import format_record
+from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position, Topic
-from tests.kafka_cluster import PARTITIONS
-from tests.world import World
+from tests.support.processes.kafka_cluster import PARTITIONS
+from tests.support.worlds.world import World
 
 _INPUTS = [topic for topic in Topic if topic is not Topic.OWNERSHIP]
 _POLL_MS = 200

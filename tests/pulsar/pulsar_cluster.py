@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.adapters.java import find_java
-from jobs.adapters.preflight import free_ports
-from jobs.adapters.processes import Child, ProcessSpec
+from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.preflight import free_ports
+from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.console import CommandError
 
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"

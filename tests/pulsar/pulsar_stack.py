@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters.embedded_kafka import EmbeddedKafka, KafkaOptions
-from jobs.adapters.processes import Child, ProcessSpec
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
 from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
-from tests.json_lines import json_lines
-from tests.kafka_cluster import QUICK_JAVA, make_topics
 from tests.pulsar.distribution import ensure_distribution
 from tests.pulsar.pocket_job import PocketJob
 from tests.pulsar.pulsar_cluster import MODULAR, ClusterOptions, PulsarCluster
 from tests.pulsar.traffic import Load, Traffic
+from tests.support.processes.json_lines import json_lines
+from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
 
 PULSAR = "standalone"
 POCKET, SPARK, NO_JOB = "pocket", "spark", "none"

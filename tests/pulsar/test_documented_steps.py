@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.processes import Child, ProcessSpec
+from jobs.adapters.processes.processes import Child, ProcessSpec
 from lbcore.bridge.guard import SHEDDING
 from tests.integration.stack import ROOT
 from tests.pulsar.pulsar_stack import (

@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
+from lbcore.balancer.decisions.held_words import VALID_MS
 from lbcore.explain.explanation import percent
-from lbcore.machines.held_words import VALID_MS
 from lbcore.model.times import duration, instant
 from lbcore.ownership.changes import owner_of
-from tests.agreeing_world import Said, everything_said, happen, random_world
+from tests.support.worlds.agreeing_world import Said, everything_said, happen, random_world
 
 SEEDS = (8, 26, 36)
 HELD_SEED = 8

@@ -12,9 +12,9 @@ import pytest
 from lbcore.config.tree import Config
 from lbcore.ownership.records import State
 from lbcore.sim.summary import ObservedMove, Owned, imbalance, moves, thrash
-from tests.ruled_world import owners
-from tests.simulated_brokers import Broker
-from tests.world import World, is_settled
+from tests.support.worlds.ruled_world import owners
+from tests.support.worlds.simulated_brokers import Broker
+from tests.support.worlds.world import World, is_settled
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 DAY_MS = 24 * HOUR_MS

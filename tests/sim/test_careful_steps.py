@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.effects import Effect, pack_effect
 from lbcore.config.tree import Config
 from lbcore.machine import Care, Step
-from lbcore.machines.balancer_state import BalancerState
-from lbcore.machines.effects import Effect, pack_effect
-from lbcore.machines.group_update import GroupUpdate, pack_update
-from lbcore.machines.tracks import RawMessage
-from tests.safe_world import PlantedError
-from tests.world import World
+from lbcore.scorer.group_update import GroupUpdate, pack_update
+from lbcore.scorer.tracks import RawMessage
+from tests.support.worlds.safe_world import PlantedError
+from tests.support.worlds.world import World
 
 
 @pytest.mark.parametrize("care", [Care.ITEMS, Care.PACKED])

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from jobs.cli import main
+from lbcore.agent.state import RecordRead
+from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
-from lbcore.machines.agent_state import RecordRead
-from lbcore.machines.effects import Effect
-from lbcore.machines.rebuild import record_from_row
-from lbcore.sim import rounds
-from lbcore.sim.chaos import chaos_text
-from lbcore.sim.engine import Engine
-from lbcore.sim.rehearsal import run_scenario
-from lbcore.sim.rounds import Bound, Round, hold_bounds, judge_round, run_round, sides_of
-from lbcore.sim.safety import SafetyWatch
+from lbcore.sim.chaos import rounds
+from lbcore.sim.chaos.chaos import chaos_text
+from lbcore.sim.chaos.rounds import Bound, Round, hold_bounds, judge_round, run_round, sides_of
+from lbcore.sim.engine.engine import Engine
+from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.judge.safety import SafetyWatch
 from lbcore.sim.scenario.happenings import HAPPENINGS
 from lbcore.sim.scenario.parse import parse_scenario
 

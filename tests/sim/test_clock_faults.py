@@ -11,12 +11,12 @@ from itertools import pairwise
 
 import pytest
 
+from lbcore.balancer.intake.senders_clocks import LATE_MS
+from lbcore.balancer.intake.telling_time import KEPT_MS
 from lbcore.config.tree import Config
-from lbcore.machines.senders_clocks import LATE_MS
-from lbcore.machines.telling_time import KEPT_MS
 from lbcore.wire.messages import Command
-from tests.ruled_world import decided, outcome
-from tests.world import CLUSTER, World, is_settled
+from tests.support.worlds.ruled_world import decided, outcome
+from tests.support.worlds.world import CLUSTER, World, is_settled
 
 CONFIG = Config()
 CLOCKS = ("driver", "kafka", "kafka 0", "kafka 1", "kafka 2")

@@ -7,8 +7,8 @@ from lbcore.config.tree import Config
 from lbcore.ownership.changes import Instance
 from lbcore.validation.dynamic import with_dynamic
 from lbcore.wire.messages import Ack, AckOutcome, Acks, Command, Envelope
-from tests.checked_world import CheckedWorld
-from tests.world import CLUSTER, World, is_settled, states
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.world import CLUSTER, World, is_settled, states
 
 FIRST = "t/n/0x00000000_0x40000000"
 LAST = "t/n/0xc0000000_0xffffffff"

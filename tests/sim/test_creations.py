@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.tasks.creations import CREATING
 from lbcore.config.tree import Config
-from lbcore.machines.creations import CREATING
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
 from lbcore.ownership.invariants import of_bundles
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
-from tests.checked_world import CheckedWorld
-from tests.ruled_world import outcome
-from tests.world import World, gapless, states
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.ruled_world import outcome
+from tests.support.worlds.world import World, gapless, states
 
 SLICE, BUNDLES = 10, 73
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.decisions import cycle
 from lbcore.config.load import parse_config
-from lbcore.machines import cycle
-from tests.world import World
+from tests.support.worlds.world import World
 
 
 def test_a_cycle_sheds_and_splits_only_when_the_interval_of_each_is_over(

@@ -7,14 +7,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from jobs.adapters.batch_sink import ORDER
-from lbcore.machines.considered import (
+from jobs.adapters.spark.batch_sink import ORDER
+from lbcore.balancer.decisions.considered import (
     BROKERS_NAMED,
     LOSERS_NAMED,
 )
-from lbcore.machines.effects import Effect, columns_of, pack_effect, unpack_columns
-from tests.ruled_world import decided, owners, running, skewed
-from tests.world import World
+from lbcore.balancer.state.effects import Effect, columns_of, pack_effect, unpack_columns
+from tests.support.worlds.ruled_world import decided, owners, running, skewed
+from tests.support.worlds.world import World
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.sim.test_commands import rows, told
 from tests.sim.test_split_commands import NAMESPACE, TOPICS, live, running
-from tests.world import World
+from tests.support.worlds.world import World
 
 
 def delete(world: World) -> str:

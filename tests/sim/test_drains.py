@@ -4,8 +4,8 @@ import json
 from collections import Counter
 
 from lbcore.explain.bundle import explain_bundle
-from tests.explained_world import about
-from tests.ruled_world import (
+from tests.support.worlds.explained_world import about
+from tests.support.worlds.ruled_world import (
     decided,
     most_unserved,
     newest,
@@ -13,7 +13,7 @@ from tests.ruled_world import (
     owners,
     running,
 )
-from tests.world import gapless, is_settled
+from tests.support.worlds.world import gapless, is_settled
 
 
 def test_drain_under_load_empties_the_broker_and_no_bundle_is_unserved_for_long() -> None:

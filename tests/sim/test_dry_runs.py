@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from lbcore.machines.foresee import Foresight, WhatIf, foresee
-from lbcore.machines.rebuild import newest_rows
-from lbcore.machines.rehearse import RehearsalRows, rehearse
+from lbcore.balancer.rebuild import newest_rows
+from lbcore.foresight.foresee import Foresight, WhatIf, foresee
+from lbcore.foresight.rehearse import RehearsalRows, rehearse
 from lbcore.wire.messages import Command
-from tests.ruled_world import outcome, owners, running
-from tests.world import CLUSTER, World
+from tests.support.worlds.ruled_world import outcome, owners, running
+from tests.support.worlds.world import CLUSTER, World
 
 SEEDS = (1, 4, 5)
 MOMENTS = 10

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from lbcore.machines.agent_lease import Lease
+from lbcore.agent.lease import Lease
 from lbcore.ownership import holding
 from tests.exhaustive.scenarios import MOST_WORLDS, SCENARIOS
 from tests.exhaustive.search import Search

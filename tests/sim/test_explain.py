@@ -18,9 +18,9 @@ from lbcore.explain.overview import last_decisions
 from lbcore.explain.reasons import REPAIRS, gauge_words
 from lbcore.model.times import duration
 from lbcore.ownership.changes import IntentReason
-from tests.explained_world import about, rows_of, write_tables
-from tests.ruled_world import decided, owners, running, skewed
-from tests.world import World
+from tests.support.worlds.explained_world import about, rows_of, write_tables
+from tests.support.worlds.ruled_world import decided, owners, running, skewed
+from tests.support.worlds.world import World
 
 
 @pytest.fixture(scope="module")

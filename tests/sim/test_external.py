@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from lbcore.config.tree import Config, changed
-from tests.checked_world import CheckedWorld
-from tests.ruled_world import decided, outcome, owners
-from tests.world import World
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.ruled_world import decided, outcome, owners
+from tests.support.worlds.world import World
 
 NS = "t/n"
 LEFT, RIGHT = f"{NS}/0x00000000_0x80000000", f"{NS}/0x80000000_0xffffffff"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lbcore.config.tree import Config
-from tests.lagging_world import LaggingWorld
-from tests.ruled_world import most_unserved, outcome, owners
-from tests.world import is_settled
+from tests.support.worlds.lagging_world import LaggingWorld
+from tests.support.worlds.ruled_world import most_unserved, outcome, owners
+from tests.support.worlds.world import is_settled
 
 CONFIG = Config()
 TIMEOUT_MS = CONFIG.ownership.broker_timeout_ms

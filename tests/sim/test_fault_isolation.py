@@ -13,19 +13,19 @@ from typing import Any, NoReturn
 
 import pytest
 
-from lbcore.machines import phases
-from lbcore.machines.apart import ALARM
-from lbcore.machines.commands import HANDLERS
-from lbcore.machines.identity import status_of
-from lbcore.machines.outcome import FAILED, Outcome
-from lbcore.machines.phases import INNER_PHASES, PHASES, Batch, ByItem, Phase, Whole
-from lbcore.machines.report import FAULTS
-from lbcore.machines.tracks import RawMessage
-from lbcore.machines.work import Work
+from lbcore.balancer import phases
+from lbcore.balancer.commands.commands import HANDLERS
+from lbcore.balancer.phases import INNER_PHASES, PHASES, Batch, ByItem, Phase, Whole
+from lbcore.balancer.report import FAULTS
+from lbcore.balancer.state.outcome import FAILED, Outcome
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.identity import status_of
 from lbcore.ownership.changes import Change, Transition
 from lbcore.ownership.records import State
+from lbcore.put_aside import ALARM
+from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Command
-from tests.safe_world import (
+from tests.support.worlds.safe_world import (
     AUDIT,
     FIRST,
     NEIGHBOUR,
@@ -40,8 +40,8 @@ from tests.safe_world import (
     without,
     written,
 )
+from tests.support.worlds.world import is_settled, states
 from tests.unit.wire.test_commands import FULL, NS
-from tests.world import is_settled, states
 
 
 def spoiling(original: Callable[..., Outcome]) -> Callable[..., Outcome]:

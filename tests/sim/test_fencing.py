@@ -9,9 +9,9 @@ import random
 import pytest
 
 from lbcore.ownership.records import State
-from tests.leased_world import LEASED, LeasedWorld
-from tests.stories import ACTIONS, begun, heal, healing_ms, unsettled
-from tests.world import World, gapless
+from tests.support.worlds.leased_world import LEASED, LeasedWorld
+from tests.support.worlds.stories import ACTIONS, begun, heal, healing_ms, unsettled
+from tests.support.worlds.world import World, gapless
 
 LEASE_MS = LEASED.agent.agent_lease_ms
 TIMEOUT_MS = LEASED.ownership.broker_timeout_ms

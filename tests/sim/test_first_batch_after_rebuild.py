@@ -6,11 +6,11 @@ or a topic that is read again.
 
 import pytest
 
-from lbcore.machines.identity import status_of
+from lbcore.balancer.tasks.identity import status_of
 from lbcore.wire.messages import Command
-from tests.command_cases import CASES, RecordedWorld, is_carried_out, prepared
-from tests.rebuilt import promised
-from tests.world import CLUSTER
+from tests.support.worlds.command_cases import CASES, RecordedWorld, is_carried_out, prepared
+from tests.support.worlds.rebuilt import promised
+from tests.support.worlds.world import CLUSTER
 
 _CARRIED_OUT_MS = 30_000
 

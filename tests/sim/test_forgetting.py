@@ -2,14 +2,14 @@
 
 import pytest
 
+from lbcore.balancer.tasks.forgetting import FLOOR
+from lbcore.balancer.tasks.waiting import WAIT_MAX_MS
 from lbcore.config.tree import Config
-from lbcore.machines.forgetting import FLOOR
-from lbcore.machines.tracks import TRACK_KEPT_MS
-from lbcore.machines.waiting import WAIT_MAX_MS
+from lbcore.scorer.tracks import TRACK_KEPT_MS
 from lbcore.validation.dynamic import with_dynamic
-from tests.checked_world import CheckedWorld
 from tests.sim.test_commands import told
-from tests.world import World, is_settled
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.world import World, is_settled
 
 NAMESPACE = "t/n"
 KEPT_MS = 600_000

@@ -2,12 +2,12 @@
 
 import pytest
 
+from lbcore.agent.state import Stop, Stopped
 from lbcore.config.tree import Config
-from lbcore.machines.agent_state import Stop, Stopped
-from tests.checked_world import CheckedWorld
-from tests.ruled_world import most_unserved, owners
-from tests.simulated_brokers import Broker
-from tests.world import gapless, is_settled
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.ruled_world import most_unserved, owners
+from tests.support.worlds.simulated_brokers import Broker
+from tests.support.worlds.world import gapless, is_settled
 
 BROKER = "broker-1:8080"
 CONFIG = Config()

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.rebuild import newest_rows
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.cluster import explain_cluster
-from lbcore.machines.foresee import Foresight, WhatIf, foresee
-from lbcore.machines.rebuild import newest_rows
-from lbcore.machines.rehearse import RehearsalRows
-from lbcore.machines.status import ClusterStatus, StatusRows, make_status
-from tests.explained_world import rows_of
-from tests.ruled_world import decided, owners, running, skewed
-from tests.world import CLUSTER, World
+from lbcore.explain.status import ClusterStatus, StatusRows, make_status
+from lbcore.foresight.foresee import Foresight, WhatIf, foresee
+from lbcore.foresight.rehearse import RehearsalRows
+from tests.support.worlds.explained_world import rows_of
+from tests.support.worlds.ruled_world import decided, owners, running, skewed
+from tests.support.worlds.world import CLUSTER, World
 
 HOT = "broker-3:8080"
 

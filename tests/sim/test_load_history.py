@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
-from lbcore.machines.effects import Effect
-from tests.world import World
+from tests.support.worlds.world import World
 
 MINUTES = 5
 

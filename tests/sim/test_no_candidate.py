@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from lbcore.config.tree import Config
-from lbcore.machines.status import StatusRows, make_status
-from tests.world import CLUSTER, World, is_settled, states
+from lbcore.explain.status import StatusRows, make_status
+from tests.support.worlds.world import CLUSTER, World, is_settled, states
 
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 EXTENSIBLE = {"filters.pipeline": "extensible"}

@@ -3,8 +3,8 @@
 import pytest
 
 from lbcore.config.tree import Config
-from tests.lagging_world import LaggingWorld
-from tests.stories import begun, unsettled
+from tests.support.worlds.lagging_world import LaggingWorld
+from tests.support.worlds.stories import begun, unsettled
 
 CONFIG = Config()
 AWAY = "broker-0:8080"

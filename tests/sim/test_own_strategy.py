@@ -8,7 +8,7 @@ from lbcore.config.own_strategy import OwnStrategy
 from lbcore.config.tree import Config
 from lbcore.plan.proposal import Proposal, ProposedMove
 from lbcore.plan.snapshot import Snapshot
-from tests.world import World
+from tests.support.worlds.world import World
 
 SET = {"shedding.strategy": "mine", "placement.strategy": "least_long_term_message_rate"}
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from jobs.operating.simulations import config_of, load_scenarios
-from lbcore.sim.rehearsal import run_scenario
-from lbcore.sim.report import judge_all, render
+from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.reports.report import judge_all, render
 
 FOLDER = Path(__file__).parents[2] / "conf" / "scenarios" / "performance"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.scenario"))

@@ -2,14 +2,14 @@
 
 from collections import Counter
 
-from tests.ruled_world import (
+from tests.support.worlds.ruled_world import (
     HOUR_MS,
     decided,
     owners,
     running,
     skewed,
 )
-from tests.world import is_settled
+from tests.support.worlds.world import is_settled
 
 
 def test_brake_engages_when_three_of_nine_vanish_and_failover_goes_on_after_a_while() -> None:

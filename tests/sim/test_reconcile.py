@@ -6,16 +6,16 @@ from itertools import pairwise
 
 import numpy as np
 
+from lbcore.agent.reporting import LoadRead
+from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.state.effects import RESEND, TOMBSTONE, Effect
 from lbcore.config.tree import Config
-from lbcore.machines.agent_reporting import LoadRead
-from lbcore.machines.effects import RESEND, TOMBSTONE, Effect
-from lbcore.machines.group_update import Arrivals, BundleReport, GroupUpdate
-from lbcore.machines.rebuild import record_from_row
 from lbcore.model.bundles import Bundle
 from lbcore.ownership.records import State
-from tests.checked_world import CheckedWorld
-from tests.simulated_brokers import Broker
-from tests.stories import begun, unsettled
+from lbcore.scorer.group_update import Arrivals, BundleReport, GroupUpdate
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.simulated_brokers import Broker
+from tests.support.worlds.stories import begun, unsettled
 
 CONFIG = Config()
 IN_FLIGHT_MS = CONFIG.ownership.in_flight_timeout_ms

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.tasks.identity import identity_of, is_same, remember, status_of
 from lbcore.config.tree import Config
-from lbcore.machines.identity import identity_of, is_same, remember, status_of
 from lbcore.wire.messages import Command
-from tests.checked_world import CheckedWorld
-from tests.world import CLUSTER, World
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.world import CLUSTER, World
 
 ID = "one-id"
 FIRST: dict[str, Any] = {

@@ -1,7 +1,15 @@
 """What operators set and what becomes of it, in a cluster in virtual time."""
 
-from tests.ruled_world import HOUR_MS, decided, newest, outcome, owners, running, skewed
-from tests.world import is_settled
+from tests.support.worlds.ruled_world import (
+    HOUR_MS,
+    decided,
+    newest,
+    outcome,
+    owners,
+    running,
+    skewed,
+)
+from tests.support.worlds.world import is_settled
 
 
 def test_bundle_pinned_moves_there_and_back_when_its_broker_is_back() -> None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from lbcore.balancer.intake.topics import TAKEN_OR_NOT
 from lbcore.config.tree import Config
-from lbcore.machines.topics import TAKEN_OR_NOT
 from lbcore.validation.dynamic import with_dynamic
-from tests.simulated_brokers import Faults
-from tests.world import World, is_settled
+from tests.support.worlds.simulated_brokers import Faults
+from tests.support.worlds.world import World, is_settled
 
 NAMESPACE = "t/n"
 BUNDLES = 16

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.config.load import digest, parse_config
 from lbcore.config.tree import Config
-from lbcore.machines.balancer import ClusterBalancer
 from lbcore.validation.dynamic import with_dynamic
-from tests.world import World
+from tests.support.worlds.world import World
 
 
 def running() -> World:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import Acks, Message
-from tests.simulated_brokers import Broker
-from tests.world import World
+from tests.support.worlds.simulated_brokers import Broker
+from tests.support.worlds.world import World
 
 BATCH_MS = 6_000
 BEHIND = 8

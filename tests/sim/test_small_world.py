@@ -1,7 +1,7 @@
 """Every order of every event in a small world: at most one serves, and nothing is stuck for ever.
 
-Two brokers, one or two bundles; see tests/small_world.py for what can happen and what must hold.
-A failure's message ends with the path that replays it.
+Two brokers, one or two bundles; see tests/support/worlds/small_world.py for what can happen and
+what must hold. A failure's message ends with the path that replays it.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,12 +10,12 @@ from types import ModuleType
 
 import pytest
 
-from lbcore.machines import agent_state
+from lbcore.agent import state as agent_state
 from lbcore.ownership import acknowledge, holding, open_ranges, repair
 from lbcore.ownership.changes import ProtocolError
-from tests.small_scenarios import SCENARIOS, Scenario
-from tests.small_world import World, apply, events, settle, start
-from tests.small_world_state import BrokenWorldError
+from tests.support.worlds.small_scenarios import SCENARIOS, Scenario
+from tests.support.worlds.small_world import World, apply, events, settle, start
+from tests.support.worlds.small_world_state import BrokenWorldError
 
 SETTLED_ONE_IN = 8
 USERS = (agent_state,)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.state.rules import Brake
 from lbcore.config.tree import Config
-from lbcore.machines.rules import Brake
 from lbcore.model.bundles import Bundle
 from lbcore.model.hashing import HashFunction, hash_topic
 from lbcore.validation.dynamic import with_dynamic
-from tests.checked_world import CheckedWorld
 from tests.sim.test_commands import owner, rows, told
-from tests.world import World, states
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.world import World, states
 
 NAMESPACE = "t/n"
 LOWER = "t/n/0x00000000_0x80000000"

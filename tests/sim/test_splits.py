@@ -4,10 +4,10 @@ import pytest
 
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.sim.measures import measure_named
-from lbcore.sim.rehearsal import run_scenario
+from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.scenario.parse import parse_scenario
-from tests.world import World, gapless, is_settled, states
+from tests.support.worlds.world import World, gapless, is_settled, states
 
 
 def with_a_hot_bundle() -> World:

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from jobs.adapters.sql_engine import SqlEngine, plain_rows
-from jobs.adapters.table_reader import TableReader
+from jobs.adapters.delta.table_reader import TableReader
 from jobs.cli import main
 from jobs.console import MisuseError
 from jobs.operating.overview import read_overview
+from jobs.sql.engine import SqlEngine, plain_rows
 from jobs.sql.queries import QUERIES
 from jobs.sql.views import VIEWS, SqlView
 from lbcore.sim.summary import Owned, moves, thrash
-from tests.explained_world import eventful, write_tables
-from tests.ruled_world import decided
-from tests.world import CLUSTER, World
+from tests.support.worlds.explained_world import eventful, write_tables
+from tests.support.worlds.ruled_world import decided
+from tests.support.worlds.world import CLUSTER, World
 
 _TYPES = {
     "string": {pa.string(), pa.string_view()},

@@ -22,9 +22,9 @@ from jobs.tour import stops
 from jobs.tour.guide import Guide
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Command
-from tests.explained_world import write_tables
-from tests.ruled_world import owners, running
-from tests.world import World
+from tests.support.worlds.explained_world import write_tables
+from tests.support.worlds.ruled_world import owners, running
+from tests.support.worlds.world import World
 
 NAMES = {"HOT": "broker-1:8080", "HANGING": "broker-5:8080"}
 _STEPS = 12

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.state.outcome import AFTER
 from lbcore.config.tree import Config
-from lbcore.machines.outcome import AFTER
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
-from tests.checked_world import CheckedWorld
-from tests.ruled_world import outcome
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.ruled_world import outcome
+from tests.support.worlds.world import World, gapless, states
 from tests.unit.wire.test_commands import FULL, NS
-from tests.world import World, gapless, states
 
 SLICE, BUNDLES = 10, 73
 _MIRRORED = {"observe_ownership", "observe_policies"}

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from lbcore.machines import rebuild
-from lbcore.machines.apart import ALARM
-from lbcore.machines.identity import status_of
-from lbcore.machines.outcome import DONE
-from lbcore.machines.phases import REBUILD
-from lbcore.machines.report import FAULTS
-from tests.checked_world import records_of
-from tests.safe_world import FIRST, NEIGHBOUR, PlantedError, SafeWorld, running
+from lbcore.balancer import rebuild
+from lbcore.balancer.phases import REBUILD
+from lbcore.balancer.report import FAULTS
+from lbcore.balancer.state.outcome import DONE
+from lbcore.balancer.tasks.identity import status_of
+from lbcore.put_aside import ALARM
+from tests.support.worlds.checked_world import records_of
+from tests.support.worlds.safe_world import FIRST, NEIGHBOUR, PlantedError, SafeWorld, running
+from tests.support.worlds.world import is_settled, states
 from tests.unit.wire.test_commands import NS
-from tests.world import is_settled, states
 
 SPOILT: Mapping[str, tuple[str, str, str]] = {
     "a state that nobody knows": ("bundle_ownership", "state", "Frozen"),

@@ -7,8 +7,8 @@ again.
 
 import pytest
 
-from tests.rebuilt import check_tables
-from tests.stories import tell
+from tests.support.worlds.rebuilt import check_tables
+from tests.support.worlds.stories import tell
 
 STEPS = 8
 LONGER = 12

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from lbcore.machines.commands import REMEMBERED_COMMANDS
-from tests.lived_world import LIVE, LivedWorld
+from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
+from tests.support.worlds.lived_world import LIVE, LivedWorld
 
 WITHIN = 1.10
 

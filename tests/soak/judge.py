@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.adapters.batch_rows import REST, BatchRowsError, read_batch_rows
-from jobs.adapters.batch_sink import EVENTS
-from jobs.adapters.events_history import EventsHistory
-from jobs.adapters.lookup_request import LookupConnection
-from jobs.adapters.table_writer import newest_batch
+from jobs.adapters.delta.batch_rows import REST, BatchRowsError, read_batch_rows
+from jobs.adapters.delta.table_writer import newest_batch
+from jobs.adapters.following.events_history import EventsHistory
+from jobs.adapters.http.lookup_request import LookupConnection
+from jobs.adapters.spark.batch_sink import EVENTS
 from lbcore.model.hashing import HASH_SPACE
 from lbcore.model.names import parse_bundle
 from lbcore.model.tables import BUNDLE_OWNERSHIP, COMMANDS, TABLES
-from lbcore.sim.judge import JudgedEvent, ProbedAnswer
+from lbcore.sim.judge.judge import JudgedEvent, ProbedAnswer
 from tests.soak.orders import Answered
 
 _POLL_S = 0.05

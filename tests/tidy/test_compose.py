@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.adapters.settings import load_settings
+from jobs.adapters.processes.settings import load_settings
 from tests.tidy.conftest import ParsedError
 from tests.tidy.source_files import ROOT
 

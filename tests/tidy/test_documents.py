@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 
 from jobs import run_local
-from jobs.adapters import lookup_replies
 from jobs.cli import verb_parser
+from jobs.service import lookup_replies
 from jobs.verbs import VERBS
+from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import SECTIONS, SETTINGS
-from lbcore.machines.commands import HANDLERS
 from lbcore.model.resources import RESOURCES
 from lbcore.wire.commands import RefusedArguments, parse_arguments
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
 from tests.conformance.runner import FAMILY_OF
 from tests.drawn_pages import DOCS, PAGES
+from tests.support.values.wire_messages import RULES
 from tests.tidy.source_files import ROOT, name_of, parsed, python_files
-from tests.wire_messages import RULES
 
 README = ROOT / "README.md"
 _DOCUMENTS = [

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.adapters import lookup_http
-from jobs.adapters.settings import load_settings
+from jobs.adapters.processes.settings import load_settings
+from jobs.service import lookup_http
 from tests.tidy.conftest import ParsedError
 from tests.tidy.source_files import ROOT
 

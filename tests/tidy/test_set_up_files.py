@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jobs.adapters.jars import FOLDERS, LOCK_PATH, parse_lock
+from jobs.adapters.processes.jars import FOLDERS, LOCK_PATH, parse_lock
 from tests.tidy.source_files import ROOT, imported_modules, python_files
 
 if sys.version_info >= (3, 11):

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta_tables import ensure_tables
-from jobs.adapters.sql_engine import SqlEngine
-from jobs.adapters.table_place import table_place
+from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.tables import ensure_tables
 from jobs.console import MisuseError
 from jobs.local.layout import Layout
 from jobs.operating.stack_words import Whereabouts
+from jobs.sql.engine import SqlEngine
 from jobs.sql.queries import QUERIES
 from jobs.verbs import bundles
 from lbcore.config.tree import Config

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.jars import (
+from jobs.adapters.processes.jars import (
     LOCK_PATH,
     Jar,
     JarStore,

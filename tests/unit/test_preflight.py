@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.preflight import check_disk, check_port, check_python, free_ports
+from jobs.adapters.processes.preflight import check_disk, check_port, check_python, free_ports
 from jobs.console import CommandError
 
 

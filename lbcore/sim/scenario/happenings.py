@@ -1,6 +1,7 @@
 """What can happen in a scenario: faults and events, and the words behind each.
 
-Decides how a line `at T VERB ...` is written; `lbcore.sim.events` carries it out. Source: ours.
+Decides how a line `at T VERB ...` is written; `lbcore.sim.engine.events` carries it out. Source:
+ours.
 """
 
 from collections.abc import Callable, Mapping

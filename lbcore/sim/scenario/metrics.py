@@ -1,7 +1,7 @@
 """What a scenario may expect: the metrics, what stands behind their colons, and their units.
 
-Decides how an expectation is written; `lbcore.sim.measures` computes the metrics. Source: ours;
-imbalance, floor-adjusted imbalance and thrash are defined in `lbcore.sim.summary`.
+Decides how an expectation is written; `lbcore.sim.judge.measures` computes the metrics. Source:
+ours; imbalance, floor-adjusted imbalance and thrash are defined in `lbcore.sim.summary`.
 """
 
 import operator

@@ -1,7 +1,7 @@
 """A scenario as a value: cluster, load, what happens, what must come of it.
 
-Decides nothing; `parse` makes it from text, `lbcore.sim.engine` runs it. Times count from the
-scenario's start, in milliseconds. Source: ours.
+Decides nothing; `parse` makes it from text, `lbcore.sim.engine.engine` runs it. Times count from
+the scenario's start, in milliseconds. Source: ours.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from typing import Any
 
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.hashing import HashFunction
-from lbcore.sim.load import FULL_RATE_MSG_PER_S
-from lbcore.sim.recording import Recording
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S
+from lbcore.sim.load.recording import Recording
 from lbcore.sim.scenario.words import Rate
 
 FOR_EVER_MS = 1 << 60

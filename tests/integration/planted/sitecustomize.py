@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.adapters import arrow_rows
-from lbcore.machines import commands, phases, scorer
+from jobs.adapters.delta import arrow_rows
+from lbcore.balancer import phases
+from lbcore.balancer.commands import commands
+from lbcore.scorer import scorer
 
 MESSAGE, COMMAND, ROW, PHASE = "message", "command", "row", "run_cycle"
 POISON = "poison"

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from jobs.admin.access import Caller, Grant, Role
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.context import AdminContext
-from jobs.admin.exchange import HttpError, Reply, Request, json_reply, no_content
-from jobs.admin.routes import Route, Router
+from jobs.service.access import Caller, Grant, Role
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.context import AdminContext
+from jobs.service.exchange import HttpError, Reply, Request, json_reply, no_content
+from jobs.service.routes import Route, Router
 from lbcore.wire.commands import UnloadNamespace
-from tests.admin_world import Balancer, make_context, write_tables
-from tests.asgi_calls import Answer, ask
+from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.asgi_calls import Answer, ask
 
 
 async def echo(request: Request, context: AdminContext) -> Reply:

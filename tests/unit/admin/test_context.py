@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from jobs.admin.access import Caller
-from jobs.admin.exchange import Request
+from jobs.service.access import Caller
+from jobs.service.exchange import Request
 from lbcore.wire import commands as asked
-from tests.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.admin_world import Balancer, make_context, write_tables
 
 HERE = Caller(name="admin", address="127.0.0.1")
 REQUEST = Request(method="PUT", path="/", params={}, query={}, headers={}, body=b"", caller=HERE)

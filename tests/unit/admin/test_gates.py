@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.adapters.http_bounds import PEER
-from jobs.adapters.lookup_http import Hooks, LookupApp
-from jobs.adapters.watched_file import WatchedFile
-from jobs.admin.access import Role, parse_grant, parse_grants
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.gates import Gatekeeper, GateRules
-from jobs.admin.rates import RateLimiter
-from jobs.admin.tokens import TokenChecker, TokenRules, secret_key
-from tests.admin_world import Balancer, make_context, write_tables
-from tests.asgi_calls import Answer, ask
-from tests.tokens import SECRET, claims, token
+from jobs.adapters.http.bounds import PEER
+from jobs.adapters.http.watched_file import WatchedFile
+from jobs.service.access import Role, parse_grant, parse_grants
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.gates import Gatekeeper, GateRules
+from jobs.service.lookup_http import Hooks, LookupApp
+from jobs.service.rates import RateLimiter
+from jobs.service.tokens import TokenChecker, TokenRules, secret_key
+from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.asgi_calls import Answer, ask
+from tests.support.values.tokens import SECRET, claims, token
 
 LOOKUP = "/lookup/v2/topic/persistent/acme/ns1/t1"
 
@@ -109,13 +109,13 @@ def test_token_that_expires_after_it_was_accepted_is_refused(
     app = service(tables)
     text = signed("viewer")
     assert call(app, LOOKUP, text).status == 200
-    monkeypatch.setattr("jobs.admin.gates._is_in_time", lambda _: False)
-    monkeypatch.setattr("jobs.admin.tokens.TokenChecker.check", _refuse)
+    monkeypatch.setattr("jobs.service.gates._is_in_time", lambda _: False)
+    monkeypatch.setattr("jobs.service.tokens.TokenChecker.check", _refuse)
     assert call(app, LOOKUP, text).status == 401
 
 
 def _refuse(_: object, __: str) -> None:
-    from jobs.admin.tokens import TokenError, TokenFault  # noqa: PLC0415 (only here)
+    from jobs.service.tokens import TokenError, TokenFault  # noqa: PLC0415 (only here)
 
     raise TokenError(TokenFault.EXPIRED)
 

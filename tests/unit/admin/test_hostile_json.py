@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.context import CommandEnd
-from jobs.admin.exchange import VALUES_MAX
-from jobs.admin.routes import Route
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.context import CommandEnd
+from jobs.service.exchange import VALUES_MAX
+from jobs.service.routes import Route
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
-from tests.admin_world import Balancer, make_context, write_tables
-from tests.asgi_calls import Answer, ask
+from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.asgi_calls import Answer, ask
 from tests.unit.wire.test_commands import FULL
 
 HOSTILE = (
@@ -68,7 +68,7 @@ def send(app: AdminApp, path: str, body: str, method: str = "POST") -> Answer:
 def test_body_of_very_many_values_is_refused_before_it_is_parsed(
     app: AdminApp, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.admin.exchange.strict_json", lambda _: pytest.fail("parsed"))
+    monkeypatch.setattr("jobs.service.exchange.strict_json", lambda _: pytest.fail("parsed"))
     answer = send(app, "/v1/lookups", MANY[name])
     assert answer.status == 400
     assert "at most 25000 values" in answer.json["reason"]

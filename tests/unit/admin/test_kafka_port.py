@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.kafka_clients import Delivered, KafkaAddress, NotDelivered
-from jobs.adapters.outcome_follower import CommandOutcome, OutcomeWatch
-from jobs.admin import kafka_port
-from jobs.admin.exchange import HttpError
-from jobs.admin.kafka_port import KafkaPort
+from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeWatch
+from jobs.adapters.kafka.clients import Delivered, KafkaAddress, NotDelivered
 from jobs.console import CommandError
+from jobs.service import kafka_port
+from jobs.service.exchange import HttpError
+from jobs.service.kafka_port import KafkaPort
 from lbcore.wire.messages import AuditEntry, Command
 
 ENTRY = AuditEntry(

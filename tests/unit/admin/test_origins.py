@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.exchange import HttpError
-from jobs.admin.origins import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, Origins
-from jobs.admin.routes import SAFE
-from tests.admin_world import Balancer, make_context, write_tables
-from tests.asgi_calls import Answer, ask
-from tests.pulsar_recordings import FOLDER
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.exchange import HttpError
+from jobs.service.origins import FOREIGN_HOST, FOREIGN_ORIGIN, FOREIGN_TYPE, Origins
+from jobs.service.routes import SAFE
+from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.asgi_calls import Answer, ask
+from tests.support.admin.pulsar_recordings import FOLDER
 
 JSON = {"content-type": "application/json"}
 OURS = {"host": "127.0.0.1:8090"}

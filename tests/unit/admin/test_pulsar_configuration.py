@@ -6,14 +6,14 @@ from time import time_ns
 
 import pytest
 
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
 from lbcore.config.pulsar_keys import resolve_changes
 from lbcore.config.tree import Config
 from lbcore.validation.check import require_suitable
 from lbcore.validation.dynamic import with_dynamic
-from tests.admin_world import Balancer, make_context, write_tables
-from tests.asgi_calls import Answer, ask
+from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.asgi_calls import Answer, ask
 
 
 @pytest.fixture(scope="module")

@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 
-from jobs.admin.app import AdminApp
-from jobs.admin.context import CommandEnd
-from jobs.admin.pulsar.routes import PULSAR_ROUTES
-from jobs.admin.views import Rows, TableViews
-from lbcore.machines.handlers.namespaces import NOT_EMPTY
+from jobs.service.app import AdminApp
+from jobs.service.context import CommandEnd
+from jobs.service.pulsar.routes import PULSAR_ROUTES
+from jobs.service.views import Rows, TableViews
+from lbcore.balancer.commands.namespaces import NOT_EMPTY
 from lbcore.model.tables import TENANTS, TOPICS
 from lbcore.plan.filter.policies import IsolationPolicy
 from lbcore.wire.messages import Command
-from tests.admin_world import BROKERS, Balancer, make_app, make_context, write_tables
-from tests.asgi_calls import Answer, ask
-from tests.lookup_tables import CLUSTER, Row
-from tests.pulsar_refusals import REFUSED
-from tests.pulsar_requests import (
+from tests.support.admin.admin_world import BROKERS, Balancer, make_app, make_context, write_tables
+from tests.support.admin.asgi_calls import Answer, ask
+from tests.support.admin.pulsar_refusals import REFUSED
+from tests.support.admin.pulsar_requests import (
     ASKED,
     FIRST,
     NS,
@@ -33,6 +32,7 @@ from tests.pulsar_requests import (
     TOPIC,
     UNEXPECTED,
 )
+from tests.support.tables.lookup_tables import CLUSTER, Row
 
 
 @pytest.fixture(scope="module")

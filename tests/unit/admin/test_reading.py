@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.reader_process import (
+from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.service.exchange import HttpError
+from jobs.service.reader_process import (
     ReaderCounts,
     ReaderProcess,
     ReadQuestion,
     ReadRefusedError,
 )
-from jobs.adapters.table_place import table_place
-from jobs.adapters.table_reader import TableReader
-from jobs.admin.exchange import HttpError
-from jobs.admin.v1 import reading
-from jobs.admin.v1.reading import READERS, Kept, in_background, readers
-from tests.admin_world import make_context, write_tables
+from jobs.service.v1 import reading
+from jobs.service.v1.reading import READERS, Kept, in_background, readers
+from tests.support.admin.admin_world import make_context, write_tables
 
 LARGE = 100_000
 

@@ -7,17 +7,17 @@ from typing import IO
 
 import pytest
 
-from jobs.adapters.reader_process import ReadQuestion
-from jobs.admin.access import Caller, Grant, Role
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.context import AdminContext
-from jobs.admin.exchange import HttpError
-from jobs.admin.routes import Route
-from jobs.admin.streams import Message
-from jobs.admin.v1.reading import readers
-from tests.admin_world import Balancer, make_context, write_tables
-from tests.asgi_calls import ask
+from jobs.service.access import Caller, Grant, Role
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.context import AdminContext
+from jobs.service.exchange import HttpError
+from jobs.service.reader_process import ReadQuestion
+from jobs.service.routes import Route
+from jobs.service.streams import Message
+from jobs.service.v1.reading import readers
+from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.asgi_calls import ask
 
 OPEN = {"/", "/page/status.css", "/page/status.js", "/page/icon.svg"}
 TAKING_AWAY = ("/v1/brokers/{broker}",)

@@ -8,16 +8,16 @@ from unittest import mock
 
 import pytest
 
-from jobs.admin.access import Caller, Grant, Role
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.exchange import HttpError
-from jobs.admin.status_page import FOLDER, PAGE_ROUTES
-from tests.admin_world import make_context
-from tests.asgi_calls import Answer, ask
-from tests.explained_world import eventful, write_tables
-from tests.ruled_world import decided
-from tests.world import CLUSTER, World
+from jobs.service.access import Caller, Grant, Role
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.exchange import HttpError
+from jobs.service.status_page import FOLDER, PAGE_ROUTES
+from tests.support.admin.admin_world import make_context
+from tests.support.admin.asgi_calls import Answer, ask
+from tests.support.worlds.explained_world import eventful, write_tables
+from tests.support.worlds.ruled_world import decided
+from tests.support.worlds.world import CLUSTER, World
 
 
 class Gate:
@@ -44,8 +44,8 @@ def app(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admi
     root = tmp_path_factory.mktemp("page")
     write_tables(world, root)
     with (
-        mock.patch("tests.admin_world.CLUSTER", CLUSTER),
-        mock.patch("jobs.admin.v1.overview.wall_ms", return_value=world.now_ms),
+        mock.patch("tests.support.admin.admin_world.CLUSTER", CLUSTER),
+        mock.patch("jobs.service.v1.overview.wall_ms", return_value=world.now_ms),
     ):
         yield AdminApp(replace(make_context(root), cluster=CLUSTER), ROUTES, gate=Gate())
 

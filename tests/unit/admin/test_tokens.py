@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.adapters.watched_file import WatchedFile
-from jobs.admin.access import Grant, Role
-from jobs.admin.tokens import (
+from jobs.adapters.http.watched_file import WatchedFile
+from jobs.service.access import Grant, Role
+from jobs.service.tokens import (
     TokenChecker,
     TokenError,
     TokenFault,
@@ -23,7 +23,16 @@ from jobs.admin.tokens import (
     read_keys,
     secret_key,
 )
-from tests.tokens import EC_KEY, OTHER_RSA_KEY, RSA_KEY, SECRET, claims, jwks, public_pem, token
+from tests.support.values.tokens import (
+    EC_KEY,
+    OTHER_RSA_KEY,
+    RSA_KEY,
+    SECRET,
+    claims,
+    jwks,
+    public_pem,
+    token,
+)
 
 RULES = TokenRules(audience="ballast", issuer="", leeway_s=1.0)
 

@@ -16,17 +16,17 @@ from typing import IO, Any
 
 import pytest
 
-from jobs.adapters.reader_process import ReadQuestion
-from jobs.adapters.turns import Turns
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.context import AdminContext
-from jobs.admin.routes import Route
-from jobs.admin.v1.reading import readers
+from jobs.adapters.http.turns import Turns
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.context import AdminContext
+from jobs.service.reader_process import ReadQuestion
+from jobs.service.routes import Route
+from jobs.service.v1.reading import readers
 from lbcore.route.slices import WORK_MAX
-from tests.admin_world import BROKERS, Balancer, make_context
-from tests.asgi_calls import ask
-from tests.lookup_tables import TablesWriter, owned
+from tests.support.admin.admin_world import BROKERS, Balancer, make_context
+from tests.support.admin.asgi_calls import ask
+from tests.support.tables.lookup_tables import TablesWriter, owned
 
 LARGE, SMALL, PARTITIONS = 7_500, 2_000, 1 << 20
 CALLS_MAX = 32 * WORK_MAX

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from jobs.admin.about import Example
-from jobs.admin.access import Caller, Grant, Role
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
-from jobs.admin.context import AdminContext, CommandEnd
-from jobs.admin.routes import Route
-from jobs.admin.v1.commands import OPERATING
-from jobs.admin.v1.openapi import draw_openapi
+from jobs.service.about import Example
+from jobs.service.access import Caller, Grant, Role
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.context import AdminContext, CommandEnd
+from jobs.service.routes import Route
+from jobs.service.v1.commands import OPERATING
+from jobs.service.v1.openapi import draw_openapi
 from lbcore.wire.commands import KINDS
-from tests.admin_world import Balancer, make_context, write_tables
-from tests.asgi_calls import Answer, ask
-from tests.lookup_tables import Row, TablesWriter, bundles_of
+from tests.support.admin.admin_world import Balancer, make_context, write_tables
+from tests.support.admin.asgi_calls import Answer, ask
+from tests.support.tables.lookup_tables import Row, TablesWriter, bundles_of
 
 OWN = [route for route in ROUTES if route.about is not None]
 BUNDLE = bundles_of("acme/ns1", 4)[0]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.delta_follower import DeltaFollower, View, boot_ms
-from jobs.adapters.lookup_http import Hooks, LookupApp
-from jobs.admin.assignments import Assignments
-from jobs.admin.context import AdminContext
+from jobs.adapters.following.delta_follower import DeltaFollower, View, boot_ms
+from jobs.service.assignments import Assignments
+from jobs.service.context import AdminContext
+from jobs.service.lookup_http import Hooks, LookupApp
 from lbcore.config.ownership import ON_DEMAND, OwnershipConfig
 from lbcore.config.tree import Config
 from lbcore.model.hashing import HashFunction
@@ -19,8 +19,8 @@ from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupSnapshot
-from tests.admin_world import Balancer
-from tests.asgi_calls import Answer, ask
+from tests.support.admin.admin_world import Balancer
+from tests.support.admin.asgi_calls import Answer, ask
 
 LOOKUP = "/lookup/v2/topic/persistent/t/n/x"
 LONG_MS = 3_600_000
@@ -201,7 +201,7 @@ def test_many_lookups_of_a_free_bundle_ask_for_an_owner_once_a_record() -> None:
 def test_replicas_ask_with_the_same_id_so_that_one_is_carried_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jobs.admin.assignments.time", lambda: 1_000_000.0)
+    monkeypatch.setattr("jobs.service.assignments.time", lambda: 1_000_000.0)
     balancer = Balancer()
     made = context(balancer)
     bundles = (route(State.FREE, 1), route(State.FREE, 2))

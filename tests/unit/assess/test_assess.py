@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.settings import load_settings
+from jobs.adapters.processes.settings import load_settings
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
 from jobs.cli import main
@@ -17,7 +17,7 @@ from lbcore.assess.loads import loads_of
 from lbcore.assess.observer import Observer
 from lbcore.bridge.mirror import Look
 from lbcore.wire.messages import Message
-from tests.assessed import (
+from tests.support.admin.assessed import (
     BUNDLES,
     HOT_COUNT,
     REPORT_PATH,
@@ -26,9 +26,9 @@ from tests.assessed import (
     recorded_cluster,
     set_loads,
 )
-from tests.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
-from tests.world import CLUSTER as WORLD
-from tests.world import World
+from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+from tests.support.worlds.world import CLUSTER as WORLD
+from tests.support.worlds.world import World
 
 QUICK = ("--for", "3s", "--look-ms", "300", "--load-ms", "300", "--timeout-s", "1")
 MINUTES = 8

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.settings import load_settings
+from jobs.adapters.processes.settings import load_settings
 from lbcore.model.bundles import even_boundaries
 from tests.bench import bench_performance_tests as bench
 from tests.bench.bench_performance_tests import (

@@ -13,7 +13,7 @@ from lbcore.bridge.acting import Effort
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome, Acks, Message
-from tests.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
 
 BUNDLE = "acme/ns/0x00000000_0xffffffff"
 UNLOAD = f"/admin/v2/namespaces/{BUNDLE}/unload"

@@ -8,8 +8,8 @@ import pytest
 
 from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
 from jobs.console import MisuseError
-from tests.fake_pulsar import fake_pulsar
-from tests.tokens import Authority
+from tests.support.admin.fake_pulsar import fake_pulsar
+from tests.support.values.tokens import Authority
 
 
 def server_context(authority: Authority, folder: Path) -> ssl.SSLContext:

@@ -21,7 +21,7 @@ from lbcore.bridge.answers import (
     parse_settings,
     parse_topics,
 )
-from tests.pulsar_recordings import read_recording
+from tests.support.admin.pulsar_recordings import read_recording
 
 ANSWERS = Path(__file__).parent / "pulsar_answers"
 TOPICS = ("106-x-broker-stats-topics-broker1", "42-broker-stats-topics")

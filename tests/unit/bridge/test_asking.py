@@ -12,7 +12,7 @@ from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
 from jobs.console import MisuseError
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Message
-from tests.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
 
 ANSWERS = Path(__file__).parent / "pulsar_answers"
 REPORTS = Path(__file__).parents[1] / "wire" / "pulsar_reports"

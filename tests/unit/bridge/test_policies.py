@@ -11,7 +11,7 @@ from lbcore.bridge.answers import Unreadable
 from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
 from lbcore.wire.commands import format_arguments, parse_arguments
 from lbcore.wire.mirror_commands import ObservePolicies
-from tests.fake_pulsar import CLUSTER, fake_pulsar
+from tests.support.admin.fake_pulsar import CLUSTER, fake_pulsar
 
 ISOLATION = f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies"
 DOMAINS = f"/admin/v2/clusters/{CLUSTER}/failureDomains"

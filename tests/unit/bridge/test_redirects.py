@@ -12,8 +12,8 @@ from jobs.bridge.pulsar_admin import (
     PulsarAdminError,
     redirect_leads_to_broker,
 )
-from tests.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
-from tests.tokens import Authority
+from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+from tests.support.values.tokens import Authority
 
 BUNDLE = "acme/ns/0x00000000_0x80000000"
 UNLOAD = f"/admin/v2/namespaces/{BUNDLE}/unload"

@@ -20,7 +20,7 @@ from lbcore.wire.format import format_message
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Envelope, Heartbeat, Rejected, TopicLoad
 from lbcore.wire.parse import parse
 from lbcore.wire.pulsar import parse_pulsar_report
-from tests.wire_messages import RULES, content
+from tests.support.values.wire_messages import RULES, content
 
 REPORTS = Path(__file__).parents[1] / "wire" / "pulsar_reports"
 BUNDLES = ("acme/ns/0x00000000_0x80000000", "acme/ns/0x80000000_0xffffffff")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.adapters.settings import read_toml, tomllib
+from jobs.adapters.processes.settings import read_toml, tomllib
 from lbcore.config.load import differences, parse_config
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.pulsar_presets import PRESETS

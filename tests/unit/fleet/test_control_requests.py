@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.fleet_control import ControlServer, FleetClient
+from jobs.fleet.control import ControlServer, FleetClient
 
 
 class Loop:

@@ -1,11 +1,11 @@
 """The feed of ownership records: news only, and to whom it matters."""
 
-from jobs.adapters.kafka_clients import Received
-from jobs.adapters.ownership_feed import OwnershipFeed
-from lbcore.machines.agent_state import RecordForgotten, RecordRead
+from jobs.adapters.kafka.clients import Received
+from jobs.adapters.kafka.ownership_feed import OwnershipFeed
+from lbcore.agent.state import RecordForgotten, RecordRead
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.wire_record import format_record
-from tests.agent_talk import assigning, owned, releasing
+from tests.support.processes.agent_talk import assigning, owned, releasing
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 

@@ -7,8 +7,8 @@ import pytest
 from jobs.fleet.fleet import UnknownBrokerError
 from jobs.fleet.timetable import Timetable
 from lbcore.wire.messages import Topic
-from tests.agent_talk import assigning, owned, releasing
-from tests.virtual_fleet import NS, START_MS, VirtualFleet
+from tests.support.processes.agent_talk import assigning, owned, releasing
+from tests.support.worlds.virtual_fleet import NS, START_MS, VirtualFleet
 
 BUNDLE = f"{NS}/0x00000000_0x40000000"
 

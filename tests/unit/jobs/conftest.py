@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.misbehaving_service import Beside
+from tests.support.processes.misbehaving_service import Beside
 
 
 @pytest.fixture

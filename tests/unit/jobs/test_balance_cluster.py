@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.checkpoint import Resumption
-from jobs.adapters.clock_steps import ClockSteps
+from jobs.adapters.spark.checkpoint import Resumption
+from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.balance_cluster import _EachBatch, _Told, _wait
 from jobs.console import CommandError, Exit
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.checkpoint import (
+from jobs.adapters.spark.checkpoint import (
     CheckpointMismatchError,
     Manifest,
     Resumption,

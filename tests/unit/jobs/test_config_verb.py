@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.settings import load_settings, tomllib
+from jobs.adapters.processes.settings import load_settings, tomllib
 from jobs.cli import main
 
 

@@ -16,9 +16,9 @@ from jobs.cli import main
 from jobs.operating import doctor
 from jobs.operating.findings import FindingVerdict, fail, ok, warn, worst
 from lbcore.model.tables import TABLES, Column
-from tests.explained_world import write_tables
-from tests.ruled_world import running, skewed
-from tests.world import World
+from tests.support.worlds.explained_world import write_tables
+from tests.support.worlds.ruled_world import running, skewed
+from tests.support.worlds.world import World
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from jobs.cli import main
 from jobs.operating.drawing import FORMATS, PICTURES, Shot, draw_all
 from lbcore.config.tree import Config
-from lbcore.sim.rehearsal import film_scenario, run_scenario
+from lbcore.sim.engine.rehearsal import film_scenario, run_scenario
 from lbcore.sim.scenario.parse import parse_scenario
 
 SCENARIO = """

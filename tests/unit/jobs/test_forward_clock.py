@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from jobs.adapters import clocks
-from jobs.adapters.clocks import ForwardClock
+from jobs.adapters.processes import clocks
+from jobs.adapters.processes.clocks import ForwardClock
 
 START_MS = 1_700_000_000_000
 

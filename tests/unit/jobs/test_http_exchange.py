@@ -10,9 +10,9 @@ from itertools import repeat
 
 import pytest
 
-from jobs.adapters.http_exchange import HttpQuestion, TooLongError, connection_to, exchange
-from jobs.adapters.lookup_request import LookupConnection
-from jobs.adapters.watch_follower import WatchAddress, WatchFollower
+from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
+from jobs.adapters.http.exchange import HttpQuestion, TooLongError, connection_to, exchange
+from jobs.adapters.http.lookup_request import LookupConnection
 from jobs.console import CommandError
 from jobs.operating.sources import TOKEN, ServiceSource
 

@@ -4,7 +4,7 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 from py4j.protocol import Py4JNetworkError
 
-from jobs.adapters.lost_parts import told_in_words
+from jobs.adapters.spark.lost_parts import told_in_words
 from jobs.console import CommandError
 
 

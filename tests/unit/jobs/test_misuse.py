@@ -11,8 +11,8 @@ import pytest
 from jobs.cli import main, verb_parser
 from jobs.console import Exit
 from jobs.verbs import VERBS
-from tests.explained_world import write_tables
-from tests.ruled_world import running
+from tests.support.worlds.explained_world import write_tables
+from tests.support.worlds.ruled_world import running
 
 PARTS = {"error", "why", "next"}
 WORD = "nonsense"

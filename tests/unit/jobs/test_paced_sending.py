@@ -4,11 +4,11 @@ import asyncio
 import threading
 from collections.abc import Iterator
 
-from jobs.adapters.follower_view import Changes
-from jobs.adapters.http_protocol import Flow
-from jobs.adapters.table_place import table_place
-from jobs.adapters.turns import Turns
-from jobs.admin.changes import ChangeFeed
+from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.following.view import Changes
+from jobs.adapters.http.protocol import Flow
+from jobs.adapters.http.turns import Turns
+from jobs.service.changes import ChangeFeed
 from lbcore.ownership.records import State
 from lbcore.route.bundles import BundleRoute
 

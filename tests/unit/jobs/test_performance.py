@@ -17,7 +17,7 @@ from jobs.operating.performance_tests import (
 )
 from jobs.operating.simulations import load_scenarios
 from lbcore.config.tree import Config
-from lbcore.sim.rehearsal import run_scenario
+from lbcore.sim.engine.rehearsal import run_scenario
 from lbcore.sim.scenario.parse import parse_scenario
 
 FOLDER = Path(__file__).parents[3] / "conf" / "scenarios" / "performance"

@@ -10,15 +10,15 @@ from unittest import mock
 
 import pytest
 
-from jobs.admin.all_routes import ROUTES
-from jobs.admin.app import AdminApp
 from jobs.cli import main
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from tests.admin_world import make_context
-from tests.asgi_calls import Answer, ask
-from tests.explained_world import write_tables
-from tests.world import CLUSTER, World
+from tests.support.admin.admin_world import make_context
+from tests.support.admin.asgi_calls import Answer, ask
+from tests.support.worlds.explained_world import write_tables
+from tests.support.worlds.world import CLUSTER, World
 
 HOT = "broker-0:8080"
 QUIET = ["shedding.cool_down_ms=0", "splitting.enabled=false"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.prometheus_tools import FOLDER, have_tool
+from jobs.adapters.processes.prometheus_tools import FOLDER, have_tool
 from jobs.console import CommandError
 
 

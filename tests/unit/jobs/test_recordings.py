@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs.adapters.recordings import read_recording
+from jobs.adapters.delta.recordings import read_recording
 from jobs.console import MisuseError
 from jobs.operating.simulations import load_scenarios
-from lbcore.sim.traffic import Traffic
+from lbcore.sim.engine.traffic import Traffic
 
 CSV = """minute_ms,bundle,msg_rate_in,msg_rate_out
 60000,t/n/0x00000000_0x80000000,300,100

@@ -4,7 +4,7 @@ import pytest
 
 from lbcore.ownership.records import State
 from lbcore.wire.messages import AckOutcome
-from tests.misbehaving_service import (
+from tests.support.processes.misbehaving_service import (
     BAD,
     CHILDREN,
     RAISED,

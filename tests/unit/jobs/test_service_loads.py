@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.machines.agent_reporting import LoadRead, TopicsRead
+from lbcore.agent.reporting import LoadRead, TopicsRead
 from lbcore.ownership.records import State
 from lbcore.wire.messages import AckOutcome, BundleLoad, TopicLoad
-from tests.misbehaving_service import (
+from tests.support.processes.misbehaving_service import (
     BAD,
     GOOD,
     RAISED,

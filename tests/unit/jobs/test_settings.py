@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.settings import (
+from jobs.adapters.processes.settings import (
     CONF,
     describe_differences,
     load_settings,

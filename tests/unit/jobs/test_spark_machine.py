@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.adapters import spark_machine
-from jobs.adapters.spark_machine import _digest, _Held
+from jobs.adapters.spark import spark_machine
+from jobs.adapters.spark.spark_machine import _digest, _Held
 
 
 def test_digest_of_the_same_bytes_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:

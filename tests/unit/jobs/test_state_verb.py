@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.checkpoint import is_restored, unmark_restored
-from jobs.adapters.state_folder import hold_folder
+from jobs.adapters.spark.checkpoint import is_restored, unmark_restored
+from jobs.adapters.spark.state_folder import hold_folder
 from jobs.cli import main
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.kafka_acls import kafka_acls_commands, rights_of
-from jobs.adapters.kafka_clients import KafkaAddress
-from jobs.adapters.kafka_settings import kafka_address, spark_source_options
-from jobs.adapters.topics import TopicSpec, wanted_topics
+from jobs.adapters.kafka.acls import kafka_acls_commands, rights_of
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.settings import kafka_address, spark_source_options
+from jobs.adapters.kafka.topics import TopicSpec, wanted_topics
 from jobs.console import CommandError, MisuseError
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config

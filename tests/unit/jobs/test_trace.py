@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from jobs.adapters.recordings import read_recording
+from jobs.adapters.delta.recordings import read_recording
 from jobs.cli import main
 from jobs.operating.tracing import hashed_rows
 

@@ -2,8 +2,8 @@
 
 import json
 
-from jobs.adapters.prober import ProbeCounts, ProbeReport
 from jobs.local.job_log import JobLog
+from jobs.local.prober import ProbeCounts, ProbeReport
 from jobs.local.run_summary import RunFacts, summarise
 from lbcore.sim.summary import BundleOpened, Crash, LoadSample, Owned
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from jobs.adapters.prober import ProbeCounts
 from jobs.local.job_log import ShownMove
+from jobs.local.prober import ProbeCounts
 from jobs.local.status import BrokerRow, RunStatus, broker_order
 from jobs.local.terminal import render, sparkline
 

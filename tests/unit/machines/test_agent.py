@@ -5,12 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lbcore.config.ownership import AgentConfig
-from lbcore.config.signals import SignalsConfig
-from lbcore.machine import UnknownStateSchemaError
-from lbcore.machines.agent import STOPPING, AgentMachine
-from lbcore.machines.agent_reporting import Identity
-from lbcore.machines.agent_state import (
+from lbcore.agent.agent import STOPPING, AgentMachine
+from lbcore.agent.reporting import Identity
+from lbcore.agent.state import (
     AgentState,
     Effect,
     Event,
@@ -20,12 +17,15 @@ from lbcore.machines.agent_state import (
     Stop,
     Stopped,
 )
+from lbcore.config.ownership import AgentConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.machine import UnknownStateSchemaError
 from lbcore.ownership import protocol
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.wire.messages import AckOutcome, Acks
-from tests.ownership_records import (
+from tests.support.values.ownership_records import (
     A2,
     BUNDLE,
     CLUSTER,

@@ -2,22 +2,22 @@
 
 from dataclasses import replace
 
-from lbcore.config.ownership import FENCING_LEASE, AgentConfig
-from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent import AgentMachine
-from lbcore.machines.agent_lease import (
+from lbcore.agent.agent import AgentMachine
+from lbcore.agent.lease import (
     FOR_EVER_MS,
     NEVER_MS,
     EndConfirmed,
     Lease,
     ReportConfirmed,
 )
-from lbcore.machines.agent_reporting import Identity
-from lbcore.machines.agent_state import AgentState, Event, RecordRead
+from lbcore.agent.reporting import Identity
+from lbcore.agent.state import AgentState, Event, RecordRead
+from lbcore.config.ownership import FENCING_LEASE, AgentConfig
+from lbcore.config.signals import SignalsConfig
 from lbcore.ownership import protocol
 from lbcore.ownership.holding import Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord
-from tests.ownership_records import (
+from tests.support.values.ownership_records import (
     A2,
     BUNDLE,
     CLUSTER,

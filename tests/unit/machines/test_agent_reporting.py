@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lbcore.agent.agent import AgentMachine
+from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
+from lbcore.agent.state import ReadLoad, Send, Stop
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machines.agent import AgentMachine
-from lbcore.machines.agent_reporting import Identity, LoadRead, TopicsRead
-from lbcore.machines.agent_state import ReadLoad, Send, Stop
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 CONFIG = AgentConfig()

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from lbcore.machines.book import BrokerEntry, NamespaceEntry
-from lbcore.machines.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
-from lbcore.machines.plan_chunks import Memo
+from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry
+from lbcore.balancer.state.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
+from lbcore.balancer.state.plan_chunks import Memo
 
 LOADED = BrokerEntry(
     incarnation="i",

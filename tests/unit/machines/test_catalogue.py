@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.state.catalogue import Catalogue, Tenant
 from lbcore.config.tree import Config
-from lbcore.machines.catalogue import Catalogue, Tenant
-from tests.world import World
+from tests.support.worlds.world import World
 
 NAMESPACE = "acme/ns1"
 

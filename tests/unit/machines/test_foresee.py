@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.rebuild import newest_rows
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
-from lbcore.machines.foresee import CYCLES, Foresight, Impossible, WhatIf, foresee
-from lbcore.machines.rebuild import newest_rows
-from lbcore.machines.rehearse import RehearsalRows
-from tests.world import CLUSTER, World, is_settled
+from lbcore.foresight.foresee import CYCLES, Foresight, Impossible, WhatIf, foresee
+from lbcore.foresight.rehearse import RehearsalRows
+from tests.support.worlds.world import CLUSTER, World, is_settled
 
 ONE, TWO = "broker-0:8080", "broker-1:8080"
 STILL = parse_assignments(Config(), ["shedding.is_shedding=false", "splitting.enabled=false"])

@@ -3,7 +3,7 @@
 import pytest
 
 from lbcore.config.pipeline import Pipeline
-from lbcore.machines.job_state import CycleGap, JobWord, gaps, judge_job
+from lbcore.explain.job_state import CycleGap, JobWord, gaps, judge_job
 
 RHYTHM = Pipeline(heartbeat_commit_ms=10_000, decision_interval_ms=5_000)
 SECOND_MS = 1_000

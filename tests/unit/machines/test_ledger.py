@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from lbcore import packing
+from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import Ledger
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.machines.instances import NOBODY
-from lbcore.machines.ledger import Ledger
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 
 

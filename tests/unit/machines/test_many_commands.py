@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.commands import commands
+from lbcore.balancer.intake import topics
+from lbcore.balancer.state.catalogue import Catalogue
+from lbcore.balancer.state.ledger import Ledger
+from lbcore.balancer.state.rules import ClusterRules, Pin, differing
+from lbcore.balancer.transitions import splits
 from lbcore.config.tree import Config
-from lbcore.machines import commands, splits, topics
-from lbcore.machines.catalogue import Catalogue
-from lbcore.machines.ledger import Ledger
-from lbcore.machines.rules import ClusterRules, Pin, differing
 from lbcore.ownership.records import State
 from lbcore.validation.dynamic import with_dynamic
 from lbcore.wire.nearest import nearest
-from tests.ruled_world import outcome
-from tests.world import World, is_settled
+from tests.support.worlds.ruled_world import outcome
+from tests.support.worlds.world import World, is_settled
 
 COUNT = 24
 

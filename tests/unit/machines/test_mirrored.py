@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import ClusterConfig
 from lbcore.config.tree import Config
-from lbcore.machines.effects import to_json
-from lbcore.machines.mirrored import MirrorStatus, mirror_alarms, mirror_status
+from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status
 
 NOW_MS = 1_000_000_000
 EXTERNAL = replace(Config(), cluster=ClusterConfig(authority="external"))

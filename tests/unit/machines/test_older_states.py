@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from lbcore import packing
+from lbcore.balancer.balancer import STATE_SCHEMA, ClusterBalancer
+from lbcore.balancer.state.rules import ClusterRules
+from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
-from lbcore.machines.balancer import STATE_SCHEMA, ClusterBalancer
-from lbcore.machines.rules import ClusterRules
-from lbcore.machines.scoring import make_scorer
-from lbcore.machines.topic_book import TopicBook
+from lbcore.scorer.scoring import make_scorer
 
 _FOLDER = Path(__file__).parent / "older_states"
 _OLDER = sorted(int(path.stem.removeprefix("schema_")) for path in _FOLDER.glob("schema_*.json"))

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.table_writer import KEYS
+from jobs.adapters.delta.table_writer import KEYS
+from lbcore.balancer.rebuild import TableRows
 from lbcore.config.tree import Config
-from lbcore.machines.rebuild import TableRows
-from lbcore.machines.rehearse import Rehearsal, RehearsalRows, rehearse
+from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
 from lbcore.wire.messages import Command
-from tests.world import CLUSTER, World, is_settled
+from tests.support.worlds.world import CLUSTER, World, is_settled
 
 NOW_MS = 2_000_000_000_000
 ONE, TWO, GONE = (f"broker-{number}:8080" for number in range(3))

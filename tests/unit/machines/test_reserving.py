@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.ledger import Ledger
 from lbcore.config.tree import Config
-from lbcore.machines.balancer import ClusterBalancer
-from lbcore.machines.balancer_state import BalancerState
-from lbcore.machines.group_update import Arrivals, GroupUpdate, Placed
-from lbcore.machines.ledger import Ledger
+from lbcore.scorer.group_update import Arrivals, GroupUpdate, Placed
 from lbcore.wire.messages import Command, Position
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.tree import Config
-from lbcore.machines.group_update import TICK, GroupUpdate, pack_update, unpack_update
-from lbcore.machines.scoring import make_scorer
-from lbcore.machines.tracks import REINSTATED_AFTER_MS, RawMessage, ScorerState
+from lbcore.scorer.group_update import TICK, GroupUpdate, pack_update, unpack_update
+from lbcore.scorer.scoring import make_scorer
+from lbcore.scorer.tracks import REINSTATED_AFTER_MS, RawMessage, ScorerState
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import (
     Ack,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from lbcore.balancer.state.effects import to_json
 from lbcore.config.tree import Config
-from lbcore.machines.effects import to_json
-from lbcore.machines.status import ClusterPhase, ClusterStatus, StatusRows, make_status
+from lbcore.explain.status import ClusterPhase, ClusterStatus, StatusRows, make_status
 
 NOW_MS = 1_000_000_000
 CONFIG = Config()

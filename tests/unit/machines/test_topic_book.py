@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lbcore.balancer.intake.topics import take_topics
+from lbcore.balancer.state.topic_book import BundleTopics, TopicBook, sender_of
+from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
-from lbcore.machines.topic_book import BundleTopics, TopicBook, sender_of
-from lbcore.machines.topics import take_topics
-from lbcore.machines.work import Work
 from lbcore.model.hashing import HashFunction, hash_topic
 from lbcore.validation.dynamic import with_dynamic
 from lbcore.wire.messages import Command, Envelope, TopicLoad
-from tests.world import CLUSTER, World
+from tests.support.worlds.world import CLUSTER, World
 
 PARENT = "t/n/0x00000000_0xffffffff"
 CHILDREN = ("t/n/0x00000000_0x40000000", "t/n/0x40000000_0xffffffff")

@@ -26,15 +26,15 @@ from jobs.telemetry.job_names import USAGE_NAMES
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
-from lbcore.machines.book import BrokerEntry
-from lbcore.machines.book_chunks import pack_brokers, unpack_brokers
+from lbcore.balancer.state.book import BrokerEntry
+from lbcore.balancer.state.book_chunks import pack_brokers, unpack_brokers
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState
 from lbcore.plan.planner import plan
 from lbcore.signals.usage import weighted_usage, weighted_usage_with_memory
-from lbcore.sim.load_usage import usage_of
+from lbcore.sim.load.usage import usage_of
 from lbcore.wire import broker_load
-from tests.planning import Sections, cluster_of
+from tests.support.values.planning import Sections, cluster_of
 """
 
 
@@ -61,7 +61,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("gpu")
     for name in ("lbcore", "jobs", "dashboards"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests.planning", "tests.clusters"):
+    for name in ("tests.support.values.planning", "tests.support.values.clusters"):
         path = Path(str(find_spec(name).origin)).relative_to(ROOT)
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, root / path)

@@ -23,9 +23,9 @@ from jobs.console import CommandError
 from jobs.operating.keyboard import parse_keys
 from jobs.operating.sources import ServiceSource, TablesSource
 from jobs.operating.top_view import Shown, TopState, after_key, ordered, render
-from tests.explained_world import write_tables
-from tests.ruled_world import running, skewed
-from tests.world import World
+from tests.support.worlds.explained_world import write_tables
+from tests.support.worlds.ruled_world import running, skewed
+from tests.support.worlds.world import World
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = ["b1", "b2", "b3"]

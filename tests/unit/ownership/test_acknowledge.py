@@ -19,7 +19,7 @@ from lbcore.ownership.changes import (
 )
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.wire.messages import Ack, AckOutcome
-from tests.ownership_records import (
+from tests.support.values.ownership_records import (
     A2,
     B2,
     BUNDLE,

@@ -17,7 +17,7 @@ from lbcore.ownership.invariants import (
 )
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.messages import AckOutcome
-from tests.ownership_records import (
+from tests.support.values.ownership_records import (
     BUNDLE,
     CLUSTER,
     LEFT,

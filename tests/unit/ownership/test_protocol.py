@@ -22,7 +22,7 @@ from lbcore.ownership.changes import (
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import MOVES, Move
 from lbcore.wire.messages import AckOutcome
-from tests.ownership_records import (
+from tests.support.values.ownership_records import (
     A2,
     BUNDLE,
     CLUSTER,

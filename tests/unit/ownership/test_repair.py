@@ -8,7 +8,16 @@ from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership.changes import Action, Intent, IntentReason
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.repair import FlightWatch, Presence, is_expired, repair
-from tests.ownership_records import A, B, assigning, deleted, free, owned, releasing, splitting
+from tests.support.values.ownership_records import (
+    A,
+    B,
+    assigning,
+    deleted,
+    free,
+    owned,
+    releasing,
+    splitting,
+)
 
 CONFIG = OwnershipConfig()
 IN_FLIGHT = CONFIG.in_flight_timeout_ms

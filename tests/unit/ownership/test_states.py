@@ -18,8 +18,8 @@ from lbcore.ownership.states import (
     Move,
     ReplacementRules,
 )
-from tests.ownership_diagram import DOCUMENT, draw_moves, draw_rules, redraw
-from tests.ownership_records import ORIGIN, A, B, owned
+from tests.support.values.ownership_diagram import DOCUMENT, draw_moves, draw_rules, redraw
+from tests.support.values.ownership_records import ORIGIN, A, B, owned
 
 UNFORCED = [(move, arrow) for move, arrow in MOVES.items() if not arrow.is_forced]
 

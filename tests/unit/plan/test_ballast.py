@@ -18,7 +18,7 @@ from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.common import ShedState, ShedView, shed_view
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
-from tests.planning import Sections, cluster_of
+from tests.support.values.planning import Sections, cluster_of
 
 POINT = 1_000.0
 FAST = FairLevelConfig(low_hits=1, high_hits=1)

@@ -11,7 +11,7 @@ from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, Narrowed
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.snapshot import Snapshot
-from tests.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 NAMES = ["a1", "a2", "b1", "b2"]
 EXTENSIBLE = FilterConfig(pipeline="extensible")

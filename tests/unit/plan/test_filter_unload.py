@@ -7,7 +7,7 @@ from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.filter.unload import BundleFacts, bundle_verdicts, unload_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
-from tests.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 
 def test_bundle_that_stays_has_the_reason_why() -> None:

@@ -10,7 +10,7 @@ from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.planner import plan
 from lbcore.plan.trace import GaugeRows, Trace
-from tests.planning import Sections, cluster_of
+from tests.support.values.planning import Sections, cluster_of
 
 CYCLE_MS = 10_000
 HOT = {"cold": [1_000.0] * 10, "hot": [6_000.0] * 10, "mild": [3_000.0] * 10}

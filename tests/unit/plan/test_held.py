@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from lbcore.machines.effects import to_json
-from lbcore.machines.held_words import held_words
+from lbcore.balancer.decisions.held_words import held_words
+from lbcore.balancer.state.effects import to_json
 from lbcore.plan.held import HeldBroker, HeldQuestion, held_brokers, stuck
 from lbcore.plan.lifts import Inputs
-from tests.held_cycles import LIFTED, NOW_MS, SCOPE, Cycle, gives, random_cycle
+from tests.support.worlds.held_cycles import LIFTED, NOW_MS, SCOPE, Cycle, gives, random_cycle
 
 
 def held_in(cycle: Cycle) -> tuple[HeldBroker, ...]:

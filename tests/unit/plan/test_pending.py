@@ -9,8 +9,8 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import PlanState, Scope
 from lbcore.plan.pending import COLUMNS, Unseen, load_share, placed_load, unseen_arrays
 from lbcore.plan.planner import plan
-from tests.clusters import broker_table
-from tests.planning import Sections, cluster_of
+from tests.support.values.clusters import broker_table
+from tests.support.values.planning import Sections, cluster_of
 
 NOBODY_BUSY = np.zeros(1, dtype=np.bool_)
 KEEP = 0.5

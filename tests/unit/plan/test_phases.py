@@ -15,7 +15,7 @@ from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.planner import plan
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
-from tests.planning import Sections, cluster_of
+from tests.support.values.planning import Sections, cluster_of
 
 NOW_MS = 10_000
 AT_ONCE = Sections(shedding=SheddingConfig(strategy="avg", avg_high_hits=1))

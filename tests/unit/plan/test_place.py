@@ -35,8 +35,8 @@ from lbcore.plan.place.resource_usage import below_average, of_least_usage
 from lbcore.plan.place.round_robin import COUNT_MAX, RoundRobinState, next_in_turn
 from lbcore.plan.planner import plan
 from lbcore.plan.snapshot import Snapshot
-from tests.clusters import broker_table, bundle_table, snapshot
-from tests.planning import Sections
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.planning import Sections
 
 ANYWHERE = FilterConfig(distribute_evenly=False)
 PULSAR = section_from_pulsar(PlacementConfig, {})

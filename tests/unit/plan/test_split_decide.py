@@ -19,7 +19,7 @@ from lbcore.plan.split.decision import (
     SplitState,
     SplitVerdict,
 )
-from tests.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 HOT = [20_000.0, 20_000.0, 0.0, 0.0]
 COLD = [1.0, 1.0, 0.0, 0.0]

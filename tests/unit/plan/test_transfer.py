@@ -24,7 +24,7 @@ from lbcore.plan.shed.transfer_types import (
 )
 from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Snapshot
-from tests.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 NOW_MS = 5_000_000
 AT_ONCE = TransferConfig(hit_count_threshold=0)

@@ -3,10 +3,10 @@
 import pytest
 
 from lbcore.ownership.records import State
+from lbcore.pulsar.errors import PulsarError
+from lbcore.pulsar.split import hottest_bundle, largest_bundle
+from lbcore.pulsar.stats import throughput
 from lbcore.route.bundles import BundleRoute
-from lbcore.route.pulsar_errors import PulsarError
-from lbcore.route.pulsar_split import hottest_bundle, largest_bundle
-from lbcore.route.pulsar_stats import throughput
 
 NAMES = ("t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xffffffff")
 LIVE = [

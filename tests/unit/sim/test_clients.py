@@ -3,10 +3,10 @@
 import pytest
 
 from lbcore.config.tree import Config
-from lbcore.sim.clients import reconnections
-from lbcore.sim.coverage import Outage
-from lbcore.sim.measures import measure_named
-from lbcore.sim.rehearsal import run_scenario
+from lbcore.sim.engine.coverage import Outage
+from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.judge.clients import reconnections
+from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.scenario.model import Client
 from lbcore.sim.scenario.parse import parse_scenario
 

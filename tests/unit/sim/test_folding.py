@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from lbcore.model.hashing import murmur3_32
-from lbcore.sim.folding import Folded, FoldingError, Resource, dealt, fold
-from lbcore.sim.series import Grid
+from lbcore.sim.load.folding import Folded, FoldingError, Resource, dealt, fold
+from lbcore.sim.load.series import Grid
 
 NAMES = [f"vm-{number}" for number in range(40)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from lbcore.model.hashing import HashFunction
 from lbcore.ownership.records import State
-from lbcore.sim.judge import (
+from lbcore.sim.judge.judge import (
     LONG_AGO,
     JudgedEvent,
     LookupVerdict,

@@ -9,9 +9,9 @@ from jobs.cli import main
 from jobs.operating.league_bounds import possible_cells, possible_page
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
-from lbcore.sim.engine import Run
-from lbcore.sim.possible import what_was_possible
-from lbcore.sim.rehearsal import run_scenario
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.judge.possible import what_was_possible
 from lbcore.sim.scenario.parse import parse_scenario
 
 UNEVEN = """\

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.sim.recording import (
+from lbcore.sim.load.recording import (
     COLUMNS,
     KEPT_INTERVALS,
     RecordingError,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lbcore.sim.series import Gaps, Series, flaws_of, on_grid, step_of
+from lbcore.sim.load.series import Gaps, Series, flaws_of, on_grid, step_of
 
 NAN = float("nan")
 

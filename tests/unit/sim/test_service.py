@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import format_bundle
 from lbcore.ownership.holding import Call, Callback
-from lbcore.sim.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
-from lbcore.sim.service import CallbackChange, ServedBundles
+from lbcore.sim.engine.service import CallbackChange, ServedBundles
+from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 
 MODEL = LoadModel(
     [

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from lbcore.sim.engine.traffic import MSG_PER_S_PER_POINT, Traffic
 from lbcore.sim.scenario.parse import parse_scenario
-from lbcore.sim.traffic import MSG_PER_S_PER_POINT, Traffic
 
 MINUTE_MS = 60_000
 

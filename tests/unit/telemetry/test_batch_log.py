@@ -3,10 +3,10 @@
 import json
 from functools import cache
 
-from jobs.adapters.batch_log import lines_of
+from jobs.adapters.spark.batch_log import lines_of
 from jobs.telemetry.seen import BatchSeen
 from lbcore.config.tree import Config
-from tests.measured_world import MeasuredWorld
+from tests.support.worlds.measured_world import MeasuredWorld
 
 
 @cache

@@ -8,9 +8,9 @@ import pytest
 from jobs.telemetry.declared import Type
 from jobs.telemetry.job_metrics import JobMetrics
 from jobs.telemetry.job_names import JOB_METRICS
+from lbcore.balancer.commands.commands import HANDLERS
 from lbcore.config.tree import Config, changed
-from lbcore.machines.commands import HANDLERS
-from tests.measured_world import MeasuredWorld, total
+from tests.support.worlds.measured_world import MeasuredWorld, total
 
 HOT = "t/n/0x00000000_0x20000000"
 DEAD = "broker-3:8080"

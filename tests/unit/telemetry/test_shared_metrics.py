@@ -5,10 +5,10 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 
-from jobs.adapters.shared_metrics import SharedMetrics
+from jobs.service.shared_metrics import SharedMetrics
 from jobs.telemetry.declared import counter, histogram
 from jobs.telemetry.store import MetricStore
-from tests.measured_world import samples_of, total
+from tests.support.worlds.measured_world import samples_of, total
 
 
 def worker(folder: Path, number: int, counted: int) -> SharedMetrics:

@@ -6,10 +6,11 @@ from typing import Any, NoReturn
 
 import pytest
 
-from jobs.adapters import arrow_rows, batch_sink
+from jobs.adapters.delta import arrow_rows
+from jobs.adapters.spark import batch_sink
+from lbcore.balancer.state.effects import Effect, columns_of, pack_effect
 from lbcore.config.tree import Config
-from lbcore.machines.effects import Effect, columns_of, pack_effect
-from tests.measured_world import MeasuredWorld
+from tests.support.worlds.measured_world import MeasuredWorld
 
 
 class PlantedError(Exception):

@@ -5,7 +5,7 @@ from prometheus_client import generate_latest
 
 from jobs.telemetry.declared import counter, gauge, histogram
 from jobs.telemetry.store import MetricStore
-from tests.measured_world import samples_of, total
+from tests.support.worlds.measured_world import samples_of, total
 
 
 def store() -> MetricStore:

@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from jobs.adapters.prometheus import Prometheus
+from jobs.adapters.processes.prometheus import Prometheus
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout
 from jobs.tour.alert_words import alert_lines, state_of

@@ -20,7 +20,7 @@ from lbcore.wire.messages import (
 )
 from lbcore.wire.parse import parse
 from lbcore.wire.rules import ParseRules
-from tests.wire_messages import (
+from tests.support.values.wire_messages import (
     BUNDLES,
     ENVELOPE,
     GOOD,

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from lbcore.agent.reporting import PART_CHARS_MAX, in_parts
 from lbcore.config.wire import Wire
-from lbcore.machines.agent_reporting import PART_CHARS_MAX, in_parts
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Ack, AckOutcome, Acks, Envelope
 from lbcore.wire.parse import parse

@@ -14,7 +14,7 @@ from lbcore.wire.format import format_message
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Rejected, RejectReason
 from lbcore.wire.parse import parse
 from lbcore.wire.pulsar import broker_name, parse_pulsar_report
-from tests.wire_messages import RULES, content
+from tests.support.values.wire_messages import RULES, content
 
 REPORTS = Path(__file__).parent / "pulsar_reports"
 MODULAR = sorted(REPORTS.glob("*-broker-*.json"))

@@ -21,7 +21,7 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 from lbcore.wire.parse import parse, parse_rows
-from tests.wire_messages import STANDARD_RULES
+from tests.support.values.wire_messages import STANDARD_RULES
 
 ENVELOPE = Envelope(
     cluster="local", broker="b-1:8080", incarnation="i", seq=4, reported_at_ms=1_000

@@ -1,0 +1,1 @@
+"""Delta tables without a JVM: their place, logs, rows, writers and upkeep."""

@@ -1,0 +1,123 @@
+"""Reads recorded load: the table `load_history` of a run, or a file that anybody can write.
+
+Decides which columns a file must have, and what is said when it lacks one;
+`lbcore.sim.load.recording` makes load of the rows. A file has a line a bundle and interval, or,
+with a column `bundles`, rows as `load_history` has them (`ballast trace` writes such). Used by
+`simulate` and `backtest`. Source: ours.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+from deltalake.exceptions import DeltaError
+
+from jobs.adapters.delta.table_place import TablePlace, is_delta, open_delta
+from jobs.adapters.delta.tables import table_path
+from jobs.console import MisuseError
+from lbcore.model.tables import LOAD_HISTORY
+from lbcore.sim.load.recording import COLUMNS, Recording, RecordingError, make_recording
+
+Row: TypeAlias = Mapping[str, Any]
+
+NEEDED = ("minute_ms", "bundle", "msg_rate_in", "msg_rate_out")
+MESSAGE_BYTES = 1024.0
+_HISTORY = ("cluster", "broker", "minute_ms", "percent", "bundles", *COLUMNS, "topics")
+_READERS: Mapping[str, Callable[[Path], pa.Table]] = {
+    ".csv": pyarrow.csv.read_csv,
+    ".json": pyarrow.json.read_json,
+    ".parquet": pyarrow.parquet.read_table,
+}
+_UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
+
+
+def read_recording(path: TablePlace, cluster: str = "") -> Recording:
+    """The load that a table or file has recorded. cluster: "" = the only one in it.
+
+    Raises MisuseError.
+    """
+    rows = read_history(path, cluster)
+    try:
+        return make_recording(rows)
+    except RecordingError as error:
+        raise MisuseError(
+            f"{path} has no load to replay", why=str(error), next_step="name another recording"
+        ) from None
+
+
+def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
+    """Rows as `load_history` has them, of one cluster. Raises MisuseError."""
+    try:
+        rows = _rows(path)
+    except _UNREADABLE as error:
+        raise MisuseError(
+            f"{path} can't be read as recorded load",
+            why=f"{type(error).__name__}: {error}",
+            next_step="name a folder of tables, its load_history, or a .csv, .json or .parquet "
+            f"file with the columns {', '.join(NEEDED)}",
+        ) from None
+    return _of_cluster(path, rows, cluster)
+
+
+def _rows(path: TablePlace) -> list[Row]:
+    for folder in (path, table_path(path, LOAD_HISTORY.name)):
+        if folder.is_dir() and is_delta(folder):
+            return list(pa.table(open_delta(folder).scan(list(_HISTORY)).read_all()).to_pylist())
+    read = _READERS.get(path.suffix) if isinstance(path, Path) else None
+    if read is None or not isinstance(path, Path):
+        raise ValueError("it is neither a folder with load_history nor a file of these kinds")
+    table = read(path)
+    if "bundles" in table.column_names:
+        return [_with_defaults(row) for row in table.to_pylist()]
+    absent = [name for name in NEEDED if name not in table.column_names]
+    if absent:
+        raise ValueError(f"it has no column {absent[0]}, only {', '.join(table.column_names)}")
+    return [_row_of(row) for row in table.to_pylist()]
+
+
+def _with_defaults(row: Row) -> Row:
+    """A row as `load_history` has it, which `ballast trace` wrote. Raises ValueError."""
+    absent = [name for name in ("broker", "minute_ms", *COLUMNS, "topics") if name not in row]
+    if absent:
+        raise ValueError(f"it has bundles, and no column {absent[0]}")
+    return {**row, "cluster": row.get("cluster") or ""}
+
+
+def _row_of(row: Row) -> Row:
+    """A line of a file, about one bundle, as a row about a broker with one bundle."""
+    rates = {name: [float(row[name])] for name in COLUMNS[:2]}
+    volumes = {
+        volume: [float(row.get(volume) or row[rate] * MESSAGE_BYTES)]
+        for rate, volume in zip(COLUMNS[:2], COLUMNS[2:], strict=True)
+    }
+    return {
+        "cluster": row.get("cluster") or "",
+        "broker": row.get("broker") or "",
+        "minute_ms": int(row["minute_ms"]),
+        "bundles": [str(row["bundle"])],
+        "topics": [float(row.get("topics") or 1.0)],
+        **rates,
+        **volumes,
+    }
+
+
+def _of_cluster(path: TablePlace, rows: Iterable[Row], cluster: str) -> list[Row]:
+    found = list(rows)
+    names = sorted({str(row["cluster"]) for row in found})
+    if not cluster and len(names) > 1:
+        raise MisuseError(
+            f"{path} has the load of several clusters",
+            why=f"there are {', '.join(names)}",
+            next_step="say which: cluster=NAME in a scenario, --cluster for a backtest",
+        )
+    if cluster and names and cluster not in names:
+        raise MisuseError(
+            f"{path} has no load of the cluster {cluster}",
+            why=f"it has {', '.join(names)}",
+            next_step="name one of them, or another recording",
+        )
+    return [row for row in found if not cluster or row["cluster"] == cluster]

@@ -1,0 +1,225 @@
+"""Rows of the tables as the lookup's values.
+
+Decides which columns and rows a lookup reads. Stands between `delta_follower` and `lbcore.route`.
+Source: ours; `advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from jobs.adapters.delta.table_place import TablePlace
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import check_namespace, parse_range
+from lbcore.model.tables import (
+    BROKERS,
+    BUNDLE_OWNERSHIP,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    PINS,
+    TENANTS,
+    TOPICS,
+)
+from lbcore.ownership.records import State
+from lbcore.route.addresses import BrokerAddress, ListenerUrls
+from lbcore.route.bundles import BundleRoute
+
+_RECORDS = f"{OWNERSHIP_EVENTS.name} or {BUNDLE_OWNERSHIP.name}"
+_AT_ONCE = 1_000
+_STATES = {state.value: state for state in State}
+ROUTE_COLUMNS = ("namespace", "bundle", "version_id", "state", "source", "destination")
+ORDER_COLUMNS = ("writer_epoch", "batch_id", "at_ms")
+_BROKER_COLUMNS = (
+    "broker",
+    "incarnation",
+    "state",
+    "web_service_url",
+    "web_service_url_tls",
+    "pulsar_service_url",
+    "pulsar_service_url_tls",
+    "advertised_listeners",
+)
+
+
+PRESENT: Mapping[str, str] = {
+    BROKERS.name: "state <> 'forgotten'",
+    NAMESPACES.name: "NOT is_deleted",
+    PINS.name: "is_set",
+    TENANTS.name: "NOT is_deleted",
+    TOPICS.name: "NOT is_deleted",
+}
+"""The SQL condition of the rows of what is there, in tables that keep a row of what is gone."""
+
+
+class CorruptRowError(ValueError):
+    """A row that no writer of ours writes."""
+
+
+_NONE_OF_OURS = (ValueError, KeyError, TypeError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row that can't be read. name: of the bundle, broker or namespace that it is about."""
+
+    table: str
+    name: str
+    error: str
+    namespace: str = ""
+
+
+def of_cluster(cluster: str) -> str:
+    """The SQL condition for the rows of one cluster."""
+    quoted = cluster.replace("'", "''")
+    return f"cluster = '{quoted}'"
+
+
+def scan(table: DeltaTable, columns: Iterable[str], condition: str | None = None) -> pa.Table:
+    """The rows of a table that meet the condition, if any; statistics let files be skipped."""
+    return _plain(read_scanned(table, list(columns), condition))
+
+
+def read_scanned(table: DeltaTable, columns: list[str] | None, condition: str | None) -> pa.Table:
+    """The same as delta-rs gives them, columns None = all; other threads run meanwhile.
+
+    Its own read_all holds them all up until the store has answered.
+    """
+    found = table.scan(columns=columns, predicate=condition)
+    return pa.RecordBatchReader.from_stream(found).read_all()
+
+
+def read_file(path: TablePlace, columns: Iterable[str], cluster: str) -> pa.Table:
+    """The rows of one cluster in one data file, appended or merged."""
+    source = path if isinstance(path, Path) else pa.BufferReader(path.read_bytes())
+    rows = _plain(pq.read_table(source, columns=["cluster", *columns]))
+    return rows.filter(pc.equal(rows["cluster"], cluster))
+
+
+def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
+    """The records of rows with ROUTE_COLUMNS, in their order, and the rows that are none."""
+    ranges: dict[str, tuple[int, int]] = {}
+    columns = [list(_values(rows, name)) for name in ROUTE_COLUMNS]
+    try:
+        return [_route(ranges, values) for values in zip(*columns, strict=True)], []
+    except _NONE_OF_OURS:
+        found = [_route_or_bad(ranges, values) for values in zip(*columns, strict=True)]
+    return (
+        [one for one in found if isinstance(one, BundleRoute)],
+        [one for one in found if isinstance(one, BadRow)],
+    )
+
+
+def brokers_of(table: DeltaTable, cluster: str) -> tuple[list[BrokerAddress], list[BadRow]]:
+    """The brokers of one cluster that are not forgotten, and the rows that can't be read."""
+    condition = f"{of_cluster(cluster)} AND {PRESENT[BROKERS.name]}"
+    found: list[BrokerAddress] = []
+    bad: list[BadRow] = []
+    for row in scan(table, _BROKER_COLUMNS, condition).to_pylist():
+        try:
+            found.append(broker_of(row))
+        except CorruptRowError as error:  # noqa: PERF203 one row's fault is no other's
+            bad.append(BadRow(table=BROKERS.name, name=row["broker"], error=str(error)))
+    return found, bad
+
+
+def hashes_of(table: DeltaTable, cluster: str) -> tuple[dict[str, HashFunction], list[BadRow]]:
+    """The existing namespaces of one cluster with their hash, and the rows that can't be read."""
+    condition = f"{of_cluster(cluster)} AND {PRESENT[NAMESPACES.name]}"
+    found: dict[str, HashFunction] = {}
+    bad: list[BadRow] = []
+    for row in scan(table, ("namespace", "hash"), condition).to_pylist():
+        name = row["namespace"]
+        try:
+            found[check_namespace(name)] = HashFunction(row["hash"])
+        except _NONE_OF_OURS as error:
+            bad.append(BadRow(table=NAMESPACES.name, name=name, error=str(error)))
+    return found, bad
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """delta-rs gives and merges views of texts, which pyarrow can't filter or encode yet."""
+    views = [column.name for column in rows.schema if column.type == pa.string_view()]
+    if not views:
+        return rows
+    schema = rows.schema
+    for name in views:
+        schema = schema.set(schema.get_field_index(name), schema.field(name).with_type(pa.string()))
+    return rows.cast(schema)
+
+
+def rows_in(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table; other threads run in between, which Arrow itself does not let them."""
+    for batch in table.to_batches(max_chunksize=_AT_ONCE):
+        yield from batch.to_pylist()
+
+
+def _values(rows: pa.Table, name: str) -> Iterator[Any]:
+    """A column's values; equal texts are one object, which keeps many records small."""
+    column = rows[name].combine_chunks()
+    if not pa.types.is_integer(column.type) and name != "bundle":
+        encoded = column.dictionary_encode()
+        words = encoded.dictionary.to_pylist()
+        return (words[index] for index in _items(encoded.indices))
+    return _items(column)
+
+
+def _items(column: pa.Array) -> Iterator[Any]:
+    """As `rows_in`."""
+    for start in range(0, len(column), _AT_ONCE):
+        yield from column.slice(start, _AT_ONCE).to_pylist()
+
+
+def _route(ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]) -> BundleRoute:
+    namespace, bundle, version_id, state, source, destination = values
+    if not bundle.startswith(f"{namespace}/"):
+        raise CorruptRowError(f"bundle {bundle} must be of its row's namespace {namespace}")
+    text = bundle[len(namespace) + 1 :]
+    if text not in ranges:
+        ranges[text] = parse_range(text)
+    lower, upper = ranges[text]
+    return BundleRoute(
+        bundle=bundle,
+        namespace=namespace,
+        lower=lower,
+        upper=upper,
+        state=_STATES[state],
+        version_id=version_id,
+        source=source,
+        destination=destination,
+    )
+
+
+def _route_or_bad(
+    ranges: dict[str, tuple[int, int]], values: tuple[Any, ...]
+) -> BundleRoute | BadRow:
+    try:
+        return _route(ranges, values)
+    except _NONE_OF_OURS as error:
+        namespace, bundle = (str(value) for value in values[:2])
+        return BadRow(table=_RECORDS, name=bundle, namespace=namespace, error=repr(error))
+
+
+def broker_of(row: Mapping[str, Any]) -> BrokerAddress:
+    """A row of `brokers`, of which other columns are left aside; raises CorruptRowError."""
+    try:
+        listeners = {
+            name: ListenerUrls(
+                service_url=urls.get("brokerServiceUrl") or "",
+                service_url_tls=urls.get("brokerServiceUrlTls") or "",
+            )
+            for name, urls in json.loads(row["advertised_listeners"] or "{}").items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CorruptRowError(
+            f"advertised_listeners of broker {row['broker']} is no JSON object of listeners: "
+            f"{error!r}"
+        ) from error
+    texts = {name: row[name] for name in _BROKER_COLUMNS if name != "advertised_listeners"}
+    return BrokerAddress(**texts, listeners=listeners)

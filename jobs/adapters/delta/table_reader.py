@@ -1,0 +1,246 @@
+"""Reads the tables of one cluster for people: whole, at a version, or at a time; without a JVM.
+
+Decides what is said when tables are missing or can't be read; what rows mean is `lbcore`'s. Used
+by the verbs. Source: ours.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from jobs.adapters.delta.archived_rows import WholeTable, open_whole
+from jobs.adapters.delta.log import (
+    WriterCommit,
+    has_commit,
+    last_writer_commit,
+    newest_version,
+    oldest_version,
+)
+from jobs.adapters.delta.rows import of_cluster, rows_in
+from jobs.adapters.delta.table_past import PastRows, oldest_ms, rows_at
+from jobs.adapters.delta.table_place import TablePlace, is_delta, open_delta
+from jobs.adapters.delta.tables import arrow_schema, table_path
+from jobs.console import CommandError
+from lbcore.model.tables import OWNERSHIP_EVENTS, Table, declared
+from lbcore.ownership.records import State
+
+Row: TypeAlias = dict[str, Any]
+
+_UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
+RECORD_COLUMNS = (
+    "namespace",
+    "bundle",
+    "version_id",
+    "state",
+    "source",
+    "destination",
+    "cause",
+    "decision_id",
+    "command_id",
+    "at_ms",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsOf:
+    """The records at one moment. version: of ownership_events; at_ms: of its newest row or asked.
+
+    version: -1 when the log has none so old any more. table: events in name order, the highest
+    version of each bundle that is not gone. known_from_ms: from when on events tell; nothing is
+    known of before.
+    """
+
+    version: int
+    at_ms: int
+    table: pa.Table
+    known_from_ms: int = 0
+
+    @property
+    def rows(self) -> list[Row]:
+        """One a bundle, in name order."""
+        return list(self.walk())
+
+    def walk(self) -> Iterator[Row]:
+        """The same, one after the other."""
+        before = None
+        for row in rows_in(self.table):
+            if row["bundle"] != before:
+                yield row
+            before = row["bundle"]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether events reach back so far."""
+        return self.at_ms >= self.known_from_ms
+
+
+class TableReader:
+    """The tables under `root`; raises CommandError when there are none."""
+
+    def __init__(self, root: TablePlace, cluster: str) -> None:
+        self.root = root
+        self.cluster = cluster
+        if not is_delta(self._events):
+            raise CommandError(
+                f"there are no tables in {root}",
+                why="balance_cluster has never run with this folder",
+                next_step="start it (`make run`), or name the folder with --tables or --state-dir",
+            )
+
+    @property
+    def _events(self) -> TablePlace:
+        return table_path(self.root, OWNERSHIP_EVENTS.name)
+
+    def writer(self) -> WriterCommit | None:
+        """The job's newest commit; None when it has made none."""
+        return last_writer_commit(self._events, newest_version(self._events))
+
+    def rows(
+        self, name: str, columns: Sequence[str] | None = None, condition: str = ""
+    ) -> list[Row]:
+        """The cluster's rows that meet an SQL condition; none when there is no such table."""
+        return list(self.table(name, columns, condition).to_pylist())
+
+    def table(
+        self, name: str, columns: Sequence[str] | None = None, condition: str = ""
+    ) -> pa.Table:
+        """The same as Arrow's table."""
+        with self._readable(name):
+            if not is_delta(table_path(self.root, name)):
+                return arrow_schema(declared(name)).empty_table()
+            return self._scan(open_whole(self.root, name), columns, condition)
+        raise AssertionError
+
+    def rows_at(self, table: Table, at_ms: int) -> PastRows:
+        """The cluster's rows of a table with one row a key, as they were, where that is known."""
+        with self._readable(table.name):
+            path = table_path(self.root, table.name)
+            if not is_delta(path):
+                return PastRows()
+            return rows_at(path, table, at_ms, lambda one: self._whole(table.name, one))
+        raise AssertionError
+
+    def oldest_ms(self, name: str) -> int | None:
+        """The time of the oldest row that a table has, of any cluster; None when it has none."""
+        with self._readable(name):
+            path = table_path(self.root, name)
+            return oldest_ms(open_delta(path)) if is_delta(path) else None
+        raise AssertionError
+
+    def newest(self, condition: str = "") -> AsOf:
+        """The records as the newest events make them."""
+        return self.at_version(newest_version(self._events), condition)
+
+    def at_version(self, version: int, condition: str = "") -> AsOf:
+        """The records as they were when ownership_events had this version."""
+        newest = newest_version(self._events)
+        if not 0 <= version <= newest:
+            raise CommandError(
+                f"ownership_events has no version {version}",
+                why=f"its versions go from 0 to {newest}",
+                next_step="choose one of these, or a time such as 5m",
+            )
+        with self._readable(OWNERSHIP_EVENTS.name):
+            found = self._records(self._events_at(version), condition)
+        commit = last_writer_commit(self._events, version)
+        at_ms = commit.now_ms if commit else pc.max(found["at_ms"]).as_py() or 0
+        return AsOf(version=version, at_ms=at_ms, table=found)
+
+    def at_time(self, at_ms: int, condition: str = "") -> AsOf:
+        """The records as they were at a time, in ms since 1970."""
+        with self._readable(OWNERSHIP_EVENTS.name):
+            events = open_whole(self.root, OWNERSHIP_EVENTS.name).as_of(at_ms)
+            until = f"at_ms <= {at_ms}" + (f" AND {condition}" if condition else "")
+            found = self._records(events, until)
+            known_from_ms = self._known_from_ms(open_whole(self.root, OWNERSHIP_EVENTS.name))
+        version = self._version_at(at_ms)
+        return AsOf(version=version, at_ms=at_ms, table=found, known_from_ms=known_from_ms)
+
+    def known_from_ms(self) -> int:
+        """From when on events tell who owned what, 0 without any: nothing is known of before."""
+        with self._readable(OWNERSHIP_EVENTS.name):
+            return self._known_from_ms(open_whole(self.root, OWNERSHIP_EVENTS.name))
+        raise AssertionError
+
+    def _known_from_ms(self, events: WholeTable) -> int:
+        """The oldest event; where rows went for good, the latest whose predecessor did.
+
+        A table is append-only for Delta until rows go.
+        """
+        parts = [events.live] if events.archive is None else [events.live, events.archive]
+        oldest = min(filter(None, map(oldest_ms, parts)), default=0)
+        is_whole = events.live.metadata().configuration.get("delta.appendOnly") == "true"
+        if is_whole or events.archive is not None:
+            return oldest
+        rows = self._scan(events, ("bundle", "version_id", "at_ms", "state_before"), "")
+        first = rows.group_by("bundle").aggregate([("version_id", "min")])
+        first = first.rename_columns({"version_id_min": "version_id"})
+        kept = rows.join(first, keys=["bundle", "version_id"], join_type="inner")
+        bereft = kept.filter(pc.not_equal(kept["state_before"], State.INIT.value))
+        return int(pc.max(bereft["at_ms"]).as_py()) if len(bereft) else oldest
+
+    def _whole(self, name: str, table: DeltaTable) -> list[Row]:
+        return list(self._scan(WholeTable(name=name, live=table), None, "").to_pylist())
+
+    def _events_at(self, version: int) -> WholeTable:
+        try:
+            return WholeTable(name=OWNERSHIP_EVENTS.name, live=open_delta(self._events, version))
+        except TableNotFoundError as error:
+            raise CommandError(
+                f"version {version} of ownership_events can't be read any more",
+                why=f"its log reaches back to version {oldest_version(self._events)}: it is kept "
+                "for half an hour",
+                next_step="ask by time: events are kept, whatever became of the log",
+            ) from error
+
+    def _records(self, events: WholeTable, condition: str) -> pa.Table:
+        """The event with the highest version of each bundle that is not gone. O(events)."""
+        rows = self._scan(events, RECORD_COLUMNS, condition)
+        order = pc.sort_indices(rows, [("bundle", "ascending"), ("version_id", "ascending")])
+        names = rows["bundle"].combine_chunks().take(order)
+        end = pa.array([True] * min(1, len(order)), pa.bool_())
+        newest = order.filter(pa.concat_arrays([pc.not_equal(names[:-1], names[1:]), end]))
+        is_gone = pc.is_in(rows["state"].take(newest), pa.array(("Deleted", "Init")))
+        return rows.take(newest.filter(pc.invert(is_gone)))
+
+    def _version_at(self, at_ms: int) -> int:
+        """The newest version whose batch was not later; -1 when all that are known were."""
+        version = newest_version(self._events)
+        while version >= 0:
+            commit = last_writer_commit(self._events, version, steps=1)
+            if commit is not None and commit.now_ms <= at_ms:
+                return version
+            if not has_commit(self._events, version):
+                return -1
+            version -= 1
+        return version
+
+    def _scan(self, table: WholeTable, columns: Sequence[str] | None, condition: str) -> pa.Table:
+        where = of_cluster(self.cluster) + (f" AND ({condition})" if condition else "")
+        return table.scan(columns, where)
+
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except CommandError:  # a store's as well
+            raise
+        except _UNREADABLE as error:
+            raise CommandError(
+                f"the table {name} in {self.root} can't be read",
+                why=f"{type(error).__name__}: {error}",
+                next_step="check the folder and this user's rights; an old version may have been "
+                "cleaned up",
+            ) from error
+
+
+def wall_ms() -> int:
+    """The wall's clock, ms since 1970."""
+    return time.time_ns() // 1_000_000

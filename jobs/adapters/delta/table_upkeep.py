@@ -1,0 +1,172 @@
+"""Keeps the tables as quick after months as on the first day: one table a turn, between batches.
+
+Decides which table is due and what is old enough to go, never what is true: files are joined, the
+log is cut behind a checkpoint, files that no version within the retention names are removed, and
+rows older than their table keeps are deleted (history by `history_upkeep`). Runs in the job,
+because nobody else may write to its tables. A turn that another commit crosses is given up: the
+next one comes. Source: ours; Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
+from jobs.adapters.delta.rows import of_cluster, read_scanned
+from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
+from lbcore.model.tables import (
+    AUDIT,
+    CONFIG_VERSIONS,
+    DECISION_CANDIDATES,
+    DECISION_EFFECTS,
+    DECISIONS,
+    GONE_DAYS,
+    LOAD_HISTORY,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    REJECTED_REPORTS,
+    TABLES,
+)
+
+KEPT_DAYS: Mapping[str, int] = {
+    DECISIONS.name: 90,
+    DECISION_CANDIDATES.name: 90,
+    DECISION_EFFECTS.name: 90,
+    LOAD_HISTORY.name: 30,
+    REJECTED_REPORTS.name: 30,
+    AUDIT.name: 365,
+    CONFIG_VERSIONS.name: 365,
+}
+"""Rows of these go after so many days, of settings those that others took the place of before then;
+history after `pipeline.history_days`, the rest never, but for rows of what is gone (`Table.gone`).
+"""
+
+GONE: Mapping[str, str] = {table.name: table.gone for table in TABLES if table.gone}
+
+JOINED_BYTES = 32_000_000
+"""Files are joined up to this size: half a second's work between two batches."""
+
+
+@dataclass(slots=True)
+class TableUpkeep:
+    """Takes its turn when it is called after a batch and the interval is over.
+
+    interval_ms: between two turns, 0 = never; every table has one in 16 of them. files_max: files
+    of a table from which on they are joined. history: lets go of what is past its days.
+    """
+
+    writer: TableWriter
+    interval_ms: int
+    files_max: int
+    history: HistoryUpkeep = field(default_factory=HistoryUpkeep)
+    _turn: int = 0
+    _due_s: float = 0.0
+
+    def __call__(self, now_ms: int) -> Mapping[str, Any] | None:
+        """Look after one table when it is time; what was done, None when it is not.
+
+        now_ms: since 1970, for the age of rows.
+        """
+        if not self.interval_ms or time.monotonic() < self._due_s:
+            return None
+        self._due_s = time.monotonic() + self.interval_ms / 1_000
+        name = TABLES[self._turn % len(TABLES)].name
+        self._turn += 1
+        return self.look_after(name, now_ms)
+
+    def look_after(self, name: str, now_ms: int) -> Mapping[str, Any]:
+        """One table, whatever time it is. Raises FencedError when it is another job's now."""
+        started_s = time.monotonic()
+        table = self.writer.refreshed(name)
+        done: dict[str, Any] = {"event": "upkeep", "table": name}
+        try:
+            done["rows_expired"] = (
+                _expire(table, name, now_ms)
+                + _drop_gone(table, name, now_ms)
+                + self.history(table, name, now_ms)
+            )
+            done["files_joined"] = self._join(table)
+        except CommitFailedError as error:
+            done["given_up"] = str(error)
+        table = self.writer.refreshed(name)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+        done["files_removed"] = len(table.vacuum(dry_run=False, **_committed()))
+        if name == OWNERSHIP_EVENTS.name:
+            done["files_removed"] += self.writer.remove_past_rests()
+        done["files"] = len(table.file_uris())
+        done["took_ms"] = round((time.monotonic() - started_s) * 1_000)
+        return done
+
+    def _join(self, table: DeltaTable) -> int:
+        if len(table.file_uris()) <= self.files_max:
+            return 0
+        metrics = table.optimize.compact(target_size=JOINED_BYTES, **_committed())
+        return int(metrics["numFilesRemoved"])
+
+
+def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
+    """Delete rows past their days, a day's worth or more at a time; how many."""
+    if name not in KEPT_DAYS:
+        return 0
+    oldest = pa.table(table.get_add_actions(flatten=True))
+    limit_ms = now_ms - KEPT_DAYS[name] * DAY_MS
+    first_ms = pc.min(oldest["min.at_ms"]).as_py() if "min.at_ms" in oldest.column_names else None
+    if first_ms is None or first_ms >= limit_ms - DAY_MS:
+        return 0
+    condition = f"at_ms < {limit_ms}"
+    if name == CONFIG_VERSIONS.name:
+        condition = _replaced(table, condition)
+    deleted = table.delete(condition, **_committed()) if condition else {}
+    return int(deleted.get("num_deleted_rows", 0))
+
+
+def _replaced(table: DeltaTable, old: str) -> str:
+    """Of the settings that old rows have, those that were not in force after; "" = none."""
+    rows = read_scanned(table, ["cluster", "number"], old)
+    last = rows.group_by("cluster").aggregate([("number", "max"), ("number", "count")]).to_pylist()
+    replaced = [
+        f"({of_cluster(row['cluster'])} AND number < {row['number_max']})"
+        for row in last
+        if row["number_count"] > 1
+    ]
+    return " OR ".join(replaced)
+
+
+def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:
+    """Delete rows of what is gone for long, a day's worth or more at a time; how many."""
+    condition = GONE.get(name, "")
+    if name == NAMESPACES.name:
+        condition = _below_the_floor(table, condition)
+    if not condition:
+        return 0
+    gone = read_scanned(table, ["at_ms"], condition)["at_ms"]
+    limit_ms, first_ms = now_ms - GONE_DAYS * DAY_MS, pc.min(gone).as_py()
+    if first_ms is None or first_ms >= limit_ms - DAY_MS:
+        return 0
+    expired = f"({condition}) AND at_ms < {limit_ms}"
+    return int(table.delete(expired, **_committed())["num_deleted_rows"])
+
+
+def _below_the_floor(table: DeltaTable, condition: str) -> str:
+    """Of deleted namespaces those whose versions the cluster's row of '' stands for; "" = none."""
+    floors = read_scanned(table, ["cluster", "highest_version"], "namespace = ''").to_pylist()
+    below = [
+        f"({of_cluster(r['cluster'])} AND highest_version <= {r['highest_version']})"
+        for r in floors
+    ]
+    return f"{condition} AND ({' OR '.join(below)})" if below else ""
+
+
+def _committed() -> dict[str, Any]:
+    """How each of these commits is made: once or not at all, and nothing is cleaned beside it."""
+    return {
+        "commit_properties": CommitProperties(max_commit_retries=0),
+        "post_commithook_properties": NO_CLEANING,
+    }

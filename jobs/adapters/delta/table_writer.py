@@ -1,0 +1,333 @@
+"""Writes the job's tables: each batch once, and only while this job is the one that may write.
+
+Decides whether a commit may happen (the writer's epoch, the batch's application transaction), not
+what is in it. A table has one writer: every commit is made against the version just checked and
+fails when anything came between. Source: ours; Delta's application transactions.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError
+
+from jobs.adapters.delta.batch_rows import (
+    REST,
+    read_batch_rows,
+    remove_batch_rows,
+    write_batch_rows,
+)
+from jobs.adapters.delta.current_rows import (
+    CurrentRows,
+    commit_current,
+    last_of_each,
+    read_current,
+    with_changes,
+)
+from jobs.adapters.delta.table_place import TablePlace, store_errors, table_place
+from jobs.adapters.delta.tables import (
+    ensure_tables,
+    refresh,
+    with_all_columns,
+)
+from jobs.console import CommandError
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
+
+EPOCH_APP = "writer_epoch"
+METADATA_KEY = "ballast"
+CLAIM_KEY = "ballast_claim"
+NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""Old commits go in `table_upkeep` only: a job that starts may still need those before its end."""
+
+_ATTEMPTS = 8
+
+KEYS: Mapping[str, tuple[str, ...]] = {
+    table.name: ("cluster", *table.key) for table in TABLES if table.key
+}
+"""Tables with one row a key; the others only grow."""
+
+
+class FencedError(CommandError):
+    """Another job has taken over the tables."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            "this job has lost its tables and ends; it has stopped writing",
+            why=f"{why}: another balance_cluster job was started on the same tables and took over",
+            next_step="let one of the two run: stop the other, and whatever starts it again",
+        )
+
+
+class TableBusyError(CommandError):
+    """A commit failed again and again although no other job took over."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} failed in a row",
+            why="other commits came between, of somebody who is no balance_cluster job",
+            next_step="stop whatever else writes to the tables and start the job again",
+        )
+
+
+class TableWriter:
+    """The tables under one root, to be written by one job once it has claimed them.
+
+    epoch: the newest that any job has claimed, -1 for none; after `claim` this job's own.
+    """
+
+    def __init__(self, root: str | TablePlace) -> None:
+        self._tables = ensure_tables(root)
+        self._query_id = ""
+        self._rest: Mapping[str, Any] = {}
+        self._read: dict[str, _Transactions] = {}
+        self._current: CurrentRows | None = None
+        self.epoch = max(_transaction(table, EPOCH_APP) for table in self._tables.values())
+
+    def use_query(self, query_id: str) -> None:
+        """Name the checkpoint whose batch ids the next commits carry."""
+        self._query_id = query_id
+
+    def claim(self, claim_id: str = "") -> int:
+        """Commit the next epoch to every table: from then on older jobs are refused.
+
+        Of jobs that claim at once `ownership_events` takes one: who is late there, or finds a newer
+        epoch in any other table, raises FencedError. claim_id: what the commits say of this claim.
+        """
+        for table in self._tables.values():
+            refresh(table)
+        known = [_transaction(table, EPOCH_APP) for table in self._tables.values()]
+        self.epoch = max(known) + 1
+        for name in sorted(self._tables, key=lambda name: name != OWNERSHIP_EVENTS.name):
+            self._claim(name, claim_id)
+        return self.epoch
+
+    def claimed_by(self) -> str:
+        """The id of the newest claim; "" when the log does not reach back to it any more."""
+        for commit in self._tables[OWNERSHIP_EVENTS.name].history():
+            if CLAIM_KEY in commit:
+                return str(commit[CLAIM_KEY])
+        return ""
+
+    def is_ours(self) -> bool:
+        """Whether no other job has claimed the tables since."""
+        refresh(self._tables[OWNERSHIP_EVENTS.name])
+        return self._transaction(OWNERSHIP_EVENTS.name, EPOCH_APP) == self.epoch
+
+    def write(
+        self, name: str, rows: pa.Table, batch_id: int, about: Mapping[str, Any]
+    ) -> DeltaTable | None:
+        """Commit a batch's rows to a table; None when the table has this batch already.
+
+        Of rows with the same key, where the table has one, the last counts. about: what the commit
+        says of the batch, as JSON under METADATA_KEY. Raises FencedError, TableBusyError.
+        """
+        table = self._tables[name]
+        app_id = f"{name}:{self._query_id}"
+        for _ in range(_ATTEMPTS):
+            self.refreshed(name)
+            if self._transaction(name, app_id) >= batch_id:
+                return None
+            known = self._read[name]
+            properties = CommitProperties(
+                custom_metadata={METADATA_KEY: json.dumps(about, sort_keys=True)},
+                max_commit_retries=0,
+                app_transactions=[Transaction(app_id, batch_id)],
+            )
+            try:
+                with store_errors(table.table_uri):
+                    self._commit(name, table, with_all_columns(table, rows), properties)
+            except CommitFailedError:
+                continue
+            if table.version() == known.version + 1:  # ours, and nothing else
+                values = {**known.values, app_id: batch_id}
+                self._read[name] = _Transactions(version=table.version(), values=values)
+            return table
+        raise TableBusyError(f"table {name}: {_ATTEMPTS} commits of batch {batch_id}")
+
+    def keep_rest(self, owed: Mapping[str, pa.Table]) -> dict[str, Any]:
+        """Put the rows that follow the next commit of events aside; what that is to say of them.
+
+        owed: table, or kind of effect → rows.
+        """
+        if not owed:
+            return {}
+        last = self._rest or (self.last_commit() or {}).get(REST, {})
+        self._rest = write_batch_rows(self._place(), self.epoch, last, owed)
+        return {REST: self._rest}
+
+    def rest_of(self, last: Mapping[str, Any]) -> dict[str, pa.Table]:
+        """Table, or kind of effect → the rows that follow a commit of events."""
+        return read_batch_rows(self._place(), last[REST]) if REST in last else {}
+
+    def remove_past_rests(self) -> int:
+        """Remove what earlier jobs put aside and nobody needs any more; how many files."""
+        last = self.last_commit()
+        return remove_batch_rows(self._place(), self.epoch, last) if last else 0
+
+    def has_batch(self, name: str, batch_id: int, query_id: str = "") -> bool:
+        """Whether the table has the batch, of this checkpoint or the one named."""
+        refresh(self._tables[name])
+        return self._transaction(name, f"{name}:{query_id or self._query_id}") >= batch_id
+
+    def undo(self, name: str, version: int) -> None:
+        """Make the table what it was at a version, before the batch that wrote the next one."""
+        table = self.refreshed(name)
+        about = json.dumps(
+            {"query_id": "", "batch_id": -1, "now_ms": 0, "writer_epoch": self.epoch}
+        )
+        properties = CommitProperties(custom_metadata={METADATA_KEY: about}, max_commit_retries=0)
+        with store_errors(table.table_uri):
+            table.restore(
+                version, commit_properties=properties, post_commithook_properties=NO_CLEANING
+            )
+
+    def version(self, name: str) -> int:
+        """The version of a table, as far as this writer has seen it."""
+        return self._tables[name].version()
+
+    def last_commit(self) -> Mapping[str, Any] | None:
+        """What the newest commit of a batch to ownership_events says of it."""
+        found = newest_batch(self._tables[OWNERSHIP_EVENTS.name])
+        return found.about if found else None
+
+    def table(self, name: str) -> DeltaTable:
+        """The handle of a table, at the version last seen."""
+        return self._tables[name]
+
+    def refreshed(self, name: str) -> DeltaTable:
+        """The handle of a table at its newest version, which is still ours to write to.
+
+        Raises FencedError when another job has claimed it.
+        """
+        table = self._tables[name]
+        refresh(table)
+        self._check_epoch(name)
+        return table
+
+    def _place(self) -> TablePlace:
+        return table_place(self._tables[OWNERSHIP_EVENTS.name].table_uri)
+
+    def _transaction(self, name: str, app_id: str) -> int:
+        """The newest of an application; delta-rs reads the log back to its checkpoint for it."""
+        table = self._tables[name]
+        known = self._read.get(name)
+        if known is None or known.version != table.version():
+            known = self._read[name] = _Transactions(version=table.version(), values={})
+        if app_id not in known.values:
+            known.values[app_id] = _transaction(table, app_id)
+        return known.values[app_id]
+
+    def _claim(self, name: str, claim_id: str) -> None:
+        table = self._tables[name]
+        properties = CommitProperties(
+            custom_metadata={CLAIM_KEY: claim_id},
+            max_commit_retries=0,
+            app_transactions=[Transaction(EPOCH_APP, self.epoch)],
+        )
+        for _ in range(_ATTEMPTS):
+            refresh(table)
+            newest = self._transaction(name, EPOCH_APP)
+            if newest >= self.epoch:
+                raise FencedError(_taken(name, newest, self.epoch))
+            try:
+                with store_errors(table.table_uri):
+                    _append(table, _no_rows(table), properties)
+            except CommitFailedError:
+                continue
+            return
+        raise TableBusyError(f"table {name}: {_ATTEMPTS} claims")
+
+    def _check_epoch(self, name: str) -> None:
+        newest = self._transaction(name, EPOCH_APP)
+        if newest != self.epoch:
+            raise FencedError(_taken(name, newest, self.epoch))
+
+    def _commit(
+        self, name: str, table: DeltaTable, rows: pa.Table, properties: CommitProperties
+    ) -> None:
+        keys = KEYS.get(name)
+        if keys is None or not len(rows):
+            _append(table, rows, properties)
+            return
+        if name == BUNDLE_OWNERSHIP.name:
+            self._rewrite(table, rows, properties)
+            return
+        rows = last_of_each(rows, keys)
+        same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
+        merge = table.merge(
+            rows,
+            same,
+            source_alias="s",
+            target_alias="t",
+            commit_properties=properties,
+            post_commithook_properties=NO_CLEANING,
+        )
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def _rewrite(self, table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+        if self._current is None or self._current.version != table.version():
+            self._current = read_current(table, rows.schema)
+        based_on = table.version()
+        changed = with_changes(self._current.rows, rows)
+        commit_current(table, changed, properties, NO_CLEANING)
+        if table.version() == based_on + 1:
+            self._current = CurrentRows(version=table.version(), rows=changed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Transactions:
+    """What was read of a table's application transactions. version: of the table."""
+
+    version: int
+    values: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedBatch:
+    """The commit of a batch to a table. about: what it says of the batch."""
+
+    table_version: int
+    about: Mapping[str, Any]
+
+
+def newest_batch(table: DeltaTable) -> CommittedBatch | None:
+    """The newest commit of a batch; None when no batch was committed."""
+    for limit in (20, 1_000, None):
+        for commit in table.history(limit):
+            if METADATA_KEY in commit:
+                return CommittedBatch(
+                    table_version=commit["version"], about=json.loads(commit[METADATA_KEY])
+                )
+    return None
+
+
+def _transaction(table: DeltaTable, app_id: str) -> int:
+    version = table.transaction_version(app_id)
+    return -1 if version is None else version
+
+
+def _append(table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+    write_deltalake(
+        table,
+        rows,
+        mode="append",
+        commit_properties=properties,
+        post_commithook_properties=NO_CLEANING,
+    )
+
+
+def _no_rows(table: DeltaTable) -> pa.Table:
+    return pa.Table.from_batches([], pa.schema(table.schema()))
+
+
+def _taken(name: str, newest: int, epoch: int) -> str:
+    return f"table {name} belongs to writer epoch {newest} now, this job has {epoch}"

@@ -1,0 +1,226 @@
+"""Makes and opens the tables of `lbcore.model.tables` with delta-rs, without a JVM.
+
+Decides which Delta properties each table has, not what is in it. The sink writes through these
+handles, the follower reads through them; maintenance and SQL are delta-spark's. Only features that
+both engines read *and* write are used: CHECK and NOT NULL, no deletion vectors, row tracking,
+in-commit timestamps, column defaults, clustering or type widening. Source: ours; the Delta
+protocol's reader version 1 and writer version 3.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError
+from deltalake.schema import PrimitiveType
+
+from jobs.adapters.delta.log import checkpoint_version, has_commit
+from jobs.adapters.delta.table_place import (
+    TablePlace,
+    delta_options,
+    is_delta,
+    open_delta,
+    store_errors,
+    table_place,
+)
+from jobs.console import CommandError
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Column, Table
+
+_ATTEMPTS = 8
+_SCALARS: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+}
+_PROPERTIES: Mapping[str, str] = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 30 minutes",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.enableDeletionVectors": "false",
+}
+# Each commit lists its table's log, 20 µs a file: with two days of a commit a second it would take
+# seconds. Time travel by version reaches back half an hour; as-of answers come from rows.
+# Nearly every batch rewrites the current table: a file that was replaced is kept for an hour,
+# far longer than any reader needs.
+_PROPERTIES_OF: Mapping[str, Mapping[str, str]] = {
+    OWNERSHIP_EVENTS.name: {"delta.appendOnly": "true"},
+    BUNDLE_OWNERSHIP.name: {"delta.deletedFileRetentionDuration": "interval 1 hours"},
+}
+
+
+class TableSchemaError(CommandError):
+    """A table on disk does not have the columns that this code writes.
+
+    found, needed: each column as text, in order.
+    """
+
+    def __init__(self, table: str, uri: str, found: Sequence[str], needed: Sequence[str]) -> None:
+        super().__init__(
+            f"the table {table} at {uri} has other columns than this version of the code writes",
+            why=f"it was made by another version: {_difference(found, needed)}",
+            next_step="start the version that made it (ballast_job_info names it), or this one "
+            "with an empty tables folder",
+        )
+        self.found = found
+        self.needed = needed
+
+    @property
+    def difference(self) -> str:
+        """Which columns are too many, too few or of another type."""
+        return _difference(self.found, self.needed)
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """The Arrow schema of a declared table, in the order of its columns."""
+    return pa.schema(
+        [
+            pa.field(column.name, _arrow_type(column.type), nullable=column.is_nullable)
+            for column in table.columns
+        ]
+    )
+
+
+def table_properties(table: Table) -> dict[str, str]:
+    """The Delta properties that `ensure_table` gives a table when it makes it."""
+    return {**_PROPERTIES, **_PROPERTIES_OF.get(table.name, {})}
+
+
+def table_path(root: str | TablePlace, name: str) -> TablePlace:
+    """Where the table `name` under `root` is."""
+    return table_place(root) / name
+
+
+def ensure_table(root: str | TablePlace, table: Table) -> DeltaTable:
+    """The table under `root`, made first if it is missing, with its constraints.
+
+    May be repeated, interrupted and called by two at once: what somebody left undone is done now. A
+    table of an older version gets the nullable columns that it lacks, in which its rows are null.
+    Raises TableSchemaError when a table of that name has other columns.
+    """
+    path = table_path(root, table.name)
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(CommitFailedError):  # somebody else did the same
+            return _ensured(path, table)
+    return _ensured(path, table)
+
+
+def _ensured(path: TablePlace, table: Table) -> DeltaTable:
+    if not is_delta(path):
+        _create(path, table)
+    handle = open_delta(path)
+    missing = check_columns(handle, table)
+    if missing:
+        handle.alter.add_columns(missing)
+    _add_missing_constraints(handle, table)
+    return handle
+
+
+def ensure_tables(root: str | TablePlace) -> dict[str, DeltaTable]:
+    """Every declared table under `root` by name, made where it is missing."""
+    return {table.name: ensure_table(root, table) for table in TABLES}
+
+
+def open_table(root: str | TablePlace, name: str) -> DeltaTable:
+    """The newest version of an existing table.
+
+    Raises deltalake.exceptions.TableNotFoundError when it is not there, StoreError.
+    """
+    return open_delta(table_path(root, name))
+
+
+def refresh(table: DeltaTable) -> None:
+    """Bring a handle to the newest version.
+
+    delta-rs lists the whole log for that, some 20 µs a file and commit. On a local file system the
+    next commit is looked for by its name first: there is none, and no checkpoint past this version
+    (before which commits may have been cleaned away), means that nothing is new.
+    """
+    path, version = table_place(table.table_uri), table.version()
+    is_local = isinstance(path, Path)
+    if is_local and not has_commit(path, version + 1) and checkpoint_version(path) <= version:
+        return
+    with store_errors(table.table_uri):
+        table.update_incremental()
+
+
+def _arrow_type(logical: str) -> pa.DataType:
+    if logical.startswith("list<"):
+        return pa.list_(_arrow_type(logical[5:-1]))
+    if logical.startswith("map<"):
+        key, value = logical[4:-1].split(",")
+        return pa.map_(_arrow_type(key.strip()), _arrow_type(value.strip()))
+    return _SCALARS[logical]
+
+
+def _create(path: TablePlace, table: Table) -> None:
+    with store_errors(path):
+        DeltaTable.create(
+            str(path),
+            schema=Schema.from_arrow(arrow_schema(table)),
+            mode="ignore",
+            name=table.name,
+            description=table.doc,
+            configuration=table_properties(table),
+            storage_options=delta_options(path),
+        )
+
+
+def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
+    """The declared columns that the table lacks and may be given; none when it has them all.
+
+    Only nullable columns at the end may differ: those that it lacks come from a newer version than
+    the one that made it, those that it has and are not declared were added by a newer one than
+    this, which leaves them null (`with_all_columns`). Raises TableSchemaError for anything else.
+    """
+    wanted = Schema.from_arrow(arrow_schema(table))
+    found = handle.schema()
+    common = min(len(found.fields), len(wanted.fields))
+    rest = [*found.fields[common:], *wanted.fields[common:]]
+    if found.fields[:common] != wanted.fields[:common] or not all(one.nullable for one in rest):
+        raise TableSchemaError(table.name, handle.table_uri, _columns(found), _columns(wanted))
+    return wanted.fields[common:]
+
+
+def lacking_columns(handle: DeltaTable, table: Table) -> list[Column]:
+    """The nullable columns that a table of an older version lacks until a job has opened it."""
+    known = {field.name for field in handle.schema().fields}
+    return [one for one in table.columns if one.is_nullable and one.name not in known]
+
+
+def with_all_columns(handle: DeltaTable, rows: pa.Table) -> pa.Table:
+    """The rows, with null in the columns that the table has and they don't."""
+    schema = pa.schema(handle.schema())
+    for field in [one for one in schema if one.name not in rows.schema.names]:
+        rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return rows
+
+
+def _difference(found: Sequence[str], needed: Sequence[str]) -> str:
+    words = [f"{one} is missing" for one in sorted({*needed} - {*found})]
+    words += [f"{one} is not known here" for one in sorted({*found} - {*needed})]
+    return "; ".join(words) or "its columns are in another order"
+
+
+def _columns(schema: Schema) -> list[str]:
+    return [
+        f"{field.name} {_type_word(field)}{'' if field.nullable else ' not null'}"
+        for field in schema.fields
+    ]
+
+
+def _type_word(field: Field) -> str:
+    return str(field.type.type if isinstance(field.type, PrimitiveType) else field.type)
+
+
+def _add_missing_constraints(handle: DeltaTable, table: Table) -> None:
+    present = handle.metadata().configuration
+    missing = {
+        name: rule for name, rule in table.constraints if f"delta.constraints.{name}" not in present
+    }
+    if missing:
+        handle.alter.add_constraint(missing)

@@ -1,0 +1,396 @@
+"""Follows the tables of one cluster and keeps the newest sound snapshot of who owns what.
+
+Decides when to add a commit's rows, when to load the tables whole, and when to keep what it has;
+what the rows mean is `lbcore.route`'s. Feeds the lookup service and the Python client.
+
+The current table and the events are two tables, so a load takes `bundle_ownership` first and then
+every event that it may lack: those of a later writer's epoch, and those of the same epoch from the
+first batch on that has an event of the ten minutes before its newest batch, or later. Too many do
+no harm, because the highest version of a bundle wins, as long as all that came after them are read
+too: so they are chosen by epoch and batch, and a time, which is a clock's, says how far back. The
+newest batch alone would not do: a job that lost its checkpoint counts batches from 0 again.
+After that the logs are read on (`table_tail`), version by version. Source: ours.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from jobs.adapters.delta.log import WriterCommit, last_writer_commit, log_path
+from jobs.adapters.delta.rows import (
+    ORDER_COLUMNS,
+    ROUTE_COLUMNS,
+    brokers_of,
+    hashes_of,
+    of_cluster,
+    routes_of,
+    scan,
+)
+from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.tables import open_table, table_path
+from jobs.adapters.following.table_tail import LostError, TableTail
+from jobs.adapters.following.unread_rows import UnreadRows
+from jobs.adapters.following.view import Changes, FollowCounts, ReloadReason, View, boot_ms
+from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
+from lbcore.route.bundles import BundleRoute, Unsound
+from lbcore.route.snapshot import LookupSnapshot, TablePosition, find_regressions
+
+logger = logging.getLogger(__name__)
+
+_UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
+_OVERLAP_MS = 600_000
+_RELOAD_DELAY_MS = 500
+_RELOAD_DELAY_MAX_MS = 10_000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tables:
+    """What one load has brought, and how far the tail has come since.
+
+    published: the candidate that the view was made of.
+    """
+
+    table_id: str
+    candidate: LookupSnapshot
+    writer: WriterCommit | None
+    tails: Mapping[str, TableTail]
+    unread: UnreadRows
+    published: LookupSnapshot | None = None
+    is_checked: bool = False
+
+
+class DeltaFollower:
+    """Keeps `view` current. One thread polls; any thread reads `view`, which is swapped whole.
+
+    tables: folder of the tables; may be empty or missing yet.
+    """
+
+    def __init__(self, tables: str | TablePlace, cluster: str) -> None:
+        self.view: View | None = None
+        self.counts = FollowCounts()
+        self._root = table_place(tables)
+        self.cluster = cluster
+        self._listeners: list[Callable[[], None]] = []
+        self._commit_listeners: list[Callable[[Changes], None]] = []
+        self._untold: list[tuple[int, list[BundleRoute]]] = []
+        self._tables: _Tables | None = None
+        self._published_table_id = ""
+        self._reload_reason: ReloadReason | None = ReloadReason.START
+        self._reload_at_ms = 0
+        self._reload_delay_ms = _RELOAD_DELAY_MS
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each swap to other content, in the polling thread."""
+        self._listeners.append(listener)
+
+    def on_commits(self, listener: Callable[[Changes], None]) -> None:
+        """Have `listener` told of each published change of records, in the polling thread."""
+        self._commit_listeners.append(listener)
+
+    def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
+        """Poll until `stop` is set; nothing but `stop` ends it."""
+        while not stop.is_set():
+            try:
+                self.poll()
+            except Exception as error:  # noqa: BLE001 the outermost loop: serve on with what we have
+                self._fail(error)
+            stop.wait(poll_ms / 1000)
+
+    def poll(self) -> None:
+        """Take over what is new in the tables; keep what is there when they can't be read."""
+        started_ms = boot_ms()
+        try:
+            is_changed = self._advance(started_ms)
+        except _UNREADABLE as error:
+            self._fail(error)
+            return
+        if is_changed:
+            self._publish(started_ms)
+        elif self.view is not None and self._is_published():
+            view = self.view
+            self.view = replace(view, confirmed_ms=started_ms)
+            self._tell_unread()
+
+    def _advance(self, started_ms: int) -> bool:
+        """Bring the candidate up to the tables; whether that changed it."""
+        if self._tables is None or self._reload_reason is not None:
+            if started_ms >= self._reload_at_ms:
+                return self._load(self._reload_reason or ReloadReason.START)
+            if self._tables is None:
+                return False
+        before = self._tables.candidate
+        try:
+            self._tail_events(self._tables)
+            for name in (BROKERS.name, NAMESPACES.name):
+                self._tail_small(self._tables, name)
+        except LostError as lost:
+            return self._load(lost.reason)
+        return self._tables.candidate is not before
+
+    # -- loading whole
+
+    def _load(self, reason: ReloadReason) -> bool:
+        """Read all tables; False while they were never there."""
+        if self.view is None and not self._exist():
+            return False
+        self._reload_reason = reason
+        started_ms = boot_ms()
+        ownership = open_table(self._root, BUNDLE_OWNERSHIP.name)
+        events = open_table(self._root, OWNERSHIP_EVENTS.name)
+        brokers = open_table(self._root, BROKERS.name)
+        namespaces = open_table(self._root, NAMESPACES.name)
+        current = scan(ownership, (*ROUTE_COLUMNS, *ORDER_COLUMNS), of_cluster(self.cluster))
+        newer = scan(events, ROUTE_COLUMNS, self._not_yet_in(current, events))
+        table_id = str(events.metadata().id)
+        is_same = self.view is not None and table_id == self._published_table_id
+        unread = UnreadRows(self.view.snapshot if self.view is not None and is_same else None)
+        parts = [routes_of(current), routes_of(newer)]
+        routes = unread.of_bundles(
+            [route for found, _ in parts for route in found],
+            [row for _, bad in parts for row in bad],
+            is_whole=True,
+        )
+        candidate = (
+            LookupSnapshot(cluster=self.cluster)
+            .with_brokers(unread.of_brokers(*brokers_of(brokers, self.cluster)))
+            .with_namespaces(unread.of_namespaces(*hashes_of(namespaces, self.cluster)))
+            .with_routes(routes)
+        )
+        writer = last_writer_commit(table_path(self._root, OWNERSHIP_EVENTS.name), events.version())
+        self._tables = _Tables(
+            table_id=table_id,
+            unread=unread,
+            candidate=candidate.at(_position(events.version(), writer)),
+            writer=writer,
+            tails={
+                name: TableTail(table_path(self._root, name), loaded)
+                for name, loaded in (
+                    (OWNERSHIP_EVENTS.name, events),
+                    (BROKERS.name, brokers),
+                    (NAMESPACES.name, namespaces),
+                )
+            },
+        )
+        self._untold.clear()  # a whole load is told as such
+        self.counts.reloads[reason] += 1
+        self._reload_reason = None
+        _log_load(reason, self._tables.candidate, len(newer), boot_ms() - started_ms)
+        return True
+
+    def _exist(self) -> bool:
+        tables = (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)
+        return all(log_path(table_path(self._root, table.name)).is_dir() for table in tables)
+
+    def _not_yet_in(self, current: pa.Table, events: DeltaTable) -> str:
+        """The condition for the events that the rows of the current table may lack.
+
+        With any event, all that came after it, by epoch and batch: of one that a wrong clock put
+        into the future, what it made may have been deleted since.
+        """
+        condition = of_cluster(self.cluster)
+        if not len(current):
+            return condition
+        epoch = pc.max(current["writer_epoch"]).as_py()
+        of_epoch = current.filter(pc.equal(current["writer_epoch"], epoch))
+        batch_id = pc.max(of_epoch["batch_id"]).as_py()
+        of_batch = of_epoch.filter(pc.equal(of_epoch["batch_id"], batch_id))
+        since_ms = pc.max(of_batch["at_ms"]).as_py() - _OVERLAP_MS
+        recent = f"{condition} AND writer_epoch = {epoch} AND at_ms > {since_ms}"
+        first = pc.min(scan(events, ("batch_id",), recent)["batch_id"]).as_py()
+        oldest = batch_id if first is None else min(first, batch_id)
+        return (
+            f"{condition} AND (writer_epoch > {epoch}"
+            f" OR (writer_epoch = {epoch} AND batch_id >= {oldest}))"
+        )
+
+    # -- following the logs
+
+    def _tail_events(self, tables: _Tables) -> None:
+        """Take over new events; raises LostError when they can't just be added."""
+        tail = tables.tails[OWNERSHIP_EVENTS.name]
+        started_ms = boot_ms()
+        commits = tail.new_commits()
+        if any(commit.needs_reload for commit in commits):
+            raise LostError(ReloadReason.REWRITTEN)
+        if not commits:
+            return
+        routes: list[BundleRoute] = []
+        for commit in commits:
+            parts = tail.read_added(commit, ROUTE_COLUMNS, self.cluster)
+            found: list[BundleRoute] = []
+            for readable, bad in map(routes_of, parts):
+                found += tables.unread.of_bundles(readable, bad)
+            routes += found
+            if found and self._commit_listeners:
+                self._untold.append((commit.version, found))
+            tables.writer = commit.writer or tables.writer
+        position = _position(tail.version, tables.writer)
+        tables.candidate = tables.candidate.with_routes(routes).at(position)
+        self.counts.commits += len(commits)
+        self.counts.rows += len(routes)
+        if routes:
+            _log_change(tables.candidate.position, len(routes), boot_ms() - started_ms)
+
+    def _tail_small(self, tables: _Tables, name: str) -> None:
+        """Brokers and namespaces are few: any new version of theirs is read whole."""
+        if not tables.tails[name].new_commits():
+            return
+        table = open_table(self._root, name)
+        if name == BROKERS.name:
+            brokers = tables.unread.of_brokers(*brokers_of(table, self.cluster))
+            tables.candidate = tables.candidate.with_brokers(brokers)
+        else:
+            hashes = tables.unread.of_namespaces(*hashes_of(table, self.cluster))
+            tables.candidate = tables.candidate.with_namespaces(hashes)
+        tables.tails = {**tables.tails, name: TableTail(table_path(self._root, name), table)}
+
+    # -- publishing
+
+    def _publish(self, confirmed_ms: int) -> None:
+        """Swap the candidate in when it is sound; else keep what is served, and count."""
+        tables = self._tables
+        if tables is None:
+            return
+        shown = tables.unread.shown(tables.candidate) if tables.unread else tables.candidate
+        unsound = self._find_unsound(tables, shown)
+        if unsound:
+            self._refuse(unsound, tables)
+            return
+        is_whole = not tables.is_checked
+        is_other = self.view is not None and tables.table_id != self._published_table_id
+        tables.is_checked, tables.published = True, tables.candidate
+        self._published_table_id = tables.table_id
+        self._reload_reason = None
+        self._reload_delay_ms = _RELOAD_DELAY_MS
+        tables.unread.known = shown
+        self.view = self._view(shown, tables.writer, confirmed_ms, is_live=not is_whole)
+        self._tell_unread()
+        for listener in self._listeners:
+            listener()
+        changes = Changes(
+            version=tables.tails[OWNERSHIP_EVENTS.name].version,
+            commits=() if is_whole else tuple(self._untold),
+            is_whole=is_whole,
+            is_other_table=is_other,
+            table_id=tables.table_id,
+        )
+        self._untold.clear()
+        for tell in self._commit_listeners:
+            tell(changes)
+
+    def _view(
+        self, new: LookupSnapshot, writer: WriterCommit | None, confirmed_ms: int, *, is_live: bool
+    ) -> View:
+        """What is served. is_live: its last commit was found as it came."""
+        view = View(
+            snapshot=new,
+            confirmed_ms=confirmed_ms,
+            writer=writer,
+            heard_ms=confirmed_ms,
+            is_heard_live=is_live,
+        )
+        before = self.view
+        if before is None:
+            return view
+        if before.writer == writer:
+            return replace(
+                view,
+                heard_ms=before.heard_ms,
+                is_heard_live=before.is_heard_live,
+                sought_ms=before.sought_ms,
+            )
+        return replace(view, sought_ms=before.confirmed_ms)
+
+    def _find_unsound(self, tables: _Tables, shown: LookupSnapshot) -> dict[str, Unsound]:
+        """What is wrong, by namespace or bundle.
+
+        Versions never go back within one table; another table is another history. What was
+        published once can only grow, so versions are compared after a load only.
+        """
+        if shown.unsound:
+            return dict(shown.unsound)
+        is_same_table = tables.table_id == self._published_table_id
+        if self.view is None or tables.is_checked or not is_same_table:
+            return {}
+        gone_back = find_regressions(self.view.snapshot, shown)
+        return dict.fromkeys(gone_back, Unsound.VERSION_WENT_BACK)
+
+    def _refuse(self, unsound: dict[str, Unsound], tables: _Tables) -> None:
+        self.counts.refused.update(set(unsound.values()))
+        where, reason = min(unsound.items())
+        text = (
+            f"ownership_events version {tables.candidate.position.table_version} is refused: "
+            f"{reason.value} at {where}, {len(unsound)} in all; lookups are answered from the last "
+            "sound version: compare the tables with a backup, or rebuild them"
+        )
+        self._note(text)
+        if self._reload_reason is None:
+            self._schedule_reload(ReloadReason.UNSOUND)
+
+    def _is_published(self) -> bool:
+        tables = self._tables
+        return tables is not None and tables.published is tables.candidate
+
+    # -- failures
+
+    def _fail(self, error: Exception) -> None:
+        self.counts.errors += 1
+        reason = self._reload_reason or ReloadReason.UNREADABLE
+        self._note(f"tables can't be read, answers get older: {type(error).__name__}: {error}")
+        self._tables = None
+        self._schedule_reload(reason)
+
+    def _tell_unread(self) -> None:
+        text = self._tables.unread.text if self._tables is not None else ""
+        if text:
+            self._note(text)
+        else:
+            self.counts.last_error = ""
+
+    def _note(self, text: str) -> None:
+        """Keep and log the last trouble, each once while it lasts."""
+        first_line = text.splitlines()[0]
+        if first_line != self.counts.last_error:
+            logger.warning("tables_not_followed", extra={"fields": {"error": first_line}})
+        self.counts.last_error = first_line
+
+    def _schedule_reload(self, reason: ReloadReason) -> None:
+        self._reload_reason = reason
+        self._reload_at_ms = boot_ms() + self._reload_delay_ms
+        self._reload_delay_ms = min(2 * self._reload_delay_ms, _RELOAD_DELAY_MAX_MS)
+
+
+def _position(version: int, writer: WriterCommit | None) -> TablePosition:
+    if writer is None:
+        return TablePosition(table_version=version)
+    return TablePosition(table_version=version, query_id=writer.query_id, batch_id=writer.batch_id)
+
+
+def _log_change(position: TablePosition, rows: int, duration_ms: int) -> None:
+    fields = {
+        "table_version": position.table_version,
+        "batch_id": position.batch_id,
+        "rows": rows,
+        "duration_ms": duration_ms,
+    }
+    logger.info("commits_applied", extra={"fields": fields})
+
+
+def _log_load(reason: ReloadReason, snapshot: LookupSnapshot, newer: int, duration_ms: int) -> None:
+    fields = {
+        "reason": reason.value,
+        "table_version": snapshot.position.table_version,
+        "batch_id": snapshot.position.batch_id,
+        "namespaces": snapshot.namespace_count,
+        "bundles": snapshot.bundle_count,
+        "brokers": len(snapshot.brokers),
+        "events_added": newer,
+        "duration_ms": duration_ms,
+    }
+    logger.info("tables_loaded", extra={"fields": fields})

@@ -1,0 +1,115 @@
+"""Follows ownership_events for the judge of lookups: each transition, and when it became readable.
+
+Decides nothing; it is a second reader on purpose: what rows mean it has from nobody, only where the
+log leads on is `table_tail`'s, as for every reader. Only tables on a local disk: when a commit
+became readable is taken from its log file. What was committed while the log could not be followed
+became readable at some moment since the last look. Source: ours, after the Delta protocol
+(commitInfo, add, remove).
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from time import time_ns
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from jobs.adapters.delta.log import Commit, commit_path
+from jobs.adapters.following.table_tail import LostError, TableTail
+from lbcore.ownership.records import State
+from lbcore.sim.judge.judge import LONG_AGO, JudgedEvent
+
+_COLUMNS = ("bundle", "version_id", "state", "source", "destination", "at_ms")
+
+
+class EventsHistory:
+    """The transitions in the table: commit by commit, and within one by version."""
+
+    def __init__(self, table_path: Path) -> None:
+        """Reads what is there, all at once; its commits count as long ago."""
+        self._path = table_path
+        self._known: dict[str, int] = {}
+        self._table_id = ""
+        self._looked_at_ms = 0
+        self._rest = self._load(version=LONG_AGO)
+
+    @property
+    def table_version(self) -> int:
+        """The version of the table up to which all is told."""
+        return self._tail.version
+
+    def poll(self) -> tuple[list[JudgedEvent], int]:
+        """The new transitions, and a wall time up to which nothing more can turn up.
+
+        Costs one look at the file system when nothing is new.
+        """
+        found, self._rest = self._rest, []
+        looked_at_ms = time_ns() // 1_000_000
+        try:
+            for commit in self._tail.new_commits():
+                found += self._commit(commit)
+        except (LostError, FileNotFoundError):
+            found += self._load(version=None)
+        for one in found:
+            self._known[one.bundle] = max(one.version_id, self._known.get(one.bundle, 0))
+        self._looked_at_ms = looked_at_ms
+        return found, looked_at_ms
+
+    def _load(self, version: int | None) -> list[JudgedEvent]:
+        """What is not known of the whole table. version: as which it counts, None = the newest."""
+        table = DeltaTable(str(self._path))
+        self._tail = TableTail(self._path, table)
+        table_id = str(table.metadata().id)
+        known = self._known if table_id == self._table_id else {}
+        self._table_id = table_id
+        is_first = version is not None
+        rows = _transitions(
+            table.to_pyarrow_table(columns=list(_COLUMNS)),
+            version=table.version() if version is None else version,
+            from_ms=0 if is_first else self._looked_at_ms,
+            to_ms=0 if is_first else time_ns() // 1_000_000,
+        )
+        return [row for row in rows if row.version_id > known.get(row.bundle, 0)]
+
+    def _commit(self, commit: Commit) -> Sequence[JudgedEvent]:
+        log = Path(str(commit_path(self._path, commit.version)))
+        text, written_ms = log.read_bytes(), log.stat().st_mtime_ns // 1_000_000
+        actions = [json.loads(line) for line in text.splitlines() if line]
+        said_ms = _commit_time(actions)
+        files = [pq.read_table(self._path / name, columns=list(_COLUMNS)) for name in commit.added]
+        if not files:
+            return []
+        # The log file is written under another name and then linked, so it may have become
+        # readable a moment after its time stamp: the judge's allowance covers that moment.
+        return _transitions(
+            pa.concat_tables(files),
+            version=commit.version,
+            from_ms=min(said_ms, written_ms) if said_ms else written_ms,
+            to_ms=written_ms,
+        )
+
+
+def _commit_time(actions: Iterable[Mapping[str, Any]]) -> int | None:
+    times = (action["commitInfo"].get("timestamp") for action in actions if "commitInfo" in action)
+    return next(times, None)
+
+
+def _transitions(rows: pa.Table, *, version: int, from_ms: int, to_ms: int) -> list[JudgedEvent]:
+    ordered = rows.sort_by([("version_id", "ascending"), ("at_ms", "ascending")])
+    return [
+        JudgedEvent(
+            bundle=row["bundle"],
+            version_id=row["version_id"],
+            state=State(row["state"]),
+            source=row["source"],
+            destination=row["destination"],
+            decided_at_ms=row["at_ms"],
+            table_version=version,
+            committed_from_ms=from_ms,
+            committed_to_ms=to_ms,
+        )
+        for row in ordered.to_pylist()
+    ]

@@ -1,0 +1,231 @@
+"""Follows the table `commands` for those who wait for what became of theirs.
+
+Decides which row of a command counts: a final one before `accepted`, else the newest. One thread
+reads for any number of waiters, without Spark; it rests while nobody waits. Where the log does not
+lead on (`table_tail`), the table is asked for all that is waited for. Used by `command_client`.
+Source: ours.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from jobs.adapters.delta.rows import of_cluster, scan
+from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.tables import open_table, table_path
+from jobs.adapters.following.table_tail import LostError, TableTail
+from lbcore.balancer.state.outcome import ACCEPTED, REFUSED
+from lbcore.balancer.tasks.identity import identity_of
+from lbcore.model.tables import COMMANDS
+
+logger = logging.getLogger(__name__)
+
+_COLUMNS = (
+    "command_id",
+    "kind",
+    "arguments",
+    "principal",
+    "status",
+    "reason",
+    "result",
+    "at_ms",
+)
+_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOutcome:
+    """A row of `commands`. status: accepted (the end is yet to come), done, refused, failed, ...
+
+    asked: the identity of the command that the row is of, "" = not known.
+    """
+
+    command_id: str
+    kind: str
+    status: str
+    reason: str
+    result: Mapping[str, Any]
+    at_ms: int
+    asked: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will come."""
+        return self.status != ACCEPTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeWatch:
+    """One waiter. first: any row of the command; final: the one that ends it.
+
+    asked: the identity of the command that was sent; who sent another under an id that had been
+    used is told that, and nothing of what became of the first. "" = only the id is known.
+    Both are futures of `concurrent.futures`; asyncio waits for them with `asyncio.wrap_future`.
+    """
+
+    command_id: str
+    asked: str = ""
+    first: "Future[CommandOutcome]" = field(default_factory=Future)
+    final: "Future[CommandOutcome]" = field(default_factory=Future)
+
+    def tell(self, outcome: CommandOutcome) -> None:
+        """Let the waiter know of a row; one that comes again changes nothing."""
+        if self.asked and outcome.asked != self.asked:
+            outcome = _of_another(outcome)
+        for future, is_meant in ((self.first, True), (self.final, outcome.is_final)):
+            if is_meant and not future.done() and future.set_running_or_notify_cancel():
+                future.set_result(outcome)
+
+
+class OutcomeFollower:
+    """Resolves watches from the table; safe to use from any thread.
+
+    tables: the folder of the tables, which need not be there yet.
+    """
+
+    def __init__(self, tables: str | TablePlace, cluster: str, *, poll_ms: int = 100) -> None:
+        self._root = table_place(tables)
+        self._cluster = cluster
+        self._poll_s = poll_ms / 1000
+        self._lock = threading.Condition()
+        self._watches: dict[str, list[OutcomeWatch]] = {}
+        self._new: set[str] = set()
+        self._tail: TableTail | None = None
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self.last_error = ""
+
+    def watch(self, command_id: str, asked: str = "") -> OutcomeWatch:
+        """Wait for a command from now on; what the table has of it already counts.
+
+        Give the watch to `forget` when nobody waits any more.
+        """
+        watch = OutcomeWatch(command_id=command_id, asked=asked)
+        with self._lock:
+            self._watches.setdefault(command_id, []).append(watch)
+            self._new.add(command_id)
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(
+                    target=self._run, name="ballast-outcomes", daemon=True
+                )
+                self._thread.start()
+            self._lock.notify_all()
+        return watch
+
+    def forget(self, watch: OutcomeWatch) -> None:
+        """Stop waiting; its futures are cancelled unless they are done."""
+        with self._lock:
+            left = [one for one in self._watches.get(watch.command_id, []) if one is not watch]
+            if left:
+                self._watches[watch.command_id] = left
+            else:
+                self._watches.pop(watch.command_id, None)
+        watch.first.cancel()
+        watch.final.cancel()
+
+    def close(self) -> None:
+        """End the thread; who still waits is told nothing more."""
+        with self._lock:
+            self._is_closed = True
+            self._lock.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._wait_for_waiters():
+            pause_s = self._poll_s
+            try:
+                self._poll()
+            except Exception as error:  # noqa: BLE001 the outermost loop: look again, tell later
+                self.last_error = f"{type(error).__name__}: {error}"
+                self._tail, pause_s = None, _AGAIN_S
+            else:
+                self.last_error = ""
+            with self._lock:
+                self._lock.wait_for(lambda: self._is_closed or bool(self._new), pause_s)
+
+    def _wait_for_waiters(self) -> bool:
+        """False when the follower was closed."""
+        with self._lock:
+            if not self._watches:
+                self._tail = None  # what passes meanwhile is found by the next scan
+                self._lock.wait_for(lambda: self._is_closed or bool(self._watches))
+            return not self._is_closed
+
+    def _poll(self) -> None:
+        with self._lock:
+            wanted = set(self._watches)
+            new, self._new = self._new & wanted, set()
+        if new and self._tail is not None:
+            self._scan(new)
+        try:
+            if self._tail is not None:
+                self._read_on(self._tail, wanted)
+        except LostError:
+            self._tail = None
+        if self._tail is None:
+            table = self._scan(wanted)
+            self._tail = TableTail(table_path(self._root, COMMANDS.name), table)
+
+    def _scan(self, wanted: Iterable[str]) -> DeltaTable:
+        """Tell of what the table has of some commands; the table as it was read."""
+        table = open_table(self._root, COMMANDS.name)
+        names = ", ".join("'" + one.replace("'", "''") + "'" for one in sorted(wanted))
+        condition = f"{of_cluster(self._cluster)} AND command_id IN ({names})"
+        self._tell(scan(table, _COLUMNS, condition))
+        return table
+
+    def _read_on(self, tail: TableTail, wanted: Iterable[str]) -> None:
+        """Tell of the rows of the commits that are new; raises LostError."""
+        ids = pa.array(sorted(wanted))
+        for commit in tail.new_commits():
+            for rows in tail.read_added(commit, _COLUMNS, self._cluster):
+                self._tell(rows.filter(pc.is_in(rows["command_id"], ids)))
+
+    def _tell(self, rows: pa.Table) -> None:
+        found = [outcome for row in rows.to_pylist() if (outcome := _readable(row)) is not None]
+        for outcome in sorted(found, key=lambda one: (one.at_ms, one.status)):
+            with self._lock:
+                watches = list(self._watches.get(outcome.command_id, ()))
+            for watch in watches:
+                watch.tell(outcome)
+
+
+def _readable(row: Mapping[str, Any]) -> CommandOutcome | None:
+    """The row's outcome; None, with a line of the log, for one that can't be read: others can."""
+    try:
+        return _outcome(row)
+    except (KeyError, TypeError, ValueError) as error:
+        fields = {"command_id": str(row.get("command_id")), "error": f"{type(error).__name__}"}
+        logger.warning("outcome_put_aside", extra={"fields": fields})
+        return None
+
+
+def _outcome(row: Mapping[str, Any]) -> CommandOutcome:
+    arguments = json.loads(row["arguments"] or "{}")
+    return CommandOutcome(
+        command_id=row["command_id"],
+        kind=row["kind"],
+        status=row["status"],
+        reason=row["reason"],
+        result=json.loads(row["result"] or "{}"),
+        at_ms=row["at_ms"],
+        asked=identity_of(row["kind"], arguments, row["principal"]),
+    )
+
+
+def _of_another(outcome: CommandOutcome) -> CommandOutcome:
+    """What is said to who comes with a command of his own under an id that had been used."""
+    reason = (
+        f"the command id {outcome.command_id} was used before, for another command or by somebody "
+        "else: nothing was done, send it under an id of its own"
+    )
+    return replace(outcome, kind="", status=REFUSED, reason=reason, result={})

@@ -1,0 +1,346 @@
+"""Follows a lookup service's watch stream and keeps a snapshot, where no tables can be read.
+
+Decides when to load everything and when the snapshot is swapped; what the records mean is
+`lbcore.route`'s. A stream tells each change of ownership; how old that is, and whether namespaces
+or brokers have changed, its `alive` says every second. What has waited to be read while this
+process was suspended says nothing of now: then the stream is left and asked for again. Stands
+beside `delta_follower` with the same surface, for the Python client. Source: ours; the stream is
+server-sent events.
+"""
+
+import http.client
+import json
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from time import time_ns
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from jobs.adapters.delta.log import WriterCommit
+from jobs.adapters.delta.rows import BadRow, broker_of
+from jobs.adapters.following.unread_rows import UnreadRows
+from jobs.adapters.following.view import FollowCounts, ReloadReason, View, boot_ms
+from jobs.adapters.http.exchange import read_at_most
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import check_namespace, parse_range
+from lbcore.ownership.records import State
+from lbcore.route.addresses import BrokerAddress
+from lbcore.route.bundles import BundleRoute
+from lbcore.route.snapshot import LookupSnapshot, TablePosition
+
+logger = logging.getLogger(__name__)
+
+_ALIVE_MS = 1_000
+_TIMEOUT_S = 15.0
+_PAGE = 2_000
+_ANSWER_MAX_BYTES = 1 << 28
+_LINE_MAX_BYTES = 1 << 20
+_FIELDS_MAX = 16
+_OK, _NO_PLACE = 200, 400
+_END_OF_PART = "end"
+_AGAIN_S = 1.0
+_AWAY_MS = 3 * _ALIVE_MS
+_NOT_READ = (KeyError, TypeError, ValueError, AttributeError)
+
+
+class WatchError(ValueError):
+    """The service does not answer as one that can be watched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchAddress:
+    """A lookup service. url: http(s)://host:port.
+
+    token: gives the bearer token for each connection, so that it can be exchanged while running; it
+    takes a viewer of the whole cluster. tls: whom to trust, and a client's certificate.
+    """
+
+    url: str
+    token: Callable[[], str] | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """One event; a comment is an event without data, whose kind is its text."""
+
+    kind: str
+    identity: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class WatchFollower:
+    """Keeps `view` current. One thread runs; any thread reads `view`, which is swapped whole."""
+
+    def __init__(self, address: WatchAddress, cluster: str) -> None:
+        self.view: View | None = None
+        self.counts = FollowCounts()
+        self._address = address
+        self._listeners: list[Callable[[], None]] = []
+        self._candidate = LookupSnapshot(cluster=cluster)
+        self._pending: list[BundleRoute] = []
+        self._unread = UnreadRows()
+        self._published = self._candidate
+        self._place = ""
+        self._lists = (-1, -1)
+        self._confirmed_ms = 0
+        self._writer: WriterCommit | None = None
+        self._writer_heard_ms = 0
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each swap to other content, in the running thread."""
+        self._listeners.append(listener)
+
+    def run(self, stop: threading.Event, *, poll_ms: int = 200) -> None:
+        """Follow until `stop` is set, which is seen within a second; nothing else ends it."""
+        del poll_ms  # there is nothing to poll
+        while not stop.is_set():
+            self._follow_once(stop)
+
+    def _follow_once(self, stop: threading.Event) -> None:
+        try:
+            self._follow(stop)
+        except Exception as error:  # noqa: BLE001 the outermost loop: answer on with what we have
+            self._fail(error)
+            stop.wait(_AGAIN_S)
+
+    def _follow(self, stop: threading.Event) -> None:
+        """One connection, from where the last one ended."""
+        headers = {"Last-Event-ID": self._place} if self._place else {}
+        with closing(self._connect()) as connection:
+            response = self._ask(connection, f"/v1/watch?alive_ms={_ALIVE_MS}", headers)
+            heard_ms = boot_ms()
+            for event in _events(response):
+                if stop.is_set():
+                    return
+                if boot_ms() - heard_ms > _AWAY_MS:
+                    raise WatchError("nothing was heard for too long to know how old it is")
+                self._take(event)
+                heard_ms = boot_ms()
+        raise WatchError("the service has ended the stream")
+
+    # -- events
+
+    def _take(self, event: _Event) -> None:
+        if event.kind in ("start", "reset"):
+            self._load(event.data)
+        elif event.kind == "change":
+            self._pending += self._unread.of_bundles(*_routes([event.data]))
+        if event.identity:
+            self._place = event.identity
+        if event.kind == "alive":
+            self._confirm(event.data, boot_ms())
+        if event.kind in (_END_OF_PART, "alive", "start", "reset"):
+            self._publish()
+
+    def _confirm(self, said: Mapping[str, Any], heard_ms: int) -> None:
+        """All up to a version has been told: how old that is, and whether the lists are of now."""
+        self._confirmed_ms = heard_ms - int(said["age_ms"])
+        self._writer_heard_ms = heard_ms - max(0, int(said["writer_silent_ms"]))
+        self._writer = _writer(int(said["writer_silent_ms"]))
+        if (said["namespaces_version"], said["brokers_version"]) != self._lists:
+            self._candidate = self._with_lists(self._candidate)
+        position = TablePosition(table_version=int(said["table_version"]))
+        if position != self._candidate.position:
+            self._candidate = self._candidate.at(position)
+
+    def _publish(self) -> None:
+        """Swap the snapshot in when it is sound.
+
+        Raises WatchError when it is not although all is told: then everything is loaded again.
+        """
+        self._candidate = candidate = self._candidate.with_routes(self._pending)
+        self.counts.rows += len(self._pending)
+        self._pending.clear()
+        shown = self._unread.shown(candidate) if self._unread else candidate
+        if shown.unsound:
+            where, reason = min(shown.unsound.items())
+            self.counts.refused.update(set(shown.unsound.values()))
+            self._place = ""
+            raise WatchError(f"the records are unsound: {reason.value} at {where}")
+        is_changed = self.view is None or self._published is not candidate
+        self._published, self._unread.known = candidate, shown
+        self.view = View(
+            snapshot=shown,
+            confirmed_ms=self._confirmed_ms,
+            writer=self._writer,
+            heard_ms=self._writer_heard_ms,
+            is_heard_live=True,
+            sought_ms=self._writer_heard_ms,
+        )
+        self._note(self._unread.text)
+        if is_changed:
+            for listener in self._listeners:
+                listener()
+
+    # -- loading whole
+
+    def _load(self, said: Mapping[str, Any]) -> None:
+        """Everything, at least as new as the place where the stream begins."""
+        heard_ms = boot_ms()
+        self._unread = UnreadRows(self.view.snapshot if self.view is not None else None)
+        fresh = self._with_lists(LookupSnapshot(cluster=self._candidate.cluster))
+        found, bad = self._all_routes(int(said["table_version"]))
+        routes = self._unread.of_bundles(found, bad, is_whole=True)
+        self._candidate = fresh.with_routes(routes)
+        self._pending.clear()
+        self.counts.reloads[ReloadReason.LOG_FILE_MISSING if self.view else ReloadReason.START] += 1
+        self._confirm(said, heard_ms)
+
+    def _all_routes(self, version: int) -> tuple[list[BundleRoute], list[BadRow]]:
+        routes: list[BundleRoute] = []
+        bad: list[BadRow] = []
+        after, is_more = "", True
+        with closing(self._connect()) as connection:
+            while is_more:
+                page = self._json(connection, f"/v1/ownership?limit={_PAGE}&after={quote(after)}")
+                if page["table_version"] < version:
+                    raise WatchError("another replica answers, which is not as far yet")
+                found, refused = _routes(page["bundles"])
+                routes, bad = [*routes, *found], [*bad, *refused]
+                after = page["next"]
+                is_more = bool(after)
+        return routes, bad
+
+    def _with_lists(self, snapshot: LookupSnapshot) -> LookupSnapshot:
+        """The snapshot with the namespaces and brokers of now."""
+        with closing(self._connect()) as connection:
+            namespaces = self._json(connection, "/v1/namespaces")
+            brokers = self._json(connection, "/v1/brokers")
+        self._lists = (int(namespaces["version"]), int(brokers["version"]))
+        present = [row for row in namespaces["namespaces"] if not row["is_deleted"]]
+        hashes = self._unread.of_namespaces(*_hashes(present))
+        addresses = self._unread.of_brokers(*_addresses(brokers["brokers"]))
+        return snapshot.with_namespaces(hashes).with_brokers(addresses)
+
+    # -- connections
+
+    def _connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self._address.url)
+        host = parts.hostname or ""
+        if parts.scheme == "https":
+            return http.client.HTTPSConnection(
+                host, parts.port, timeout=_TIMEOUT_S, context=self._address.tls
+            )
+        return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
+
+    def _ask(
+        self,
+        connection: http.client.HTTPConnection,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> http.client.HTTPResponse:
+        token = self._address.token
+        proof = {"Authorization": f"Bearer {token()}"} if token is not None else {}
+        connection.request("GET", path, headers={**(headers or {}), **proof})
+        response = connection.getresponse()
+        if response.status == _NO_PLACE:
+            self._place = ""  # of a service of another version: begin anew
+        if response.status != _OK:
+            body = response.read(1_000).decode("utf-8", "replace")
+            raise WatchError(f"{path.partition('?')[0]} is answered {response.status}: {body}")
+        return response
+
+    def _json(self, connection: http.client.HTTPConnection, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            read_at_most(self._ask(connection, path), _ANSWER_MAX_BYTES)
+        )
+        return found
+
+    def _fail(self, error: Exception) -> None:
+        self.counts.errors += 1
+        if self.view is None:
+            self._place = ""  # what was loaded in part is loaded again
+        text = f"{self._address.url} can't be followed, answers get older: {error!r}"
+        self._note(text)
+
+    def _note(self, text: str) -> None:
+        """Keep what is wrong, "" = nothing, and log it once while it lasts."""
+        if text and text != self.counts.last_error:
+            logger.warning("stream_not_followed", extra={"fields": {"error": text}})
+        self.counts.last_error = text
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[_Event]:
+    """The events of a stream until it ends; raises WatchError for one that is out of all bounds."""
+    found: dict[str, str] = {}
+    while line := response.readline(_LINE_MAX_BYTES):
+        if len(line) == _LINE_MAX_BYTES or len(found) > _FIELDS_MAX:
+            raise WatchError("an event of the stream is too long to be one")
+        text = line.decode("utf-8").rstrip("\r\n")
+        if text:
+            name, _, value = text.partition(": ")
+            found[name or "event"] = value.lstrip() if name else text[1:].strip()
+        elif found:
+            data = json.loads(found["data"]) if "data" in found else {}
+            yield _Event(kind=found.get("event", ""), identity=found.get("id", ""), data=data)
+            found = {}
+
+
+def _routes(rows: Iterable[Mapping[str, Any]]) -> tuple[list[BundleRoute], list[BadRow]]:
+    """The records, and those that this version can't read."""
+    found, bad = [], []
+    for row in rows:
+        try:
+            found.append(_route(row))
+        except _NOT_READ as error:  # noqa: PERF203 one is no other
+            bad.append(_bad(str(row.get("bundle")), error))
+    return found, bad
+
+
+def _hashes(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[str, HashFunction], list[BadRow]]:
+    """The namespaces, and those that this version can't read."""
+    found, bad = {}, []
+    for row in rows:
+        try:
+            found[check_namespace(row["namespace"])] = HashFunction(row["hash"])
+        except _NOT_READ as error:  # noqa: PERF203 one is no other
+            name = str(row.get("namespace"))
+            bad.append(BadRow(table="/v1/namespaces", name=name, error=repr(error)))
+    return found, bad
+
+
+def _addresses(rows: Iterable[Mapping[str, Any]]) -> tuple[list[BrokerAddress], list[BadRow]]:
+    """The brokers, and those that this version can't read."""
+    found, bad = [], []
+    for row in rows:
+        try:
+            found.append(broker_of(row))
+        except _NOT_READ as error:  # noqa: PERF203 one is no other
+            name = str(row.get("broker"))
+            bad.append(BadRow(table="/v1/brokers", name=name, error=repr(error)))
+    return found, bad
+
+
+def _bad(name: str, error: Exception) -> BadRow:
+    namespace = name.rpartition("/")[0]
+    return BadRow(table="/v1/ownership", name=name, namespace=namespace, error=repr(error))
+
+
+def _route(row: Mapping[str, Any]) -> BundleRoute:
+    namespace, _, text = row["bundle"].rpartition("/")
+    lower, upper = parse_range(text)
+    return BundleRoute(
+        bundle=row["bundle"],
+        namespace=namespace,
+        lower=lower,
+        upper=upper,
+        state=State(row["state"]),
+        version_id=row["version_id"],
+        source=row["source"],
+        destination=row["destination"],
+    )
+
+
+def _writer(silent_ms: int) -> WriterCommit | None:
+    """The job's last commit as far as it is told: when it was."""
+    if silent_ms < 0:
+        return None
+    now_ms = time_ns() // 1_000_000 - silent_ms
+    return WriterCommit(
+        query_id="", batch_id=-1, now_ms=now_ms, writer_epoch=0, committed_ms=now_ms
+    )

@@ -1,0 +1,1 @@
+"""Kafka: clients, topics and rights, and who writes and follows its records."""

@@ -1,0 +1,217 @@
+"""Sends commands to the balancer and waits for what becomes of them.
+
+Decides how a command is identified, when it counts as sent (all in-sync replicas of Kafka have it)
+and what is said when no outcome comes. Used by the verbs and by the admin service. Source: ours.
+
+    with CommandClient(address, "var/tables", "local") as client:
+        ticket = client.send(new_command("local", PinBundle(bundle=..., broker="broker-1")))
+        client.wait(ticket, timeout_ms=30_000)      # CommandOutcome | NoOutcome
+
+From asyncio: `await asyncio.to_thread(client.send, command)`, then
+`await asyncio.wait_for(asyncio.wrap_future(ticket.final), seconds)`, and `client.forget(ticket)`.
+"""
+
+import getpass
+import socket
+import threading
+import time
+from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as NotYetError
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeAlias
+from uuid import uuid4
+
+from jobs.adapters.delta.log import last_writer_commit, newest_version
+from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.tables import table_path
+from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeFollower, OutcomeWatch
+from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
+from jobs.console import MisuseError, UnknownError
+from lbcore.balancer.tasks.identity import identity
+from lbcore.model.tables import OWNERSHIP_EVENTS
+from lbcore.wire.commands import (
+    CommandArguments,
+    RefusedArguments,
+    format_arguments,
+    parse_arguments,
+)
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import Command
+
+NEVER = -1
+DEFAULT_TIMEOUT_MS = 30_000
+_DELIVERY_TIMEOUT_MS = 15_000
+
+Ticket: TypeAlias = OutcomeWatch
+"""A command that was sent: its id, and futures of its first and of its final row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOutcome:
+    """The time is over and the command has not ended; it may still be carried out.
+
+    accepted: the balancer's first answer, None without any. writer_silent_ms: since the job's last
+    heartbeat, NEVER when there was none; heartbeat_ms: how often it is due.
+    """
+
+    command_id: str
+    waited_ms: int
+    accepted: CommandOutcome | None
+    writer_silent_ms: int
+
+    def is_job_away(self, heartbeat_ms: int) -> bool:
+        """Whether the job has missed at least two heartbeats, which are due every heartbeat_ms."""
+        return self.writer_silent_ms == NEVER or self.writer_silent_ms > 2 * heartbeat_ms
+
+
+def new_command(
+    cluster: str,
+    arguments: CommandArguments,
+    *,
+    principal: str = "",
+    command_id: str = "",
+    timeout_ms: int = DEFAULT_TIMEOUT_MS,
+) -> Command:
+    """A command as it goes to Kafka, with an id of its own and the user's name unless given.
+
+    timeout_ms: the balancer refuses to begin it later than that after Kafka got it. Raises
+    MisuseError for arguments that the balancer would refuse whatever its state.
+    """
+    kind, given = format_arguments(arguments)
+    checked = parse_arguments(kind, given)
+    if isinstance(checked, RefusedArguments):
+        raise MisuseError(
+            f"the command {kind} can't be sent",
+            why=checked.detail,
+            next_step="correct the argument and try again",
+        )
+    return Command(
+        cluster=cluster,
+        command_id=command_id or _new_id(),
+        kind=kind,
+        arguments=given,
+        principal=principal or local_principal(),
+        timeout_ms=timeout_ms,
+    )
+
+
+def local_principal() -> str:
+    """The user of this process at this host, such as `ada@build-7`."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def writer_silent_ms(tables: str | TablePlace) -> int:
+    """Milliseconds since the batch of the job's last commit, NEVER when there is none."""
+    events = table_path(tables, OWNERSHIP_EVENTS.name)
+    commit = last_writer_commit(events, newest_version(events))
+    return NEVER if commit is None else max(0, time.time_ns() // 1_000_000 - commit.now_ms)
+
+
+class CommandClient:
+    """Sends commands and follows their outcomes; any number of threads may use one.
+
+    address: Kafka, with its security. tables: the folder of the tables. Connects at the first
+    command, and again when that failed.
+    """
+
+    def __init__(
+        self,
+        address: KafkaAddress,
+        tables: str | TablePlace,
+        cluster: str,
+        *,
+        client_id: str = "ballast-commands",
+    ) -> None:
+        self._address = address
+        self._tables = table_place(tables)
+        self._client_id = client_id
+        self._follower = OutcomeFollower(tables, cluster)
+        self._sender: Sender | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "CommandClient":  # noqa: PYI034 typing.Self came with Python 3.11
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def send(self, command: Command) -> Ticket:
+        """Send a command; returns when Kafka has it for good.
+
+        A command whose id was sent before is not carried out twice: its ticket shows the outcome of
+        the first time, and a refusal when that was another command or somebody else's. Raises
+        CommandError when Kafka can't be reached, and UnknownError when it doesn't take the command
+        within 15 s: then it may have been sent or not, and sending it again with the same id is
+        safe.
+        """
+        sender = self._connected()
+        topic, key, value = format_message(command)
+        ticket = self._follower.watch(command.command_id, identity(command))
+        delivery: Future[Delivery] = Future()
+        sender.send(topic, key.decode(), value, on_delivery=delivery.set_result)
+        try:
+            found = delivery.result(timeout=2 * _DELIVERY_TIMEOUT_MS / 1000)
+        except NotYetError:
+            found = NotDelivered(topic=topic.value, reason="Kafka doesn't answer")
+        if isinstance(found, Delivered):
+            return ticket
+        self._follower.forget(ticket)
+        raise UnknownError(
+            f"the command {command.command_id} was not taken by Kafka",
+            why=f"{self._address.bootstrap}, topic {found.topic}: {found.reason}",
+            next_step="check that Kafka is up and that `ballast topics ensure` finds nothing to "
+            "repair, then send it again with the same id",
+        )
+
+    def wait(self, ticket: Ticket, timeout_ms: int) -> CommandOutcome | NoOutcome:
+        """Wait for the command's end, so long at most; the ticket is used up."""
+        try:
+            return ticket.final.result(timeout=timeout_ms / 1000)
+        except NotYetError:
+            return NoOutcome(
+                command_id=ticket.command_id,
+                waited_ms=timeout_ms,
+                accepted=ticket.first.result() if ticket.first.done() else None,
+                writer_silent_ms=writer_silent_ms(self._tables),
+            )
+        finally:
+            self._follower.forget(ticket)
+
+    def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
+        """Whether the command has ended, within the time; the ticket goes on."""
+        return not wait([ticket.final], timeout=timeout_ms / 1_000).not_done
+
+    def forget(self, ticket: Ticket) -> None:
+        """Stop following a command; it is carried out all the same."""
+        self._follower.forget(ticket)
+
+    def close(self) -> None:
+        """Disconnect; tickets that are open stay without an answer."""
+        self._follower.close()
+        with self._lock:
+            if self._sender is not None:
+                self._sender.close()
+                self._sender = None
+
+    def _connected(self) -> Sender:
+        with self._lock:
+            if self._sender is None:
+                self._sender = Sender(
+                    self._address, self._client_id, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS
+                )
+            return self._sender
+
+
+def _new_id() -> str:
+    """Sorts by time, to the second."""
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid4().hex[:12]}"

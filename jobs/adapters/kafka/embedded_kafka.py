@@ -1,0 +1,226 @@
+"""A real Kafka of one node on this machine: format once, start, stop, restart with its data.
+
+Decides its ports once and keeps them with its state, so clients find it again after a restart.
+Nothing about topics: `ballast topics ensure` makes those. Fixed settings, each with its reason,
+stand in conf/kafka/embedded.properties. Source: ours; KRaft combined mode as Kafka documents it.
+"""
+
+import base64
+import contextlib
+import json
+import socket
+import ssl
+import struct
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.preflight import check_disk, check_port, free_ports
+from jobs.adapters.processes.processes import Child, ProcessSpec
+from jobs.adapters.processes.progress import last_words
+from jobs.console import CommandError
+
+CONF = Path(__file__).resolve().parents[3] / "conf" / "kafka"
+_HOST = "127.0.0.1"
+_DISK_BYTES = 500_000_000
+_API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaOptions:
+    """What a caller may choose. properties win over ours; format_arguments go to StorageTool.
+
+    security_protocol: of the clients' listener, PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    security_protocol: str = "PLAINTEXT"
+    format_arguments: tuple[str, ...] = ()
+    java_options: tuple[str, ...] = ()
+    heap_mb: int = 512
+    start_timeout_ms: int = 180_000
+
+
+class EmbeddedKafka:
+    """One node whose whole state is in `folder`; use it as a context manager, or start and stop."""
+
+    def __init__(self, folder: Path, options: KafkaOptions | None = None) -> None:
+        """Choose the ports, or read the ones chosen before; nothing is started."""
+        self.folder = folder.absolute()
+        self.options = options or KafkaOptions()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port, self.controller_port = self._ports()
+        self._child: Child | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients call bootstrap.servers."""
+        return f"{_HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The id of the running Java process; 0 when it was not started."""
+        return self._child.pid if self._child else 0
+
+    def __enter__(self) -> "EmbeddedKafka":  # noqa: PYI034 (Self is 3.11's)
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it."""
+        self.stop()
+
+    def start(self) -> None:
+        """Start it and wait until it answers; CommandError with the reason when it does not."""
+        self.prepare()
+        self._child = Child(self.spec())
+        try:
+            self._child.wait_until_ready()
+        except CommandError:
+            self._child.kill()
+            raise
+
+    def stop(self) -> None:
+        """Stop it in order (about 1 s); does nothing when it does not run."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would; `start` recovers its data."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def prepare(self) -> None:
+        """Write its configuration, check ports and disk, and format the storage the first time."""
+        check_disk(self.folder, _DISK_BYTES)
+        for port in (self.port, self.controller_port):
+            self._check_port(port)
+        lines = [f"{key}={value}" for key, value in sorted(self._properties().items())]
+        self._config_path.write_text("\n".join(lines) + "\n")
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format()
+
+    def spec(self) -> ProcessSpec:
+        """How a supervisor runs it; call `prepare` before its first start."""
+        return ProcessSpec(
+            name="kafka",
+            command=tuple(self._command("kafka.Kafka", str(self._config_path))),
+            log_path=self.folder / "logs" / "kafka.log",
+            is_ready=self.answers,
+            ready_timeout_ms=self.options.start_timeout_ms,
+            grace_ms=20_000,
+            stop_rank=9,
+        )
+
+    def answers(self) -> bool:
+        """Whether it answers an ApiVersions request, the first of every Kafka client, in 1 s."""
+        try:
+            with self._connect() as connection:
+                connection.sendall(_API_VERSIONS_REQUEST)
+                return len(connection.recv(8)) > 0
+        except OSError:
+            return False
+
+    def _connect(self) -> socket.socket:
+        connection = socket.create_connection((_HOST, self.port), timeout=1)
+        if "SSL" not in self.options.security_protocol:
+            return connection
+        context = ssl.create_default_context()  # asks whether it lives, trusts it with nothing
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(connection)
+            wrapped = context.wrap_socket(connection)
+            stack.pop_all()
+        return wrapped
+
+    @property
+    def _config_path(self) -> Path:
+        return self.folder / "server.properties"
+
+    def _ports(self) -> tuple[int, int]:
+        path = self.folder / "ports.json"
+        if not path.exists():
+            client, controller = free_ports(2)
+            path.write_text(json.dumps({"client": client, "controller": controller}))
+        chosen = json.loads(path.read_text())
+        return int(chosen["client"]), int(chosen["controller"])
+
+    def _check_port(self, port: int) -> None:
+        try:
+            check_port(port, "the embedded Kafka")
+        except CommandError as error:
+            raise CommandError(
+                error.what,
+                why=error.why,
+                next_step=f"end what listens there (perhaps another run of the same state), or "
+                f"remove {self.folder / 'ports.json'} to have other ports chosen",
+            ) from None
+
+    def _properties(self) -> dict[str, str]:
+        listeners = f"CLIENT://{_HOST}:{self.port}"
+        protocols = f"CLIENT:{self.options.security_protocol},CONTROLLER:PLAINTEXT"
+        return {
+            **read_properties((CONF / "embedded.properties").read_text()),
+            "listeners": f"{listeners},CONTROLLER://{_HOST}:{self.controller_port}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": protocols,
+            "inter.broker.listener.name": "CLIENT",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@{_HOST}:{self.controller_port}",
+            "log.dirs": str(self.folder / "data"),
+            **self.options.properties,
+        }
+
+    def _command(self, main_class: str, *arguments: str) -> Sequence[str]:
+        class_path = ":".join(str(path) for path in jar_paths("broker"))
+        return [
+            find_java().command,
+            f"-Xmx{self.options.heap_mb}m",
+            "-Xms128m",
+            "-XX:+UseSerialGC",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true",
+            f"-Dballast.logs={self.folder / 'logs'}",
+            f"-Dlog4j2.configurationFile={CONF / 'log4j2.yaml'}",
+            *self.options.java_options,
+            "-cp",
+            class_path,
+            main_class,
+            *arguments,
+        ]
+
+    def _format(self) -> None:
+        arguments = ["format", "-t", _new_cluster_id(), "-c", str(self._config_path)]
+        ended = subprocess.run(  # noqa: S603 (Kafka's own tool)
+            self._command("kafka.tools.StorageTool", *arguments, *self.options.format_arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            raise CommandError(
+                f"Kafka's storage in {self.folder} could not be formatted",
+                why=last_words(ended.stdout + ended.stderr),
+                next_step=f"check that {self.folder} can be written to, then try again",
+            )
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """The entries of a Java properties file: key=value a line, # for comments, no escapes."""
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _new_cluster_id() -> str:
+    while True:  # an id that starts with a dash would be read as an option
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not cluster_id.startswith("-"):
+            return cluster_id

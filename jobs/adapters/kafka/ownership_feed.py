@@ -1,0 +1,89 @@
+"""Turns what comes on the ownership topic into events for agents.
+
+Decides which record is news (by version, because a compacted topic is compacted late) and which
+brokers it concerns: those it names, and those that a record of the bundle named before. One feed
+serves all agents of a process. Source: ours.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import orjson
+
+from jobs.adapters.kafka.clients import Received
+from lbcore.agent.state import RecordForgotten, RecordRead
+from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.resolve import is_newer
+from lbcore.ownership.wire_record import parse_record
+from lbcore.wire.messages import Rejected
+
+News: TypeAlias = RecordRead | RecordForgotten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addressed:
+    """An event, and the brokers that must have it, sorted."""
+
+    event: News
+    brokers: tuple[str, ...]
+
+
+class OwnershipFeed:
+    """Folds one cluster's records; remembers the newest of each bundle.
+
+    told: the brokers whose news are asked for, None = all. Of each bundle those of them that it
+    ever named are remembered, so that who runs in one broker's process names it: else that grows
+    with every broker that there ever was.
+    """
+
+    def __init__(self, cluster: str, told: Collection[str] | None = None) -> None:
+        self.records: dict[str, OwnershipRecord] = {}
+        self.rejected = 0
+        self._told = None if told is None else frozenset(told)
+        self._prefix = f"{cluster}/"
+        self._concerned: dict[str, set[str]] = {}
+
+    def take(self, messages: Iterable[Received]) -> list[Addressed]:
+        """The news in messages, in their order; other clusters' and old versions are left out."""
+        found = []
+        for message in messages:
+            news = self._news(message) if message.key.startswith(self._prefix) else None
+            if news is not None:
+                found.append(news)
+        return found
+
+    def current(self, broker: str) -> list[RecordRead]:
+        """What a broker that starts now must read: each bundle's newest record, in name order.
+
+        Only records that name the broker; which of its incarnations, the agent looks at itself.
+        """
+        return [
+            RecordRead(record=self.records[bundle])
+            for bundle in sorted(self.records)
+            if broker in _named(self.records[bundle])
+        ]
+
+    def _news(self, message: Received) -> Addressed | None:
+        parsed = parse_record(message.key.encode(), message.value, orjson.loads)
+        if isinstance(parsed, Rejected):
+            self.rejected += 1
+            return None
+        if parsed is None:
+            bundle = message.key.removeprefix(self._prefix)
+            self.records.pop(bundle, None)
+            brokers = self._concerned.pop(bundle, set())
+            return Addressed(event=RecordForgotten(bundle=bundle), brokers=tuple(sorted(brokers)))
+        known = self.records.get(parsed.bundle)
+        if known is not None and not is_newer(parsed.version_id, known.version_id):
+            return None
+        self.records[parsed.bundle] = parsed
+        named = _named(parsed) if self._told is None else _named(parsed) & self._told
+        concerned = self._concerned.get(parsed.bundle, set()) | named
+        if concerned:
+            self._concerned[parsed.bundle] = concerned
+        return Addressed(event=RecordRead(record=parsed), brokers=tuple(sorted(concerned)))
+
+
+def _named(record: OwnershipRecord) -> set[str]:
+    return {record.source, record.destination, *record.children.values()} - {""}

@@ -1,0 +1,82 @@
+"""Sends what brokers must know: a batch's records and tombstones in one Kafka transaction.
+
+Decides nothing. The transactional id is the writer's place: once another job has initialised it,
+this one's records are refused. Whose place it is the tables say: an older job that was slow to
+start may take it last, and then it is taken back. Readers use read_committed. Source: ours; Kafka
+transactions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError, ProducerFencedError
+
+from jobs.adapters.delta.table_writer import FencedError
+
+_SEND_TIMEOUT_S = 60
+_ATTEMPTS = 3
+
+Keyed: TypeAlias = "tuple[bytes, bytes | None]"
+"""Key and value of a message; no value is a tombstone."""
+
+
+class OwnershipPublisher:
+    """A transactional producer for one `ownership` topic.
+
+    is_ours: whether the tables are still this job's.
+    """
+
+    def __init__(self, topic: str, is_ours: Callable[[], bool], **connection: Any) -> None:
+        self._topic = topic
+        self._is_ours = is_ours
+        self._connection = connection
+        self._producer = self._claimed()
+
+    def publish(self, messages: Sequence[Keyed]) -> None:
+        """Send all messages, in order, or none. Raises FencedError, KafkaError."""
+        for _ in range(_ATTEMPTS):
+            if self._is_sent(messages):
+                return
+            if not self._is_ours():
+                break
+            self.close()
+            self._producer = self._claimed()
+        raise FencedError(f"Kafka refused records for {self._topic}")
+
+    def _claimed(self) -> KafkaProducer:
+        producer = KafkaProducer(
+            acks="all", transactional_id=f"ballast-{self._topic}", linger_ms=2, **self._connection
+        )
+        producer.init_transactions()
+        return producer
+
+    def _is_sent(self, messages: Sequence[Keyed]) -> bool:
+        """Whether Kafka took them; not from one whose place another has taken."""
+        topic, producer = self._topic, self._producer
+        try:
+            producer.begin_transaction()
+            sent = [producer.send(topic, key=key, value=value) for key, value in messages]
+            producer.commit_transaction()
+            for future in sent:
+                future.get(timeout=_SEND_TIMEOUT_S)
+        except KafkaError as error:
+            if not _is_fenced(error):
+                raise
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        try:
+            self._producer.close(timeout=5)
+        except KafkaError:
+            return
+
+
+def _is_fenced(error: KafkaError) -> bool:
+    """Whether another has taken the place.
+
+    kafka-python says so itself, or, once its sender has heard it, as the state of the producer.
+    """
+    return isinstance(error, ProducerFencedError) or ProducerFencedError.__name__ in str(error)

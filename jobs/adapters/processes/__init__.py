@@ -1,0 +1,1 @@
+"""Processes of this machine: child processes, Java, jars, logs, settings, clocks."""

@@ -1,0 +1,226 @@
+"""The jars of Kafka, Spark's connector and Delta: which, where, and how they get there.
+
+Decides that exactly the pinned files of conf/jars.lock are used, whatever a repository offers
+today. They are fetched by the Ivy that pyspark ships, from Maven Central or the mirror that
+BALLAST_JAR_MIRROR names, without POMs (another tool's half-filled cache or an unreachable second
+repository can't break it), and checked against their sha256. Standard library only: set-up runs
+this before anything else is importable. Source: ours.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from jobs.adapters.processes.progress import last_lines, run_with_progress
+from jobs.console import CommandError
+
+LOCK_PATH = Path(__file__).resolve().parents[3] / "conf" / "jars.lock"
+FOLDERS = ("broker", "spark")
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jar:
+    """One pinned jar. folder: `broker` or `spark`; sha256: lower-case hex."""
+
+    folder: str
+    group: str
+    artifact: str
+    revision: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """Its name in the folder."""
+        return f"{self.artifact}-{self.revision}.jar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JarStore:
+    """Where the jars are: root/broker/*.jar and root/spark/*.jar, with Ivy's cache beside them."""
+
+    root: Path
+
+    def path_of(self, jar: Jar) -> Path:
+        """Where `jar` is, or will be."""
+        return self.root / jar.folder / jar.file_name
+
+    @property
+    def ivy_cache(self) -> Path:
+        """Ivy's own cache: of this project alone, so no other tool's leftovers are in it."""
+        return self.root.parent / "ivy-cache"
+
+    @property
+    def stamp(self) -> Path:
+        """The file that is written last: the digest of the lock that was fetched and checked."""
+        return self.root / "complete"
+
+
+def default_store(environment: Mapping[str, str] | None = None) -> JarStore:
+    """The store that BALLAST_JARS names, otherwise the one in this virtual environment."""
+    named = (os.environ if environment is None else environment).get("BALLAST_JARS", "")
+    return JarStore(root=Path(named) if named else store_path(Path(sys.prefix)))
+
+
+def store_path(venv: Path) -> Path:
+    """Where a virtual environment keeps the jars."""
+    return venv / "share" / "ballast" / "jars"
+
+
+def parse_lock(text: str) -> tuple[Jar, ...]:
+    """The jars of a lock file: `folder group:artifact:revision sha256` a line, # for comments."""
+    jars = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        jars.append(_parse_line(words, number))
+    return tuple(jars)
+
+
+def jar_paths(folder: str, store: JarStore | None = None) -> tuple[Path, ...]:
+    """The jars of `broker` or `spark`, in the order of the lock; CommandError when one is missing.
+
+    Spark wants them as `spark.jars`, Kafka as its class path.
+    """
+    if folder not in FOLDERS:
+        raise ValueError(f"folder must be one of {FOLDERS}, got {folder!r}")
+    place = default_store() if store is None else store
+    paths = [
+        place.path_of(jar) for jar in parse_lock(LOCK_PATH.read_text()) if jar.folder == folder
+    ]
+    absent = [path.name for path in paths if not path.exists()]
+    if absent:
+        raise CommandError(
+            f"{len(absent)} jars are missing, {absent[0]} first",
+            why=f"set-up did not fill {place.root}",
+            next_step="run `make setup`, which fetches what is missing",
+        )
+    return tuple(paths)
+
+
+def is_complete(store: JarStore, lock_text: str) -> bool:
+    """Whether all jars of this very lock were fetched and checked, and are still there."""
+    if not store.stamp.exists() or store.stamp.read_text() != _digest(lock_text):
+        return False
+    return all(store.path_of(jar).exists() for jar in parse_lock(lock_text))
+
+
+def fetch_jars(store: JarStore, lock_text: str, *, java: str, ivy_jar: Path, mirror: str) -> None:
+    """Fetch every jar of the lock, check each one's sha256, and note that it was done.
+
+    Safe to interrupt and to repeat: what Ivy has in its cache is not fetched again, and the note
+    is written last. Raises CommandError when a repository, the disk or a checksum fails.
+    """
+    jars = parse_lock(lock_text)
+    store.root.mkdir(parents=True, exist_ok=True)
+    _write_ivy_files(store, jars, mirror)
+    log_path = store.root / "ivy.log"
+    code = run_with_progress(
+        _ivy_command(store, java, ivy_jar), log_path=log_path, progress_of=_Counter(len(jars))
+    )
+    wrong = [jar for jar in jars if sha256_of(store.path_of(jar)) != jar.sha256]
+    if code or wrong:
+        raise _explain(store, code, wrong)
+    store.stamp.write_text(_digest(lock_text))
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file as lower-case hex; '' when the file is not there."""
+    if not path.exists():
+        return ""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class _Counter:
+    """Shows each jar that Ivy has downloaded, with its number."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._seen = 0
+
+    def __call__(self, line: str) -> str | None:
+        found = re.search(r"\[SUCCESSFUL \] \S+#(\S+);(\S+)!", line)
+        if found is None:
+            return None
+        self._seen += 1
+        return f"[{self._seen}/{self._total}] {found.group(1)} {found.group(2)}"
+
+
+def _parse_line(words: Sequence[str], number: int) -> Jar:
+    coordinate = words[1].split(":") if len(words) == 3 else []  # noqa: PLR2004 (three columns)
+    if len(coordinate) != 3 or words[0] not in FOLDERS:  # noqa: PLR2004 (group:artifact:revision)
+        shape = "`folder group:artifact:revision sha256`"
+        raise ValueError(f"line {number} must be {shape}, got {' '.join(words)!r}")
+    group, artifact, revision = coordinate
+    return Jar(folder=words[0], group=group, artifact=artifact, revision=revision, sha256=words[2])
+
+
+def _digest(lock_text: str) -> str:
+    return hashlib.sha256(lock_text.encode()).hexdigest()
+
+
+def _ivy_command(store: JarStore, java: str, ivy_jar: Path) -> list[str]:
+    # No -sync: it empties the whole retrieve root. No -types: it drops jars packaged as bundles.
+    pattern = f"{store.root}/[conf]/[artifact]-[revision].[ext]"
+    settings, module = str(store.root / "ivysettings.xml"), str(store.root / "ivy.xml")
+    files = ["-settings", settings, "-ivy", module]
+    return [java, "-jar", str(ivy_jar), *files, "-confs", *FOLDERS, "-retrieve", pattern]
+
+
+def _write_ivy_files(store: JarStore, jars: Sequence[Jar], mirror: str) -> None:
+    root = f" root={quoteattr(mirror)}" if mirror else ""  # Ivy's own default is Maven Central
+    cache = quoteattr(str(store.ivy_cache))
+    settings = (
+        '<ivysettings><settings defaultResolver="central"/>'
+        f"<caches defaultCacheDir={cache}/><resolvers>"
+        f'<ibiblio name="central" m2compatible="true" usepoms="false"{root}/>'
+        "</resolvers></ivysettings>"
+    )
+    confs = "".join(f'<conf name="{folder}"/>' for folder in FOLDERS)
+    module = (
+        '<ivy-module version="2.0"><info organisation="ballast" module="jars"/>'
+        f"<configurations>{confs}</configurations>"
+        f"<dependencies>{''.join(map(_dependency, jars))}</dependencies></ivy-module>"
+    )
+    (store.root / "ivysettings.xml").write_text(settings)
+    (store.root / "ivy.xml").write_text(module)
+
+
+def _dependency(jar: Jar) -> str:
+    return (
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.revision}"'
+        f' conf="{jar.folder}->default" transitive="false"/>'
+    )
+
+
+def _explain(store: JarStore, code: int, wrong: Sequence[Jar]) -> CommandError:
+    present = [jar for jar in wrong if store.path_of(jar).exists()]
+    for jar in present:  # a wrong file must not look like a fetched one, nor come back
+        store.path_of(jar).unlink()
+        shutil.rmtree(store.ivy_cache / jar.group / jar.artifact, ignore_errors=True)
+    log_path = store.root / "ivy.log"
+    if present:
+        return CommandError(
+            f"{present[0].file_name} has another checksum than conf/jars.lock says",
+            why="the repository served other bytes, or the download was cut short",
+            next_step="run the same command again: the file was removed and is fetched anew",
+        )
+    return CommandError(
+        f"{len(wrong)} of the pinned jars could not be fetched",
+        why=last_lines(log_path) or f"Ivy ended with code {code}",
+        next_step=(
+            "check the network and run the same command again, it goes on where it stopped; "
+            f"BALLAST_JAR_MIRROR may name a mirror of Maven Central; the log is {log_path}"
+        ),
+    )

@@ -1,0 +1,249 @@
+"""Child processes that never outlive us, and a supervisor that restarts the ones that died.
+
+Decides when a child is started again (at once, then after 1, 2, 4, ... 30 s while it keeps dying)
+and in which order all are stopped. A child is ended by its own id, never by a name. Source: ours;
+the tether is in `jobs.adapters.processes.tether`.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs.adapters.processes.progress import last_lines
+from jobs.console import CommandError
+
+_TETHER = Path(__file__).with_name("tether.py")
+_POLL_S = 0.05
+_LOG_BYTES_MAX = 20_000_000
+_BACKOFF_MS_MAX = 30_000
+_STEADY_MS = 60_000
+_BY_SIGNAL = 128
+"""A code above it is a shell's word for a signal."""
+_SAID_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """What a child is: its command, its log, when it is ready, how it is stopped.
+
+    is_ready: asked again and again after a start, None when it is ready at once.
+    grace_ms: from the request to stop to its end by force.
+    stop_rank: children of a lower rank are stopped, and gone, before those of a higher one.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    log_path: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    is_ready: Callable[[], bool] | None = None
+    ready_timeout_ms: int = 60_000
+    grace_ms: int = 5_000
+    stop_rank: int = 0
+
+
+class Child:
+    """One running child, in a session of its own, tied to this process."""
+
+    def __init__(self, spec: ProcessSpec) -> None:
+        """Start it; returns when its process exists."""
+        self.spec = spec
+        lifeline_read, self._lifeline = os.pipe()
+        pid_read, pid_write = os.pipe()
+        _rotate(spec.log_path)
+        words = [str(lifeline_read), str(pid_write), str(spec.grace_ms), *spec.command]
+        with spec.log_path.open("ab") as log:
+            self._tether = subprocess.Popen(  # noqa: S603 (the project's own processes)
+                [sys.executable, "-I", "-S", str(_TETHER), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **spec.environment},
+                pass_fds=(lifeline_read, pid_write),
+                start_new_session=True,
+            )
+        os.close(lifeline_read)
+        os.close(pid_write)
+        with os.fdopen(pid_read) as answer:
+            self.pid = int(answer.readline() or 0)
+
+    def exit_code(self) -> int | None:
+        """None while it runs, then its code; 128 + n when signal n ended it."""
+        code = self._tether.poll()
+        if code is not None:
+            self._cut()
+        return code
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM; the force follows by itself after the spec's grace_ms."""
+        with contextlib.suppress(ProcessLookupError):
+            self._tether.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it and all it started with SIGKILL, now, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.exit_code() is None and self.pid:
+                os.killpg(self.pid, signal.SIGKILL)
+        self.wait(10_000)
+
+    def wait(self, timeout_ms: int) -> int:
+        """Wait for its end and return its code; TimeoutError when it goes on."""
+        try:
+            code = self._tether.wait(timeout_ms / 1000)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{self.spec.name} still runs after {timeout_ms} ms") from None
+        self._cut()
+        return code
+
+    def stop(self) -> int:
+        """Ask it to stop and wait for its end; returns its code."""
+        self.ask_to_stop()
+        return self.wait(self.spec.grace_ms + 5_000)
+
+    def wait_until_ready(self) -> None:
+        """Return when `is_ready` says so; CommandError when it dies before or takes too long."""
+        if self.spec.is_ready is None:
+            return
+        deadline_s = time.monotonic() + self.spec.ready_timeout_ms / 1000
+        while not self.spec.is_ready():
+            if self.exit_code() is not None or time.monotonic() > deadline_s:
+                raise self._not_ready()
+            time.sleep(_POLL_S)
+
+    def _not_ready(self) -> CommandError:
+        code = self.exit_code()
+        how = "does not answer" if code is None else f"ended with code {code} while starting"
+        return CommandError(
+            f"{self.spec.name} {how}",
+            why=last_lines(self.spec.log_path) or "it wrote nothing to its log",
+            next_step=f"read {self.spec.log_path}",
+        )
+
+    def _cut(self) -> None:
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEvent:
+    """Something that happened to a child, for the log and for people."""
+
+    name: str
+    what: str
+    restarts: int = 0
+    exit_code: int | None = None
+
+
+def death_words(event: ProcessEvent, log_path: Path) -> str:
+    """How a process ended: by which signal, or its code and the last thing that it said."""
+    code = event.exit_code or 0
+    number = -code if code < 0 else code - _BY_SIGNAL
+    if number in {one.value for one in signal.Signals}:
+        return f"{event.name} was ended by {signal.Signals(number).name}"
+    said = last_lines(log_path, count=1)
+    return f"{event.name} died (code {code}): {said[:_SAID_MAX]}"
+
+
+@dataclass(slots=True)
+class _Watched:
+    spec: ProcessSpec
+    child: Child
+    started_ms: int
+    restarts: int = 0
+    failures: int = 0
+    due_ms: int | None = None
+
+
+class Supervisor:
+    """Keeps the children running until it is told to stop; call `watch` several times a second."""
+
+    def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
+        self._now_ms = now_ms or (lambda: time.monotonic_ns() // 1_000_000)
+        self._watched: dict[str, _Watched] = {}
+
+    def start(self, spec: ProcessSpec) -> None:
+        """Start a child and wait until it is ready; raises CommandError when it never is."""
+        if spec.name in self._watched:
+            raise ValueError(f"name must be new, got {spec.name!r}")
+        child = Child(spec)
+        self._watched[spec.name] = _Watched(spec=spec, child=child, started_ms=self._now_ms())
+        child.wait_until_ready()
+
+    def child(self, name: str) -> Child:
+        """The child of that name as it runs now; KeyError when there is none."""
+        return self._watched[name].child
+
+    def restarts(self) -> dict[str, int]:
+        """How often each child was started again, by name."""
+        return {name: watched.restarts for name, watched in sorted(self._watched.items())}
+
+    def watch(self) -> list[ProcessEvent]:
+        """Notice the ones that died, start again those whose time has come; never blocks."""
+        events = []
+        for _, watched in sorted(self._watched.items()):
+            event = self._died(watched) if watched.due_ms is None else self._restarted(watched)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def begin_stop(self, *names: str) -> None:
+        """Ask these to stop and go on at once; call `watch` no more, and `stop_all` at the end."""
+        for name in names:
+            if name in self._watched:
+                self._watched[name].child.ask_to_stop()
+
+    def stop_all(self) -> None:
+        """Stop every child, rank by rank; at the end none is left."""
+        for rank in sorted({watched.spec.stop_rank for watched in self._watched.values()}):
+            self._stop([one for one in self._watched.values() if one.spec.stop_rank == rank])
+        self._watched.clear()
+
+    def _died(self, watched: _Watched) -> ProcessEvent | None:
+        code = watched.child.exit_code()
+        if code is None:
+            return None
+        now_ms = self._now_ms()
+        lived_ms = now_ms - watched.started_ms
+        watched.failures = 0 if lived_ms >= _STEADY_MS else watched.failures + 1
+        watched.due_ms = now_ms + backoff_ms(watched.failures)
+        return ProcessEvent(
+            name=watched.spec.name, what="died", restarts=watched.restarts, exit_code=code
+        )
+
+    def _restarted(self, watched: _Watched) -> ProcessEvent | None:
+        if watched.due_ms is None or self._now_ms() < watched.due_ms:
+            return None
+        watched.child = Child(watched.spec)
+        watched.started_ms, watched.due_ms = self._now_ms(), None
+        watched.restarts += 1
+        return ProcessEvent(name=watched.spec.name, what="restarted", restarts=watched.restarts)
+
+    def _stop(self, rank: Sequence[_Watched]) -> None:
+        for watched in rank:
+            watched.child.ask_to_stop()
+        for watched in rank:
+            _wait_or_kill(watched.child)
+
+
+def _wait_or_kill(child: Child) -> None:
+    try:
+        child.wait(child.spec.grace_ms + 2_000)
+    except TimeoutError:
+        child.kill()
+
+
+def backoff_ms(failures: int) -> int:
+    """The wait before the next start after so many quick deaths in a row: 0, 1 s, 2 s, ... 30 s."""
+    return 0 if failures <= 1 else min(1_000 << min(failures - 2, 10), _BACKOFF_MS_MAX)
+
+
+def _rotate(log_path: Path) -> None:
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    if log_path.exists() and log_path.stat().st_size > _LOG_BYTES_MAX:
+        log_path.replace(log_path.with_name(f"{log_path.name}.1"))

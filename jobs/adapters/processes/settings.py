@@ -1,0 +1,153 @@
+"""Reads the configuration: conf/base.toml, the overlays that were asked for, and secrets.
+
+Decides which files are read: base, then each overlay by name (conf/NAME.toml) or by path, in the
+order given, then assignments from the command line. The environment says only which overlays
+(BALLAST_CONF=name,name) and holds secrets; what the keys mean is decided in `lbcore.config`.
+Source: ours.
+"""
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobs.adapters.processes.own_strategies import with_own
+from jobs.console import CommandError, MisuseError
+from lbcore.config.load import differences, parse_assignments, parse_config
+from lbcore.config.render import render_value
+from lbcore.config.tree import SETTINGS, Config
+from lbcore.config.values import ConfigError
+from lbcore.validation.check import require_suitable
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found]
+
+CONF = Path(__file__).parents[3] / "conf"
+BASE = "base"
+OVERLAYS_VARIABLE = "BALLAST_CONF"
+
+
+def load_settings(
+    overlays: Sequence[str] | None = None,
+    assignments: Sequence[str] = (),
+    *,
+    conf: Path = CONF,
+    environment: Mapping[str, str] | None = None,
+    known: Collection[str] = (),
+) -> Config:
+    """The configuration in force, every key checked and all settings suiting each other.
+
+    overlays: names or paths; None takes those of BALLAST_CONF. assignments: "section.name=value".
+    known: see `with_own`.
+    Raises MisuseError, which names the file, the key and what to do.
+    """
+    config = read_layers(overlays, assignments, conf=conf, environment=environment)
+    config = with_own(config, known=known)
+    try:
+        return require_suitable(config)
+    except ConfigError as error:
+        raise _misuse("the settings don't suit each other", error) from None
+
+
+def read_layers(
+    overlays: Sequence[str] | None = None,
+    assignments: Sequence[str] = (),
+    *,
+    conf: Path = CONF,
+    environment: Mapping[str, str] | None = None,
+) -> Config:
+    """As `load_settings`, without the check that settings suit each other."""
+    config = read_base(conf)
+    for overlay in overlay_names(environment) if overlays is None else overlays:
+        path = _overlay_path(overlay, conf)
+        config = _apply(path, config)
+    try:
+        return parse_assignments(config, assignments)
+    except ConfigError as error:
+        raise _misuse("the command line has settings that can't be used", error) from None
+
+
+def read_base(conf: Path = CONF) -> Config:
+    """The base of all overlays: conf/base.toml, or the defaults that it was written from."""
+    path = conf / f"{BASE}.toml"
+    return _apply(path, Config()) if path.exists() else Config()
+
+
+def overlay_names(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The overlays that BALLAST_CONF names, in order; none when it is not set."""
+    names = (os.environ if environment is None else environment).get(OVERLAYS_VARIABLE, "")
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def describe_differences(config: Config, base: Config) -> list[str]:
+    """One line for each setting that differs from the base, for the start of a process."""
+    return [
+        f"{f'clusters.{item.cluster}.' if item.cluster else ''}{item.key} ="
+        f" {render_value(SETTINGS[item.key], item.value)}"
+        f" (base: {render_value(SETTINGS[item.key], item.base)})"
+        for item in differences(config, base)
+    ]
+
+
+def read_secret(name: str, environment: Mapping[str, str] | None = None) -> str:
+    """A secret: the variable NAME, or the content of the file that NAME_FILE names, or "".
+
+    Raises CommandError when the file can't be read. A last line end is no part of a secret.
+    """
+    variables = os.environ if environment is None else environment
+    path = variables.get(f"{name}_FILE", "")
+    if not path:
+        return variables.get(name, "")
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise CommandError(
+            f"the secret {name} can't be read",
+            why=str(cause),
+            next_step=f"correct {name}_FILE, or let this user read the file",
+        ) from None
+
+
+def read_toml(path: Path) -> Mapping[str, Any]:
+    """The content of a TOML file; raises MisuseError that says where it is wrong."""
+    try:
+        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as cause:
+        raise MisuseError(
+            f"{path} can't be read", why=str(cause), next_step="correct the path or its rights"
+        ) from None
+    except tomllib.TOMLDecodeError as cause:
+        raise MisuseError(
+            f"{path} is not TOML", why=str(cause), next_step="correct the line that it names"
+        ) from None
+    return content
+
+
+def _apply(path: Path, config: Config) -> Config:
+    try:
+        return parse_config(read_toml(path), config)
+    except ConfigError as error:
+        raise _misuse(f"{path} has settings that can't be used", error) from None
+
+
+def _overlay_path(overlay: str, conf: Path) -> Path:
+    path = Path(overlay) if overlay.endswith(".toml") else conf / f"{overlay}.toml"
+    if path.exists():
+        return path
+    there = sorted(file.stem for file in conf.glob("*.toml") if file.stem != BASE)
+    raise MisuseError(
+        f"there is no overlay {overlay}",
+        why=f"{path} does not exist",
+        next_step=f"take one of {', '.join(there) or 'none, there are none'}, or a path to a .toml",
+    )
+
+
+def _misuse(what: str, error: ConfigError) -> MisuseError:
+    return MisuseError(
+        what,
+        why="\n      ".join(map(str, error.problems)),
+        next_step="correct them; `ballast config show` lists every setting with its range",
+    )

@@ -1,0 +1,337 @@
+"""The sink of the streaming job: a batch's effects become commits, then records, then a log line.
+
+Decides nothing about ownership. Order: what a reader needs to understand an event (namespaces,
+brokers), a file with the rows of all that follows, the events, whose commit names that file and
+with which the batch becomes true, all other tables side by side; then Kafka, so that brokers act on
+what is durable. Repeating a batch writes nothing twice; effects that differ from what a table
+already has of the same batch stop the job. Source: ours.
+"""
+
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from jobs.adapters.delta.arrow_rows import arrow_rows, without_bundles
+from jobs.adapters.delta.table_writer import TableWriter
+from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.kafka.ownership_publisher import Keyed
+from jobs.adapters.kafka.place import Ends
+from jobs.adapters.spark.batch_log import lines_of
+from jobs.telemetry.seen import BatchSeen
+from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.state.effects import (
+    REPORT,
+    RESEND,
+    TOMBSTONE,
+    table_of,
+    unpack_columns,
+    unpack_report,
+)
+from lbcore.model.tables import (
+    AUDIT,
+    BROKERS,
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    CONFIG_VERSIONS,
+    DECISION_CANDIDATES,
+    DECISION_EFFECTS,
+    DECISIONS,
+    LOAD_HISTORY,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    PINS,
+    POLICIES,
+    REJECTED_REPORTS,
+    TENANTS,
+    TOPICS,
+)
+from lbcore.ownership.wire_record import format_record, record_key
+from lbcore.put_aside import ALARM, Fault, fault_of, told
+
+ORDER = (
+    NAMESPACES.name,
+    BROKERS.name,
+    OWNERSHIP_EVENTS.name,
+    BUNDLE_OWNERSHIP.name,
+    TENANTS.name,
+    TOPICS.name,
+    POLICIES.name,
+    PINS.name,
+    CONFIG_VERSIONS.name,
+    COMMANDS.name,
+    AUDIT.name,
+    DECISIONS.name,
+    DECISION_CANDIDATES.name,
+    DECISION_EFFECTS.name,
+    REJECTED_REPORTS.name,
+    LOAD_HISTORY.name,
+)
+EVENTS = OWNERSHIP_EVENTS.name
+FIRST = ORDER[: ORDER.index(EVENTS)]
+"""The tables that a batch writes before its events."""
+
+
+class ForkedError(RuntimeError):
+    """A repeated batch came to other effects than the tables have of it."""
+
+
+class Publisher(Protocol):
+    """Where records and tombstones are sent."""
+
+    def publish(self, messages: Sequence[Keyed]) -> None:
+        """Send all of them, in order, or none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitIdentity:
+    """What every commit says of the code behind it. topics: name → Kafka's id of those read."""
+
+    query_id: str
+    code_version: str
+    config_version: str
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What a batch writes. faults: of rows that no table can hold; bundles: of such events."""
+
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    bundles: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class BatchSink:
+    """Writes one batch after another; made for `foreachBatch`.
+
+    ends: what has been read; where the query began, carried on.
+    heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
+    called with the name of each point of a batch that was reached. log: takes the batch's lines.
+    watch: is told of each batch when it is written.
+    """
+
+    writer: TableWriter
+    publisher: Publisher
+    identity: CommitIdentity
+    heartbeat_ms: int
+    log: Callable[[Mapping[str, Any]], None]
+    passed: Callable[[str], None] = lambda _: None
+    watch: Callable[[BatchSeen], None] = lambda _: None
+    ends: Ends = field(default_factory=dict)
+    _committed_ms: int = 0
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Make one batch durable."""
+        started = time.monotonic()
+        effects = read_effects(frame.toArrow())
+        computed = time.monotonic()
+        self.passed("effects_computed")
+        reports = [row for _, blob in effects.pop(REPORT, []) for row in unpack_report(blob)]
+        if not reports:
+            return
+        self._advance(reports)
+        now_ms = max(report["now_ms"] for report in reports)
+        about = self._about(batch_id, now_ms, effects_digest(effects))
+        self._check_repeated(batch_id, about)
+        rows = self._rows_of(effects, batch_id)
+        gone = rows.tables.pop(TOMBSTONE)
+        commits = self._write(rows.tables, gone, about)
+        committed = time.monotonic()
+        messages, faults = _messages(effects, self.writer.epoch, rows.bundles)
+        if messages:
+            self.publisher.publish(messages)
+        self.passed("kafka_sent")
+        sent = time.monotonic()
+        parts = {
+            "operators_ms": _ms(computed - started),
+            "delta_ms": _ms(committed - computed),
+            "kafka_ms": _ms(sent - committed),
+        }
+        seen = BatchSeen(
+            batch_id=batch_id,
+            reports=reports,
+            tables=rows.tables,
+            versions={name: version for name, (version, _) in commits.items()},
+            parts_ms=parts,
+        )
+        written = {
+            "records": len(messages),
+            "rows": {name: len(rows.tables[name]) for name in commits},
+            "tables_ms": {name: took_ms for name, (_, took_ms) in commits.items()},
+        }
+        self._tell_faults(seen, [*rows.faults, *faults])
+        self._show("sink_log", seen, lambda: self._log_all(lines_of(seen, written)))
+        self._show("sink_metrics", seen, lambda: self.watch(seen))
+        self.passed("batch_ended")
+
+    def _log_all(self, lines: Iterable[Mapping[str, object]]) -> None:
+        for line in lines:
+            self.log(line)
+
+    def _show(self, phase: str, seen: BatchSeen, show: Callable[[], object]) -> None:
+        """Tell of a batch that is written; what can't be told ends no job."""
+        try:
+            show()
+        except (MemoryError, OSError):
+            raise  # the machine's, not the batch's
+        except Exception as error:  # noqa: BLE001 the batch is done, whatever is said of it
+            self._tell_faults(seen, [fault_of(error, phase)])
+
+    def _tell_faults(self, seen: BatchSeen, faults: Sequence[Fault]) -> None:
+        report = seen.reports[0]
+        for fault in told(faults):
+            name = f"fault:{fault['phase']}"
+            report["counts"][name] = report["counts"].get(name, 0) + fault["count"]
+            report["alarms"][:] = sorted({*report["alarms"], ALARM})
+            self.log({"event": "fault", "batch_id": seen.batch_id, **fault})
+
+    def use_query(self, query_id: str) -> None:
+        """Name the checkpoint that batch ids belong to."""
+        self.identity = replace(self.identity, query_id=query_id)
+        self.writer.use_query(query_id)
+
+    def _advance(self, reports: Sequence[Mapping[str, Any]]) -> None:
+        for report in reports:
+            for topic, ends in report["ends"].items():
+                known = self.ends.setdefault(topic, {})
+                for partition, end in ends.items():
+                    known[partition] = max(known.get(partition, 0), end)
+
+    def _about(self, batch_id: int, now_ms: int, digest: str) -> dict[str, Any]:
+        return {
+            "query_id": self.identity.query_id,
+            "batch_id": batch_id,
+            "now_ms": now_ms,
+            "offsets": self.ends,
+            "code_version": self.identity.code_version,
+            "config_version": self.identity.config_version,
+            "topics": dict(self.identity.topics),
+            "effects_sha256": digest,
+            "writer_epoch": self.writer.epoch,
+            "committed_at_ms": int(time.time() * 1000),
+        }
+
+    def _check_repeated(self, batch_id: int, about: Mapping[str, Any]) -> None:
+        """Compare a batch that the tables already have with what they say of it."""
+        if not self.writer.has_batch(EVENTS, batch_id):
+            return
+        last = self.writer.last_commit()
+        if last is None or last["batch_id"] != batch_id:
+            return
+        if last["effects_sha256"] != about["effects_sha256"]:
+            message = (
+                f"batch {batch_id} was repeated and came to other effects than {EVENTS} has of it: "
+                "this code is not deterministic or was changed in between; run `ballast state "
+                "rebuild`, and the next start rebuilds the state from the tables"
+            )
+            raise ForkedError(message)
+
+    def _write(
+        self, tables: Mapping[str, pa.Table], gone: pa.Table, about: Mapping[str, Any]
+    ) -> dict[str, tuple[int, int]]:
+        """Commit what there is; of each table that was due its version, and what it took in ms.
+
+        gone: the tombstones, which a rebuild sends if the job gets no further than the events.
+        """
+        is_due = about["now_ms"] - self._committed_ms >= self.heartbeat_ms
+        is_any = any(len(table) for table in tables.values())
+        wanted = {
+            name: table
+            for name, table in tables.items()
+            if len(table) or (name == EVENTS and (is_due or is_any))
+        }
+
+        def write(name: str, said: Mapping[str, Any] = about) -> tuple[int, int]:
+            started = time.monotonic()
+            self.writer.write(name, wanted[name], about["batch_id"], said)
+            return self.writer.version(name), _ms(time.monotonic() - started)
+
+        written = {name: write(name) for name in FIRST if name in wanted}
+        rest = [name for name in wanted if name not in (*FIRST, EVENTS)]
+        if EVENTS in wanted:
+            owed = {name: wanted[name] for name in rest} | ({TOMBSTONE: gone} if len(gone) else {})
+            written[EVENTS] = write(EVENTS, {**about, **self.writer.keep_rest(owed)})
+            self._committed_ms = about["now_ms"]
+            self.passed("events_committed")
+        with ThreadPoolExecutor(max(1, len(rest))) as pool:
+            written |= dict(zip(rest, pool.map(write, rest), strict=True))
+        self.passed("tables_committed")
+        return written
+
+    def _rows_of(self, effects: Mapping[str, list[tuple[str, bytes]]], batch_id: int) -> _Rows:
+        """The rows of each table and the tombstones, without those that no table can hold.
+
+        A bundle of whose event this is so has no record of this batch either.
+        """
+        stamp = {"batch_id": batch_id, "writer_epoch": self.writer.epoch}
+        rows = _Rows()
+        for name in (EVENTS, *(one for one in ORDER if one != EVENTS), TOMBSTONE):
+            parts = [arrow_rows(name, blob, stamp) for _, blob in effects.get(name, [])]
+            rows.faults += [fault for part in parts for fault in part.faults]
+            if name == EVENTS:
+                rows.bundles = frozenset().union(*(part.bundles for part in parts))
+            tables = [part.table for part in parts]
+            found = pa.concat_tables(tables or [arrow_schema(table_of(name)).empty_table()])
+            is_of_events = name in (EVENTS, BUNDLE_OWNERSHIP.name)
+            rows.tables[name] = without_bundles(found, rows.bundles) if is_of_events else found
+        return rows
+
+
+def read_effects(table: pa.Table) -> dict[str, list[tuple[str, bytes]]]:
+    """Effect kind → (cluster, blob), by cluster."""
+    found: dict[str, list[tuple[str, bytes]]] = {}
+    rows = zip(*(table[name].to_pylist() for name in ("kind", "cluster", "blob")), strict=True)
+    for kind, cluster, blob in sorted(rows):
+        found.setdefault(kind, []).append((cluster, blob))
+    return found
+
+
+def effects_digest(effects: Mapping[str, list[tuple[str, bytes]]]) -> str:
+    """SHA-256 of a batch's effects, by which two outcomes of the same batch are compared."""
+    digest = hashlib.sha256()
+    for kind in sorted(effects):
+        for cluster, blob in effects[kind]:
+            digest.update(f"{kind}/{cluster}/{len(blob)}/".encode())
+            digest.update(blob)
+    return digest.hexdigest()
+
+
+def _messages(
+    effects: Mapping[str, list[tuple[str, bytes]]], epoch: int, aside: frozenset[str]
+) -> tuple[list[Keyed], list[Fault]]:
+    """What brokers are told: tombstones, then the records of events, then those sent again.
+
+    In this order, so that the record of a bundle made anew is not the one that is forgotten. A
+    record that can't be formatted is put aside: the tables have it already. aside: bundles of whose
+    events the tables have none, of which nobody is told.
+    """
+    found: list[Keyed] = [
+        (record_key(row["cluster"], row["bundle"]), None) for row in _rows(effects, TOMBSTONE)
+    ]
+    faults: list[Fault] = []
+    events = (row for row in _rows(effects, EVENTS) if row["bundle"] not in aside)
+    for row in itertools.chain(events, _rows(effects, RESEND)):
+        try:
+            found.append(format_record(record_from_row(row, epoch)))
+        except Exception as error:  # noqa: BLE001, PERF203 one record's fault is no other's
+            faults.append(fault_of(error, "sink_record", str(row["bundle"])))
+    return found, faults
+
+
+def _rows(effects: Mapping[str, list[tuple[str, bytes]]], kind: str) -> Iterator[dict[str, Any]]:
+    for _, blob in effects.get(kind, []):
+        columns = unpack_columns(kind, blob)
+        for values in zip(*(list(column) for column in columns.values()), strict=True):
+            yield dict(zip(columns, values, strict=True))
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,94 @@
+"""The two operators of the streaming query: what each reads, which Machine it runs, what it gives.
+
+Decides nothing: rows to events, effects to rows. Source: ours.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pandas as pd
+
+from jobs.adapters.spark.spark_machine import NOW_MS, Key, Operator
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
+from lbcore.config.tree import Config
+from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
+from lbcore.scorer.scorer import BrokerScorer
+from lbcore.scorer.scoring import make_scorer
+from lbcore.scorer.tracks import RawMessage
+from lbcore.wire.messages import Position
+
+INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
+UPDATE_SCHEMA = f"cluster string, group_id int, {NOW_MS} long, blob binary"
+EFFECT_SCHEMA = "cluster string, kind string, blob binary"
+
+
+def scorer_operator(config: Config) -> Operator:
+    """BrokerScorer, keyed by (cluster, group)."""
+
+    def make(key: Key) -> BrokerScorer:
+        return make_scorer(config, cluster=key[0], group=int(key[1]), loads=orjson.loads)
+
+    return Operator(
+        name="scorer",
+        schema=UPDATE_SCHEMA,
+        make_machine=make,
+        decode=raw_messages,
+        encode=_encode_updates,
+    )
+
+
+def balancer_operator(config: Config) -> Operator:
+    """ClusterBalancer, keyed by (cluster)."""
+
+    def make(key: Key) -> ClusterBalancer:
+        return ClusterBalancer(cluster=key[0], config=config.for_cluster(key[0]))
+
+    return Operator(
+        name="balancer",
+        schema=EFFECT_SCHEMA,
+        make_machine=make,
+        decode=lambda frame: [unpack_update(bytes(blob)) for blob in frame["blob"]],
+        encode=_encode_effects,
+    )
+
+
+def raw_messages(frame: pd.DataFrame) -> list[RawMessage]:
+    """Kafka's rows as messages."""
+    columns = [frame[name].tolist() for name in INPUT_COLUMNS]
+    return [
+        RawMessage(
+            position=Position(
+                topic=topic,
+                partition=int(partition),
+                offset=int(offset),
+                timestamp_ms=int(timestamp_ms),
+            ),
+            key=None if key is None else bytes(key),
+            value=None if value is None else bytes(value),
+        )
+        for topic, partition, offset, timestamp_ms, key, value in zip(*columns, strict=True)
+    ]
+
+
+def _encode_updates(key: Key, effects: Sequence[GroupUpdate], now_ms: int) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "cluster": [key[0]] * len(effects),
+            "group_id": [int(key[1])] * len(effects),
+            NOW_MS: [now_ms] * len(effects),
+            "blob": [pack_update(update) for update in effects],
+        }
+    )
+
+
+def _encode_effects(key: Key, effects: Sequence[Effect], now_ms: int) -> pd.DataFrame:
+    del now_ms  # the sink reads it in the report
+    wanted = [effect for effect in effects if effect.rows or effect.kind == REPORT]
+    columns: dict[str, list[Any]] = {
+        "cluster": [key[0]] * len(wanted),
+        "kind": [effect.kind for effect in wanted],
+        "blob": [pack_effect(effect) for effect in wanted],
+    }
+    return pd.DataFrame(columns)

@@ -1,0 +1,30 @@
+"""What a job that starts now would write into its manifest.
+
+Decides nothing; `checkpoint` compares it with the last one. Source: ours.
+"""
+
+from uuid import uuid4
+
+from jobs.adapters.kafka.place import KafkaPlace
+from jobs.adapters.spark.checkpoint import Manifest, code_version
+from jobs.adapters.spark.spark_machine import LAYOUT
+from lbcore.balancer.balancer import STATE_SCHEMA
+from lbcore.config.load import digest
+from lbcore.config.tree import Config
+
+
+def present_manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
+    """Under what this start works. epoch: the one that it is about to claim."""
+    return Manifest(
+        code_version=code_version(),
+        config_version=digest(config),
+        scorer_groups=config.pipeline.scorer_groups,
+        state_schema=STATE_SCHEMA,
+        layout=LAYOUT,
+        clusters=tuple(config.pipeline.clusters),
+        kafka_cluster=place.cluster_id,
+        topics=place.topics,
+        epoch=epoch,
+        claim=uuid4().hex,
+        own={name: own.code for name, own in config.own.items()},
+    )

@@ -1,0 +1,174 @@
+"""What a rebuild needs of the tables: each cluster's rows as the last whole batch left them.
+
+Decides which version of a table belongs to the newest commit of ownership_events, which is where a
+batch becomes true: what was written before it for a batch that never got there does not count, and
+what was to follow it is made up for first. Tables that were put back from a backup are lifted first
+(`lift_versions`): agents and stores have seen newer versions than the backup has, and would take
+nothing older. Source: ours.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, QueryBuilder
+
+from jobs.adapters.delta.batch_rows import REST
+from jobs.adapters.delta.rows import of_cluster, scan
+from jobs.adapters.delta.table_writer import TableWriter, newest_batch
+from jobs.adapters.delta.tables import arrow_schema
+from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, Publisher
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
+from lbcore.balancer.rebuild import RowReading, TableRows, rebuild_state
+from lbcore.balancer.restored import lifted_events, lifted_namespaces
+from lbcore.balancer.state.effects import TOMBSTONE
+from lbcore.balancer.state.outcome import ACCEPTED
+from lbcore.config.tree import Config
+from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
+from lbcore.ownership.wire_record import format_record, record_key
+
+OUTCOMES = "outcomes"
+"""In the metadata of commits of events of older versions: the batch's rows of `commands`."""
+
+_SENT_AT_ONCE = 5_000
+
+
+def complete_last_batch(writer: TableWriter) -> None:
+    """Make the tables those of whole batches; again does no harm.
+
+    What the last batch owes is written; what was written before the events of a batch that never
+    were committed is taken back.
+    """
+    _undo_unfinished(writer)
+    last = writer.last_commit()
+    if last is None:
+        return
+    writer.use_query(last["query_id"])
+    for name, rows in _owed(writer, last).items():
+        if name in ORDER and len(rows):
+            writer.write(name, rows, last["batch_id"], last)
+
+
+def lift_versions(writer: TableWriter, now_ms: int, read: Mapping[str, Any]) -> int:
+    """Write every bundle's record once more, at a version that nobody has seen; how many.
+
+    As one batch of a query of its own, see `lbcore.balancer.restored`; what it owes the current
+    table, `complete_last_batch` writes. now_ms: the time, in ms since 1970. read: `offsets` and
+    `topics` that it says it was read up to. Nothing is lifted while the tables know no batch.
+    """
+    last = writer.last_commit()
+    if last is None:
+        return 0
+    said = {name: value for name, value in last.items() if name not in (OUTCOMES, REST)}
+    query = f"restored-{writer.epoch}"
+    about = {**said, "query_id": query, "batch_id": 0, "now_ms": now_ms}
+    about |= {"writer_epoch": writer.epoch, "effects_sha256": "", **read}
+    spaces = _rows(writer, NAMESPACES.name)
+    clusters = (row["cluster"] for row in [*spaces, *_rows(writer, BROKERS.name)])
+    namespaces = lifted_namespaces(spaces, clusters, now_ms)
+    lifted = lifted_events(_rows(writer, BUNDLE_OWNERSHIP.name), now_ms, writer.epoch)
+    events = pa.Table.from_pylist(lifted, arrow_schema(OWNERSHIP_EVENTS))
+    owed = {BUNDLE_OWNERSHIP.name: events.select(arrow_schema(BUNDLE_OWNERSHIP).names)}
+    gone = writer.rest_of(last).get(TOMBSTONE)
+    rest = writer.keep_rest(owed if gone is None else {**owed, TOMBSTONE: gone})
+    writer.use_query(query)
+    named = pa.Table.from_pylist(namespaces, arrow_schema(NAMESPACES))
+    writer.write(NAMESPACES.name, named, 0, about)
+    writer.write(EVENTS, events, 0, {**about, **rest})
+    complete_last_batch(writer)
+    return len(events)
+
+
+def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, str, bytes]]:
+    """Each cluster's rebuilt state: (cluster, chunk name, chunk)."""
+    _undo_unfinished(writer)
+    tables = {one.name: _rows(writer, one.name) for one in fields(TableRows)}
+    for cluster in config.pipeline.clusters:
+        mine = {
+            name: [row for row in rows if row["cluster"] == cluster]
+            for name, rows in tables.items()
+        }
+        if not any(mine.values()):
+            continue
+        balancer = ClusterBalancer(cluster=cluster, config=config.for_cluster(cluster))
+        state = rebuild_state(balancer, cluster, TableRows(**mine))
+        for name, blob in sorted(balancer.pack(state).items()):
+            yield cluster, name, blob
+
+
+def send_all_records(writer: TableWriter, publisher: Publisher) -> int:
+    """Tell brokers every current record once more; how many. Readers fold by version.
+
+    Before them the tombstones of the last batch, which may have ended before it sent them.
+    """
+    last = writer.last_commit()
+    gone = writer.rest_of(last).get(TOMBSTONE) if last else None
+    if gone is not None:
+        publisher.publish([(record_key(r["cluster"], r["bundle"]), None) for r in gone.to_pylist()])
+    rows = _rows(writer, BUNDLE_OWNERSHIP.name)
+    messages = [format_record(record) for record in RowReading().records(rows, writer.epoch)]
+    for start in range(0, len(messages), _SENT_AT_ONCE):
+        publisher.publish(messages[start : start + _SENT_AT_ONCE])
+    return len(messages)
+
+
+def _owed(writer: TableWriter, last: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """The rows that follow a commit of events; of an older version, what its commit itself says."""
+    if REST in last:
+        return writer.rest_of(last)
+    outcomes = pa.Table.from_pylist(last.get(OUTCOMES, []), arrow_schema(COMMANDS))
+    return {BUNDLE_OWNERSHIP.name: _records_of(writer, last), COMMANDS.name: outcomes}
+
+
+def _records_of(writer: TableWriter, last: Mapping[str, Any]) -> pa.Table:
+    """The newest event of each bundle of the last batch, as rows of the current table."""
+    batch, now_ms = int(last["batch_id"]), int(last["now_ms"])
+    asked = f"select * from events where batch_id = {batch} and at_ms = {now_ms}"  # noqa: S608 (two integers of our own)
+    events = QueryBuilder().register("events", writer.table(EVENTS)).execute(asked).read_all()
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in sorted(pa.table(events).to_pylist(), key=lambda row: int(row["version_id"])):
+        newest[row["cluster"], row["bundle"]] = row
+    schema = arrow_schema(BUNDLE_OWNERSHIP)
+    rows = [{name: row[name] for name in schema.names} for row in newest.values()]
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _rows(writer: TableWriter, name: str) -> list[dict[str, Any]]:
+    table = writer.table(name)
+    table.update_incremental()
+    wanted = needed_commands(table) if name == COMMANDS.name else None
+    rows: list[dict[str, Any]] = pa.table(table.scan(predicate=wanted).read_all()).to_pylist()
+    return rows
+
+
+def needed_commands(table: DeltaTable) -> str:
+    """The condition for the commands that a rebuild needs, of all that there ever were.
+
+    Those that have not ended, and of each cluster as many as a balancer remembers. O(rows), of
+    which two columns are read.
+    """
+    found = scan(table, ("cluster", "at_ms"))
+    conditions = [f"status = '{ACCEPTED}'"]
+    for cluster in sorted(pc.unique(found["cluster"]).to_pylist()):
+        times = found.filter(pc.equal(found["cluster"], cluster))["at_ms"].combine_chunks()
+        kept = pc.select_k_unstable(times, REMEMBERED_COMMANDS, [("at_ms", "descending")])
+        oldest_ms = pc.min(times.take(kept)).as_py()
+        conditions.append(f"({of_cluster(cluster)} AND at_ms >= {oldest_ms})")
+    return " OR ".join(conditions)
+
+
+def _undo_unfinished(writer: TableWriter) -> None:
+    """Take back what a batch wrote whose events were not committed.
+
+    Nobody else has written since: it is each table's newest batch.
+    """
+    for name in FIRST:
+        newest = newest_batch(writer.refreshed(name))
+        if newest is None:
+            continue
+        about = newest.about
+        if about and not writer.has_batch(EVENTS, about["batch_id"], about["query_id"]):
+            writer.undo(name, newest.table_version - 1)

@@ -1,0 +1,169 @@
+"""The one streaming query: Kafka, two chained operators, the sink.
+
+Decides how Spark is set up (each setting with its reason) and how rows are keyed; nothing else.
+Source: ours.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 its usual name
+from pyspark.sql.streaming.query import StreamingQuery
+
+from jobs.adapters.spark.operators import balancer_operator, scorer_operator
+from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, Operator
+from lbcore.config.tree import Config
+from lbcore.wire.messages import Topic
+
+INPUT_TOPICS = (
+    Topic.BROKER_LOAD,
+    Topic.BUNDLE_LOAD,
+    Topic.TOPIC_LOAD,
+    Topic.ACKS,
+    Topic.COMMANDS,
+    Topic.AUDIT,
+)
+_LOGGING = Path(__file__).parents[3] / "conf" / "logging" / "spark-log4j2.properties"
+# two chained operators and a regular expression overflow the default stack
+STACK_SIZE = "-Xss16m"
+# The quick compiler alone: batches are plans more than loops, and the slow one took a core for the
+# first minutes of a job: 30 s of CPU to the first batch against 19, and 891 ms a batch against 564
+_QUICK = "-XX:TieredStopAtLevel=1"
+DRIVER_OPTIONS = (
+    f"{STACK_SIZE} -XX:+UseSerialGC {_QUICK} -Dlog4j2.configurationFile=file:{_LOGGING}"
+)
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+_STATE = "org.apache.spark.sql.execution.streaming.state"
+STATE_SCHEMA = "cluster string, name string, blob binary"
+
+
+def spark_session(
+    jars: Sequence[Path], *, master: str, local_dir: Path, settings: Mapping[str, str]
+) -> SparkSession:
+    """A session for the query. local_dir: where Spark keeps what it can lose; settings win.
+
+    Where spark-submit started this process, its settings win over ours, and master, jars, memory
+    and the workers' Python are its alone.
+    """
+    ours = {
+        "spark.app.name": "ballast balance_cluster",
+        "spark.local.dir": str(local_dir),
+        "spark.sql.warehouse.dir": str(local_dir / "warehouse"),
+        # one task an operator, in one Python worker, which so always still holds the state: with
+        # two, workers take turns, and reading 100,000 bundles again costs 0.3 s a batch; fixed for
+        # the life of a checkpoint, so on a cluster of many cores choose more at the first start
+        "spark.sql.shuffle.partitions": "1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Kafka's password and key are options of the source, which a plan would show
+        "spark.sql.redaction.options.regex": "(?i)url|jaas|ssl[.]keystore|password|secret",
+        # the default one forks a process for each file: 581 ms a trigger against 166
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
+        ),
+        # transformWithState needs RocksDB; its changelog is 20 times as fast to commit
+        "spark.sql.streaming.stateStore.providerClass": f"{_STATE}.RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # a field may be added to the state later
+        "spark.sql.streaming.stateStore.encodingFormat": "avro",
+        "spark.sql.streaming.metricsEnabled": "false",
+        # Spark 4.2.0 never closes the socket by which an operator reads its state, one a task
+        # (SPARK-58932, closed in 4.2.1); by TCP that took all ports of a machine in 4.5 hours
+        "spark.python.unix.domain.socket.enabled": "true",
+    }
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        submitted = dict(SparkConf().getAll())
+    else:
+        submitted = {}
+        ours |= {
+            "spark.master": master,
+            "spark.jars": ",".join(map(str, jars)),
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": DRIVER_OPTIONS,
+        }
+        # Spark's own setting of this name does not reach the workers that declare the state
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder
+    for name, value in {**ours, **submitted, **settings}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """Where a query goes on.
+
+    kafka: options of Spark's Kafka source. starting_offsets: used by a new checkpoint only, like
+    states: (cluster, chunk name, chunk) of each cluster's rebuilt state.
+    """
+
+    kafka: Mapping[str, str]
+    checkpoint: Path
+    starting_offsets: str
+    states: Sequence[tuple[str, str, bytes]]
+
+
+def start_query(
+    session: SparkSession,
+    config: Config,
+    beginning: Beginning,
+    sink: Callable[[DataFrame, int], None],
+) -> StreamingQuery:
+    """Start the query."""
+    updates = _apply(_keyed(session, config, beginning), scorer_operator(config))
+    initial = session.createDataFrame(list(beginning.states), STATE_SCHEMA).groupBy("cluster")
+    effects = _apply(updates.groupBy("cluster"), balancer_operator(config), initial)
+    return (
+        effects.writeStream.queryName("balance_cluster")
+        .foreachBatch(sink)
+        .outputMode("update")
+        .option("checkpointLocation", str(beginning.checkpoint))
+        .trigger(processingTime=f"{config.pipeline.trigger_ms} milliseconds")
+        .start()
+    )
+
+
+def _apply(grouped: Any, operator: Operator, initial: Any = None) -> DataFrame:
+    frame: DataFrame = grouped.transformWithStateInPandas(
+        MachineProcessor(operator), operator.schema, "update", "none", initial
+    )
+    return frame
+
+
+def _keyed(session: SparkSession, config: Config, beginning: Beginning) -> Any:
+    """Kafka's rows by cluster and broker group; what names no cluster of ours goes to the first."""
+    names = [f"{config.pipeline.topic_prefix}{topic.value}" for topic in INPUT_TOPICS]
+    source = (
+        session.readStream.format("kafka")
+        .options(**beginning.kafka)
+        .option("subscribe", ",".join(names))
+        .option("startingOffsets", beginning.starting_offsets)
+        .option("maxOffsetsPerTrigger", config.pipeline.max_offsets_per_trigger)
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+    clusters = list(config.pipeline.clusters)
+    named = F.substring_index(F.col("key").cast("string"), "/", 1)
+    key_hash = F.crc32(F.coalesce(F.col("key"), F.lit(b"")))
+    rows = source.select(
+        F.when(named.isin(clusters), named).otherwise(F.lit(clusters[0])).alias("cluster"),
+        (key_hash % config.pipeline.scorer_groups).cast("int").alias("group_id"),
+        "topic",
+        "partition",
+        "offset",
+        F.unix_millis("timestamp").alias("timestamp_ms"),
+        "key",
+        "value",
+        F.unix_millis(F.current_timestamp()).alias(NOW_MS),  # in a stream, the batch's own
+    )
+    # a task for each of some 30 partitions costs more than what they hold
+    return rows.coalesce(config.pipeline.scorer_groups).groupBy("cluster", "group_id")

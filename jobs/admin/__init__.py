@@ -1,1 +1,0 @@
-"""The admin service's HTTP interface, beside the lookups and in the same process."""

@@ -1,0 +1,265 @@
+"""Asks the lookup service all the time, and has every answer judged against the history.
+
+Decides when to ask which topic; `lbcore.sim.judge.judge` decides what an answer was worth. Threads,
+one kept connection each: a lookup that waits for an owner holds up nobody else. Used by
+`run_local`. Source: ours.
+"""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
+
+from jobs.adapters.following.events_history import EventsHistory
+from jobs.adapters.http.lookup_request import LookupConnection, now_ms
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import format_topic
+from lbcore.ownership.records import State
+from lbcore.sim.judge.judge import (
+    JudgedEvent,
+    LookupVerdict,
+    OwnershipHistory,
+    ProbedAnswer,
+    Visibility,
+)
+from lbcore.sim.load.noise import uniforms
+from lbcore.sim.summary import Owned, percentile
+
+_MOST_EXAMPLES = 20
+_TOPICS_PER_NAMESPACE = 1_000_000
+_JUDGE_EVERY_S = 0.1
+_SAMPLE_EVERY_S = 0.05
+_MOST_LATE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProberSettings:
+    """What is asked, and how.
+
+    base_url: http://host:port of the lookup service. events_table: the folder of ownership_events.
+    clock_allowance_ms: see `OwnershipHistory.judge`; all clocks are this machine's.
+    """
+
+    base_url: str
+    events_table: Path
+    lookups_per_s: float = 50.0
+    threads: int = 8
+    timeout_ms: int = 15_000
+    clock_allowance_ms: int = 100
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeCounts:
+    """Lookups so far. pending: answered, and waiting for the history to catch up."""
+
+    sent: int
+    right: int
+    wrong: int
+    unavailable: int
+    failed: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReport:
+    """What the prober found out; latencies in ms, None where there was nothing to measure.
+
+    visible_*: from a decision (its batch's `now_ms`) to the first answer, of any worker, that
+    showed the new broker; unseen: decisions that no answer showed. failures: reason → count.
+    wrong_answers: the first ones, for people.
+    """
+
+    counts: ProbeCounts
+    lookup_p50_ms: float | None
+    lookup_p99_ms: float | None
+    visible_p50_ms: float | None
+    visible_p99_ms: float | None
+    visible_max_ms: float | None
+    visible_count: int
+    unseen: int
+    failures: Mapping[str, int]
+    wrong_answers: tuple[ProbedAnswer, ...]
+
+
+@dataclass(slots=True)
+class _Tally:
+    sent: int = 0
+    verdicts: Counter[LookupVerdict] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    wrong: list[ProbedAnswer] = field(default_factory=list)
+    latencies_ms: list[float] = field(default_factory=list)
+
+    def count(self, answer: ProbedAnswer, verdict: LookupVerdict) -> None:
+        self.verdicts[verdict] += 1
+        if verdict is LookupVerdict.FAILED:
+            self.failures[answer.error or "later, though the bundle has an owner"] += 1
+        if verdict is LookupVerdict.WRONG and len(self.wrong) < _MOST_EXAMPLES:
+            self.wrong.append(answer)
+
+    def counts(self) -> ProbeCounts:
+        return ProbeCounts(
+            sent=self.sent,
+            right=self.verdicts[LookupVerdict.RIGHT],
+            wrong=self.verdicts[LookupVerdict.WRONG],
+            unavailable=self.verdicts[LookupVerdict.UNAVAILABLE],
+            failed=self.verdicts[LookupVerdict.FAILED],
+            pending=self.sent - sum(self.verdicts.values()),
+        )
+
+
+class _Schedule:
+    """Numbered moments at a fixed rate; moments missed by more than a second are left out."""
+
+    def __init__(self, per_s: float) -> None:
+        self._interval_s = 1.0 / per_s
+        self._ticket = 0
+        self._due_s = 0.0
+
+    def next(self, now_s: float) -> tuple[int, float]:
+        """The next ticket and how long to wait for its moment."""
+        self._ticket += 1
+        self._due_s = max(self._due_s + self._interval_s, now_s - _MOST_LATE_S)
+        return self._ticket, max(0.0, self._due_s - now_s)
+
+
+class Prober:
+    """Probes from `start` to `stop`; namespaces may be added at any time."""
+
+    def __init__(self, settings: ProberSettings) -> None:
+        """Opens the history: raises what deltalake does when ownership_events is not there."""
+        self._settings = settings
+        self._events = EventsHistory(settings.events_table)
+        self._functions: dict[str, HashFunction] = {}
+        self._history = OwnershipHistory({})
+        self._visibility = Visibility()
+        self._transitions: list[JudgedEvent] = []
+        self._answers: deque[ProbedAnswer] = deque()
+        self._tally = _Tally()
+        self._schedule = _Schedule(settings.lookups_per_s)
+        self._lock = threading.Lock()  # guards everything above; held for moments only
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._sampled_at_s = 0.0
+
+    def start(self) -> None:
+        """Begin; the service need not answer yet."""
+        jobs = [self._keep_judging, self._keep_sampling]
+        jobs += [self._keep_asking] * self._settings.threads
+        self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+        for thread in self._threads:
+            thread.start()
+
+    def add_namespace(self, namespace: str, function: HashFunction) -> None:
+        """Ask for topics of this namespace too, from now on."""
+        with self._lock:
+            self._functions[namespace] = function
+            self._history.know(namespace, function)
+
+    def stop(self) -> ProbeReport:
+        """End, judge what is left, and report."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(self._settings.timeout_ms / 1000.0 + 5.0)
+        deadline_s = monotonic() + 5.0
+        while self._answers and monotonic() < deadline_s:
+            sleep(_JUDGE_EVERY_S)
+            self._judge_round()
+        return self.report()
+
+    def counts(self) -> ProbeCounts:
+        """The counts at this moment."""
+        with self._lock:
+            return self._tally.counts()
+
+    def report(self) -> ProbeReport:
+        """Everything at this moment."""
+        with self._lock:
+            tally = self._tally
+            visible, unseen = self._visibility.latencies_ms(self._transitions)
+            return ProbeReport(
+                counts=tally.counts(),
+                lookup_p50_ms=percentile(tally.latencies_ms, 50),
+                lookup_p99_ms=percentile(tally.latencies_ms, 99),
+                visible_p50_ms=percentile(visible, 50),
+                visible_p99_ms=percentile(visible, 99),
+                visible_max_ms=percentile(visible, 100),
+                visible_count=len(visible),
+                unseen=unseen,
+                failures=dict(sorted(tally.failures.items())),
+                wrong_answers=tuple(tally.wrong),
+            )
+
+    def owned(self) -> list[Owned]:
+        """Each time a bundle became Owned, in the order of its records: for `summary.moves`."""
+        with self._lock:
+            return [
+                Owned(bundle=step.bundle, broker=step.destination, at_ms=step.decided_at_ms)
+                for step in self._transitions
+                if step.state is State.OWNED
+            ]
+
+    def _keep_asking(self) -> None:
+        connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
+        while not self._stopping.is_set():
+            with self._lock:
+                ticket, wait_s = self._schedule.next(monotonic())
+            if self._stopping.wait(wait_s):
+                break
+            with self._lock:
+                topic = self._topic(ticket)
+                self._tally.sent += topic is not None
+            if topic is not None:
+                self._take(connection.look_up(topic))
+        connection.close()
+
+    def _topic(self, ticket: int) -> str | None:
+        """Any name will do: every hash has a bundle."""
+        if not self._functions:
+            return None
+        space, number = uniforms(self._settings.seed, f"probe {ticket}", 2)
+        names = sorted(self._functions)
+        namespace = names[int(space * len(names))]
+        return format_topic(namespace, f"topic-{int(number * _TOPICS_PER_NAMESPACE)}")
+
+    def _take(self, answer: ProbedAnswer) -> None:
+        with self._lock:
+            self._answers.append(answer)
+            self._tally.latencies_ms.append(answer.answered_at_ms - answer.asked_at_ms)
+            self._see(answer.table_version, answer.answered_at_ms)
+
+    def _see(self, table_version: int, at_ms: int) -> None:
+        if table_version >= 0:
+            self._visibility.see(table_version, at_ms)
+            self._sampled_at_s = monotonic()
+
+    def _keep_sampling(self) -> None:
+        """Every lookup says which table version it saw; when none did lately, ask /health."""
+        connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
+        while not self._stopping.wait(_SAMPLE_EVERY_S):
+            if monotonic() - self._sampled_at_s >= _SAMPLE_EVERY_S:
+                version, at_ms = connection.table_version(), now_ms()
+                with self._lock:
+                    self._see(version, at_ms)
+        connection.close()
+
+    def _keep_judging(self) -> None:
+        while not self._stopping.wait(_JUDGE_EVERY_S):
+            self._judge_round()
+
+    def _judge_round(self) -> None:
+        """Judge the answers that the history has caught up with."""
+        transitions, complete_to_ms = self._events.poll()
+        allowance_ms = self._settings.clock_allowance_ms
+        with self._lock:
+            self._history.add(transitions)
+            self._transitions += transitions
+            later: deque[ProbedAnswer] = deque()
+            for answer in self._answers:
+                if answer.answered_at_ms + allowance_ms < complete_to_ms:
+                    self._tally.count(answer, self._history.judge(answer, allowance_ms))
+                else:
+                    later.append(answer)
+            self._answers = later

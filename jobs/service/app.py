@@ -1,0 +1,327 @@
+"""The ASGI application for all paths that are not lookups.
+
+Decides the order in which a request is judged: path, caller, right, body, handler; and that each
+admin action, allowed or refused, is recorded. What an answer says is its handler's. Stands behind
+`LookupApp`, which keeps the lookups on its own fast path. Source: ours.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain, islice
+from time import time
+from typing import Protocol
+from urllib.parse import parse_qs, unquote
+
+from jobs.service.access import ANY, Caller, anonymous
+from jobs.service.context import AdminContext
+from jobs.service.counts import AdminCounts
+from jobs.service.exchange import RETRY, HttpError, Reply, Request, Stream, error_reply
+from jobs.service.gates import address_of
+from jobs.service.lookup_replies import ages
+from jobs.service.origins import Origins
+from jobs.service.rates import RateLimiter
+from jobs.service.routes import SAFE, TENANT, Match, Route, Router
+from jobs.service.streams import ClientConnection, Message, Receive, Send, send_parts
+from lbcore.wire.messages import AuditEntry
+
+logger = logging.getLogger(__name__)
+
+BODY_MAX_BYTES = 1 << 20
+FORBIDDEN = 403
+_REFUSALS_PER_S = 50
+_BODY_TIMEOUT_S = 30.0
+_QUERY_FIELDS_MAX = 1_000
+_TEXT_MAX_CHARS = 500
+
+
+class Gate(Protocol):
+    """Says who asks; raises HttpError 401."""
+
+    def caller(self, scope: Message) -> Caller:
+        """The caller of a request."""
+
+
+class OpenGate:
+    """Everybody may everything: a service on loopback, or one that was told so."""
+
+    def caller(self, scope: Message) -> Caller:
+        """Nobody in particular, from the connection's address."""
+        return anonymous(address_of(scope))
+
+
+class AdminApp:
+    """Serves routes over one context.
+
+    gate: who asks. origins: the names under which changes may be asked for, None = it does not
+    matter. body_max_bytes: a longer one is refused.
+    """
+
+    def __init__(
+        self,
+        context: AdminContext,
+        routes: Iterable[Route],
+        *,
+        gate: Gate | None = None,
+        origins: Origins | None = None,
+        body_max_bytes: int = BODY_MAX_BYTES,
+    ) -> None:
+        self.counts = AdminCounts()
+        self._streams: set[asyncio.Future[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._refusals = RateLimiter(_REFUSALS_PER_S)
+        self._context = context
+        self._router = Router(routes)
+        self._gate = gate or OpenGate()
+        self._origins = origins
+        self._body_max_bytes = body_max_bytes
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        try:
+            reply = await self._reply(scope, receive)
+        except HttpError as error:
+            reply = error_reply(error)
+        except ClientGoneError:
+            return
+        self.counts.statuses[200 if isinstance(reply, Stream) else reply.status] += 1
+        if isinstance(reply, Stream):
+            await self._send_stream(reply, receive, send)
+        elif reply.parts is not None and scope["method"] != "HEAD":
+            await self._send_parts(reply, reply.parts, ClientConnection(receive, send))
+        else:
+            await self._send(reply, scope["method"], send)
+
+    async def _reply(self, scope: Message, receive: Receive) -> Reply | Stream:
+        match = self._router.match(scope["method"], scope["raw_path"])
+        try:
+            caller = self._caller(match, scope)
+        except HttpError as error:
+            nobody = Caller(name=error.principal, address=address_of(scope))
+            self._record_refusal(scope, nobody, error)
+            raise
+        try:
+            if self._origins is not None and match.route.method not in SAFE:
+                self._origins.check_write(scope)
+            self._authorise(match, caller)
+        except HttpError as error:
+            self._record_refusal(scope, caller, error)
+            raise
+        try:
+            request = await self._read(scope, receive, match, caller)
+            self._check_age(request)
+        except HttpError as error:
+            if match.route.recorded:
+                self._record_refusal(scope, caller, error)
+            raise
+        await self._context.turns.next()
+        try:
+            reply = await match.route.handler(request, self._context)
+        except HttpError as error:
+            self._record(match.route, request, error)
+            raise
+        self._record(match.route, request, None)
+        if isinstance(reply, Stream):
+            return replace(reply, ends_at_s=caller.expires_at_s)
+        return await self._begun(reply)
+
+    async def _begun(self, reply: Reply) -> Reply:
+        """The reply; whole, so that it has a length, when one slice is all of it."""
+        if reply.parts is None:
+            return reply
+        parts = iter(reply.parts)
+        begin: list[bytes] = []
+        for _ in range(2):
+            await self._context.turns.next()
+            begin += islice(parts, 1)
+        if len(begin) == 1:
+            return replace(reply, parts=None, body=begin[0])
+        return replace(reply, parts=chain(begin, parts))
+
+    def _caller(self, match: Match, scope: Message) -> Caller:
+        if match.route.is_open:
+            return Caller(name="", address=address_of(scope))
+        return self._gate.caller(scope)
+
+    def _authorise(self, match: Match, caller: Caller) -> None:
+        """Raises HttpError 403, with Pulsar's words where only a superuser may."""
+        route = match.route
+        tenant = ANY if route.is_for_superuser else match.params.get(TENANT, ANY)
+        is_free = route.checks_itself or route.is_open
+        if is_free or caller.may(route.role, self._context.cluster, tenant):
+            return
+        if route.is_for_superuser:
+            reason = "This operation requires super-user access"
+        else:
+            where = "the cluster" if tenant == ANY else f"tenant {tenant}"
+            reason = f"{caller.name} is not {route.role.name.lower()} of {where}"
+        raise HttpError(403, reason)
+
+    def _check_age(self, request: Request) -> None:
+        """Raises HttpError 503 when the tables are older than the request allows."""
+        if "max_age_ms" not in request.query:
+            return
+        age_ms = self._context.age_ms
+        if age_ms > request.whole("max_age_ms", 0):
+            raise HttpError(503, f"The answer would be {age_ms} ms old: too old", RETRY)
+
+    async def _read(
+        self, scope: Message, receive: Receive, match: Match, caller: Caller
+    ) -> Request:
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        query_text = scope["query_string"].decode("utf-8", "replace")
+        try:
+            query = parse_qs(query_text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX)
+        except ValueError:
+            raise HttpError(400, f"at most {_QUERY_FIELDS_MAX} query parameters") from None
+        return Request(
+            method=scope["method"],
+            path=unquote(scope["raw_path"].decode("utf-8", "replace")),
+            raw_path=scope["raw_path"].decode("utf-8", "replace"),
+            params=match.params,
+            query=query,
+            headers=headers,
+            body=await self._body(receive, headers),
+            reached_at=self._context.config.lookup.advertised_address or _local_end(scope),
+            caller=caller,
+        )
+
+    async def _body(self, receive: Receive, headers: dict[str, str]) -> bytes:
+        limit = self._body_max_bytes
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > limit:
+            raise HttpError(
+                413, f"the body must be at most {limit} bytes", (b"connection", b"close")
+            )
+        parts, size, more = [], 0, True
+        while more:
+            message = await self._part(receive)
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise HttpError(
+                    413, f"the body must be at most {limit} bytes", (b"connection", b"close")
+                )
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    async def _part(self, receive: Receive) -> Message:
+        try:
+            return await asyncio.wait_for(receive(), _BODY_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            raise HttpError(
+                408,
+                f"the body must go on within {_BODY_TIMEOUT_S:.0f} s",
+                (b"connection", b"close"),
+            ) from None
+
+    # -- the audit
+
+    def _record(self, route: Route, request: Request, error: HttpError | None) -> None:
+        is_refused = error is not None and error.status == FORBIDDEN
+        if not route.recorded and not is_refused:
+            return
+        self._enter(
+            request.caller,
+            f"{request.method} {request.path}",
+            reason=error.reason if error else "",
+            is_allowed=not is_refused,
+            command_id=request.notes.get("command_id", ""),
+        )
+
+    def _record_refusal(self, scope: Message, caller: Caller, error: HttpError) -> None:
+        if not self._refusals.allows(str(error.status)):
+            self.counts.unrecorded += 1  # a flood of refusals must not become one of records
+            return
+        path = unquote(scope["raw_path"].decode("utf-8", "replace"))
+        self._enter(caller, f"{scope['method']} {path}", reason=error.reason, is_allowed=False)
+
+    def _enter(
+        self,
+        caller: Caller,
+        action: str,
+        *,
+        reason: str,
+        is_allowed: bool,
+        command_id: str = "",
+    ) -> None:
+        entry = AuditEntry(
+            cluster=self._context.cluster,
+            principal=caller.name[:_TEXT_MAX_CHARS],
+            address=caller.address[:_TEXT_MAX_CHARS],
+            action=action[:_TEXT_MAX_CHARS],
+            is_allowed=is_allowed,
+            reason=reason[:_TEXT_MAX_CHARS],
+            command_id=command_id,
+        )
+        fields = {
+            "principal": entry.principal,
+            "address": entry.address,
+            "action": entry.action,
+            "is_allowed": entry.is_allowed,
+            "reason": entry.reason,
+            "command_id": entry.command_id,
+        }
+        logger.info("audit", extra={"fields": fields})
+        if self._context.commands is not None:
+            self._context.commands.record(entry)
+
+    # -- sending
+
+    async def _send(self, reply: Reply, method: str, send: Send) -> None:
+        length = (b"content-length", b"%d" % len(reply.body))
+        headers = [*reply.headers, *self._stamps()]
+        if reply.status != 204 and reply.parts is None:  # noqa: PLR2004 (no content, no length)
+            headers.append(length)
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        body = b"" if method == "HEAD" else reply.body
+        await send({"type": "http.response.body", "body": body})
+
+    async def _send_parts(
+        self, reply: Reply, parts: Iterable[bytes], wire: ClientConnection
+    ) -> None:
+        """A large answer, a slice in a turn, as fast as the client takes it."""
+        headers = [*reply.headers, *self._stamps()]
+        await wire.send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send_parts(self._context.turns.pace(parts), wire, set())
+
+    async def _send_stream(self, reply: Stream, receive: Receive, send: Send) -> None:
+        headers = [*reply.headers, *self._stamps()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        self.counts.streams += 1
+        try:
+            self._loop = asyncio.get_running_loop()
+            left_s = None if reply.ends_at_s is None else max(0.0, reply.ends_at_s - time())
+            await send_parts(reply.parts, ClientConnection(receive, send, left_s), self._streams)
+        finally:
+            self.counts.streams -= 1
+
+    def end_streams(self) -> None:
+        """End the answers that go on, properly; called from any thread, or a signal's handler."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end_streams)
+
+    def _end_streams(self) -> None:
+        for stream in self._streams:
+            stream.cancel()
+
+    def _stamps(self) -> tuple[tuple[bytes, bytes], ...]:
+        view = self._context.follower.view
+        return () if view is None else ages(view)
+
+
+def _local_end(scope: Message) -> str:
+    """host:port of this end of the connection."""
+    host, port = scope.get("server") or ("localhost", None)
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port is None else f"{shown}:{port}"
+
+
+class ClientGoneError(Exception):
+    """The client has closed the connection before it had asked."""

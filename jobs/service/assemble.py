@@ -1,0 +1,186 @@
+"""Puts the service together from its settings: follower, views, gate, routes, threads.
+
+Decides which parts there are: tokens, certificates, Kafka, each only when it is configured. Source:
+ours.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.http.bounds import Account
+from jobs.adapters.http.watched_file import WatchedFile
+from jobs.adapters.kafka.settings import kafka_address
+from jobs.adapters.processes.settings import read_secret
+from jobs.console import CommandError, MisuseError
+from jobs.service.access import parse_grants
+from jobs.service.all_routes import ROUTES
+from jobs.service.app import AdminApp
+from jobs.service.assignments import Assignments
+from jobs.service.changes import ChangeFeed
+from jobs.service.context import AdminContext
+from jobs.service.gates import Gatekeeper, GateRules
+from jobs.service.kafka_port import KafkaPort
+from jobs.service.lookup_http import Hooks, LookupApp
+from jobs.service.origins import Origins
+from jobs.service.rates import RateLimiter
+from jobs.service.tokens import TokenChecker, TokenRules, TrustedKey, read_keys, secret_key
+from jobs.service.v1.reading import readers
+from jobs.service.views import TableViews
+from lbcore.config.lookup import LookupConfig
+from lbcore.config.tree import Config
+
+SECRET = "BALLAST_TOKEN_SECRET"  # noqa: S105 a variable's name, not a secret
+_STOP_TIMEOUT_S = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The application and what runs beside it. account: of what clients make it hold."""
+
+    app: LookupApp
+    admin: AdminApp
+    threads: tuple[threading.Thread, ...]
+    stopped: threading.Event
+    port: KafkaPort | None
+    account: Account
+
+    def run_beside(self, target: Callable[[threading.Event], None]) -> None:
+        """Run something else in a thread until the end."""
+        threading.Thread(target=target, args=(self.stopped,), daemon=True).start()
+
+    def end_waits(self) -> None:
+        """Answer whoever waits or watches, because the service is about to stop."""
+        self.app.end_waits()
+        self.admin.end_streams()
+        if self.port is not None:
+            self.port.end_waits()
+
+    def stop(self) -> None:
+        """End the threads; what they read at the moment is finished first."""
+        self.stopped.set()
+        if self.port is not None:
+            self.port.close()
+        for thread in self.threads:
+            thread.join(_STOP_TIMEOUT_S)
+
+
+def start_service(
+    config: Config, tables: TablePlace, cluster: str, *, bootstrap: str = ""
+) -> Service:
+    """Begin to load the tables at once, while the server is still starting.
+
+    bootstrap: wins over kafka.bootstrap_servers; without either nothing can be commanded. Raises
+    MisuseError, CommandError for settings, keys or secrets that can't be used.
+    """
+    lookup = config.lookup
+    gate = make_gate(lookup, cluster)
+    port = None
+    if bootstrap or config.kafka.bootstrap_servers:
+        address = kafka_address(config, bootstrap)
+        port = KafkaPort(address, tables, cluster, waiting_max=lookup.max_commands)
+    follower, views = DeltaFollower(tables, cluster), TableViews(tables, cluster)
+    feed = ChangeFeed(tables, cluster, lookup.watch_history)
+    context = AdminContext(
+        cluster=cluster,
+        follower=follower,
+        views=views,
+        config=config.for_cluster(cluster),
+        commands=port,
+        changes=feed,
+    )
+    origins = Origins(
+        lookup.host, lookup.allowed_hosts, checks_hosts=lookup.authentication == "none"
+    )
+    origins.refused = gate.counts.refused
+    admin = AdminApp(
+        context, ROUTES, gate=gate, origins=origins, body_max_bytes=lookup.max_body_bytes
+    )
+    app = LookupApp(
+        follower,
+        wait_ms=lookup.wait_timeout_ms,
+        waiting_max=lookup.max_waiting,
+        hooks=Hooks(
+            others=admin,
+            guard=None if gate.is_idle else gate,
+            hosts=origins if origins.checks_hosts else None,
+            ask_owner=Assignments(context).ask,
+        ),
+    )
+    account = app.metrics.account = Account()
+    app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
+    app.metrics.readers = readers.counts
+    app.metrics.audit = None if port is None else port.counts
+    follower.on_change(app.notice_change)
+    follower.on_commits(feed.add)
+    stopped = threading.Event()
+    pause = {"poll_ms": lookup.poll_interval_ms}
+    threads = (
+        threading.Thread(target=follower.run, args=(stopped,), kwargs=pause, daemon=True),
+        threading.Thread(target=views.run, args=(stopped,), daemon=True),
+    )
+    for thread in threads:
+        thread.start()
+    return Service(
+        app=app, admin=admin, threads=threads, stopped=stopped, port=port, account=account
+    )
+
+
+def make_gate(lookup: LookupConfig, cluster: str) -> Gatekeeper:
+    """The gate that the settings ask for; raises MisuseError, CommandError."""
+    try:
+        grants = parse_grants(lookup.grants)
+    except ValueError as error:
+        raise MisuseError(
+            "lookup.grants can't be read", why=str(error), next_step="correct that grant"
+        ) from None
+    uses_certificates = "certificate" in lookup.authentication
+    if uses_certificates and not (lookup.certificate_file and lookup.client_ca_file):
+        raise MisuseError(
+            "client certificates can't be checked",
+            why="lookup.certificate_file or lookup.client_ca_file is not set",
+            next_step="set both, or choose another lookup.authentication",
+        )
+    rules = GateRules(
+        cluster=cluster,
+        needs_proof=lookup.authentication != "none",
+        certificates=uses_certificates,
+        open_lookups=lookup.open_lookups,
+        open_metrics=lookup.open_metrics,
+        grants=grants,
+    )
+    checker = _checker(lookup) if "token" in lookup.authentication else None
+    return Gatekeeper(rules, checker, RateLimiter(lookup.max_requests_per_s))
+
+
+def _checker(lookup: LookupConfig) -> TokenChecker:
+    rules = TokenRules(
+        audience=lookup.token_audience,
+        issuer=lookup.token_issuer,
+        leeway_s=lookup.token_leeway_ms / 1000,
+        needs_expiry=lookup.token_expiry_required,
+    )
+    secret_file = os.environ.get(f"{SECRET}_FILE", "")
+    if not (read_secret(SECRET) or lookup.token_keys_file):
+        raise CommandError(
+            "tokens can't be checked",
+            why=f"neither lookup.token_keys_file nor {SECRET} is set",
+            next_step="set one of them, or choose another lookup.authentication",
+        )
+
+    def read() -> tuple[TrustedKey, ...]:
+        secret = read_secret(SECRET)
+        found = (secret_key(secret),) if secret else ()
+        return found + (read_keys(lookup.token_keys_file) if lookup.token_keys_file else ())
+
+    try:
+        return TokenChecker(WatchedFile((lookup.token_keys_file, secret_file), read), rules)
+    except (OSError, ValueError) as error:
+        raise CommandError(
+            "the keys of tokens can't be used",
+            why=str(error),
+            next_step=f"correct lookup.token_keys_file or {SECRET}",
+        ) from None

@@ -1,0 +1,159 @@
+"""The changes of ownership in their order, for those who watch: a bounded memory and the log.
+
+Decides where each change stands (version of ownership_events, place in its commit), which is the
+same in every replica, so that who was cut off goes on at any of them. What the memory no longer has
+is read from the table's log; what the log no longer has can't be resumed. Source: ours.
+"""
+
+import asyncio
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from jobs.adapters.delta.log import Commit, read_commit
+from jobs.adapters.delta.rows import ROUTE_COLUMNS, routes_of
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.tables import table_path
+from jobs.adapters.following.table_tail import LostError, read_added
+from jobs.adapters.following.view import Changes
+from jobs.service.bell import Bell
+from lbcore.model.tables import OWNERSHIP_EVENTS
+from lbcore.route.bundles import BundleRoute
+
+Place: TypeAlias = tuple[int, int]
+"""Version of ownership_events and number within its commit."""
+
+END = 1 << 40
+"""The number after all of a commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordChange:
+    """One record that became current, and its place."""
+
+    place: Place
+    route: BundleRoute
+
+
+class ChangeFeed:
+    """Remembers the last changes; the follower adds, any number of watchers read.
+
+    kept_max: changes in memory. Watchers wait in the event loop, the follower's thread adds.
+    rendered: what watchers have made of the last changes, to be used by the next ones. history:
+    counts the tables that took each other's place; a place of an earlier one is none in this.
+    table: names the present one.
+    """
+
+    def __init__(self, tables: TablePlace, cluster: str, kept_max: int) -> None:
+        self.rendered: dict[tuple[Place, Place, str], bytes] = {}
+        self.history = 0
+        self.table = ""
+        self._path = table_path(tables, OWNERSHIP_EVENTS.name)
+        self._cluster = cluster
+        self._kept_max = kept_max
+        self._lock = threading.Lock()
+        self._kept: list[RecordChange] = []
+        self._known_from: Place = (0, 0)
+        self._log_from: Place = (0, 0)
+        self._end: Place = (-1, END)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bell = Bell()
+
+    @property
+    def end(self) -> Place:
+        """The place of the newest change, or the end of the newest commit."""
+        return self._end
+
+    def add(self, changes: Changes) -> None:
+        """Take over what the follower has published; nobody who reads waits for its making."""
+        new = [one for version, routes in changes.commits for one in changes_of(version, routes)]
+        with self._lock:
+            if changes.is_whole:
+                self._kept = []
+                self._known_from = (changes.version, END)
+                self.rendered.clear()
+            self.table = changes.table_id.partition("-")[0]
+            if changes.is_other_table:
+                self._log_from = self._known_from
+                self.history += 1
+            self._kept += new
+            surplus = len(self._kept) - self._kept_max
+            if surplus > self._kept_max // 10:
+                self._known_from = self._kept[surplus - 1].place
+                self._kept = self._kept[surplus:]
+            self._end = (changes.version, END)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._bell.ring)
+
+    def after(self, place: Place, limit: int) -> Sequence[RecordChange] | None:
+        """The next changes after a place, at most `limit`; None when memory begins later."""
+        with self._lock:
+            if place < self._known_from:
+                return None
+            start = bisect_right(self._kept, place, key=lambda change: change.place)
+            return self._kept[start : start + limit]
+
+    def join(self) -> None:
+        """Somebody begins to watch: from now on the event loop is woken by what is added."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._bell = loop, Bell()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until something was added, or time is up."""
+        mine = self._bell.listen()
+        try:
+            await asyncio.wait({mine}, timeout=timeout_s)
+        finally:
+            self._bell.leave(mine)
+
+    def read_log(self, place: Place, limit: int) -> tuple[Sequence[RecordChange], Place] | None:
+        """What comes after a place in the table's log, and how far that is; blocks.
+
+        At least `limit` changes, or all up to the end. None when the log does not reach back, or
+        was rewritten in between, or is another table's than the one the place was in.
+        """
+        if place < self._log_from:
+            return None
+        found: list[RecordChange] = []
+        version, end = place
+        while len(found) < limit and version <= self._end[0]:
+            commit = read_commit(self._path, version)
+            if commit is None or commit.needs_reload:
+                return None
+            try:
+                found += [change for change in self._changes_in(commit) if change.place > place]
+            except LostError:
+                return None
+            end, version = END, version + 1
+        return found, max(place, (version - 1, end))
+
+    def _changes_in(self, commit: Commit) -> Iterator[RecordChange]:
+        parts = read_added(self._path, commit, ROUTE_COLUMNS, self._cluster)
+        return changes_of(commit.version, (route for rows in parts for route in routes_of(rows)[0]))
+
+
+def changes_of(version: int, routes: Iterable[BundleRoute]) -> Iterator[RecordChange]:
+    """The records of a commit with their places."""
+    for number, route in enumerate(routes):
+        yield RecordChange(place=(version, number), route=route)
+
+
+def format_place(place: Place) -> str:
+    """The id of a server-sent event."""
+    version, number = place
+    return f"{version}.{'end' if number == END else number}"
+
+
+def parse_place(text: str) -> Place | None:
+    """The inverse; None for what is none."""
+    version, _, number = text.partition(".")
+    if not (_is_number(version) and (number == "end" or _is_number(number))):
+        return None
+    return int(version), END if number == "end" else int(number)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 12  # noqa: PLR2004 (of versions)

@@ -1,0 +1,168 @@
+"""What every handler can reach: who owns what, the tables, and a way to ask the balancer.
+
+Decides nothing: handlers read here and ask here. Commands go to Kafka under the caller's name; the
+answer is the row of table `commands`, waited for within a bound. Source: ours.
+"""
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+from time import time_ns
+from typing import Protocol
+
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.following.view import View, boot_ms
+from jobs.adapters.http.turns import Turns
+from jobs.service.access import Caller
+from jobs.service.changes import ChangeFeed
+from jobs.service.exchange import RETRY, HttpError, Request
+from jobs.service.views import TableViews
+from lbcore.config.tree import Config
+from lbcore.route.snapshot import LookupSnapshot
+from lbcore.wire.commands import CommandArguments, format_arguments
+from lbcore.wire.messages import AuditEntry, Command
+
+COMMAND_TIMEOUT_MS = 30_000
+_LOOK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnd:
+    """What became of a command.
+
+    status: accepted (under way still, when the wait was over), done, refused or timed_out. reason:
+    a sentence, when it was refused or timed out. result: what the table `commands` says.
+    """
+
+    command_id: str
+    status: str
+    reason: str
+    result: dict[str, object]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has happened."""
+        return self.status == "done"
+
+
+class CommandPort(Protocol):
+    """Brings commands to the balancer and its answers back; audit entries go the same way."""
+
+    async def ask(self, command: Command) -> CommandEnd | None:
+        """Send and wait for `command.timeout_ms` at most; None: nobody has taken it up yet.
+
+        Raises HttpError 503 when it could not be sent.
+        """
+
+    def record(self, entry: AuditEntry) -> None:
+        """Send an entry of the audit; never waits, never raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminContext:
+    """One cluster's.
+
+    commands: None when the service was started without Kafka's address. catch_up_ms: how long an
+    answer may wait for the tables to show what it says. changes: None where nobody can watch.
+    turns: of the event loop, taken by whatever is more than a lookup.
+    """
+
+    cluster: str
+    follower: DeltaFollower
+    views: TableViews
+    config: Config
+    commands: CommandPort | None = None
+    catch_up_ms: int = 3_000
+    changes: ChangeFeed | None = None
+    turns: Turns = field(default_factory=Turns)
+
+    @property
+    def view(self) -> View:
+        """The newest snapshot with its ages; raises HttpError 503 before the first load."""
+        view = self.follower.view
+        if view is None:
+            raise HttpError(503, "The tables are not loaded yet: try again", RETRY)
+        return view
+
+    @property
+    def age_ms(self) -> int:
+        """Milliseconds since all that is served was last known to be the newest there is.
+
+        Raises HttpError 503 before the first load.
+        """
+        now_ms = boot_ms()
+        return max(self.view.age_ms(now_ms), now_ms - self.views.confirmed_ms)
+
+    @property
+    def snapshot(self) -> LookupSnapshot:
+        """Namespaces, bundles and brokers of one moment; raises HttpError 503."""
+        return self.view.snapshot
+
+    async def command(
+        self,
+        arguments: CommandArguments,
+        request: Request,
+        *,
+        timeout_ms: int = COMMAND_TIMEOUT_MS,
+        command_id: str = "",
+    ) -> CommandEnd:
+        """Ask the balancer in the caller's name and wait for the outcome.
+
+        What has been done is shown by this service's tables before it is told, so that the caller's
+        next request sees it; when they can't be read, that is not waited for beyond catch_up_ms.
+        timeout_ms: bound of the wait, and of the command itself. command_id: given again it is the
+        same command, which is carried out once. Raises HttpError 503 when it can't be asked, or
+        when nobody takes it up: then nothing has happened yet, but may still happen.
+        """
+        outcome = await self.command_as(
+            arguments, request.caller, timeout_ms=timeout_ms, command_id=command_id, notes=request
+        )
+        if outcome.is_done:
+            await self._catch_up()
+        return outcome
+
+    async def command_as(
+        self,
+        arguments: CommandArguments,
+        caller: Caller,
+        *,
+        timeout_ms: int = COMMAND_TIMEOUT_MS,
+        command_id: str = "",
+        notes: Request | None = None,
+    ) -> CommandEnd:
+        """As `command`, where there is no request of a caller's."""
+        if self.commands is None:
+            reason = "This service can't ask the balancer: it was started without Kafka's address"
+            raise HttpError(503, reason)
+        kind, given = format_arguments(arguments)
+        command = Command(
+            cluster=self.cluster,
+            command_id=command_id or str(uuid.uuid4()),
+            kind=kind,
+            arguments=given,
+            principal=caller.name,
+            address=caller.address,
+            timeout_ms=timeout_ms,
+        )
+        if notes is not None:
+            notes.notes["command_id"] = command.command_id
+        outcome = await self.commands.ask(command)
+        if outcome is None:
+            silent_ms = self.view.writer_silent_ms(time_ns() // 1_000_000)
+            raise HttpError(
+                503,
+                f"The balancer has not taken up command {command.command_id} within {timeout_ms} "
+                f"ms (its last commit is {silent_ms} ms old): it may still do so, ask for its "
+                "outcome by the same command id",
+                RETRY,
+            )
+        return outcome
+
+    async def _catch_up(self) -> None:
+        """Wait until a reading of the tables has ended that began after now."""
+        since_ms = boot_ms()
+        while boot_ms() < since_ms + self.catch_up_ms:
+            view = self.follower.view
+            if min(view.confirmed_ms if view else 0, self.views.confirmed_ms) >= since_ms:
+                return
+            await asyncio.sleep(_LOOK_S)

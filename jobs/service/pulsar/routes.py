@@ -1,0 +1,157 @@
+"""The table of Pulsar's admin paths.
+
+Decides which handler serves each, and who may ask: changes of the cluster take Pulsar's superuser,
+who is an admin of the whole cluster here; those of a tenant its admin; reading takes a viewer.
+Source: Pulsar 4.0.8, admin.v2.*; the paths of lookups are `lookup_http`'s.
+"""
+
+from jobs.service.access import Role
+from jobs.service.pulsar import brokers, bundles, clusters, namespaces, stats, topics
+from jobs.service.pulsar.asking import answering
+from jobs.service.routes import Handler, Route
+
+_V2 = "/admin/v2"
+_NAMESPACE = f"{_V2}/namespaces/{{tenant}}/{{namespace}}"
+_BUNDLE = f"{_NAMESPACE}/{{bundle}}"
+_ANY_TOPIC = f"{_V2}/{{domain}}/{{tenant}}/{{namespace}}"
+_TOPIC = f"{_ANY_TOPIC}/{{topic}}"
+_V1_TOPIC = "/admin/{domain}/{tenant}/{cluster}/{namespace}/{topic}"
+_BROKERS = f"{_V2}/brokers"
+_STATS = f"{_V2}/broker-stats"
+_CLUSTER = f"{_V2}/clusters/{{cluster}}"
+_POLICIES = f"{_CLUSTER}/namespaceIsolationPolicies"
+_QUOTAS = f"{_V2}/resource-quotas"
+_BUNDLE_QUOTA = f"{_QUOTAS}/{{tenant}}/{{namespace}}/{{bundle}}"
+
+
+def _reading(path: str, handler: Handler) -> Route:
+    """What a viewer of the tenant may see, or of the cluster when the path names no tenant."""
+    return Route(method="GET", path=path, handler=answering(handler), role=Role.VIEWER)
+
+
+def _watching(path: str, handler: Handler) -> Route:
+    """What a viewer of the whole cluster may see."""
+    return Route(
+        method="GET",
+        path=path,
+        handler=answering(handler),
+        role=Role.VIEWER,
+        is_for_superuser=True,
+    )
+
+
+def _of_tenant(method: str, path: str, handler: Handler) -> Route:
+    """What an admin of the tenant may change."""
+    return Route(method=method, path=path, handler=answering(handler), role=Role.ADMIN)
+
+
+def _of_cluster(method: str, path: str, handler: Handler) -> Route:
+    """What only a superuser may change."""
+    return Route(
+        method=method,
+        path=path,
+        handler=answering(handler),
+        role=Role.ADMIN,
+        is_for_superuser=True,
+    )
+
+
+_NAMESPACE_ROUTES = (
+    _reading(f"{_V2}/namespaces/{{tenant}}", namespaces.list_namespaces),
+    _reading(_NAMESPACE, namespaces.get_policies),
+    _of_tenant("PUT", _NAMESPACE, namespaces.create_namespace),
+    _of_tenant("DELETE", _NAMESPACE, namespaces.delete_namespace),
+    _reading(f"{_NAMESPACE}/bundles", namespaces.get_bundles),
+    _reading(f"{_NAMESPACE}/topics", namespaces.list_topics),
+    _reading(f"{_NAMESPACE}/replication", namespaces.get_replication),
+    _of_cluster("PUT", f"{_NAMESPACE}/unload", namespaces.unload_namespace),
+    _reading(f"{_NAMESPACE}/antiAffinity", namespaces.get_group),
+    _of_tenant("POST", f"{_NAMESPACE}/antiAffinity", namespaces.set_group),
+    _of_tenant("DELETE", f"{_NAMESPACE}/antiAffinity", namespaces.delete_group),
+    _watching(f"{_V2}/namespaces/{{cluster}}/antiAffinity/{{group}}", namespaces.list_group),
+    _watching("/admin/namespaces/{cluster}/antiAffinity/{group}", namespaces.list_group),
+    _of_cluster("PUT", f"{_BUNDLE}/unload", bundles.unload_bundle),
+    _of_cluster("PUT", f"{_BUNDLE}/split", bundles.split_bundle),
+    _reading(f"{_BUNDLE}/topicHashPositions", bundles.get_positions),
+)
+
+_TOPIC_ROUTES = (
+    _reading(_ANY_TOPIC, topics.list_topics),
+    _reading(f"{_ANY_TOPIC}/partitioned", topics.list_partitioned),
+    _reading(f"{_ANY_TOPIC}/{{bundle}}", topics.list_topics),
+    _of_tenant("PUT", _TOPIC, topics.create_topic),
+    _of_tenant("DELETE", _TOPIC, topics.delete_topic),
+    _reading(f"{_TOPIC}/partitions", topics.get_partitions),
+    _of_tenant("PUT", f"{_TOPIC}/partitions", topics.create_partitioned),
+    _of_tenant("POST", f"{_TOPIC}/partitions", topics.update_partitions),
+    _of_tenant("DELETE", f"{_TOPIC}/partitions", topics.delete_partitioned),
+    _reading(f"{_TOPIC}/stats", topics.get_stats),
+    _reading(f"{_TOPIC}/partitioned-stats", topics.get_partitioned_stats),
+    _reading(f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema", topics.get_schema),
+    _reading(
+        f"{_V2}/schemas/{{tenant}}/{{namespace}}/{{topic}}/schema/{{version}}", topics.get_schema
+    ),
+    _reading(f"{_V1_TOPIC}/partitions", topics.get_partitions),
+)
+
+_BROKER_ROUTES = (
+    _watching(_BROKERS, brokers.list_brokers),
+    _watching(f"{_BROKERS}/{{cluster}}", brokers.list_brokers),
+    _watching(f"{_BROKERS}/leaderBroker", brokers.get_leader),
+    _watching(f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces", brokers.get_owned),
+    _watching(f"{_BROKERS}/health", brokers.get_health),
+    _reading(f"{_BROKERS}/ready", brokers.get_ready),
+    _reading(f"{_BROKERS}/version", brokers.get_version),
+    _watching(f"{_BROKERS}/configuration", brokers.list_dynamic),
+    _watching(f"{_BROKERS}/configuration/values", brokers.get_values),
+    _watching(f"{_BROKERS}/configuration/runtime", brokers.get_runtime),
+    _watching(f"{_BROKERS}/internal-configuration", brokers.get_internal),
+    _of_cluster("POST", f"{_BROKERS}/configuration/{{key}}/{{value}}", brokers.set_value),
+    _of_cluster("DELETE", f"{_BROKERS}/configuration/{{key}}", brokers.delete_value),
+)
+
+_CLUSTER_ROUTES = (
+    _reading(f"{_V2}/clusters", clusters.list_clusters),
+    _reading(_CLUSTER, clusters.get_cluster),
+    _watching(f"{_CLUSTER}/failureDomains", clusters.list_domains),
+    _watching(f"{_CLUSTER}/failureDomains/{{domain}}", clusters.get_domain),
+    _of_cluster("POST", f"{_CLUSTER}/failureDomains/{{domain}}", clusters.set_domain),
+    _of_cluster("DELETE", f"{_CLUSTER}/failureDomains/{{domain}}", clusters.set_domain),
+    _watching(_POLICIES, clusters.list_policies),
+    _watching(f"{_POLICIES}/{{policy}}", clusters.get_policy),
+    _of_cluster("POST", f"{_POLICIES}/{{policy}}", clusters.set_policy),
+    _of_cluster("DELETE", f"{_POLICIES}/{{policy}}", clusters.delete_policy),
+    _watching(f"{_POLICIES}/brokers", clusters.list_isolated_brokers),
+    _watching(f"{_POLICIES}/brokers/{{broker}}", clusters.get_isolated_broker),
+    _watching(f"{_V2}/tenants", clusters.list_tenants),
+    _watching(f"{_V2}/tenants/{{tenant}}", clusters.get_tenant),
+    _of_cluster("PUT", f"{_V2}/tenants/{{tenant}}", clusters.create_tenant),
+    _of_cluster("POST", f"{_V2}/tenants/{{tenant}}", clusters.update_tenant),
+    _of_cluster("DELETE", f"{_V2}/tenants/{{tenant}}", clusters.delete_tenant),
+)
+
+_STATS_ROUTES = (
+    _watching(f"{_STATS}/load-report", stats.get_load_report),
+    _watching(f"{_STATS}/topics", stats.get_topics),
+    _watching(f"{_STATS}/destinations", stats.get_topics),
+    _watching(f"{_STATS}/metrics", stats.get_metrics),
+    _watching(f"{_STATS}/mbeans", stats.get_beans),
+    _watching(f"{_STATS}/bookieops", stats.get_pending),
+    _watching(f"{_STATS}/allocator-stats/{{allocator}}", stats.get_allocator),
+    _watching(
+        f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", stats.get_availability
+    ),
+    _watching(_QUOTAS, stats.get_quota),
+    _of_cluster("POST", _QUOTAS, stats.set_quota),
+    _watching(_BUNDLE_QUOTA, stats.get_quota),
+    _of_cluster("POST", _BUNDLE_QUOTA, stats.set_quota),
+    _of_cluster("DELETE", _BUNDLE_QUOTA, stats.set_quota),
+)
+
+PULSAR_ROUTES = (
+    *_NAMESPACE_ROUTES,
+    *_TOPIC_ROUTES,
+    *_BROKER_ROUTES,
+    *_CLUSTER_ROUTES,
+    *_STATS_ROUTES,
+)

@@ -1,0 +1,49 @@
+"""The cluster at one glance, as one answer: what the status page and `ballast top` show.
+
+Decides nothing but that it is made at most every two seconds, however many ask. Source: ours.
+"""
+
+from functools import partial
+from typing import Any
+
+from jobs.adapters.delta.table_reader import TableReader, wall_ms
+from jobs.operating.overview import read_overview
+from jobs.service.about import About, Example
+from jobs.service.access import Role
+from jobs.service.context import AdminContext
+from jobs.service.exchange import Reply, Request
+from jobs.service.routes import Route
+from jobs.service.v1.reading import Kept
+from jobs.service.v1.showing import about_service
+from lbcore.config.tree import Config
+
+_kept = Kept(2.0)
+
+
+async def get_overview(request: Request, context: AdminContext) -> Reply:
+    """Status, the last hour's balance, the last decisions in words, and how old all that is."""
+    del request
+    read = partial(_read, context.config, wall_ms())
+    return await _kept.reply(context, read, {"service": about_service(context)})
+
+
+def _read(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
+    return read_overview(reader, config, now_ms).to_json()
+
+
+OVERVIEW_ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/overview",
+        handler=get_overview,
+        role=Role.VIEWER,
+        about=About(
+            summary="The cluster at one glance: status, balance of the last hour, last decisions.",
+            example=Example(
+                path="/v1/overview",
+                status=200,
+                answer={"status": None, "balance": [], "decisions": [], "service": None},
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,132 @@
+"""Reads that take long, in processes of their own, a few at a time.
+
+Decides how many may be under way at once, from the question to the last byte of the answer, so that
+reading old tables never holds lookups up and what waits to be sent is bounded. Source: ours.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import IO, Any
+
+from jobs.adapters.following.view import boot_ms
+from jobs.service.access import Role
+from jobs.service.context import AdminContext
+from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode
+from jobs.service.reader_process import (
+    Read,
+    ReaderCounts,
+    ReaderGoneError,
+    ReaderProcess,
+    ReadQuestion,
+    ReadRefusedError,
+)
+from lbcore.model import names
+
+READERS = 2
+_WAITING_MAX = 32
+_PIECE_BYTES = 1 << 16
+_UNAVAILABLE = 503
+
+
+class Readers:
+    """A few processes, and a count of the answers that are being made or sent."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.counts = ReaderCounts()
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ballast-reads")
+        self.idle: SimpleQueue[ReaderProcess] = SimpleQueue()
+        for _ in range(READERS):
+            self.idle.put(ReaderProcess(self.counts))
+
+    async def ask(self, question: ReadQuestion) -> IO[bytes]:
+        """The answer of the next process that is free."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
+
+    def _ask(self, question: ReadQuestion) -> IO[bytes]:
+        process = self.idle.get()
+        try:
+            return process.ask(question)
+        finally:
+            self.idle.put(process)
+
+
+readers = Readers()
+
+
+class _Answer:
+    """An answer in its file; under way until it has been read, or is dropped."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Its parts, each short, once."""
+        while part := self._file.read(_PIECE_BYTES):
+            yield part
+
+    def __del__(self) -> None:
+        """Make room for another."""
+        self._file.close()
+        readers.under_way -= 1
+
+
+async def in_background(context: AdminContext, read: Read) -> Reply:
+    """What `read` makes of the cluster's tables, as JSON; raises HttpError 503 when it can't be."""
+    return Reply(headers=(JSON,), parts=await _made(context, read))
+
+
+async def _made(context: AdminContext, read: Read) -> _Answer:
+    if readers.under_way >= _WAITING_MAX:
+        raise HttpError(503, "Too many reads of the tables are under way", RETRY)
+    question = ReadQuestion(read, context.views.root, context.cluster)
+    readers.under_way += 1
+    try:
+        return _Answer(await readers.ask(question))
+    except BaseException as error:
+        readers.under_way -= 1
+        if isinstance(error, ReadRefusedError):
+            headers = (RETRY,) if error.status == _UNAVAILABLE else ()
+            raise HttpError(error.status, error.reason, *headers) from None
+        if isinstance(error, ReaderGoneError | OSError):
+            raise HttpError(503, "The tables can't be read at the moment", RETRY) from None
+        raise
+
+
+class Kept:
+    """What was read last of each cluster, which is read anew only after `keep_s`.
+
+    By the clock that counts suspension: what was read before is not of now.
+    """
+
+    def __init__(self, keep_s: float) -> None:
+        self._keep_ms = round(keep_s * 1_000)
+        self._made: dict[tuple[str, str], tuple[int, tuple[bytes, ...]]] = {}
+
+    async def reply(self, context: AdminContext, read: Read, more: Mapping[str, Any]) -> Reply:
+        """The object that `read` makes of this cluster, `keep_s` old at most, and `more` fields.
+
+        Raises HttpError 503 when that can't be.
+        """
+        key = (str(context.views.root), context.cluster)
+        made_ms, parts = self._made.get(key, (-self._keep_ms, ()))
+        if boot_ms() - made_ms >= self._keep_ms:
+            parts = tuple(await _made(context, read))
+            self._made[key] = (boot_ms(), parts)
+        *begin, last = parts
+        end = last.removesuffix(b"}") + b"," + encode(dict(more)).removeprefix(b"{")
+        return Reply(headers=(JSON,), parts=(*begin, end))
+
+
+def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:
+    """Raises HttpError 403 when the caller has not this role on the tenant ("*": the cluster)."""
+    if not request.caller.may(role, context.cluster, tenant):
+        where = "the cluster" if tenant == "*" else f"tenant {tenant}"
+        raise HttpError(403, f"{request.caller.name} is not {role.name.lower()} of {where}")
+
+
+def tenant_of(name: str) -> str:
+    """The tenant in a namespace's or a bundle's name, "*" for none."""
+    return names.tenant_of(name) or "*"

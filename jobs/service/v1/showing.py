@@ -1,0 +1,202 @@
+"""What there is: the cluster's state, brokers, namespaces, pins, policies, settings, decisions.
+
+Decides nothing: rows of tables, as JSON. Source: ours.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from time import time_ns
+from typing import Any
+
+from jobs.adapters.delta.table_reader import TableReader, wall_ms
+from jobs.operating.status_rows import read_status_rows
+from jobs.service.about import About, Example, QueryParameter, whole
+from jobs.service.access import Role
+from jobs.service.context import AdminContext
+from jobs.service.exchange import HttpError, Reply, Request, json_reply
+from jobs.service.reader_process import ReadRefusedError
+from jobs.service.routes import Handler, Route
+from jobs.service.v1.reading import Kept, in_background
+from lbcore.config.tree import SETTINGS, Config, value_of
+from lbcore.explain.status import make_status
+from lbcore.model.names import InvalidNameError, check_namespace
+from lbcore.route.slices import LEFT_OUT
+
+_DECISIONS_MAX = 1_000
+_LEFT_OUT = frozenset({"cluster", "batch_id"})
+
+
+_status = Kept(1.0)
+
+
+async def get_status(request: Request, context: AdminContext) -> Reply:
+    """How the cluster is, and how old all that is."""
+    del request
+    read = partial(_read_status, context.config, wall_ms())
+    return await _status.reply(context, read, {"service": about_service(context)})
+
+
+def _read_status(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
+    return make_status(reader.cluster, read_status_rows(reader, now_ms), config, now_ms).to_json()
+
+
+def about_service(context: AdminContext) -> dict[str, Any]:
+    """How old what this service says is, and whether it can ask the balancer."""
+    view = context.view
+    return {
+        "table_version": view.snapshot.position.table_version,
+        "age_ms": context.age_ms,
+        "writer_silent_ms": view.writer_silent_ms(time_ns() // 1_000_000),
+        "can_command": context.commands is not None,
+    }
+
+
+async def get_settings(request: Request, context: AdminContext) -> Reply:
+    """Those that decide: in force, as the files say with what commands have changed."""
+    del request
+    changed = context.views.settings
+    values = {
+        key: changed.get(key, value_of(context.config, entry))
+        for key, entry in sorted(SETTINGS.items())
+        if entry.section not in ("kafka", "topics", "lookup")
+    }
+    return json_reply({"settings": values, "changed": dict(sorted(changed.items()))})
+
+
+def rows_of(name: str, key: str) -> Handler:
+    """A handler that shows a small table's rows, those that are set, by their key."""
+
+    async def handle(request: Request, context: AdminContext) -> Reply:
+        del request
+        version = context.views.version(name)  # first: rows may be newer than it, never older
+        rows = context.views.rows(name)
+        places = await context.turns.gather(
+            (str(row[key]), at) if row.get("is_set", True) else LEFT_OUT
+            for at, row in enumerate(rows)
+        )
+        shown = (_without(rows[at]) for _, at in sorted(places))
+        return json_reply({"version": version, name: shown})
+
+    return handle
+
+
+async def get_decisions(request: Request, context: AdminContext) -> Reply:
+    """The newest decisions with their inputs."""
+    limit = request.whole("limit", 100, minimum=1, maximum=_DECISIONS_MAX)
+    conditions = [
+        f"{name} = '{_quoted(request.first(name))}'"
+        for name in ("bundle", "kind", "decision_id")
+        if request.first(name)
+    ]
+    return await in_background(context, partial(_read_decisions, " AND ".join(conditions), limit))
+
+
+def _read_decisions(condition: str, limit: int, reader: TableReader) -> dict[str, Any]:
+    order = [("at_ms", "descending"), ("decision_id", "descending")]
+    newest = reader.table("decisions", condition=condition).sort_by(order)[:limit]
+    shown = map(_without, newest.to_pylist())
+    return {"decisions": shown}
+
+
+async def get_history(request: Request, context: AdminContext) -> Reply:
+    """All versions of one bundle's record."""
+    params = request.params
+    try:
+        namespace = check_namespace(f"{params['tenant']}/{params['namespace']}")
+    except InvalidNameError as error:
+        raise HttpError(400, str(error)) from None
+    bundle = f"{namespace}/{params['range']}"
+    condition = f"namespace = '{namespace}' AND bundle = '{_quoted(bundle)}'"
+    return await in_background(context, partial(_read_history, bundle, condition))
+
+
+def _read_history(bundle: str, condition: str, reader: TableReader) -> dict[str, Any]:
+    rows = reader.rows("ownership_events", condition=condition)
+    if not rows:
+        raise ReadRefusedError(404, f"No bundle {bundle} was ever there")
+    ordered = sorted(rows, key=lambda row: (row["version_id"], row["at_ms"]))
+    return {"events": map(_without, ordered)}
+
+
+def _without(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _LEFT_OUT}
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _shown(path: str, handler: Handler, about: About) -> Route:
+    return Route(method="GET", path=path, handler=handler, role=Role.VIEWER, about=about)
+
+
+def _about(summary: str, path: str, answer: Any, *queries: QueryParameter) -> About:
+    return About(
+        summary=summary, queries=queries, example=Example(path=path, status=200, answer=answer)
+    )
+
+
+SHOWING_ROUTES = (
+    _shown(
+        "/v1/status",
+        get_status,
+        _about("How the cluster is: phase, why, counts, moves, alarms.", "/v1/status", None),
+    ),
+    _shown(
+        "/v1/settings",
+        get_settings,
+        _about("The settings that decide.", "/v1/settings", {"settings": None, "changed": {}}),
+    ),
+    _shown(
+        "/v1/brokers",
+        rows_of("brokers", "broker"),
+        _about(
+            "Every broker as a lookup answers with it.",
+            "/v1/brokers",
+            {"version": None, "brokers": None},
+        ),
+    ),
+    _shown(
+        "/v1/namespaces",
+        rows_of("namespaces", "namespace"),
+        _about("Every namespace.", "/v1/namespaces", {"version": None, "namespaces": None}),
+    ),
+    _shown(
+        "/v1/pins",
+        rows_of("pins", "bundle"),
+        _about("Bundles that stay on a broker.", "/v1/pins", {"version": None, "pins": []}),
+    ),
+    _shown(
+        "/v1/policies",
+        rows_of("policies", "name"),
+        _about(
+            "Isolation, anti-affinity, pauses, drains, excluded.",
+            "/v1/policies",
+            {"version": None, "policies": []},
+        ),
+    ),
+    _shown(
+        "/v1/decisions",
+        get_decisions,
+        _about(
+            "The newest decisions and why.",
+            "/v1/decisions?limit=10",
+            {"decisions": []},
+            QueryParameter(
+                name="limit", doc=f"At most {_DECISIONS_MAX}.", schema=whole(1, _DECISIONS_MAX)
+            ),
+            QueryParameter(name="bundle", doc="Only about this bundle."),
+            QueryParameter(name="kind", doc="Only of this kind, such as transfer or skip."),
+            QueryParameter(name="decision_id", doc="Only this one."),
+        ),
+    ),
+    _shown(
+        "/v1/bundles/{tenant}/{namespace}/{range}/history",
+        get_history,
+        _about(
+            "Every version of a bundle's record.",
+            "/v1/bundles/acme/free/0x00000000_0xffffffff/history",
+            {"events": None},
+        ),
+    ),
+)

@@ -1,0 +1,294 @@
+"""The small tables as rows in memory, kept current in the background, without a JVM.
+
+Decides when a table is read again: when its log has a new version, or does not lead on to it
+(`table_tail`). Feeds the handlers, which see each table at one moment; the big tables are read when
+they are asked for (`scan_rows`). What is kept is of the size of the cluster, however long the
+service runs. Source: ours.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from jobs.adapters.delta.archived_rows import open_whole
+from jobs.adapters.delta.rows import PRESENT, of_cluster, read_scanned, rows_in
+from jobs.adapters.delta.table_place import TablePlace, is_store, table_place
+from jobs.adapters.delta.tables import open_table, table_path
+from jobs.adapters.following.table_tail import LostError, TableTail
+from jobs.adapters.following.view import boot_ms
+from lbcore.model.tables import (
+    AUDIT,
+    BROKERS,
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    CONFIG_VERSIONS,
+    DECISION_CANDIDATES,
+    DECISION_EFFECTS,
+    DECISIONS,
+    LOAD_HISTORY,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+    POLICIES,
+    REJECTED_REPORTS,
+    TABLES,
+    TENANTS,
+    TOPICS,
+    Table,
+)
+from lbcore.route.known_topics import KnownTopics
+
+logger = logging.getLogger(__name__)
+
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = tuple[Row, ...]
+
+_BIG = frozenset(
+    table.name
+    for table in (
+        OWNERSHIP_EVENTS,
+        BUNDLE_OWNERSHIP,
+        COMMANDS,
+        AUDIT,
+        DECISIONS,
+        DECISION_CANDIDATES,
+        DECISION_EFFECTS,
+        LOAD_HISTORY,
+        REJECTED_REPORTS,
+    )
+)
+SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)
+"""The tables that are held whole: those of a row a thing that exists, not a row an event."""
+
+_HELD = frozenset(table.name for table in SMALL_TABLES)
+_JSON: Mapping[str, Mapping[str, type]] = {
+    BROKERS.name: {"advertised_listeners": dict},
+    NAMESPACES.name: {"properties": dict},
+    TENANTS.name: {"admin_roles": list, "allowed_clusters": list},
+    POLICIES.name: {"value": dict},
+    CONFIG_VERSIONS.name: {"settings": dict},
+}
+"""Columns of JSON, which each handler takes for that."""
+
+_HISTORY_MS = 600_000
+_POLL_MS = 200
+_STORE_POLL_MS = 1_000  # a request a table
+
+
+def scan_rows(
+    root: TablePlace, table: str, condition: str, columns: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a table, with its archive's, that meet an SQL condition, now; blocks.
+
+    Raises OSError, DeltaError, pa.ArrowException for a table that can't be read.
+    """
+    return list(open_whole(root, table).scan(columns, condition).to_pylist())
+
+
+class TableViews:
+    """The rows of one cluster in the small tables, the newest load, and the changed settings.
+
+    One thread refreshes; any thread reads: each view is swapped whole.
+    """
+
+    def __init__(self, root: str | TablePlace, cluster: str) -> None:
+        self.root = table_place(root)
+        self.cluster = cluster
+        self.last_error = ""
+        self.confirmed_ms = 0
+        self._rows: dict[str, Rows] = {}
+        self._load: Mapping[str, Row] = {}
+        self._settings: Mapping[str, Any] = {}
+        self._topics: Mapping[str, KnownTopics] = {}
+        self._topic_count = 0
+        self._tails: dict[str, TableTail] = {}
+        self._unread: dict[str, str] = {}
+
+    def rows(self, table: str) -> Rows:
+        """The rows of a small table, of what is there still; none while it isn't there.
+
+        Of policies those that are set and one of each kind that was, of config_versions the newest.
+        Raises KeyError for another table.
+        """
+        if table not in _HELD:
+            raise KeyError(f"table must be one of {', '.join(sorted(_HELD))}, got {table!r}")
+        return self._rows.get(table, ())
+
+    def version(self, table: str) -> int:
+        """The version that `rows` are of, or newer ones; -1 while the table isn't there."""
+        tail = self._tails.get(table)
+        return -1 if tail is None else tail.version
+
+    @property
+    def newest_load(self) -> Mapping[str, Row]:
+        """Each broker's newest row of load_history, of the ten minutes before the newest one."""
+        return self._load
+
+    @property
+    def topics(self) -> Mapping[str, KnownTopics]:
+        """The topics that were created, by namespace."""
+        return self._topics
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics brokers can serve of those, each partition by itself."""
+        return self._topic_count
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What commands have changed of the configuration: "section.name" -> value."""
+        return self._settings
+
+    def run(self, stop: threading.Event) -> None:
+        """Refresh until `stop` is set; nothing but `stop` ends it."""
+        poll_ms = _STORE_POLL_MS if is_store(self.root) else _POLL_MS
+        while not stop.is_set():
+            try:
+                self.refresh()
+            except Exception as error:  # noqa: BLE001 the outermost loop: serve on with what we have
+                self._note(error)
+            stop.wait(poll_ms / 1000)
+
+    def refresh(self) -> None:
+        """Take over what is new; a table that can't be read keeps its rows.
+
+        `confirmed_ms` is when (boot clock) the last time began that all of them could be read.
+        """
+        started_ms = boot_ms()
+        tables = (*SMALL_TABLES, LOAD_HISTORY)
+        refreshed = [self._try_refresh(table) for table in tables]  # each, also after a failure
+        if all(refreshed):
+            self.confirmed_ms = started_ms
+            self._tell("; ".join(self._unread[name] for name in sorted(self._unread)))
+
+    def _try_refresh(self, table: Table) -> bool:
+        try:
+            self._refresh(table)
+        except Exception as error:  # noqa: BLE001 one table's fault must not keep others as of then
+            self._tails.pop(table.name, None)
+            self._note(error)
+            return False
+        return True
+
+    def _refresh(self, table: Table) -> None:
+        tail = self._tails.get(table.name)
+        if tail is not None:
+            with suppress(LostError):
+                self._read_on(table, tail)
+                return
+        if tail is not None or (table_path(self.root, table.name) / "_delta_log").is_dir():
+            self._load_whole(table)
+
+    def _read_on(self, table: Table, tail: TableTail) -> None:
+        """Take over the new commits; raises LostError where the log does not lead on."""
+        commits = tail.new_commits()
+        if not commits:
+            return
+        if table.name != LOAD_HISTORY.name or any(commit.needs_reload for commit in commits):
+            self._load_whole(table)
+            return
+        columns = [column.name for column in table.columns if column.name != "cluster"]
+        for commit in commits:
+            for rows in tail.read_added(commit, columns, self.cluster):
+                self._take_load(self._load, rows.to_pylist())
+
+    def _load_whole(self, table: Table) -> None:
+        handle = open_table(self.root, table.name)
+        condition = f"{of_cluster(self.cluster)} AND {PRESENT.get(table.name, 'true')}"
+        if table.name == LOAD_HISTORY.name:
+            condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"
+        found: list[Row] = list(rows_in(read_scanned(handle, None, condition)))
+        tail = TableTail(table_path(self.root, table.name), handle)
+        if table.name == LOAD_HISTORY.name:
+            self._take_load({}, found)
+        else:
+            found = self._readable(table, found)
+            self._rows[table.name] = held = _STANDING.get(table.name, tuple)(tuple(found))
+            if table.name == CONFIG_VERSIONS.name:
+                self._settings = json.loads(held[0]["settings"]) if held else {}
+            if table.name == TOPICS.name:
+                self._take_topics(held)
+        self._tails[table.name] = tail
+
+    def _readable(self, table: Table, found: Sequence[Row]) -> list[Row]:
+        """The rows, each that can't be read as it was before, or left out: it costs no other."""
+        faults = {at: fault for at, row in enumerate(found) if (fault := _fault(table, row))}
+        known = {_key(table, row): row for row in self._rows.get(table.name, ())} if faults else {}
+        before = {at: known.get(_key(table, found[at])) for at in faults}
+        rows = [before.get(at, row) for at, row in enumerate(found)]
+        self._unread.pop(table.name, None)
+        if faults:
+            first = min(faults)
+            name = "/".join(_key(table, found[first]))
+            self._unread[table.name] = (
+                f"{len(faults)} rows of {table.name} can't be read, what they are about stays as "
+                f"it was known before: {faults[first]} of {name}; run the version that wrote it, "
+                "or compare the tables with a backup"
+            )
+        return [row for row in rows if row is not None]
+
+    def _take_topics(self, rows: Rows) -> None:
+        created: dict[str, dict[str, int]] = {}
+        for row in rows:
+            created.setdefault(row["namespace"], {})[row["topic"]] = row["partitions"]
+        self._topics = {name: KnownTopics.of(topics) for name, topics in created.items()}
+        self._topic_count = sum(row["partitions"] or 1 for row in rows)
+
+    def _take_load(self, known: Mapping[str, Row], found: Sequence[Row]) -> None:
+        newest = dict(known)
+        for row in found:
+            before = newest.get(row["broker"])
+            if before is None or row["minute_ms"] >= before["minute_ms"]:
+                newest[row["broker"]] = row
+        kept_ms = max((row["minute_ms"] for row in newest.values()), default=0) - _HISTORY_MS
+        self._load = {name: row for name, row in newest.items() if row["minute_ms"] >= kept_ms}
+
+    def _note(self, error: Exception) -> None:
+        self._tell(f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def _tell(self, text: str) -> None:
+        """Keep what is wrong, "" = nothing, and log it once while it lasts."""
+        if text and text != self.last_error:
+            logger.warning("views_not_refreshed", extra={"fields": {"error": text}})
+        self.last_error = text
+
+
+def _fault(table: Table, row: Row) -> str:
+    """The first column whose text is no JSON of its kind, and what it is; "" for none."""
+    for column, kind in _JSON.get(table.name, {}).items():
+        try:
+            value = json.loads(row[column])
+        except (TypeError, ValueError, RecursionError):
+            return f"{column} is no JSON"
+        if not isinstance(value, kind):
+            return f"{column} is no JSON {'object' if kind is dict else 'array'}"
+    return ""
+
+
+def _key(table: Table, row: Row) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in table.key or ("number",))
+
+
+def _standing(found: Rows) -> Rows:
+    """The policies that are set, and one of each kind that was (whether there ever were any)."""
+    taken_back = {row["kind"]: row for row in found if not row["is_set"]}
+    return (*(row for row in found if row["is_set"]), *taken_back.values())
+
+
+def _newest(found: Rows) -> Rows:
+    """The change of the configuration that is in force."""
+    return (max(found, key=lambda row: int(row["number"])),) if found else ()
+
+
+_STANDING: Mapping[str, Callable[[Rows], Rows]] = {
+    POLICIES.name: _standing,
+    CONFIG_VERSIONS.name: _newest,
+}
+"""What is held of tables whose rows would grow in number for ever."""
+
+
+def _newest_minute(handle: Any, condition: str) -> int:
+    minutes = read_scanned(handle, ["minute_ms"], condition)["minute_ms"]
+    return max(minutes.to_pylist(), default=0)

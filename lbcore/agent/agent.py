@@ -1,0 +1,264 @@
+"""The agent: a broker's side of the protocol, for any sharded service.
+
+Decides which callback runs when, and what is said to the balancer and when. Does not serve, open
+or close anything, nor read or write Kafka: a shell (a real service's, or the simulated fleet's)
+carries out the effects and brings their results back as events. Source: ours; see `holding` for
+one bundle's protocol and `agent_reporting` for reports.
+
+The shell's part: give it, in order, each record of the ownership topic (at least those that name
+the broker, and every later one of a bundle that did once); run at most what Call asks; send each
+message in order; call `step` again at `wake_at_ms`, or with events before. `now_ms` must never go
+back: wall clock at the start plus a monotonic clock since.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lbcore.agent.lease import FOR_EVER_MS, EndConfirmed, ReportConfirmed
+from lbcore.agent.packing import pack_agent, unpack_agent
+from lbcore.agent.reporting import (
+    Identity,
+    LoadRead,
+    TopicsRead,
+    envelope,
+    heartbeat,
+    in_parts,
+    is_load_due,
+    report_load,
+    report_topics,
+)
+from lbcore.agent.state import (
+    AgentState,
+    AgentWork,
+    Effect,
+    Event,
+    RecordForgotten,
+    RecordRead,
+    Send,
+    Stopped,
+)
+from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.machine import Step
+from lbcore.ownership.changes import Instance
+from lbcore.ownership.holding import (
+    NO_TOKEN,
+    CallDone,
+    Goal,
+    Holding,
+    due_at_ms,
+    finish,
+    follow,
+    give_up,
+    retry,
+    say,
+)
+from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.resolve import is_newer
+from lbcore.ownership.stuck import CallOverdue, come_back, is_return_of_stuck, overdue
+from lbcore.wire.messages import Ack, Acks, Topic
+
+STOPPING = "the broker is stopping"
+
+
+class AgentMachine:
+    """The Machine of one start of a broker."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        config: AgentConfig,
+        signals: SignalsConfig,
+        fencing: str = FENCING_TOKEN,
+    ) -> None:
+        """fencing: the setting ownership.fencing; with a lease, agent_lease_ms counts."""
+        self._identity = identity
+        self._is_leased = fencing == FENCING_LEASE
+        self._me = Instance(broker=identity.broker, incarnation=identity.incarnation)
+        self._config = config
+        self._signals = signals
+
+    def step(
+        self, state: AgentState | None, events: Sequence[Event], now_ms: int
+    ) -> Step[AgentState, Effect]:
+        """Take in events, in their order, and do what is due at now_ms; no events = a timer.
+
+        O(events + pending bundles), and a copy of what changes.
+        """
+        work = AgentWork(state or AgentState())
+        for event in events:
+            self._take(work, event, now_ms)
+        self._stop(work, now_ms)
+        self._speak(work, now_ms)
+        self._report(work, now_ms)
+        self._leave(work, now_ms)
+        frozen = work.freeze()
+        wake_at_ms = None if frozen.is_stopped else self._wake_at_ms(frozen, now_ms)
+        return Step(state=frozen, effects=work.effects, wake_at_ms=wake_at_ms)
+
+    def served(self, state: AgentState) -> dict[str, int]:
+        """The bundles open here → their fencing tokens, by name; a bundle closing is still open.
+
+        For tests and for people; what a service may use is `usable`.
+        """
+        return {
+            name: holding.token
+            for name, holding in sorted(state.holdings.items())
+            if holding.token != NO_TOKEN and not holding.split_into
+        }
+
+    def usable(self, state: AgentState) -> dict[str, int]:
+        """The bundles that the service may use → their fencing tokens, by name, `until_ms`.
+
+        Not those that are somebody else's by now, though they are still open, nor those of which a
+        callback is stuck or that were given back. With a lease not
+        those either whose newest record is Assigning: one that is opened too late is given to
+        another broker, so the balancer's *Owned* must be read first. O(holdings).
+        """
+        return {
+            name: holding.token
+            for name, holding in sorted(state.holdings.items())
+            if holding.is_usable and (not self._is_leased or holding.is_confirmed)
+        }
+
+    def until_ms(self, state: AgentState) -> int:
+        """The last moment, by the clock behind now_ms, at which `usable` holds.
+
+        Compare at every use; a timer that fires late has let a frozen process serve on.
+        """
+        if not self._is_leased:
+            return FOR_EVER_MS
+        return state.lease.until_ms(self._config.agent_lease_ms)
+
+    def pack(self, state: AgentState) -> Mapping[str, bytes]:
+        """One chunk of JSON."""
+        return {"agent": pack_agent(state)}
+
+    def unpack(self, chunks: Mapping[str, bytes]) -> AgentState:
+        """The inverse of `pack`. Raises UnknownStateSchemaError."""
+        return unpack_agent(chunks["agent"])
+
+    def _take(self, work: AgentWork, event: Event, now_ms: int) -> None:
+        if isinstance(event, RecordRead):
+            self._take_record(work, event.record, now_ms)
+        elif isinstance(event, RecordForgotten):
+            work.forget_record(event.bundle, now_ms)
+        elif isinstance(event, CallDone):
+            _take_result(work, event)
+        elif isinstance(event, CallOverdue):
+            _take_overdue(work, event)
+        elif isinstance(event, LoadRead):
+            self._take_load(work, event, now_ms)
+        elif isinstance(event, TopicsRead):
+            self._take_topics(work, event, now_ms)
+        elif isinstance(event, ReportConfirmed | EndConfirmed):
+            work.lease = work.lease.confirmed(event, self._config.agent_lease_ms, now_ms)
+        elif work.stopping_at_ms is None:
+            work.stopping_at_ms = now_ms
+            work.reporting = replace(work.reporting, is_draining=True, load=None)
+            work.ask_load(now_ms)
+
+    def _take_record(self, work: AgentWork, record: OwnershipRecord, now_ms: int) -> None:
+        known = work.versions.get(record.bundle)
+        if known is not None and not is_newer(record.version_id, known):
+            return
+        work.remember_version(record.bundle, record.version_id)
+        before = work.holdings.get(record.bundle)
+        after = follow(before, record, self._me, now_ms)
+        is_new_here = after.is_closed and not after.is_owned
+        if work.stopping_at_ms is not None and is_new_here:
+            after = give_up(after, STOPPING)
+        work.advance(after)
+
+    def _take_load(self, work: AgentWork, read: LoadRead, now_ms: int) -> None:
+        if not is_load_due(work.reporting, read, self._signals, now_ms):
+            return
+        work.reporting, messages = report_load(
+            work.reporting, read, self._identity, now_ms, self._config.bundles_per_part
+        )
+        work.effects += [Send(message=message) for message in messages]
+
+    def _take_topics(self, work: AgentWork, read: TopicsRead, now_ms: int) -> None:
+        work.reporting, message = report_topics(
+            work.reporting, read, self._identity, self._signals, now_ms
+        )
+        if message is not None:
+            work.effects.append(Send(message=message))
+
+    def _stop(self, work: AgentWork, now_ms: int) -> None:
+        if work.stopping_at_ms is None or work.is_stopped:
+            return
+        if now_ms - work.stopping_at_ms >= self._config.shutdown_timeout_ms:
+            for name in sorted(work.holdings):
+                work.advance(give_up(work.holdings[name], STOPPING))
+
+    def _speak(self, work: AgentWork, now_ms: int) -> None:
+        repeat_ms = self._config.ack_repeat_ms
+        acks = []
+        for name in work.pending():
+            said, ack = say(retry(work.holdings[name], now_ms, repeat_ms), now_ms, repeat_ms)
+            if ack is not None:
+                acks.append(ack)
+            work.advance(said)
+        for part in in_parts(acks, self._config.bundles_per_part):
+            self._send_acks(work, part, now_ms)
+
+    def _send_acks(self, work: AgentWork, acks: Sequence[Ack], now_ms: int) -> None:
+        work.reporting, made = envelope(work.reporting, Topic.ACKS, self._identity, now_ms)
+        work.effects.append(Send(message=Acks(envelope=made, acks=tuple(acks))))
+
+    def _report(self, work: AgentWork, now_ms: int) -> None:
+        if now_ms - work.reporting.asked_at_ms >= self._signals.report_check_ms:
+            work.ask_load(now_ms)
+        if now_ms - work.reporting.heard_at_ms >= self._config.heartbeat_interval_ms:
+            work.reporting, message = heartbeat(work.reporting, self._identity, now_ms)
+            work.effects.append(Send(message=message))
+
+    def _leave(self, work: AgentWork, now_ms: int) -> None:
+        if work.stopping_at_ms is None or work.is_stopped:
+            return
+        most_ms = self._config.shutdown_timeout_ms + self._config.stop_grace_ms
+        is_too_late = now_ms - work.stopping_at_ms >= most_ms
+        if is_too_late or all(holding.is_left for holding in work.holdings.values()):
+            work.is_stopped = True
+            work.effects.append(Stopped(left=_not_moved(work.holdings)))
+
+    def _wake_at_ms(self, state: AgentState, now_ms: int) -> int:
+        reporting, config = state.reporting, self._config
+        due = [
+            reporting.heard_at_ms + config.heartbeat_interval_ms,
+            reporting.asked_at_ms + self._signals.report_check_ms,
+        ]
+        due += [due_at_ms(state.holdings[name], config.ack_repeat_ms) for name in state.pending]
+        if state.stopping_at_ms is not None:
+            deadline_ms = state.stopping_at_ms + config.shutdown_timeout_ms
+            due += [at for at in (deadline_ms, deadline_ms + config.stop_grace_ms) if at > now_ms]
+        return max(now_ms + 1, min(due))
+
+
+def _not_moved(holdings: Mapping[str, Holding]) -> tuple[str, ...]:
+    """What is still this broker's by the records, or still open; not what it refused to open."""
+    return tuple(
+        name
+        for name, holding in sorted(holdings.items())
+        if not holding.is_closed or (holding.goal is Goal.GIVE_UP and holding.is_owned)
+    )
+
+
+def _take_result(work: AgentWork, done: CallDone) -> None:
+    before = work.holdings.get(done.bundle)
+    if before is None:
+        return
+    if is_return_of_stuck(before, done):
+        work.take_back_call(come_back(before, done))
+        return
+    after = finish(before, done)
+    if after is not before:
+        work.finish_call(before, after)
+
+
+def _take_overdue(work: AgentWork, event: CallOverdue) -> None:
+    before = work.holdings.get(event.bundle)
+    after = before and overdue(before, event)
+    if after is not None and after is not before:
+        work.give_up_call(after)

@@ -1,0 +1,222 @@
+"""What a service says of its load, checked before an agent believes it.
+
+Decides what of an answer can be reported: all, or all but some bundles, or nothing. The rules are
+those of the parser that will read the report (`lbcore.wire`): a number that it refuses would cost
+the whole message, and a wrong shape the agent's own thread. Source: ours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
+from lbcore.config.wire import Wire
+from lbcore.wire.bundles import check_bundle
+from lbcore.wire.fields import FieldRefusal, shown
+from lbcore.wire.fields import names as read_names
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import BUNDLE_COLUMNS, RESOURCES, TRAFFIC, Floats, Rejected
+from lbcore.wire.parse import parse
+from lbcore.wire.rules import MAX_COUNT, MAX_NUMBER, MIN_POSITIVE_LIMIT, ParseRules
+
+NAME_CHARS_MAX = 512
+TOPICS_MAX = 10_000
+
+Read = TypeVar("Read")
+
+_COUNTS = tuple(BUNDLE_COLUMNS.index(name) for name in BUNDLE_COLUMNS if name not in TRAFFIC)
+_NUMBERS = "biufO"  # numpy's kinds of arrays; objects may be numbers, complex ones are none
+_NO_NUMBER = "numbers must be finite and within [0, 1e18]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked(Generic[Read]):
+    """What of an answer can be reported (None = nothing), and what is wrong with it ("" = nothing).
+
+    A fault beside something to report: bundles or topics were left out.
+    """
+
+    read: Read | None
+    fault: str = ""
+
+
+class _UnusableError(Exception):
+    """An answer that can't be reported; its text says why."""
+
+
+def check_load(answer: object) -> Checked[LoadRead]:
+    """The answer of `load`: bundles that can't be told are left out, else it is all or nothing."""
+    try:
+        return _load(answer)
+    except _UnusableError as error:
+        return Checked(read=None, fault=f"load() {error}")
+
+
+def check_topics(answer: object) -> Checked[TopicsRead]:
+    """One of the answers of `topics`: topics that can't be told are left out."""
+    try:
+        return _topics(answer)
+    except _UnusableError as error:
+        return Checked(read=None, fault=f"topics() {error}")
+
+
+def identity_fault(identity: Identity) -> str:
+    """Why no report can be sent under this identity; "" = it can. Asks the parser itself."""
+    nothing = LoadRead(
+        usage=np.zeros(len(RESOURCES)),
+        limit=np.full(len(RESOURCES), -1.0),
+        traffic=np.zeros(len(TRAFFIC)),
+        bundles=(),
+        stats=np.zeros((0, len(BUNDLE_COLUMNS))),
+    )
+    rules = ParseRules(clusters=frozenset({identity.cluster}), limits=Wire())
+    try:
+        _, messages = report_load(Reporting(), nothing, identity, 0, 1)
+        for message in messages:
+            parsed = parse(*format_message(message), rules)
+            if isinstance(parsed, Rejected):
+                return parsed.detail
+    except (ValueError, TypeError) as error:  # a lone surrogate, NaN, no number, no text
+        return str(error)
+    return ""
+
+
+def _load(answer: object) -> Checked[LoadRead]:
+    if not isinstance(answer, LoadRead):
+        raise _UnusableError(f"must return a LoadRead, got {shown_type(answer)}")
+    limit = _numbers("limit", answer.limit, (len(RESOURCES),))
+    usage = _numbers("usage", answer.usage, (len(RESOURCES),))
+    traffic = _numbers("traffic", answer.traffic, (len(TRAFFIC),))
+    names = _listed("bundles", answer.bundles)
+    stats = _numbers("stats", answer.stats, (len(names), len(BUNDLE_COLUMNS)))
+    _check_limits(usage, limit)
+    _check_all("traffic", traffic)
+    whole = stats.copy()
+    whole[:, _COUNTS] = np.floor(whole[:, _COUNTS])
+    kept, fault = _kept(names, whole, "bundle")
+    read = LoadRead(
+        usage=usage,
+        limit=limit,
+        traffic=traffic,
+        bundles=tuple(names[row] for row in kept),
+        stats=whole[kept],
+        topic_count=_count("topic_count", answer.topic_count),
+        consumer_count=_count("consumer_count", answer.consumer_count),
+        producer_count=_count("producer_count", answer.producer_count),
+    )
+    return Checked(read=read, fault=fault and f"load() {fault}")
+
+
+def _topics(answer: object) -> Checked[TopicsRead]:
+    if not isinstance(answer, TopicsRead):
+        raise _UnusableError(f"must return TopicsRead for each bundle, got {shown_type(answer)}")
+    if _name_fault(answer.bundle) or _bundle_fault(answer.bundle):
+        raise _UnusableError(f"must name a bundle, got {shown(answer.bundle)}")
+    names = _listed("topics", answer.topics)
+    if len(names) > TOPICS_MAX:
+        raise _UnusableError(f"must name at most {TOPICS_MAX} topics a bundle, got {len(names)}")
+    traffic = _numbers("traffic", answer.traffic, (len(names), len(TRAFFIC)))
+    kept, fault = _kept(names, traffic, "topic")
+    read = TopicsRead(
+        bundle=answer.bundle, topics=tuple(names[row] for row in kept), traffic=traffic[kept]
+    )
+    return Checked(read=read, fault=fault and f"topics() of {answer.bundle} {fault}")
+
+
+def shown_type(value: object) -> str:
+    """What a value is, for a message; its words are its own, its type's name is harmless."""
+    return type(value).__name__
+
+
+def _numbers(field: str, values: Any, shape: tuple[int, ...]) -> Floats:
+    """float64 of this shape, whatever sequence it was; no rows may have any second dimension."""
+    try:
+        found = np.array(values)
+        made = found.astype(np.float64) if found.dtype.kind in _NUMBERS else None
+    except (TypeError, ValueError, OverflowError):
+        made = None
+    if made is None:
+        raise _UnusableError(f"must give numbers as {field}, got {shown_type(values)}")
+    if made.size == 0 and shape[0] == 0:
+        return np.zeros(shape)
+    if made.shape != shape:
+        raise _UnusableError(f"must give {field} of shape {shape}, got {made.shape}")
+    return made
+
+
+def _listed(field: str, values: Any) -> Sequence[Any]:
+    if not isinstance(values, (list, tuple)):
+        raise _UnusableError(f"must give {field} as a tuple, got {shown_type(values)}")
+    return values
+
+
+def _count(field: str, value: Any) -> int:
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or not 0 <= value <= MAX_COUNT:
+        raise _UnusableError(f"must give {field} as a whole number from 0, got {shown(value)}")
+    return int(value)
+
+
+def _check_all(field: str, values: Floats) -> None:
+    if not _are_usable(values).all():
+        raise _UnusableError(f"must give a {field} that is finite and within [0, 1e18]")
+
+
+def _are_usable(values: Floats) -> NDArray[np.bool_]:
+    return np.greater_equal(values, 0.0) & np.less_equal(values, MAX_NUMBER)  # never NaN
+
+
+def _check_limits(usage: Floats, limit: Floats) -> None:
+    """A limit that is not positive is unknown, and its usage is not looked at, but is sent."""
+    is_small = np.greater(limit, 0.0) & (limit < MIN_POSITIVE_LIMIT)
+    if not (np.abs(limit) <= MAX_NUMBER).all() or is_small.any():
+        detail = f"must give limits that are not positive, or within [{MIN_POSITIVE_LIMIT}, 1e18]"
+        raise _UnusableError(detail)
+    is_negative = np.greater(limit, 0.0) & (usage < 0.0)
+    if not (np.abs(usage) <= MAX_NUMBER).all() or is_negative.any():
+        raise _UnusableError("must give usages that are finite and, where limits are known, from 0")
+
+
+def _kept(names: Sequence[Any], numbers: Floats, what: str) -> tuple[list[int], str]:
+    """The rows that can be told, and a sentence about the others. O(names)."""
+    are_numbers: list[bool] = np.asarray(_are_usable(numbers).all(axis=1)).tolist()
+    kept: list[int] = []
+    seen: set[str] = set()
+    wrong: list[tuple[Any, str]] = []
+    for row, name in enumerate(names):
+        fault = _name_fault(name) or (_bundle_fault(name) if what == "bundle" else "")
+        fault = fault or ("it comes twice" if name in seen else "")
+        fault = fault or ("" if are_numbers[row] else _NO_NUMBER)
+        if fault:
+            wrong.append((name, fault))
+        else:
+            kept.append(row)
+            seen.add(name)
+    if not wrong:
+        return kept, ""
+    name, fault = wrong[0]
+    return kept, f"leaves {len(wrong)} {what}s out of the report; {shown(name)}: {fault}"
+
+
+def _name_fault(name: Any) -> str:
+    if type(name) is str and name.isascii() and 0 < len(name) <= NAME_CHARS_MAX:
+        return ""
+    try:
+        (read,) = read_names([name], "names", NAME_CHARS_MAX)
+        read.encode()
+    except FieldRefusal as refusal:
+        return refusal.detail
+    except UnicodeEncodeError:
+        return "it must not have lone surrogates"
+    return ""
+
+
+def _bundle_fault(name: str) -> str:
+    try:
+        check_bundle(name)
+    except FieldRefusal as refusal:
+        return refusal.detail
+    return ""

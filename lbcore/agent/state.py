@@ -1,0 +1,278 @@
+"""What an agent's Machine takes in, wants done and remembers: its events, effects and state.
+
+Decides nothing; `agent` does. Source: ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from lbcore.agent.lease import EndConfirmed, Lease, ReportConfirmed
+from lbcore.agent.reporting import LoadRead, Reporting, TopicsRead
+from lbcore.ownership.busy_ranges import Busy, BusyRanges
+from lbcore.ownership.holding import (
+    NO_TOKEN,
+    Call,
+    CallDone,
+    Holding,
+    forget,
+    inherited,
+    next_call,
+)
+from lbcore.ownership.open_ranges import OpenRanges
+from lbcore.ownership.records import OwnershipRecord
+from lbcore.ownership.stuck import CallOverdue, refuse_call
+from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRead:
+    """A record of the ownership topic."""
+
+    record: OwnershipRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordForgotten:
+    """A null message of the ownership topic: the bundle's key is deleted."""
+
+    bundle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The broker is to end: it asks to be drained, and waits, shutdown_timeout_ms at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLoad:
+    """Effect: read the service's load and answer with LoadRead (and TopicsRead for each bundle)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Effect: send this message, after those before it, with acks=all."""
+
+    message: Heartbeat | BrokerLoad | BundleLoad | TopicLoad | Acks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Effect: everything is said; the process may end.
+
+    left: bundles that were not moved away in time, by name. They are closed and given back, if the
+    service closed them in time; what it did not close ends with the process.
+    """
+
+    left: tuple[str, ...] = ()
+
+
+Event: TypeAlias = (
+    RecordRead
+    | RecordForgotten
+    | CallDone
+    | CallOverdue
+    | LoadRead
+    | TopicsRead
+    | ReportConfirmed
+    | EndConfirmed
+    | Stop
+)
+Effect: TypeAlias = Call | ReadLoad | Send | Stopped
+
+STUCK = "an earlier callback of this hash range has not returned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentState:
+    """What an agent knows.
+
+    versions: the newest version read of each bundle. holdings: the bundles it has to do with;
+    pending: those of them that something may be due for. busy: where callbacks run; blocked: the
+    bundles whose callback waits for one of an overlapping bundle; stuck: those whose callback was
+    given up and has not returned. stopping_at_ms: when it was told to stop. lease: what Kafka has
+    confirmed.
+    """
+
+    versions: Mapping[str, int] = field(default_factory=dict)
+    holdings: Mapping[str, Holding] = field(default_factory=dict)
+    pending: frozenset[str] = frozenset()
+    busy: Busy = field(default_factory=dict)
+    blocked: frozenset[str] = frozenset()
+    stuck: frozenset[str] = frozenset()
+    reporting: Reporting = field(default_factory=Reporting)
+    stopping_at_ms: int | None = None
+    is_stopped: bool = False
+    lease: Lease = field(default_factory=Lease)
+
+
+class AgentWork:
+    """An agent's state while one step changes it; what is not changed is not copied."""
+
+    def __init__(self, state: AgentState) -> None:
+        self.versions = state.versions
+        self.holdings = state.holdings
+        self.reporting = state.reporting
+        self.stopping_at_ms = state.stopping_at_ms
+        self.is_stopped = state.is_stopped
+        self.lease = state.lease
+        self.effects: list[Effect] = []
+        self._before = state
+        self._pending = set(state.pending)
+        self._busy = BusyRanges(state.busy)
+        self._blocked = set(state.blocked)
+        self._stuck = set(state.stuck)
+        self._open: OpenRanges | None = None
+
+    def freeze(self) -> AgentState:
+        """The state as it is now."""
+        return AgentState(
+            versions=self.versions,
+            holdings=self.holdings,
+            pending=frozenset(self._pending),
+            busy=self._busy.freeze(),
+            blocked=frozenset(self._blocked),
+            stuck=frozenset(self._stuck),
+            reporting=self.reporting,
+            stopping_at_ms=self.stopping_at_ms,
+            is_stopped=self.is_stopped,
+            lease=self.lease,
+        )
+
+    def pending(self) -> list[str]:
+        """The bundles that something may be due for, sorted."""
+        return sorted(self._pending)
+
+    def advance(self, holding: Holding) -> None:
+        """Keep a holding, after starting the callback that it needs; forget it when it is idle.
+
+        The callback waits while another bundle that overlaps is open, or has one running. It fails
+        while one is stuck there: that may never return, and another broker can do it.
+        """
+        kept, call = next_call(holding)
+        self._blocked.discard(kept.bundle)
+        if call is not None and self._is_stuck(call.bundle):
+            kept, call = refuse_call(holding, STUCK), None
+        if call is not None and self._may_run(holding):
+            self.effects.append(call)
+        elif call is not None:
+            self._blocked.add(call.bundle)
+            kept = holding
+        if kept is self.holdings.get(kept.bundle):
+            return
+        if kept.is_idle:
+            self._drop(kept.bundle)
+        else:
+            self._keep(kept)
+        if kept.is_pending:
+            self._pending.add(kept.bundle)
+        else:
+            self._pending.discard(kept.bundle)
+
+    def _may_run(self, holding: Holding) -> bool:
+        """Take the range of a holding's call, unless that overlaps another call or open bundle.
+
+        What is open there although a record wants something else has had no record of its own yet:
+        its namespace was made again with other boundaries, and each bundle's records come in order,
+        but not those of all bundles. Either it is closed when its record comes, or the call is of
+        the namespace's former life, and the next record of its bundle takes it back.
+        """
+        if self._open is None:
+            self._open = OpenRanges(b for b, kept in self.holdings.items() if kept.is_open)
+        is_beside_open = holding.token == NO_TOKEN and self._open.overlaps(holding.bundle)
+        return not is_beside_open and self._busy.take(holding.bundle)
+
+    def finish_call(self, before: Holding, after: Holding) -> None:
+        """A callback has run: follow what it did to children, start what it kept waiting."""
+        self._busy.release(before.bundle)
+        if after.split_into != before.split_into:
+            self._disinherit(before)
+            self._inherit(after)
+        self.advance(after)
+        self._advance_blocked()
+
+    def give_up_call(self, after: Holding) -> None:
+        """A callback takes too long: its range stays taken, and who waits for it fails."""
+        self._stuck.add(after.bundle)
+        self.advance(after)
+        self._advance_blocked()
+
+    def take_back_call(self, after: Holding) -> None:
+        """A callback that was given up has returned: its range is free again."""
+        self._stuck.remove(after.bundle)
+        self._busy.release(after.bundle)
+        self.advance(after)
+        self._advance_blocked()
+
+    def _advance_blocked(self) -> None:
+        for bundle in sorted(self._blocked):
+            self.advance(self.holdings[bundle])
+
+    def _is_stuck(self, bundle: str) -> bool:
+        """Whether a callback is stuck in the bundle's range. O(those that are stuck)."""
+        ranges = BusyRanges({})
+        for stuck in self._stuck:
+            ranges.take(stuck)
+        return not ranges.is_free(bundle)
+
+    def remember_version(self, bundle: str, version_id: int | None) -> None:
+        """Note the newest version read of a bundle; None = its key is deleted."""
+        if self.versions is self._before.versions:
+            self.versions = dict(self.versions)
+        versions = self.versions
+        assert isinstance(versions, dict)  # noqa: S101 copied above
+        if version_id is None:
+            versions.pop(bundle, None)
+        else:
+            versions[bundle] = version_id
+
+    def forget_record(self, bundle: str, now_ms: int) -> None:
+        """The bundle's key is deleted: whatever is left of it here is closed."""
+        self.remember_version(bundle, None)
+        holding = self.holdings.get(bundle)
+        if holding is None:
+            return
+        children = [self.holdings.get(name) for name in holding.split_into]
+        is_waiting = any(child is not None and child.version_id == 0 for child in children)
+        is_over = bool(children) and not is_waiting
+        self.advance(forget(holding, now_ms, is_split_over=is_over))
+
+    def ask_load(self, now_ms: int) -> None:
+        """Have the service's load read."""
+        self.reporting = replace(self.reporting, asked_at_ms=now_ms)
+        self.effects.append(ReadLoad())
+
+    def _inherit(self, parent: Holding) -> None:
+        for child in inherited(parent):
+            if child.bundle not in self.holdings:
+                self._keep(child)
+
+    def _disinherit(self, parent: Holding) -> None:
+        """The bundle is served as its children no more: those without records go."""
+        for name in parent.split_into:
+            child = self.holdings.get(name)
+            if child is not None and child.version_id == 0:
+                self._drop(name)
+                self._pending.discard(name)
+                self._blocked.discard(name)
+            elif child is not None:
+                self.advance(replace(child, token=NO_TOKEN, is_settled=False))
+
+    def _keep(self, holding: Holding) -> None:
+        self._own_holdings()[holding.bundle] = holding
+        if self._open is not None and holding.is_open:
+            self._open.add(holding.bundle)
+        elif self._open is not None:
+            self._open.discard(holding.bundle)
+
+    def _drop(self, bundle: str) -> None:
+        self._own_holdings().pop(bundle, None)
+        if self._open is not None:
+            self._open.discard(bundle)
+
+    def _own_holdings(self) -> dict[str, Holding]:
+        if self.holdings is self._before.holdings:
+            self.holdings = dict(self.holdings)
+        holdings = self.holdings
+        assert isinstance(holdings, dict)  # noqa: S101 copied above
+        return holdings

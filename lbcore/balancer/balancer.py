@@ -1,0 +1,180 @@
+"""ClusterBalancer: the one place where a cluster's ownership changes.
+
+Decides what `phases` lists, in that order a batch: commands, acks, reports, who is dead or stuck,
+who gets what is free, and, when a cycle is due, what to shed and split.
+Comes after the scorers; its effects are rows for the tables and records for the brokers.
+Source: ours; the protocol is Pulsar 4.0.8's extensible load manager with one writer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lbcore import packing
+from lbcore.balancer.checking import check_transitions
+from lbcore.balancer.faults import tell_faults
+from lbcore.balancer.intake.intake import count_updates
+from lbcore.balancer.phases import Batch, run_phases
+from lbcore.balancer.report import bare_report, make_report, write_brokers
+from lbcore.balancer.state.balancer_state import BalancerState, Times
+from lbcore.balancer.state.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
+from lbcore.balancer.state.catalogue import Catalogue
+from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
+from lbcore.balancer.state.ledger import Ledger
+from lbcore.balancer.state.memo import remembered
+from lbcore.balancer.state.outcome import waiting_from_plain, waiting_to_plain
+from lbcore.balancer.state.plan_chunks import pack_plan, unpack_plan
+from lbcore.balancer.state.rules import ClusterRules
+from lbcore.balancer.state.topic_book import TopicBook
+from lbcore.balancer.state.watched import watched_from_plain, watched_to_plain
+from lbcore.balancer.state.work import Work
+from lbcore.config.load import digest
+from lbcore.config.tree import Config
+from lbcore.machine import Care, Step, UnknownStateSchemaError
+from lbcore.ownership.liveness import Liveness
+from lbcore.plan.decision import PlanState
+from lbcore.put_aside import Guarded, told
+from lbcore.scorer.group_update import GroupUpdate, Placed
+
+STATE_SCHEMA = 3
+"""1: before there were rules; 2: before brokers had chunks of their own. Read and upgraded: a field
+added later is as empty as it was then.
+"""
+
+
+class ClusterBalancer:
+    """The Machine of one cluster."""
+
+    def __init__(self, *, cluster: str, config: Config) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._config_version = digest(config)
+
+    def step(
+        self, state: BalancerState | None, events: Sequence[GroupUpdate], now_ms: int
+    ) -> Step[BalancerState, Effect]:
+        """One micro-batch; the order of `events` doesn't matter."""
+        before = state or self.empty()
+        work = self._open(before, events, now_ms)
+        batch = _batch(before, events)
+        run_phases(work, batch)
+        tell_faults(work, batch.faults)
+        return _closed(work, make_report(work))
+
+    def step_apart(
+        self,
+        state: BalancerState | None,
+        events: Sequence[GroupUpdate],
+        now_ms: int,
+        care: Care,
+        error: Exception,
+    ) -> Step[BalancerState, Effect]:
+        """The same micro-batch, without what raises in it."""
+        before = state or self.empty()
+        work, batch = self._open(before, events, now_ms), _batch(before, events)
+
+        def check(saved: Mapping[str, Any]) -> None:
+            check_transitions(work, since=len(saved["transitions"]))
+            if care is Care.PACKED:
+                self._check_packs(work, batch)
+
+        refused = error if care is Care.ALL else None
+        work.guard = guard = Guarded(opened=work, check=check, refused=refused)
+        run_phases(work, batch)
+        tell_faults(work, [*batch.faults, *told(guard.faults)])
+        reports: list[Mapping[str, Any]] = []
+        guard.faults.clear()
+        guard.run("make_report", lambda: reports.append(make_report(work)))
+        tell_faults(work, told(guard.faults))
+        return _closed(work, reports[0] if reports else bare_report(work))
+
+    def _open(self, before: BalancerState, events: Sequence[GroupUpdate], now_ms: int) -> Work:
+        work = Work.on(before, self._config, self._config_version, now_ms)
+        work.now_ms = before.times.decided_ms + 1 if before.times.decided_ms else now_ms
+        count_updates(work, events)
+        return work
+
+    def _check_packs(self, work: Work, batch: Batch) -> None:
+        """Raise when what the work has come to can't be packed."""
+        saved = work.save()
+        work.write_rules(batch.before.rules)
+        write_brokers(work, batch.before.brokers, batch.before.rules.drains)
+        for effect in work.effects():
+            pack_effect(effect)
+        self.pack(work.close())
+        work.restore(saved)
+
+    def empty(self) -> BalancerState:
+        """The state of a cluster that nothing is known of."""
+        return BalancerState(ledger=Ledger(self._cluster), liveness=Liveness(), plan=PlanState())
+
+    def pack(self, state: BalancerState) -> Mapping[str, bytes]:
+        """Chunks by how often they change."""
+        plain = {"schema": STATE_SCHEMA, **asdict(state.times)}
+        return {
+            "clock": packing.pack(plain, {}),
+            **pack_book(state.namespaces, state.commands, state.settings, state.packed),
+            **pack_brokers(state.brokers, state.packed),
+            "liveness": packing.pack(state.liveness.to_plain(), {}),
+            **pack_plan(state.plan, state.packed),
+            "rules": remembered(
+                state.packed, "rules", state.rules, lambda: packing.pack(state.rules.to_plain(), {})
+            ),
+            "catalogue": state.catalogue.blob,
+            "waiting": packing.pack(
+                {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
+            ),
+            "watched": packing.pack(watched_to_plain(state.watched), {}),
+            **(
+                {"unread": packing.pack({"faults": list(state.unread)}, {})} if state.unread else {}
+            ),
+            **state.ledger.pack(),
+            **state.topics.pack(),
+        }
+
+    def unpack(self, chunks: Mapping[str, bytes]) -> BalancerState:
+        """The inverse of `pack`. Raises UnknownStateSchemaError, MalformedBlobError."""
+        plain, _ = packing.unpack(chunks["clock"])
+        schema = plain.pop("schema")
+        if not 1 <= schema <= STATE_SCHEMA:
+            raise UnknownStateSchemaError.of("ClusterBalancer", schema, STATE_SCHEMA)
+        namespaces, commands, settings = unpack_book(chunks)
+        rules = _plain("rules", chunks)
+        waiting = map(waiting_from_plain, _plain("waiting", chunks).get("commands", ()))
+        return BalancerState(
+            ledger=Ledger.unpack(chunks),
+            liveness=Liveness.from_plain(packing.unpack(chunks["liveness"])[0]),
+            plan=unpack_plan(chunks),
+            brokers=unpack_brokers(chunks),
+            namespaces=namespaces,
+            commands=commands,
+            settings=settings,
+            rules=ClusterRules.from_plain(rules) if rules else ClusterRules(),
+            catalogue=Catalogue.unpack(chunks.get("catalogue")),
+            times=Times(**plain),
+            topics=TopicBook.unpack(chunks),
+            waiting={w.command.command_id: w for w in waiting},
+            watched=watched_from_plain(_plain("watched", chunks)),
+            unread=tuple(_plain("unread", chunks).get("faults", ())),
+        )
+
+
+def _batch(before: BalancerState, events: Sequence[GroupUpdate]) -> Batch:
+    updates = sorted(events, key=lambda update: update.group)
+    placed = sorted((p for update in updates for p in update.placed), key=_order)
+    return Batch(before=before, updates=updates, placed=placed)
+
+
+def _closed(work: Work, said: Mapping[str, Any]) -> Step[BalancerState, Effect]:
+    report = Effect(kind=REPORT, rows=[dict(said)])
+    return Step(state=work.close(), effects=[*work.effects(), report])
+
+
+def _plain(chunk: str, chunks: Mapping[str, bytes]) -> dict[str, Any]:
+    """The chunk's values; empty in a state from before there was such a chunk."""
+    return packing.unpack(chunks[chunk])[0] if chunk in chunks else {}
+
+
+def _order(placed: Placed) -> tuple[str, int, int]:
+    at = placed.position
+    return (at.topic, at.partition, at.offset)

@@ -1,0 +1,1 @@
+"""What carries commands out, one file a subject; begin with `commands`."""

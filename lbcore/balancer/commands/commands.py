@@ -1,0 +1,210 @@
+"""Commands: what people and services ask of the balancer, each carried out or refused once.
+
+Decides that a command is new and well formed; whether it is possible now is its handler's to say.
+Each has an outcome in the `commands` table; one whose effect takes time is `accepted` there, and
+`waiting` writes its end. First phase of `balancer`. Source: ours; the names of
+the commands follow Pulsar's admin interface.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lbcore.balancer.commands.balancing import BALANCING_HANDLERS
+from lbcore.balancer.commands.brokers import BROKER_HANDLERS
+from lbcore.balancer.commands.bundles import BUNDLE_HANDLERS
+from lbcore.balancer.commands.catalogue import CATALOGUE_HANDLERS
+from lbcore.balancer.commands.mirroring import EXTERNAL_HANDLERS
+from lbcore.balancer.commands.namespaces import NAMESPACE_HANDLERS, has_split_under_way
+from lbcore.balancer.commands.policies import POLICY_HANDLERS
+from lbcore.balancer.commands.settings import SETTINGS_HANDLERS
+from lbcore.balancer.commands.splits import SPLIT_HANDLERS, place_children, split_target
+from lbcore.balancer.decisions.placing import place
+from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.state.outcome import ACCEPTED, AFTER, Outcome, refuse
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.identity import identity, is_same
+from lbcore.balancer.tasks.waiting import (
+    MAX_WAITING,
+    begin_wait,
+    timed_out_unread,
+    write_outcome,
+)
+from lbcore.ownership.records import State
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.wire import commands as asked
+from lbcore.wire.messages import Command
+
+REMEMBERED_COMMANDS = 2_000
+
+_OF_THE_AUTHORITY = frozenset(
+    {
+        "create_namespace",
+        "delete_namespace",
+        "assign_bundle",
+        "override_bundle",
+        "set_isolation_policy",
+        "delete_isolation_policy",
+        "set_anti_affinity_group",
+        "delete_anti_affinity_group",
+    }
+)
+_ELSEWHERE = (
+    "{kind} is not ours to do: another authority owns this cluster's bundles and policies; do it"
+    " there, and the bridge takes over what comes of it"
+)
+
+HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    **NAMESPACE_HANDLERS,
+    **BUNDLE_HANDLERS,
+    **SPLIT_HANDLERS,
+    **BROKER_HANDLERS,
+    **BALANCING_HANDLERS,
+    **POLICY_HANDLERS,
+    **SETTINGS_HANDLERS,
+    **CATALOGUE_HANDLERS,
+    **EXTERNAL_HANDLERS,
+}
+
+
+def take_command(work: Work, command: Command, sent_ms: int) -> None:
+    """Carry out a command, or refuse it; one whose id was seen before changes nothing.
+
+    sent_ms: when Kafka got it. One that names a bundle in the middle of a split waits for its end.
+    """
+    if any(command.command_id in ids for ids in (work.commands, work.waiting, work.unplaced)):
+        is_repeated = _is_repeated(work, command)
+        work.counts["repeated_command" if is_repeated else "reused_command_id"] += 1
+        return
+    deadline_ms = sent_ms + command.timeout_ms if command.timeout_ms else 0
+    if 0 < deadline_ms < work.now_ms:
+        write_outcome(work, command, timed_out_unread(command))
+    else:
+        _take(work, command, deadline_ms)
+    while len(work.commands) > REMEMBERED_COMMANDS:
+        del work.commands[next(iter(work.commands))]
+
+
+def _is_repeated(work: Work, command: Command) -> bool:
+    """Whether a command under a known id is the same again, and not another's or another."""
+    waiting = work.waiting.get(command.command_id)
+    if waiting is not None:
+        return identity(waiting.command) == identity(command)
+    if command.command_id in work.unplaced:
+        return identity(work.unplaced[command.command_id][0]) == identity(command)
+    return is_same(work.commands[command.command_id], command)
+
+
+def take_queued_of(work: Work, command_ids: Sequence[str]) -> None:
+    """Begin those of these commands whose bundle is no longer busy, in their order."""
+    for command_id in command_ids:
+        waiting = work.waiting[command_id]
+        if not _is_busy(work, _arguments(waiting.command)):
+            del work.waiting[command_id]
+            _take(work, waiting.command, waiting.deadline_ms)
+    carry_out_placed(work)
+
+
+def carry_out_placed(work: Work) -> None:
+    """Carry out what waits for a place: assignments, then splits. O(bundles), once for each.
+
+    All assignments that name no broker are placed together, and so are all children of splits that
+    are to leave their parent's owner. What else was asked about their bundles meanwhile has waited.
+    """
+    assigned: list[tuple[Command, asked.AssignBundle, int]] = []
+    splits: list[tuple[Command, asked.SplitBundle, int]] = []
+    for command, deadline_ms in work.unplaced.values():
+        arguments = _arguments(command)
+        if isinstance(arguments, asked.SplitBundle):
+            splits.append((command, arguments, deadline_ms))
+        elif isinstance(arguments, asked.AssignBundle):
+            assigned.append((command, arguments, deadline_ms))
+    work.unplaced, work.unplaced_bundles, work.unplaced_splits = {}, {}, {}
+    names = dict.fromkeys(arguments.bundle for _, arguments, _ in assigned)
+    rows = {name: work.ledger.index[name] for name in names if _is_free(work, name)}
+    places = {} if is_external(work) else place(work, list(rows.values()), {})
+    work.places = {name: places[row] for name, row in rows.items() if row in places}
+    for assignment in assigned:
+        _carry_out(work, *assignment)
+    work.places = place_children(work, [arguments for _, arguments, _ in splits])
+    for split in splits:
+        _carry_out(work, *split)
+
+
+def _is_free(work: Work, bundle: str) -> bool:
+    record = work.ledger.record(bundle)
+    return record is not None and record.state is State.FREE
+
+
+def _take(work: Work, command: Command, deadline_ms: int) -> None:
+    arguments = _arguments(command)
+    if len(work.waiting) < MAX_WAITING and _is_busy(work, arguments):
+        queued = Outcome(status=ACCEPTED)
+        begin_wait(work, command, queued, deadline_ms, is_queued=True)
+        return
+    if isinstance(arguments, asked.SplitBundle) and arguments.unload:
+        bundle = split_target(work, arguments)
+        work.unplaced_splits[arguments.namespace or bundle.rpartition("/")[0]] = None
+    elif _is_to_be_assigned(arguments):
+        bundle = getattr(arguments, "bundle", "")
+    else:
+        _carry_out(work, command, arguments, deadline_ms)
+        return
+    work.unplaced[command.command_id] = command, deadline_ms
+    work.unplaced_bundles[bundle] = None
+
+
+def _is_to_be_assigned(arguments: asked.CommandArguments | asked.RefusedArguments) -> bool:
+    return isinstance(arguments, asked.AssignBundle) and not arguments.destination
+
+
+def _carry_out(
+    work: Work,
+    command: Command,
+    arguments: asked.CommandArguments | asked.RefusedArguments,
+    deadline_ms: int,
+) -> None:
+    outcome = _outcome(work, command, arguments)
+    if outcome.status == ACCEPTED:
+        # it goes on to its end, however long that is
+        is_sure = command.kind == "create_namespace" or AFTER in outcome.result
+        begin_wait(work, command, outcome, 0 if is_sure else deadline_ms)
+    else:
+        write_outcome(work, command, outcome)
+
+
+def _arguments(command: Command) -> asked.CommandArguments | asked.RefusedArguments:
+    return asked.parse_arguments(command.kind, command.arguments)
+
+
+def _is_busy(work: Work, arguments: asked.CommandArguments | asked.RefusedArguments) -> bool:
+    """Whether the command must wait for the end of what goes on with its bundle.
+
+    A split, for all but an override; an unload without a destination, for who wants it assigned;
+    whatever it is, for who wants it split; the end of the batch's commands, for whatever comes
+    after an assignment or a split that is placed there.
+    """
+    if isinstance(arguments, asked.UnloadNamespace | asked.SplitBundle) and arguments.namespace:
+        is_wanted = arguments.namespace in work.unplaced_splits
+        return is_wanted or has_split_under_way(work, arguments.namespace)
+    bundle = getattr(arguments, "bundle", "")
+    if bundle and bundle in work.unplaced_bundles and not _is_to_be_assigned(arguments):
+        return True
+    record = work.ledger.record(bundle) if bundle else None
+    if record is None or isinstance(arguments, asked.OverrideBundle):
+        return False
+    is_freed = record.state is State.RELEASING and not record.destination
+    wants_it_free = isinstance(arguments, asked.AssignBundle)
+    wants_it_split = isinstance(arguments, asked.SplitBundle) and record.state in IN_FLIGHT
+    return record.state is State.SPLITTING or (is_freed and wants_it_free) or wants_it_split
+
+
+def _outcome(
+    work: Work, command: Command, arguments: asked.CommandArguments | asked.RefusedArguments
+) -> Outcome:
+    if isinstance(arguments, asked.RefusedArguments):
+        return refuse(arguments.detail)
+    if len(work.waiting) >= MAX_WAITING:
+        return refuse(f"{MAX_WAITING} commands are under way; send it again when some have ended")
+    if is_external(work) and command.kind in _OF_THE_AUTHORITY:
+        return refuse(_ELSEWHERE.format(kind=command.kind))
+    return HANDLERS[command.kind](work, command, arguments)

@@ -1,0 +1,182 @@
+"""Commands about namespaces.
+
+Decides whether each is possible now. Part of `commands`. Source: ours; names follow Pulsar's
+admin interface.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lbcore.balancer.commands.bundles import reason_not_to_take
+from lbcore.balancer.commands.unloads import begin_unload
+from lbcore.balancer.state.book import SPLIT_ALGORITHM, NamespaceEntry
+from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.state.outcome import ACCEPTED, DONE, Outcome, refuse
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.creations import begin_creation, give_up_creation, room_for_whole
+from lbcore.balancer.tasks.deletions import DELETING, is_deleting, reason_not_to_change
+from lbcore.balancer.tasks.forgetting import version_floor
+from lbcore.balancer.tasks.usage import BUNDLES, NAMESPACES, reason_not_to_add
+from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
+from lbcore.model.hashing import HashFunction, hash_topics
+from lbcore.model.names import is_system_topic, system_topics, tenant_of
+from lbcore.ownership.changes import Refused, Transition
+from lbcore.ownership.protocol import create
+from lbcore.ownership.records import Cause, State
+from lbcore.wire import commands as asked
+from lbcore.wire.messages import Command
+
+NOT_EMPTY = "is not empty"
+"""In the refusal to delete a namespace that has topics."""
+
+
+def has_split_under_way(work: Work, namespace: str) -> bool:
+    """Whether a bundle of the namespace is being split."""
+    states = work.ledger.state[work.ledger.live_rows(namespace)]
+    return bool((states == STATE_CODE[State.SPLITTING]).any())
+
+
+def _create_namespace(work: Work, command: Command, arguments: asked.CreateNamespace) -> Outcome:
+    name, algorithm = arguments.namespace, arguments.split_algorithm
+    try:
+        bundles = _bundles(work, arguments)
+    except InvalidRangeError as error:
+        return refuse(f"namespace {name} can't be divided so: {error}")
+    problem = _problem_to_create(work, name, algorithm, len(bundles))
+    if problem:
+        return refuse(problem)
+    floor = version_floor(work, name)
+    properties = {SPLIT_ALGORITHM: algorithm} if algorithm else {}
+    entry = NamespaceEntry(hash=arguments.hash.value, highest_version=floor, properties=properties)
+    if len(bundles) > room_for_whole(work):
+        return _begin(work, command, arguments, bundles, entry)
+    made = _made(work, command, bundles, floor)
+    if isinstance(made, Outcome):
+        return made
+    for transition in made:
+        work.apply(transition)
+    work.made += len(bundles)
+    work.keep_namespace(name, entry)
+    return Outcome(status=DONE, result={"bundles": len(bundles)})
+
+
+def _problem_to_create(work: Work, name: str, algorithm: str, bundles: int) -> str:
+    """Why the namespace can't be created; "" = nothing is in the way."""
+    known = work.namespaces.get(name)
+    if known is not None and not known.is_deleted:
+        if is_deleting(work, name):
+            return f"namespace {name} is still being deleted; create it when that is done"
+        return f"namespace {name} exists already; delete it first, or choose another name"
+    supported = work.config.splitting.supported_algorithms
+    if algorithm and algorithm not in supported:
+        listed = ", ".join(supported)
+        return f"split algorithm {algorithm} is not supported; choose one of {listed}"
+    return reason_not_to_add(work, tenant_of(name), {BUNDLES: bundles, NAMESPACES: 1})
+
+
+def _begin(
+    work: Work,
+    command: Command,
+    arguments: asked.CreateNamespace,
+    bundles: NamespaceBundles,
+    entry: NamespaceEntry,
+) -> Outcome:
+    """Too many bundles for one batch: `creations` makes them in slices."""
+    creation: dict[str, Any] = {"command_id": command.command_id, "bundles": len(bundles)}
+    if arguments.boundaries:
+        creation["boundaries"] = list(bundles.boundaries)
+    begin_creation(work, bundles.namespace, entry, creation)
+    return Outcome(status=ACCEPTED, result={"bundles": len(bundles), "made": 0})
+
+
+def _bundles(work: Work, arguments: asked.CreateNamespace) -> NamespaceBundles:
+    count = arguments.bundles or work.config.splitting.default_bundles
+    if count > asked.MAX_BUNDLES:
+        raise InvalidRangeError(f"it would have {count} bundles, at most are {asked.MAX_BUNDLES}")
+    boundaries = arguments.boundaries or even_boundaries(count)
+    return NamespaceBundles(namespace=arguments.namespace, boundaries=boundaries)
+
+
+def _made(
+    work: Work, command: Command, bundles: NamespaceBundles, floor: int
+) -> list[Transition] | Outcome:
+    origin = work.origin(Cause.CREATE, command_id=command.command_id)
+    transitions = []
+    for bundle in bundles.names():
+        previous = work.ledger.record(bundle)
+        made = create(work.cluster, bundle, origin, previous=previous, version_floor=floor)
+        if isinstance(made, Refused):
+            return refuse(
+                f"bundle {bundle} can't be created: {made.reason.value}; look at its ownership"
+            )
+        transitions.append(made)
+    work.ledger.add(bundles.names())
+    return transitions
+
+
+def topics_in(work: Work, namespace: str) -> int:
+    """How many topics a namespace has, as far as anybody has told. O(bundles + created topics).
+
+    Those that brokers have reported last and those that were created here, neither with Pulsar's
+    system topics: the larger of the two, as most of them are the same. Of reported topics only the
+    hashes are known, and of some only their number, in which system topics count.
+    """
+    created = [topic for topic in work.catalogue.topics_of(namespace) if not is_system_topic(topic)]
+    function = HashFunction(work.namespaces[namespace].hash)
+    system = hash_topics(function, system_topics(namespace))
+    reported = 0
+    for row in work.ledger.live_rows(namespace):
+        count = int(work.ledger.topics[row])
+        known = work.topics.topics_of(work.ledger.names[row]) if count else None
+        reported += count if known is None else int((~np.isin(known.hashes, system)).sum())
+    return max(len(created), reported)
+
+
+def _not_told(work: Work, namespace: str) -> str:
+    """An owner of its bundles that has not reported yet, so that nobody knows; "" = none."""
+    ledger = work.ledger
+    owners = np.unique(ledger.destination[ledger.live_rows(namespace)])
+    names = sorted(ledger.instances.rows[at].broker for at in owners.tolist() if at != NOBODY)
+    known = [name for name in names if name in work.brokers]
+    return next((name for name in known if not work.brokers[name].reported_ms), "")
+
+
+def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNamespace) -> Outcome:
+    """Mark it; `deletions` does the rest, from this batch on."""
+    name = arguments.namespace
+    problem = reason_not_to_change(work, name)
+    if problem:
+        return refuse(problem)
+    untold = _not_told(work, name) if arguments.only_empty else ""
+    if untold:
+        return refuse(
+            f"it is not known whether namespace {name} is empty: broker {untold} has not reported "
+            "since it, or the job's state, began anew; try again when it has (ballast status)"
+        )
+    topics = topics_in(work, name) if arguments.only_empty else 0
+    if topics:
+        return refuse(f"namespace {name} {NOT_EMPTY}: it has {topics} topics; delete those first")
+    reason = f"namespace {name} was deleted by command {command.command_id} before it was made"
+    give_up_creation(work, name, reason)
+    entry = work.namespaces[name]
+    properties = {**entry.properties, DELETING: command.command_id}
+    work.keep_namespace(name, replace(entry, properties=properties))
+    return Outcome(status=ACCEPTED)
+
+
+def _unload_namespace(work: Work, command: Command, arguments: asked.UnloadNamespace) -> Outcome:
+    """All of it, or the first slice: `unloads` does the rest, from the next batch on."""
+    problem = reason_not_to_change(work, arguments.namespace)
+    problem = problem or reason_not_to_take(work, arguments.destination)
+    return refuse(problem) if problem else begin_unload(work, command)
+
+
+NAMESPACE_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "create_namespace": _create_namespace,
+    "delete_namespace": _delete_namespace,
+    "unload_namespace": _unload_namespace,
+}

@@ -1,0 +1,203 @@
+"""Considered: what is kept of a plan's trace, as rows of `decision_candidates`.
+
+Decides how much of it: the losers of what was done, and what is near to being done, by name and
+within bounds; the rest as counts. A cycle that did nothing says in its own row how near it was
+(`skip_inputs`), so a cluster at rest writes no rows here. Part of `balancer`. Source: ours.
+
+A cycle writes at most 20 brokers that are near, 3 losers of each of 20 sources, 20 bundles over a
+split's limits, 20 moves that a limit stopped, 50 placements of at most 8 rows each, and the counts:
+under 600 rows, and mostly none.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from lbcore.balancer.state.effects import Row, to_json
+from lbcore.balancer.state.work import Work
+from lbcore.model.tables import DECISION_CANDIDATES
+from lbcore.plan.shed.gauge import Gauge
+from lbcore.plan.snapshot import Ints
+from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
+
+NEAR = 0.8
+"""Part of the way to a threshold from which a broker is near it."""
+BROKERS_NAMED, BUNDLES_NAMED, SOURCES_NAMED, LOSERS_NAMED = 20, 20, 20, 3
+PLACEMENTS_NAMED, LABELS_NAMED = 50, 6
+
+_DONE = frozenset({"taken", "split", "ok"})
+_NOTHING: Row = {
+    "decision_id": "",
+    "broker": "",
+    "number": math.nan,
+    "threshold": math.nan,
+    "hits": 0,
+    "hits_needed": 0,
+    "count": 1,
+    "detail": "{}",
+}
+
+
+def write_considered(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
+    """The rows of one cycle. ids: bundle → decision that was made about it. O(trace)."""
+    rows = [*_near_brokers(trace), *_losers(trace), *_placements(trace, ids)]
+    if ids:
+        rows += _counted(trace.counts(), "eligible")
+    for row in rows:
+        work.add_row(DECISION_CANDIDATES.name, {**_NOTHING, **row, "cycle": work.times.cycle})
+
+
+def skip_inputs(trace: Trace) -> dict[str, Any]:
+    """Why a cycle did nothing, in numbers: the cycle's, counts by verdict, the nearest broker."""
+    found: dict[str, Any] = {
+        "numbers": {k: v for k, v in sorted(trace.numbers.items()) if math.isfinite(v)},
+        "counts": dict(sorted(trace.counts().items())),
+    }
+    for part in trace.parts:
+        if isinstance(part, GaugeRows):
+            order = _by_nearness(part.gauge, part.verdicts)[:1]
+            found["nearest"] = [_gauge_words(trace, part, at) for at in order]
+    return found
+
+
+def _near_brokers(trace: Trace) -> Iterator[Row]:
+    for part in trace.parts:
+        if not isinstance(part, GaugeRows):
+            continue
+        nearness = part.gauge.nearness()
+        near = [at for at in _by_nearness(part.gauge, part.verdicts) if nearness[at] >= NEAR]
+        for at in near[:BROKERS_NAMED]:
+            words = _gauge_words(trace, part, at)
+            first = words["levels"][0]
+            yield {
+                "phase": part.phase,
+                "subject": words["broker"],
+                "broker": words["partner"],
+                "verdict": words["verdict"],
+                "number": words["number"],
+                "threshold": float(first["threshold"]),
+                "hits": first["hits"],
+                "hits_needed": first["needed"],
+                "detail": to_json({"measure": words["measure"], "levels": words["levels"]}),
+            }
+        rest = Counter(part.verdicts[at] for at in near[BROKERS_NAMED:])
+        yield from _rest(part.phase, rest)
+
+
+def _by_nearness(gauge: Gauge, verdicts: Iterable[str]) -> list[int]:
+    """The brokers that are judged, the nearest first; of equal ones the first."""
+    nearness = gauge.nearness()
+    shown = np.array([bool(text) for text in verdicts], dtype=np.bool_)
+    order = np.argsort(-np.where(np.isnan(nearness), -np.inf, nearness), kind="stable")
+    return [at for at in order.tolist() if shown[at] and not math.isnan(nearness[at])]
+
+
+def _gauge_words(trace: Trace, part: GaugeRows, at: int) -> dict[str, Any]:
+    partner = int(part.gauge.partner[at])
+    return {
+        "broker": trace.brokers[at],
+        "partner": trace.brokers[partner] if partner >= 0 else "",
+        "verdict": part.verdicts[at],
+        "measure": part.gauge.measure,
+        "number": float(part.gauge.number[at]),
+        "levels": [dict(level) for level in part.gauge.of(at)],
+    }
+
+
+def _losers(trace: Trace) -> Iterator[Row]:
+    """Of each phase's candidates: those that came nearest, by name; the others as counts."""
+    rest: Counter[tuple[str, str]] = Counter()
+    parts = [part for part in trace.parts if isinstance(part, Columns)]
+    shown = [p for p in parts if p.phase != "eligible" and p.subjects != trace.brokers]
+    sources = 0
+    for part in shown:
+        order = _lost(part)
+        is_source = part.phase == "shed"
+        sources += is_source
+        named = LOSERS_NAMED if is_source else BUNDLES_NAMED
+        if sources > SOURCES_NAMED and is_source:
+            named = 0
+        for at in order[:named].tolist():
+            yield _column_row(trace, part, at)
+        for verdict in part.verdict[order[named:]].tolist():
+            rest[part.phase, part.verdicts[verdict]] += 1
+    for (phase, verdict), count in sorted(rest.items()):
+        yield from _rest(phase, {verdict: count})
+
+
+def _lost(part: Columns) -> Ints:
+    """Rows of a part that were not taken: by hits and number where hits count, else as they are."""
+    is_lost = np.array([text not in _DONE for text in part.verdicts], dtype=np.bool_)
+    rows: Ints = np.flatnonzero(is_lost[part.verdict])
+    if part.hits is None:
+        return rows
+    return rows[np.lexsort((-part.number[rows], -part.hits[rows]))]
+
+
+def _column_row(trace: Trace, part: Columns, at: int) -> Row:
+    broker = int(part.broker[at])
+    row: Row = {
+        "phase": part.phase,
+        "subject": part.subjects[int(part.subject[at])],
+        "broker": trace.brokers[broker] if broker >= 0 else "",
+        "verdict": part.verdicts[int(part.verdict[at])],
+        "number": float(part.number[at]),
+    }
+    if part.hits is not None:
+        row |= {"hits": int(part.hits[at]), "hits_needed": part.needed, "threshold": 1.0}
+    if part.reason is not None:
+        row["detail"] = to_json({"limit": part.reasons[int(part.reason[at])]})
+    return row
+
+
+def _placements(trace: Trace, ids: Mapping[str, str]) -> Iterator[Row]:
+    """Why bundles went where they went, or nowhere."""
+    left = PLACEMENTS_NAMED
+    for part in trace.parts:
+        if not isinstance(part, PlacementRows):
+            continue
+        for at, (subject, chosen) in enumerate(
+            zip(part.subject.tolist(), part.chosen.tolist(), strict=True)
+        ):
+            name = part.subjects[subject]
+            if left and (name in ids or chosen < 0):
+                left -= 1
+                yield from _placement(trace, part, at, ids.get(name, ""))
+
+
+def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> Iterator[Row]:
+    common = {
+        "phase": part.phase,
+        "decision_id": decision_id,
+        "subject": part.subjects[int(part.subject[at])],
+    }
+    for verdict, broker, number in (
+        (CandidateVerdict.TAKEN.value, int(part.chosen[at]), float(part.number[at])),
+        (
+            CandidateVerdict.RUNNER_UP.value,
+            int(part.runner_up[at]),
+            float(part.runner_up_number[at]),
+        ),
+    ):
+        if broker >= 0:
+            named = {"broker": trace.brokers[broker], "verdict": verdict, "number": number}
+            yield {**common, **named}
+    codes, first, counts = np.unique(part.verdicts[at], return_index=True, return_counts=True)
+    refused = [row for row in zip(codes, first, counts, strict=True) if row[0]]
+    for code, example, count in refused[:LABELS_NAMED]:
+        named = {"broker": trace.brokers[int(example)], "verdict": part.labels[int(code)]}
+        yield {**common, **named, "count": int(count)}
+
+
+def _counted(counts: Mapping[str, int], phase: str) -> Iterator[Row]:
+    """Count rows of one phase, from "phase.verdict" → how many."""
+    of = {key.partition(".")[2]: n for key, n in counts.items() if key.startswith(f"{phase}.")}
+    return _rest(phase, of)
+
+
+def _rest(phase: str, counts: Mapping[str, int]) -> Iterator[Row]:
+    for verdict, count in sorted(counts.items()):
+        yield {"phase": phase, "subject": "", "verdict": verdict, "count": count}

@@ -1,0 +1,247 @@
+"""The cycle: owners for free bundles, and, when it is due, the plan's decisions carried out.
+
+Decides when: free bundles are placed once no broker has joined for a moment, so that the first one
+up doesn't get everything; a plan is made every decision interval, unless something speaks against
+it (`restraint`); drains go on between the cycles too. What and where is `lbcore.plan`'s to say.
+Last deciding phase of `balancer`. Source: ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from lbcore.balancer.decisions.considered import skip_inputs, write_considered
+from lbcore.balancer.decisions.hot import Planned, watch_hot
+from lbcore.balancer.decisions.observed import watch_move
+from lbcore.balancer.decisions.placing import make_snapshot, place, planning_config, usable_brokers
+from lbcore.balancer.decisions.restraint import reason_not_to_balance, reason_to_stand_still
+from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.state.ledger import CAUSE_CODE
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.creations import is_rest
+from lbcore.balancer.tasks.deletions import is_deleting
+from lbcore.balancer.tasks.drains import is_emptying
+from lbcore.config.ownership import EAGER
+from lbcore.ownership.changes import Refused, Transition
+from lbcore.ownership.protocol import assign, split, transfer, unload
+from lbcore.ownership.records import Cause, State
+from lbcore.plan.decision import Decision, Kind, Plan, Scope
+from lbcore.plan.phases.shed import PHASE as SHED
+from lbcore.plan.planner import plan
+from lbcore.plan.registry import placement_name, shedding_strategy
+from lbcore.plan.shed.own import FAULTS
+from lbcore.plan.snapshot import (
+    RATE_IN,
+    RATE_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Ints,
+    Snapshot,
+)
+
+ALARM = "strategy"
+"""A strategy that is not Ballast's decides nothing, by its own fault."""
+
+_SETTLING_ROUNDS = 5
+_CAUSES = {Kind.DRAIN: Cause.DRAIN}
+_ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False, is_traced=True)
+"""A plan that only moves what operators want moved: off draining brokers, and to pins."""
+
+
+def place_free(work: Work) -> None:
+    """Give the bundles that are free, and are not left for somebody to ask, their owners."""
+    if is_external(work):
+        work.counts["free_elsewhere"] += len(work.ledger.rows_in(State.FREE))
+    elif work.config.ownership.assign == EAGER and not work.is_catching_up:
+        _assign_each(work, work.ledger.rows_in(State.FREE))
+    elif _is_cycle_due(work) and not work.is_catching_up:
+        _assign_each(work, _freed(work))
+
+
+def _assign_each(work: Work, free: Ints) -> None:
+    work.guard.each(
+        "assign_free",
+        free.tolist(),
+        lambda rows: assign_free(work, rows),
+        lambda row, _: work.ledger.names[row],
+    )
+
+
+def _is_cycle_due(work: Work) -> bool:
+    return work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms
+
+
+def run_cycle(work: Work) -> None:
+    """Plan when a plan is due."""
+    is_due = _is_cycle_due(work)
+    if not is_due and not is_emptying(work):
+        return
+    if is_due:
+        work.note(cycle=work.times.cycle + 1, cycle_ms=work.now_ms)
+    reason, inputs = reason_to_stand_still(work)
+    if not reason and is_due:
+        balancing = _scope(work)
+        reason, inputs = reason_not_to_balance(work)
+        _plan(work, _ONLY_WISHES if reason else balancing)
+    elif not reason:
+        _plan(work, _ONLY_WISHES)
+    if reason and is_due:
+        work.write_decision(work.next_decision(), "skip", reason, inputs)
+
+
+def _freed(work: Work) -> Ints:
+    """The free bundles that had an owner once: on demand, only new ones wait for a lookup."""
+    free = work.ledger.rows_in(State.FREE)
+    freed: Ints = free[work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]]
+    return freed
+
+
+def assign_free(work: Work, rows: Sequence[int]) -> None:
+    """Give free bundles their owners. rows: of the ledger, ascending. O(bundles)."""
+    free = [row for row in rows if _is_due(work, row)]
+    chosen = place(work, free, {})
+    if not chosen:
+        return
+    decision_id = work.next_decision()
+    origin = work.origin(Cause.ASSIGN, decision_id)
+    for row in sorted(chosen):
+        answer = assign(work.ledger.record_at(row), work.instance(chosen[row]), origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+    work.write_decision(
+        decision_id,
+        kind="assign",
+        reason="Unowned",
+        inputs={"bundles": len(chosen), "brokers": len(set(chosen.values()))},
+        strategy=placement_name(work.config.placement.strategy),
+    )
+
+
+def _is_due(work: Work, row: int) -> bool:
+    """Whether a free bundle gets an owner now: brokers have settled, and it is to stay."""
+    name = work.ledger.names[row]
+    if is_deleting(work, name.rpartition("/")[0]) or is_rest(work, name):
+        return False
+    settle_ms = work.config.pipeline.settle_ms
+    waited_ms = work.clock_ms - int(work.ledger.clock_ms[row])
+    quiet_ms = work.clock_ms - work.times.newcomer_clock_ms
+    return quiet_ms >= settle_ms or waited_ms >= _SETTLING_ROUNDS * settle_ms
+
+
+def _scope(work: Work) -> Scope:
+    """What this cycle does; sheds and splits have intervals of their own."""
+    rhythm, times = work.config.pipeline, work.times
+    is_shedding = work.now_ms - times.shed_ms >= rhythm.shed_interval_ms
+    is_splitting = work.now_ms - times.split_ms >= rhythm.split_interval_ms
+    work.note(
+        shed_ms=work.now_ms if is_shedding else times.shed_ms,
+        split_ms=work.now_ms if is_splitting else times.split_ms,
+    )
+    return Scope(sheds=is_shedding, splits=is_splitting, assigns=False, is_traced=True)
+
+
+def _plan(work: Work, scope: Scope) -> None:
+    snapshot, _ = make_snapshot(work, usable_brokers(work))
+    config = planning_config(work)
+    before = work.plan
+    result, work.plan = plan(snapshot, before, config, work.now_ms, scope)
+    if config.cluster.observe_only:
+        work.plan = replace(work.plan, moves=before.moves)  # none of them happens
+    made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
+    watch_hot(work, made)
+    _tell_unsplittable(work, snapshot, before.split.unsplittable)
+    if result.skipped.get(SHED) in FAULTS:
+        work.alarms.add(ALARM)
+    if not isinstance(result, Plan):
+        if scope is _ONLY_WISHES:
+            return
+        code = shedding_strategy(config).code
+        inputs = {"skipped": dict(result.skipped), **skip_inputs(result.trace)}
+        inputs |= {"code": code} if code else {}
+        work.write_decision(
+            work.next_decision(), "skip", result.reason, inputs, strategy=result.strategy
+        )
+        write_considered(work, result.trace, {})
+        return
+    ids = {decision.bundle: _carry_out(work, decision) for decision in result.decisions}
+    write_considered(work, result.trace, ids)
+
+
+def _tell_unsplittable(work: Work, snapshot: Snapshot, known: Mapping[str, int]) -> None:
+    """A row for each bundle that was found to be over a limit and that nothing can divide."""
+    found = work.plan.split.unsplittable
+    new = {name for name, topics in found.items() if known.get(name) != topics}
+    if not new:
+        return
+    bundles = snapshot.bundles
+    for row, name in enumerate(bundles.names):
+        if name not in new:
+            continue
+        owner = int(bundles.owner[row])
+        traffic = bundles.short[row].tolist()
+        inputs = {
+            "topics": int(bundles.topics[row]),
+            "msg_rate": traffic[RATE_IN] + traffic[RATE_OUT],
+            "throughput": traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT],
+        }
+        source = snapshot.brokers.names[owner] if owner >= 0 else ""
+        names = {"bundle": name, "source": source}
+        work.write_decision(work.next_decision(), "skip", "unsplittable", inputs, **names)
+
+
+def _carry_out(work: Work, decision: Decision) -> str:
+    """Make the decision's transition and its row; returns its id."""
+    decision_id = work.next_decision()
+    inputs: dict[str, Any] = {**decision.inputs, **_wish(work, decision)}
+    refused = _transit(work, decision, decision_id)
+    if refused:
+        inputs["refused"] = refused
+    else:
+        watch_move(work, decision, decision_id)
+    names: Mapping[str, str] = {
+        "strategy": decision.strategy,
+        "bundle": decision.bundle,
+        "source": decision.source,
+        "destination": decision.destination,
+    }
+    work.write_decision(decision_id, decision.kind.value, decision.reason, inputs, **names)
+    return decision_id
+
+
+def _wish(work: Work, decision: Decision) -> dict[str, Any]:
+    """What an operator wanted that led to the decision."""
+    if decision.kind is Kind.DRAIN and decision.source in work.rules.drains:
+        return asdict(work.rules.drains[decision.source])
+    if decision.reason == "Pinned" and decision.bundle in work.rules.pins:
+        return asdict(work.rules.pins[decision.bundle])
+    return {}
+
+
+def _children(work: Work, decision: Decision) -> Mapping[str, str]:
+    """Where the children of a split go; those of a pinned bundle stay with it."""
+    if decision.bundle in work.rules.pins:
+        return dict.fromkeys(decision.children, "")
+    return decision.children
+
+
+def _transit(work: Work, decision: Decision, decision_id: str) -> str:
+    """Make the decision's transition; why not, or ""."""
+    record = work.ledger.record(decision.bundle)
+    if record is None:
+        return "unknown_bundle"
+    if work.config.cluster.observe_only:
+        return "observe_only"
+    origin = work.origin(_CAUSES.get(decision.kind, Cause.SHED), decision_id)
+    if decision.kind is Kind.SPLIT:
+        children = _children(work, decision)
+        answer = split(record, children, work.origin(Cause.SPLIT, decision_id))
+    elif decision.kind is Kind.ASSIGN:
+        answer = assign(record, work.instance(decision.destination), origin)
+    elif decision.destination:
+        answer = transfer(record, work.instance(decision.destination), origin)
+    else:
+        answer = unload(record, origin)
+    if isinstance(answer, Refused):
+        return answer.reason.value
+    work.apply(answer)
+    return ""

@@ -1,0 +1,195 @@
+"""Placing: the planner's snapshot of the ledger and the book, and owners for bundles without one.
+
+Decides which brokers may take bundles at all (alive, reported, not draining) and asks the plan's
+assign phase for the rest. Feeds the plan with what operators have set and with what protects
+brokers and bundles: pins, pauses, policies, drains, flapping, moves of late. Used by repairs, by
+commands and by the cycle. Source: ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lbcore.balancer.decisions.unplaced import tell_unplaced
+from lbcore.balancer.intake.standing import flapping, is_draining
+from lbcore.balancer.state.book import SPLIT_ALGORITHM
+from lbcore.balancer.state.instances import NOBODY
+from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.state.work import Work
+from lbcore.config.tree import Config
+from lbcore.model.resources import COUNT
+from lbcore.ownership.records import State
+from lbcore.plan.phases.assign import cluster_seed, place_settings
+from lbcore.plan.phases.eligible import candidate_index
+from lbcore.plan.place.place import place_bundles
+from lbcore.plan.place.request import place_request
+from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot
+from lbcore.signals.usage import weighted_usage
+
+_MOVING = (State.ASSIGNING, State.RELEASING)
+_LIVE = (State.FREE, State.OWNED, State.ASSIGNING, State.RELEASING, State.SPLITTING)
+
+
+def usable_brokers(work: Work) -> list[str]:
+    """Brokers that live and have reported their load, in name order."""
+    return sorted(
+        name
+        for name, entry in work.brokers.items()
+        if not entry.is_silent and entry.reported_ms > 0
+    )
+
+
+def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> dict[int, str]:
+    """A destination for each row that can have one: row → broker.
+
+    avoided: row → a broker that must not get it. By the configured strategy, behind the filters;
+    counts what the same call has placed. Where the load of all of them is known, it decides:
+    distributed evenly by count are only those of which nobody knows it.
+    """
+    names = usable_brokers(work)
+    if not rows or not names:
+        return {}
+    snapshot, kept_rows = make_snapshot(work, names)
+    position = {int(row): i for i, row in enumerate(kept_rows)}
+    index = {name: i for i, name in enumerate(names)}
+    bundles = np.array([position[row] for row in rows], dtype=np.int64)
+    excluded = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    config = planning_config(work)
+    candidates = candidate_index(snapshot, usage, config.filters)
+    pins = snapshot.bundles.pin
+    request = replace(
+        place_request(snapshot, bundles, candidates, usage),
+        excluded=np.array(excluded, dtype=np.int64),
+        pins=np.full(len(rows), NOBODY) if pins is None else pins[bundles],
+        is_unload=np.zeros(len(rows), dtype=np.bool_),
+    )
+    seed = cluster_seed(work.cluster)
+    settings = place_settings(config)
+    if (work.ledger.short_count[np.array(rows)] > 0).all():
+        settings = settings.by_load()
+    answer = place_bundles(request, work.plan.placement, settings, seed)
+    work.plan = replace(work.plan, placement=answer.state)
+    left = np.flatnonzero(answer.brokers == NOBODY)
+    if len(left):
+        seen = (snapshot, candidates)
+        tell_unplaced(work, config, seen, bundles[left], [excluded[at] for at in left.tolist()])
+    return {
+        row: names[broker]
+        for row, broker in zip(rows, answer.brokers.tolist(), strict=True)
+        if broker != NOBODY
+    }
+
+
+def make_snapshot(work: Work, names: Sequence[str]) -> tuple[Snapshot, Ints]:
+    """The planner's view, and the ledger's row of each of its bundles."""
+    rows = work.ledger.rows_in(*_LIVE)
+    snapshot = Snapshot(
+        cluster=work.cluster,
+        brokers=_broker_table(work, names),
+        bundles=_bundle_table(work, names, rows),
+        policies=work.rules.policies(),
+        in_flight=len(work.ledger.rows_in(*_MOVING)),
+        topics_of=work.topics.loads_of,
+        split_algorithms={
+            name: str(entry.properties[SPLIT_ALGORITHM])
+            for name, entry in work.namespaces.items()
+            if SPLIT_ALGORITHM in entry.properties
+        },
+    )
+    return snapshot, rows
+
+
+def planning_config(work: Work) -> Config:
+    """The configuration with the namespaces that commands have excluded from shedding."""
+    if not work.rules.excluded:
+        return work.config
+    excluded = sorted({*work.config.shedding.excluded_namespaces, *work.rules.excluded})
+    shedding = replace(work.config.shedding, excluded_namespaces=tuple(excluded))
+    return replace(work.config, shedding=shedding)
+
+
+def _broker_table(work: Work, names: Sequence[str]) -> BrokerTable:
+    entries = [work.brokers[name] for name in names]
+    flaps = flapping(work)
+    return BrokerTable(
+        names=tuple(names),
+        percent=np.array([e.percent for e in entries], dtype=np.float64).reshape(-1, COUNT),
+        traffic=np.array([e.traffic for e in entries], dtype=np.float64).reshape(-1, 4),
+        bundle_count=np.array([e.bundle_count for e in entries], dtype=np.int64),
+        topic_count=np.array([e.topic_count for e in entries], dtype=np.int64),
+        weighted_max_ema=np.array([e.weighted_max_ema for e in entries], dtype=np.float64),
+        throughput_ema=np.array([e.throughput_ema for e in entries], dtype=np.float64),
+        updated_at_ms=np.array([e.reported_ms for e in entries], dtype=np.int64),
+        is_fresh=np.ones(len(entries), dtype=np.bool_),
+        is_draining=np.array([is_draining(work, name) for name in names], dtype=np.bool_),
+        versions=tuple(e.texts.get("broker_version", "") for e in entries),
+        load_manager_classes=tuple(e.texts.get("load_manager_class", "") for e in entries),
+        failure_domains=tuple(e.texts.get("failure_domain", "") for e in entries),
+        capacity=np.array([e.capacity for e in entries], dtype=np.float64),
+        is_flapping=np.array([name in flaps for name in names], dtype=np.bool_),
+        room=_room(work, names),
+    )
+
+
+def _room(work: Work, names: Sequence[str]) -> Ints:
+    """How many bundles operators' wishes may still take from each broker now."""
+    ledger, drains = work.ledger, work.rules.drains
+    moving = ledger.source[ledger.rows_in(*_MOVING)]
+    ids, counts = np.unique(moving[moving != NOBODY], return_counts=True)
+    leaving = dict.fromkeys(names, 0)
+    for instance, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        broker = ledger.instances.of(instance)[0]
+        if broker in leaving:
+            leaving[broker] += count
+    usual = work.config.shedding.max_drains_in_flight
+    most = [(drains[name].max_in_flight if name in drains else 0) or usual for name in names]
+    return np.array([cap - leaving[name] for cap, name in zip(most, names, strict=True)])
+
+
+def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
+    ledger = work.ledger
+    namespaces, namespace = ledger.namespaces()
+    names_of_rows = ledger.names
+    if len(rows) < len(ledger):
+        names_of_rows = [ledger.names[row] for row in rows.tolist()]
+    return BundleTable(
+        names=tuple(names_of_rows),
+        namespaces=tuple(namespaces),
+        namespace=namespace[rows],
+        owner=ledger.prospective_brokers(names)[rows],
+        short=ledger.short[rows],
+        long=ledger.long[rows],
+        topics=ledger.topics[rows],
+        sessions=ledger.sessions[rows],
+        can_move=ledger.state[rows] == STATE_CODE[State.OWNED],
+        versions=ledger.version[rows],
+        pin=_pins(work, names, rows),
+        is_held=_held(work, namespaces)[namespace[rows]],
+        moved_ms=ledger.moved_ms[rows],
+    )
+
+
+def _pins(work: Work, names: Sequence[str], rows: Ints) -> Ints | None:
+    """The broker that each bundle is to be on; -1 also when that one can't take it now."""
+    if not work.rules.pins:
+        return None
+    flaps = flapping(work)
+    open_brokers = {
+        name: at
+        for at, name in enumerate(names)
+        if not is_draining(work, name) and name not in flaps
+    }
+    found = np.full(len(work.ledger), NOBODY, dtype=np.int64)
+    for bundle, pin in work.rules.pins.items():
+        row = work.ledger.index.get(bundle)
+        if row is not None:
+            found[row] = open_brokers.get(pin.broker, NOBODY)
+    return found[rows]
+
+
+def _held(work: Work, namespaces: Sequence[str]) -> Bools:
+    """The namespaces for which balancing is paused; one element more, for an empty cluster."""
+    paused = work.rules.paused
+    return np.array([*(name in paused for name in namespaces), False], dtype=np.bool_)

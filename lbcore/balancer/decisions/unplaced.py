@@ -1,0 +1,68 @@
+"""Unplaced: bundles that no broker may take, and the settings that keep the brokers out.
+
+Decides which setting is named: that whose filter refuses most of the brokers for the first of such
+bundles. A setting that suits the others may still leave no candidate (a load manager class that no
+broker advertises), which would otherwise show as bundles that are free for no reason. Used by
+`placing`. Source: ours; the filters are Pulsar 4.0.8's.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from lbcore.balancer.state.work import Work
+from lbcore.config.tree import Config
+from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
+from lbcore.plan.filter.verdict import FilterVerdict
+from lbcore.plan.snapshot import Ints, Snapshot
+
+ALARM = "no_candidate"
+"""The alarm, and the kind of its rows in `decisions`; the reason there is the setting."""
+
+SETTING_OF = {
+    FilterVerdict.FLAPPING: "filters.flap_starts",
+    FilterVerdict.LOAD_MANAGER_CLASS: "filters.load_manager_class",
+    FilterVerdict.TOO_MANY_TOPICS: "filters.max_topics_per_broker",
+    FilterVerdict.OLDER_VERSION: "filters.prefer_later_versions",
+    FilterVerdict.FAILURE_DOMAIN: "filters.failure_domains",
+    FilterVerdict.UNEVEN: "filters.distribute_evenly",
+    FilterVerdict.NOT_IN_POLICY: "isolation policies",
+    FilterVerdict.SECONDARY_NOT_NEEDED: "isolation policies",
+    FilterVerdict.RESERVED_BY_POLICY: "isolation policies",
+    FilterVerdict.ANTI_AFFINITY: "anti-affinity groups",
+}
+"""What to change where a filter refuses a broker; the others follow from the brokers alone."""
+
+
+def tell_unplaced(
+    work: Work,
+    config: Config,
+    seen: tuple[Snapshot, CandidateIndex],
+    rows: Ints,
+    excluded: Sequence[int],
+) -> None:
+    """Raise the alarm for bundles that got no broker, and write it down once a cycle.
+
+    rows, excluded: of the snapshot's bundles, and the broker that each may not go to, -1 = none.
+    """
+    snapshot, index = seen
+    pipeline = FilterPipeline.of(snapshot, index, config.filters, rows[:1])
+    verdicts = empty_verdicts(snapshot)
+    first = int(rows[0])
+    pipeline.candidates(FilterQuestion(bundle=first, excluded=int(excluded[0])), verdicts)
+    counts = Counter(FilterVerdict(int(verdict)).label for verdict in verdicts)
+    named = Counter(
+        SETTING_OF[FilterVerdict(int(verdict))]
+        for verdict in verdicts
+        if int(verdict) in SETTING_OF
+    )
+    if not named:
+        return
+    setting = max(sorted(named), key=named.__getitem__)
+    work.alarms.add(f"{ALARM}:{setting}")
+    work.without_candidate[setting] += len(rows)
+    if work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms:
+        inputs = {"bundles": len(rows), "brokers": dict(sorted(counts.items()))}
+        inputs["pipeline"] = config.filters.pipeline
+        name = snapshot.bundles.names[first]
+        work.write_decision(work.next_decision(), ALARM, setting, inputs, bundle=name)

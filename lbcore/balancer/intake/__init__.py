@@ -1,0 +1,1 @@
+"""What a batch's arrivals tell: reports, clocks, topics, who lives, whom to hold back."""

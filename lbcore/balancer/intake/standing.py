@@ -1,0 +1,44 @@
+"""Standing: which brokers may be given bundles, as far as it depends on the brokers alone.
+
+Decides who drains and who flaps. Placing, repairs and the cycle ask. Part of `balancer`. Source:
+ours; a broker that starts again and again would drop what it is given again and again.
+"""
+
+from lbcore.balancer.state.work import Work
+from lbcore.plan.filter.index import flapping_brokers
+
+
+def is_draining(work: Work, broker: str) -> bool:
+    """Whether the broker is being emptied, by command or because it says that it stops."""
+    entry = work.brokers.get(broker)
+    return broker in work.rules.drains or (entry is not None and entry.is_draining)
+
+
+def flapping(work: Work) -> frozenset[str]:
+    """The brokers that have started, or come back from silence, too often of late."""
+    names = sorted(work.brokers)
+    starts_ms = tuple(work.brokers[name].starts_ms for name in names)
+    is_flapping = flapping_brokers(starts_ms, work.now_ms, work.config.filters).tolist()
+    return frozenset(name for name, flaps in zip(names, is_flapping, strict=True) if flaps)
+
+
+def is_open(work: Work, broker: str) -> bool:
+    """Whether the broker lives and is not being emptied."""
+    entry = work.brokers.get(broker)
+    return entry is not None and not entry.is_silent and not is_draining(work, broker)
+
+
+def note_flapping(work: Work) -> None:
+    """Write down who is held off from now on because of a start in this batch."""
+    for name in sorted(flapping(work)):
+        work.alarms.add(f"flapping:{name}")
+        entry = work.brokers[name]
+        if entry.starts_ms[-1] != work.now_ms:
+            continue
+        filters = work.config.filters
+        inputs = {
+            "starts_ms": list(entry.starts_ms),
+            "flap_starts": filters.flap_starts,
+            "flap_window_ms": filters.flap_window_ms,
+        }
+        work.write_decision(work.next_decision(), "back_off", "Flapping", inputs, source=name)

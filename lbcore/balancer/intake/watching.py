@@ -1,0 +1,129 @@
+"""Watching: the cluster's clocks, and who is dead, from a batch's arrivals.
+
+Decides nothing by itself: `ownership.liveness` judges. The clocks are advanced before anything else
+in `balancer`, so that what a batch writes is as old as the batch; brokers are judged after its
+reports are in. Source: ours.
+
+The waiting clock measures how long brokers have been kept waiting for, or have kept us waiting:
+the time that Kafka's clock and the batches' times agree on, and at most a third of the in-flight
+timeout a batch, a thirtieth of a full one, behind which answers may stand unread. An answer to a
+record can't come before the second batch after it, however long batches take and however much time
+the log of an absence shows: a slow job must not take bundles back from brokers whose answers it has
+yet to read.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.balancer.intake.brake import watch_brake
+from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.intake.standing import note_flapping
+from lbcore.balancer.intake.telling_time import tell_time
+from lbcore.balancer.state.work import Work
+from lbcore.ownership.liveness import Liveness, Rows
+from lbcore.scorer.group_update import TICK, GroupUpdate
+
+BATCHES_PER_WAIT = 3
+FULL_BATCHES_PER_WAIT = 30
+_FULL = 0.9
+
+
+def watch_clocks(work: Work, updates: Sequence[GroupUpdate]) -> None:
+    """Advance the clocks by the batch's arrivals."""
+    rows = _rows(updates)
+    before = work.liveness
+    work.liveness = work.liveness.observe(rows, work.config.ownership.clock_step_max_ms)
+    log_ms = work.liveness.elapsed_ms - before.elapsed_ms
+    batch_ms = work.wall_ms - work.times.stepped_ms
+    is_full = _is_full(work, updates)
+    batches = FULL_BATCHES_PER_WAIT if is_full else BATCHES_PER_WAIT
+    most_ms = work.config.ownership.in_flight_timeout_ms // batches
+    waited_ms = max(0, min(log_ms, batch_ms, most_ms))
+    tell_time(work, before, updates, is_full=is_full)
+    _watch_ticks(work, before)
+    ticks = rows.timestamp_ms[rows.broker == TICK]
+    tick_ms = max(work.times.tick_ms, work.dated(int(ticks.max(initial=0))) if len(ticks) else 0)
+    work.is_catching_up = _is_catching_up(work, tick_ms)
+    work.note(clock_ms=work.clock_ms + waited_ms, tick_ms=tick_ms)
+
+
+def _is_full(work: Work, updates: Sequence[GroupUpdate]) -> bool:
+    """Whether the batch has about as many messages as one may have, so that others wait."""
+    read = sum(sum(update.counts.values()) for update in updates)
+    return read >= _FULL * work.config.pipeline.max_offsets_per_trigger
+
+
+def judge_brokers(work: Work) -> None:
+    """Judge who is dead, note in the book who is silent, and look whether too many are."""
+    if work.is_catching_up:
+        work.counts["judged_later"] += 1
+        return
+    if is_external(work):
+        return  # who is active, the other authority's list says; see `handlers.external`
+    work.liveness = work.liveness.judge(work.config.ownership.broker_timeout_ms)
+    note_silent(work, work.liveness.dead)
+
+
+def note_silent(work: Work, dead: Collection[str]) -> int:
+    """Note in the book who is silent and who is back, and look whether too many are; how many."""
+    died, returned = [], []
+    for name in sorted(work.brokers):
+        entry = work.brokers[name]
+        if entry.is_silent == (name in dead):
+            continue
+        if name in dead:
+            died.append(name)
+            work.brokers[name] = entry.died(work.clock_ms, work.now_ms)
+        else:
+            returned.append(name)
+            work.brokers[name] = entry.returned(work.now_ms)
+    work.counts["died"] += len(died)
+    work.counts["returned"] += len(returned)
+    watch_brake(work, died)
+    note_flapping(work)
+    return len(died) + len(returned)
+
+
+def _watch_ticks(work: Work, before: Liveness) -> None:
+    """Raise the alarm while partitions of broker-load get no ticks; write its start and end."""
+    alarm_ms = work.config.ownership.tick_alarm_ms
+    missing, known = work.liveness.missing_ticks(alarm_ms), before.missing_ticks(alarm_ms)
+    if missing:
+        work.alarms.add("ticks")
+        work.counts["partitions_without_ticks"] += len(missing)
+    if bool(missing) != bool(known):
+        inputs = {"partitions": missing or known, "tick_alarm_ms": alarm_ms}
+        reason = "Missing" if missing else "Back"
+        work.write_decision(work.next_decision(), "ticks", reason, inputs)
+
+
+def _is_catching_up(work: Work, tick_ms: int) -> bool:
+    """Whether the newest tick read is too old, and was not just as old in the batch before."""
+    lag_ms = work.now_ms - tick_ms
+    lag_before_ms = work.times.decided_ms - work.times.tick_ms
+    is_old = work.times.tick_ms > 0 and lag_ms > work.config.pipeline.plan_lag_max_ms
+    return is_old and abs(lag_ms - lag_before_ms) > work.config.ownership.clock_step_max_ms
+
+
+def _rows(updates: Sequence[GroupUpdate]) -> Rows:
+    names: list[str] = []
+    columns: list[list[NDArray[np.int64]]] = [[], [], [], []]
+    for update in updates:
+        arrivals = update.arrivals
+        shift = np.where(arrivals.broker == TICK, 0, len(names))
+        names += update.brokers
+        columns[0].append(arrivals.partition)
+        columns[1].append(arrivals.offset)
+        columns[2].append(arrivals.timestamp_ms)
+        columns[3].append(arrivals.broker + shift)
+    empty = np.empty(0, dtype=np.int64)
+    partition, offset, timestamp_ms, broker = (np.concatenate([empty, *c]) for c in columns)
+    return Rows(
+        partition=partition,
+        offset=offset,
+        timestamp_ms=timestamp_ms,
+        broker=broker,
+        brokers=names,
+    )

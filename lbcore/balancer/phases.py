@@ -1,0 +1,256 @@
+"""What the balancer does with a batch, phase by phase, in this order: a newcomer reads it first.
+
+Decides the order, and what becomes of an item that is put aside; each phase stands in a file of its
+own. A phase over items that don't need each other is worked on item by item when it raises, any
+other is left out as a whole for the batch; see `apart`. Part of `balancer`. Source: ours.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from lbcore.balancer.checking import check_transitions
+from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
+from lbcore.balancer.commands.unloads import drive_unloads
+from lbcore.balancer.decisions.cycle import place_free, run_cycle
+from lbcore.balancer.decisions.observed import observe_moves
+from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_message_aside
+from lbcore.balancer.intake.intake import (
+    follow_starts,
+    put_bundles_aside,
+    put_load_aside,
+    put_refused_aside,
+    starts_of,
+    take_bundles,
+    take_loads,
+    write_refused,
+)
+from lbcore.balancer.intake.topics import take_topics
+from lbcore.balancer.intake.watching import judge_brokers, watch_clocks
+from lbcore.balancer.report import write_brokers, write_history
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.creations import drive_creations
+from lbcore.balancer.tasks.deletions import drive_deletions, forget_expired
+from lbcore.balancer.tasks.drains import drive_drains
+from lbcore.balancer.tasks.forgetting import forget_what_is_over
+from lbcore.balancer.tasks.pins import end_pins, follow_pins
+from lbcore.balancer.tasks.reserving import drop_unrecorded, reserve_bundles
+from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands
+from lbcore.balancer.transitions.reconcile import reconcile
+from lbcore.balancer.transitions.repairs import repair_ownership
+from lbcore.balancer.transitions.replies import BrokerAnswer, answers_of, take_answers, take_audit
+from lbcore.put_aside import Fault
+from lbcore.scorer.group_update import GroupUpdate, Placed
+from lbcore.wire.messages import Acks, AuditEntry, Command, TopicLoad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a batch brings. updates: by group; placed: their messages in the order of the log."""
+
+    before: BalancerState
+    updates: Sequence[GroupUpdate]
+    placed: Sequence[Placed]
+
+    @property
+    def faults(self) -> list[Mapping[str, Any]]:
+        """What the scorers, and a rebuild before this batch, put aside, as `apart.told` says it."""
+        found = [fault for update in self.updates for fault in update.faults]
+        return [*self.before.unread, *found]
+
+    def of(self, kind: type) -> list[Placed]:
+        """The messages of one kind, in order."""
+        return [item for item in self.placed if isinstance(item.message, kind)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A phase that is done, or left out, as a whole.
+
+    is_vital: tables that are without it would say what is not so; when it raises, the step is taken
+    again with more care.
+    """
+
+    do: Callable[[Work, Batch], None]
+    is_vital: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByItem:
+    """A phase over items that don't need each other.
+
+    items: those of the batch. do: works on some of them, in their order. aside: notes that one was
+    left out, and says its name.
+    """
+
+    items: Callable[[Work, Batch], Sequence[Any]]
+    do: Callable[[Work, Sequence[Any]], None]
+    aside: Callable[[Work, Any, Fault], str]
+
+
+Phase: TypeAlias = Whole | ByItem
+
+
+def run_phases(work: Work, batch: Batch) -> None:
+    """Every phase, in order, each guarded as the step is."""
+    for name, phase in PHASES.items():
+        if isinstance(phase, ByItem):
+            _run_by_item(work, batch, name, phase)
+        else:
+            _run_whole(work, batch, name, phase)
+
+
+def _run_whole(work: Work, batch: Batch, name: str, phase: Whole) -> None:
+    if phase.is_vital and work.guard.refused is None:
+        phase.do(work, batch)
+    else:
+        work.guard.run(name, lambda: phase.do(work, batch))
+
+
+def _run_by_item(work: Work, batch: Batch, name: str, phase: ByItem) -> None:
+    work.guard.each(
+        name,
+        phase.items(work, batch),
+        lambda items: phase.do(work, items),
+        lambda item, fault: phase.aside(work, item, fault),
+    )
+
+
+def _take_commands(work: Work, items: Sequence[Placed]) -> None:
+    for item in items:
+        if isinstance(item.message, Command):
+            take_command(work, item.message, work.dated(item.position.timestamp_ms))
+    carry_out_placed(work)
+
+
+def _answers(_: Work, batch: Batch) -> list[BrokerAnswer]:
+    return answers_of(batch.of(Acks))
+
+
+def _queued(work: Work, _: Batch) -> list[str]:
+    return [name for name, waiting in work.waiting.items() if waiting.is_queued]
+
+
+def _messages(items: Sequence[Placed]) -> list[Any]:
+    return [item.message for item in items]
+
+
+def _write_brokers(work: Work, batch: Batch) -> None:
+    write_brokers(work, batch.before.brokers, batch.before.rules.drains)
+
+
+PHASES: dict[str, Phase] = {
+    # whose clock is ahead or behind, before any time is believed
+    "watch_clocks": Whole(do=lambda work, batch: watch_clocks(work, batch.updates)),
+    # whose lives the namespaces of this batch's commands follow
+    "reserve_bundles": Whole(
+        do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))
+    ),
+    # pins whose time is over hold nothing in this batch
+    "end_pins": Whole(do=lambda work, _: end_pins(work)),
+    # what operators ask for, in the order of the log
+    "take_commands": ByItem(
+        items=lambda _, batch: batch.of(Command), do=_take_commands, aside=put_command_aside
+    ),
+    # what brokers did about what they were told: opened, closed, split
+    "take_answers": ByItem(items=_answers, do=take_answers, aside=put_answer_aside),
+    # commands that waited for a bundle which an answer has freed
+    "take_queued": ByItem(items=_queued, do=take_queued_of, aside=fail_waiting),
+    # brokers that have started, each in a new incarnation
+    "follow_starts": ByItem(
+        items=lambda _, batch: starts_of(batch.updates),
+        do=follow_starts,
+        aside=lambda _work, start, _fault: str(start[0]),
+    ),
+    # what brokers report of themselves
+    "take_loads": ByItem(
+        items=lambda _, batch: [load for one in batch.updates for load in one.loads],
+        do=take_loads,
+        aside=put_load_aside,
+    ),
+    # messages that nobody could read, for the dead-letter table
+    "write_refused": ByItem(
+        items=lambda _, batch: [message for one in batch.updates for message in one.rejected],
+        do=write_refused,
+        aside=put_refused_aside,
+    ),
+    # what brokers report of their bundles
+    "take_bundles": ByItem(
+        items=lambda _, batch: [report for one in batch.updates for report in one.bundles],
+        do=take_bundles,
+        aside=put_bundles_aside,
+    ),
+    # what brokers report of their topics, to cut splits by
+    "take_topics": ByItem(
+        items=lambda _, batch: batch.of(TopicLoad),
+        do=lambda work, items: take_topics(work, _messages(items)),
+        aside=put_message_aside,
+    ),
+    # what is done elsewhere and is told for the record
+    "take_audit": ByItem(
+        items=lambda _, batch: batch.of(AuditEntry),
+        do=lambda work, items: take_audit(work, _messages(items)),
+        aside=put_message_aside,
+    ),
+    # reserved names that no command has used
+    "drop_unrecorded": Whole(do=lambda work, _: drop_unrecorded(work)),
+    # who is alive, silent or dead, now that all reports are in
+    "judge_brokers": Whole(do=lambda work, _: judge_brokers(work)),
+    # new owners for what the dead had, and an end for what is stuck
+    "repair_ownership": Whole(do=lambda work, _: repair_ownership(work)),
+    # namespaces that are being deleted, some bundles further
+    "drive_deletions": Whole(do=lambda work, _: drive_deletions(work)),
+    # namespaces that are being created, some bundles further
+    "drive_creations": Whole(do=lambda work, _: drive_creations(work)),
+    # unloads of whole namespaces, some bundles further
+    "drive_unloads": Whole(do=lambda work, _: drive_unloads(work)),
+    # whether earlier moves have helped
+    "observe_moves": Whole(do=lambda work, _: observe_moves(work)),
+    # owners for the bundles that have none
+    "place_free": Whole(do=lambda work, _: place_free(work)),
+    # when it is due: the plan, what to shed and split
+    "run_cycle": Whole(do=lambda work, _: run_cycle(work)),
+    # brokers that are being emptied: how far, and whether it is over
+    "drive_drains": Whole(do=lambda work, _: drive_drains(work)),
+    # pinned bundles that are elsewhere
+    "follow_pins": Whole(do=lambda work, _: follow_pins(work)),
+    # commands that have come to their end with all of the above
+    "settle_commands": ByItem(
+        items=lambda work, _: list(work.waiting), do=settle_commands, aside=fail_waiting
+    ),
+    # records of bundles that were deleted long ago
+    "forget_expired": Whole(do=lambda work, _: forget_expired(work)),
+    # graces, moves and settings of what is no more
+    "forget_what_is_over": Whole(do=lambda work, _: forget_what_is_over(work)),
+    # whether brokers serve what the records say
+    "reconcile": Whole(do=lambda work, batch: reconcile(work, batch.updates)),
+    # nothing breaks the invariants of ownership: last before rows are made
+    "check_transitions": Whole(do=lambda work, _: check_transitions(work), is_vital=True),
+    # rows of what operators have set, where it has changed
+    "write_rules": Whole(
+        do=lambda work, batch: work.write_rules(batch.before.rules), is_vital=True
+    ),
+    # rows of the brokers, where they have changed
+    "write_brokers": Whole(do=_write_brokers),
+    # rows of load, once an interval of history
+    "write_history": Whole(do=lambda work, _: write_history(work)),
+}
+"""Name → phase. A batch goes through them from the first to the last."""
+
+REBUILD = "rebuild_rows"
+"""Counts the rows that a rebuild could not read."""
+
+INNER_PHASES = (
+    "assign_free",
+    "create",
+    "delete",
+    "drain",
+    "forget_silent",
+    "make_report",
+    "repair",
+    "smooth_loads",
+    "take_messages",
+    "unload",
+)
+"""Names under which faults are counted besides: parts of phases, and what the scorer does."""

@@ -1,0 +1,342 @@
+"""Rebuild: the balancer's state from the tables, when there is no checkpoint to go on from.
+
+Decides what stands for a row that can't be read, nothing else. Ownership, brokers, namespaces,
+rules and changed settings come back exactly; load averages begin anew with the next reports, and
+liveness watches every broker from now on. Source: ours.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
+from lbcore.balancer.phases import REBUILD
+from lbcore.balancer.state.balancer_state import BalancerState, Times
+from lbcore.balancer.state.book import (
+    DRAINING,
+    FORGOTTEN,
+    SILENT,
+    TEXTS,
+    BrokerEntry,
+    NamespaceEntry,
+)
+from lbcore.balancer.state.catalogue import Catalogue
+from lbcore.balancer.state.ledger import Ledger
+from lbcore.balancer.state.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Waiting
+from lbcore.balancer.state.rules import rules_from_rows
+from lbcore.balancer.tasks.forgetting import FLOOR, still_needed
+from lbcore.balancer.tasks.identity import identity_of, remember
+from lbcore.model.names import parse_bundle
+from lbcore.model.tables import (
+    BROKERS,
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    CONFIG_VERSIONS,
+    NAMESPACES,
+    PINS,
+    POLICIES,
+    TENANTS,
+    TOPICS,
+    Table,
+)
+from lbcore.ownership.liveness import Liveness
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.put_aside import Fault, fault_of, told
+from lbcore.wire.messages import Command
+
+Row = Mapping[str, Any]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRows:
+    """One cluster's rows: the newest of each key, and every one of config_versions."""
+
+    bundle_ownership: Iterable[Row]
+    brokers: Iterable[Row]
+    namespaces: Iterable[Row]
+    commands: Iterable[Row]
+    tenants: Iterable[Row]
+    topics: Iterable[Row]
+    policies: Iterable[Row] = ()
+    pins: Iterable[Row] = ()
+    config_versions: Iterable[Row] = ()
+
+
+_BROKERS_OF_RECORD = ("source", "source_incarnation", "destination", "destination_incarnation")
+_BY_WORD = frozenset({"create_namespace", "delete_namespace"})
+_TABLES = (BROKERS, NAMESPACES, COMMANDS, TENANTS, TOPICS, POLICIES, PINS, CONFIG_VERSIONS)
+
+
+def newest_rows(ownership: Iterable[Row], written: Mapping[str, Iterable[Row]]) -> TableRows:
+    """The rows to rebuild from, out of all that was ever written, oldest first. O(rows).
+
+    ownership: the newest row of each bundle. written: table → its rows.
+    """
+    found = {
+        table.name: {tuple(row[name] for name in table.key): row for row in rows}.values()
+        if table.key
+        else rows
+        for table in _TABLES
+        for rows in [list(written.get(table.name, ()))]
+    }
+    return TableRows(bundle_ownership=ownership, **found)
+
+
+@dataclass(slots=True)
+class RowReading:
+    """Reads rows one by one; what raises is put aside, its neighbours are read. faults: of those.
+
+    Such rows come from damage, or from a newer version of the job.
+    """
+
+    faults: list[Fault] = field(default_factory=list)
+
+    def each(
+        self,
+        table: Table,
+        rows: Iterable[Row],
+        read: Callable[[Row], Value],
+        instead: Callable[[Row], Value | None] = lambda _: None,
+    ) -> list[Value]:
+        """What the rows hold, in their order. instead: stands for one that can't be read, if any.
+
+        A row of which that raises as well is left out.
+        """
+        found: list[Value] = []
+        for row in rows:
+            try:
+                found.append(read(row))
+            except MemoryError:  # noqa: PERF203 one row's fault is no other's
+                raise
+            except Exception as error:  # noqa: BLE001 whatever it is, it is this row's alone
+                name = " ".join(str(row.get(column)) for column in table.key or ("number",))
+                self.faults.append(fault_of(error, REBUILD, f"{table.name} {name}"))
+                found += _attempted(instead, row)
+        return found
+
+    def readable(
+        self, table: Table, rows: Iterable[Row], read: Callable[[Row], object]
+    ) -> list[Row]:
+        """The rows that can be read."""
+
+        def itself(row: Row) -> Row:
+            read(row)
+            return row
+
+        return self.each(table, rows, itself)
+
+    def records(self, rows: Iterable[Row], writer_epoch: int = 0) -> list[OwnershipRecord]:
+        """The records of bundles, by name."""
+
+        def read(row: Row) -> OwnershipRecord:
+            parse_bundle(row["bundle"])
+            return record_from_row(row, writer_epoch)
+
+        return self.each(
+            BUNDLE_OWNERSHIP, _by(rows, "bundle"), read, lambda row: _salvaged(row, writer_epoch)
+        )
+
+
+def _attempted(instead: Callable[[Row], Value | None], row: Row) -> list[Value]:
+    try:
+        found = instead(row)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return []
+    return [] if found is None else [found]
+
+
+def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> BalancerState:
+    """The state that goes on from the tables; the first batch tells what could not be read.
+
+    O(rows log rows).
+    """
+    empty, reading = balancer.empty(), RowReading()
+    ledger = _ledger(cluster, reading.records(rows.bundle_ownership))
+    changes = _by(rows.config_versions, "number")
+    settings = reading.each(CONFIG_VERSIONS, changes, lambda row: json.loads(row["settings"]))
+    rules = rules_from_rows(
+        reading.readable(POLICIES, rows.policies, lambda row: rules_from_rows([row], (), 0)),
+        reading.readable(PINS, rows.pins, lambda row: rules_from_rows((), [row], 0)),
+        changes[-1]["number"] if changes else 0,
+    )
+    brokers = _brokers(reading, rows.brokers, rules.drains)
+    silent = [name for name, entry in brokers.items() if entry.is_silent]
+    commands = _by(rows.commands, "at_ms", "command_id")
+    spaces = _by(rows.namespaces, "namespace")
+    namespaces = dict(reading.each(NAMESPACES, spaces, _namespace, _bare_namespace))
+    forgotten = namespaces.pop(FLOOR, None)
+    floor = forgotten.highest_version if forgotten else 0
+    return BalancerState(
+        ledger=ledger,
+        liveness=Liveness().expect(sorted(brokers), silent),
+        plan=empty.plan,
+        brokers=brokers,
+        namespaces=still_needed(namespaces, set(ledger.namespaces()[0]), floor),
+        commands=dict(reading.each(COMMANDS, commands[-REMEMBERED_COMMANDS:], _remembered, _ended)),
+        settings=settings[-1] if settings else {},
+        rules=rules,
+        catalogue=Catalogue.from_rows(
+            reading.readable(TENANTS, rows.tenants, lambda row: Catalogue.from_rows([row], ())),
+            reading.readable(TOPICS, rows.topics, lambda row: Catalogue.from_rows((), [row])),
+        ),
+        waiting=_waiting(reading, commands, ledger),
+        times=Times(version_floor=floor),
+        unread=tuple(told(reading.faults)),
+    )
+
+
+def _brokers(
+    reading: RowReading, rows: Iterable[Row], drains: Collection[str]
+) -> dict[str, BrokerEntry]:
+    known = [row for row in _by(rows, "broker") if row["state"] != FORGOTTEN]
+
+    def bare(row: Row) -> tuple[str, BrokerEntry]:
+        return row["broker"], BrokerEntry(incarnation=row["incarnation"])
+
+    def whole(row: Row) -> tuple[str, BrokerEntry]:
+        return row["broker"], broker_from_row(row, drains)
+
+    return dict(reading.each(BROKERS, known, whole, bare))
+
+
+def _namespace(row: Row) -> tuple[str, NamespaceEntry]:
+    name, bare = _bare_namespace(row)
+    return name, replace(bare, properties=dict(json.loads(row["properties"])))
+
+
+def _bare_namespace(row: Row) -> tuple[str, NamespaceEntry]:
+    return row["namespace"], NamespaceEntry(
+        hash=row["hash"],
+        is_deleted=row["is_deleted"],
+        highest_version=row["highest_version"],
+    )
+
+
+def _remembered(row: Row) -> tuple[str, str]:
+    asked = identity_of(row["kind"], json.loads(row["arguments"]), row["principal"])
+    return row["command_id"], remember(row["status"], asked)
+
+
+def _ended(row: Row) -> tuple[str, str]:
+    """It is not known what was asked, so that nothing else may come under its id."""
+    return row["command_id"], remember(row["status"], identity_of(row["kind"], {}, "unread"))
+
+
+def _waiting(reading: RowReading, commands: Iterable[Row], ledger: Ledger) -> Mapping[str, Waiting]:
+    """The commands that were accepted and have not ended; their bundles are those in flight.
+
+    A creation and a deletion end by the word of who carries them out, not with their bundles.
+    """
+    moving: dict[str, dict[str, str]] = {}
+    for row in ledger.rows_in(*IN_FLIGHT).tolist():
+        record = ledger.record_at(row)
+        moving.setdefault(record.command_id, {})[record.bundle] = record.source
+
+    def read(row: Row) -> Waiting:
+        command_id, result = row["command_id"], json.loads(row["result"])
+        under_way = {} if row["kind"] in _BY_WORD else moving.get(command_id, {})
+        had = result.pop(FROM, {})
+        return Waiting(
+            command=_command(row),
+            deadline_ms=result.pop(DEADLINE),
+            is_queued=result.pop(QUEUED),
+            moving={bundle: had.get(bundle, source) for bundle, source in under_way.items()},
+            result=result,
+        )
+
+    is_open = (row for row in commands if row["status"] == ACCEPTED)
+    return {one.command.command_id: one for one in reading.each(COMMANDS, is_open, read)}
+
+
+def _command(row: Row) -> Command:
+    return Command(
+        cluster=row["cluster"],
+        command_id=row["command_id"],
+        kind=row["kind"],
+        arguments=json.loads(row["arguments"]),
+        principal=row["principal"],
+        address=row["address"],
+    )
+
+
+def broker_from_row(row: Row, drains: Collection[str] = ()) -> BrokerEntry:
+    """A broker as the `brokers` table shows it; its load is known with its next report.
+
+    drains: brokers that are drained by command; the others that drain said so themselves.
+    """
+    texts = {name: row[name] for name in TEXTS if name in row}
+    starts_ms = tuple(json.loads(row["starts"]))
+    return BrokerEntry(
+        incarnation=row["incarnation"],
+        is_silent=row["state"] == SILENT,
+        silent_ms=row["at_ms"] if row["state"] == SILENT else 0,
+        is_draining=row["state"] == DRAINING and row["broker"] not in drains,
+        texts={**texts, "broker_version": row["version"]},
+        listeners=json.loads(row["advertised_listeners"]),
+        capacity=row["capacity"],
+        starts_ms=starts_ms,
+        restarted_ms=starts_ms[-1] if len(starts_ms) > 1 else 0,
+    )
+
+
+def record_from_row(row: Row, writer_epoch: int = 0) -> OwnershipRecord:
+    """The record that a row of ownership_events or bundle_ownership holds."""
+    return OwnershipRecord(
+        cluster=row["cluster"],
+        bundle=row["bundle"],
+        state=State(row["state"]),
+        version_id=int(row["version_id"]),
+        source=row["source"],
+        source_incarnation=row["source_incarnation"],
+        destination=row["destination"],
+        destination_incarnation=row["destination_incarnation"],
+        children=json.loads(row["children"]),
+        is_forced=bool(row["is_forced"]),
+        timestamp_ms=int(row["at_ms"]),
+        cause=Cause(row["cause"]),
+        decision_id=row["decision_id"],
+        command_id=row["command_id"],
+        writer_epoch=writer_epoch,
+    )
+
+
+def _salvaged(row: Row, writer_epoch: int) -> OwnershipRecord:
+    """What stands for a record that can't be read: never nothing, which would close the bundle.
+
+    Where its state can be read and needs no children, that. Otherwise it is being released by
+    whoever may have it: who has it closes it, and who is silent keeps it.
+    """
+    parse_bundle(row["bundle"])
+    state = {one.value: one for one in State}.get(row["state"], State.SPLITTING)
+    brokers = {name: row[name] for name in _BROKERS_OF_RECORD}
+    if state is State.SPLITTING and not row["source"]:
+        source, incarnation = row["destination"], row["destination_incarnation"]
+        brokers = dict(zip(_BROKERS_OF_RECORD, (source, incarnation, "", ""), strict=True))
+    if state is State.SPLITTING:
+        state = State.RELEASING if brokers["source"] else State.FREE
+    return OwnershipRecord(
+        cluster=row["cluster"],
+        bundle=row["bundle"],
+        state=state,
+        version_id=int(row["version_id"]),
+        timestamp_ms=int(row["at_ms"]),
+        cause=Cause.REPAIR,
+        writer_epoch=writer_epoch,
+        **brokers,
+    )
+
+
+def _ledger(cluster: str, records: Sequence[OwnershipRecord]) -> Ledger:
+    ledger = Ledger(cluster)
+    ledger.add(record.bundle for record in records)
+    for record in records:
+        ledger.put(record, 0)
+    return ledger
+
+
+def _by(rows: Iterable[Row], *columns: str) -> list[Row]:
+    return sorted(rows, key=lambda row: tuple(row[column] for column in columns))

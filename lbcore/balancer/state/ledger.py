@@ -1,0 +1,396 @@
+"""The ledger: every bundle's ownership record and load averages as arrays, in name order.
+
+Decides nothing; `balancer` works on it. Name order is by namespace, then by lower boundary. Rows
+move when bundles are added, so nothing outside keeps a row from one batch to the next. Source:
+ours.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore import packing
+from lbcore.balancer.state.instances import NOBODY, BrokerStart, Instances
+from lbcore.balancer.state.name_order import merged, places_of, rows_in_order, stretch_of
+from lbcore.balancer.state.row_chunks import RowChunks, read, write_changes, write_whole
+from lbcore.machine import UnknownStateSchemaError
+from lbcore.model.names import bundle_order, index_namespaces
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
+
+STATE_SCHEMA = 4
+"""Since 2 with resent_clock_ms; since 3 load is cut into slices, since 4 ownership is too."""
+
+STATES = tuple(State)
+CAUSES = tuple(Cause)
+STATE_CODE = {state: code for code, state in enumerate(STATES)}
+CAUSE_CODE = {cause: code for code, cause in enumerate(CAUSES)}
+
+_NAMES, _OWNERSHIP, _LOAD = "ledger.names", "ledger.ownership", "ledger.load"
+_OWNERSHIP_SLICES = 32
+_LOAD_SLICES = 8
+"""Of ownership a batch changes a few rows, of load a tenth: it keeps as many chunks of changes."""
+
+Array = NDArray[Any]
+
+_COLUMNS: Mapping[str, tuple[str, Any]] = {
+    "state": ("u1", STATE_CODE[State.INIT]),
+    "cause": ("u1", 0),
+    "version": ("<i8", 0),
+    "source": ("<i4", NOBODY),
+    "destination": ("<i4", NOBODY),
+    "at_ms": ("<i8", 0),
+    "moved_ms": ("<i8", 0),
+    "clock_ms": ("<i8", 0),
+    "closing_clock_ms": ("<i8", 0),
+    "resent_clock_ms": ("<i8", 0),
+}
+_LOAD_COLUMNS: Mapping[str, tuple[str, Any]] = {
+    "short": ("<f8", 0.0),
+    "long": ("<f8", 0.0),
+    "short_count": ("<i8", 0),
+    "long_count": ("<i8", 0),
+    "topics": ("<i8", 0),
+    "sessions": ("<i8", 0),
+}
+_WIDE = frozenset({"short", "long"})
+_DEFAULTS: Mapping[str, Any] = {"short": DEFAULT_TRAFFIC, "long": DEFAULT_TRAFFIC}
+_NARROW = {"short_count": "u1", "long_count": "<i2", "topics": "<i4", "sessions": "<i4"}
+"""Types that suffice for columns in packed form."""
+
+COUNT_MAX = 2**31 - 1
+"""Most topics or sessions of a bundle that are counted."""
+
+_INSTANCES_KEPT = 64
+
+
+class Ledger:
+    """Bundles in name order, m rows; change it through its methods only.
+
+    state, cause: codes of STATES and CAUSES. version: of the record, 0 = none yet. source,
+    destination: instance ids. at_ms: when the record was written; moved_ms: when the bundle last
+    got another owner. clock_ms: the cluster's clock (`liveness`) when the record was written;
+    closing_clock_ms: and when its source last said that it is closing the bundle;
+    resent_clock_ms: and when the record was last sent again.
+    short, long: float64[m, 4] averages; topics, sessions: as last reported, at most COUNT_MAX.
+    Extra of a record that few have stands in dicts by name: children (of a split) and origins
+    (decision and command behind a transition in flight; at rest they stand in the tables only).
+    """
+
+    names: list[str]
+    state: Array
+    cause: Array
+    version: Array
+    source: Array
+    destination: Array
+    at_ms: Array
+    moved_ms: Array
+    clock_ms: Array
+    closing_clock_ms: Array
+    resent_clock_ms: Array
+    short: Array
+    long: Array
+    short_count: Array
+    long_count: Array
+    topics: Array
+    sessions: Array
+
+    ARRAYS: ClassVar[tuple[str, ...]] = (*_COLUMNS, *_LOAD_COLUMNS)
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.instances = Instances()
+        self.children: dict[str, dict[str, str]] = {}
+        self.origins: dict[str, tuple[str, str]] = {}
+        self.names = []
+        self.index: dict[str, int] = {}
+        self._namespaces: tuple[list[str], NDArray[np.int64]] | None = None
+        self._blobs: dict[str, bytes] = {}
+        self._owned: RowChunks | None = None
+        self._changed: set[int] = set()
+        self._load: RowChunks | None = None
+        self._observed: list[NDArray[np.int64]] = []
+        self._is_shared = False
+        for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+            setattr(self, name, np.empty((0, 4) if name in _WIDE else 0, dtype=dtype))
+
+    def copy(self) -> "Ledger":
+        """An independent copy: what is done to it is not seen here.
+
+        Cheap: both share what is never changed in place, and the ownership columns until the copy
+        is written to. The one copied from must not be written to any more.
+        """
+        other = Ledger(self.cluster)
+        other.instances = Instances(list(self.instances.rows), dict(self.instances.ids))
+        other.children = dict(self.children)
+        other.origins = dict(self.origins)
+        other.names, other.index, other._namespaces = self.names, self.index, self._namespaces
+        other._blobs = dict(self._blobs)
+        other._owned, other._changed = self._owned, set(self._changed)
+        other._load, other._observed = self._load, list(self._observed)
+        other._is_shared = True
+        for name in self.ARRAYS:
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def _open_ownership(self, rows: Iterable[int]) -> None:
+        """Make the ownership columns this ledger's own, to be written to in these rows."""
+        self._blobs.pop(_OWNERSHIP, None)
+        self._changed.update(rows)
+        if self._is_shared:
+            self._is_shared = False
+            for name in _COLUMNS:
+                setattr(self, name, getattr(self, name).copy())
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Add bundles without a record (Init, version 0). O(m), so add many at once."""
+        fresh = sorted({name for name in names if name not in self.index}, key=bundle_order)
+        if not fresh:
+            return
+        places = places_of(self.names, fresh)
+        for name, (_, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+            new = _DEFAULTS.get(name, default)
+            setattr(self, name, np.insert(getattr(self, name), places, new, axis=0))
+        self._is_shared = False
+        self._name(merged(self.names, fresh, places))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Forget bundles whole. O(m)."""
+        gone = sorted({self.index[name] for name in names if name in self.index})
+        for row in gone:
+            self.children.pop(self.names[row], None)
+            self.origins.pop(self.names[row], None)
+        for name in self.ARRAYS:
+            setattr(self, name, np.delete(getattr(self, name), gone, axis=0))
+        self._is_shared = False
+        self._name(np.delete(np.array(self.names, dtype=object), gone))
+
+    def _name(self, names: Iterable[str]) -> None:
+        self.names = list(names)
+        self.index = {name: row for row, name in enumerate(self.names)}
+        self._namespaces = None
+        self._blobs = {}
+        self._owned, self._changed = None, set()
+        self._load, self._observed = None, []
+
+    def record(self, name: str) -> OwnershipRecord | None:
+        """The bundle's record; None when there is no such bundle or no record yet."""
+        row = self.index.get(name)
+        return None if row is None or self.version[row] == 0 else self.record_at(row)
+
+    def record_at(self, row: int) -> OwnershipRecord:
+        """The record of a row."""
+        name = self.names[row]
+        source, source_incarnation = self.instances.of(int(self.source[row]))
+        destination, destination_incarnation = self.instances.of(int(self.destination[row]))
+        decision_id, command_id = self.origins.get(name, ("", ""))
+        return OwnershipRecord(
+            cluster=self.cluster,
+            bundle=name,
+            state=STATES[self.state[row]],
+            version_id=int(self.version[row]),
+            source=source,
+            source_incarnation=source_incarnation,
+            destination=destination,
+            destination_incarnation=destination_incarnation,
+            children=self.children.get(name, {}),
+            timestamp_ms=int(self.at_ms[row]),
+            cause=CAUSES[self.cause[row]],
+            decision_id=decision_id,
+            command_id=command_id,
+        )
+
+    def put(self, record: OwnershipRecord, clock_ms: int) -> None:
+        """Make this the bundle's record. The bundle must have been added."""
+        row = self.index[record.bundle]
+        self._open_ownership([row])
+        self.state[row] = STATE_CODE[record.state]
+        self.cause[row] = CAUSE_CODE[record.cause]
+        self.version[row] = record.version_id
+        self.source[row] = self.instances.id_of(record.source, record.source_incarnation)
+        self.destination[row] = self.instances.id_of(
+            record.destination, record.destination_incarnation
+        )
+        self.at_ms[row] = record.timestamp_ms
+        if record.state is State.OWNED and record.source:
+            self.moved_ms[row] = record.timestamp_ms
+        self.clock_ms[row] = self.closing_clock_ms[row] = clock_ms
+        _keep(self.children, record.bundle, dict(record.children))
+        origin = (record.decision_id, record.command_id)
+        is_kept = record.state in IN_FLIGHT and any(origin)
+        _keep(self.origins, record.bundle, origin if is_kept else None)
+
+    def note_closing(self, bundle: str, clock_ms: int) -> None:
+        """The bundle's source says that it is still closing or splitting it."""
+        self._open_ownership([self.index[bundle]])
+        self.closing_clock_ms[self.index[bundle]] = clock_ms
+
+    def note_resent(self, rows: Sequence[int], clock_ms: int) -> None:
+        """These rows' records are sent again."""
+        self._open_ownership(rows)
+        self.resent_clock_ms[rows] = clock_ms
+
+    def prune_instances(self, present: Sequence[tuple[str, str]], *, is_due: bool = False) -> None:
+        """Forget the starts of brokers that no record names, when it is due or most are such.
+
+        present: (broker, incarnation) of the brokers that are known. O(m) when it happens.
+        """
+        if not is_due and len(self.instances.rows) <= 2 * (len(present) + _INSTANCES_KEPT):
+            return
+        named = np.bincount(np.append(self.source, self.destination) + 1)[1:]
+        kept = {self.instances.rows[i] for i in np.flatnonzero(named).tolist()}
+        kept |= {BrokerStart(broker=broker, incarnation=start) for broker, start in present}
+        before, self.instances = self.instances, Instances()
+        ids = np.full(len(before.rows) + 1, NOBODY, dtype="<i4")
+        for old, instance in enumerate(before.rows):
+            if instance in kept:
+                ids[old] = self.instances.id_of(instance.broker, instance.incarnation)
+        self._open_ownership(range(len(self)))
+        self.source, self.destination = ids[self.source], ids[self.destination]
+
+    def averages(self) -> BundleAverages:
+        """The averages as `signals.averages` works on them (not copied)."""
+        return BundleAverages(
+            short=self.short,
+            short_count=self.short_count,
+            long=self.long,
+            long_count=self.long_count,
+            topics=self.topics,
+        )
+
+    def keep_load(
+        self, averages: BundleAverages, sessions: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> None:
+        """Take over averages and sessions of the same rows, changed in `rows` alone."""
+        self._observed.append(rows)
+        self.sessions = sessions
+        self.short, self.short_count = averages.short, averages.short_count
+        self.long, self.long_count = averages.long, averages.long_count
+        self.topics = averages.topics
+
+    def note_moved(self, rows: Sequence[int], moved_ms: int) -> None:
+        """These rows' bundles count as moved at that time."""
+        self._open_ownership(rows)
+        self.moved_ms[rows] = moved_ms
+
+    def namespaces(self) -> tuple[list[str], NDArray[np.int64]]:
+        """The namespaces in the order of the rows, each once, and each row's index into them."""
+        if self._namespaces is None:
+            self._namespaces = index_namespaces(self.names)
+        return self._namespaces
+
+    def rows_in(self, *states: State) -> NDArray[np.int64]:
+        """Rows whose record is in one of these states, in name order."""
+        return np.flatnonzero(self._is_in(*states))
+
+    def live_rows(self, namespace: str) -> list[int]:
+        """Rows of the namespace's bundles that are not deleted, in name order. O(log m + rows)."""
+        deleted, rows = STATE_CODE[State.DELETED], stretch_of(self.names, namespace)
+        stretch = slice(rows.start, rows.stop)
+        is_live = (self.version[stretch] > 0) & (self.state[stretch] != deleted)
+        live: list[int] = (np.flatnonzero(is_live) + rows.start).tolist()
+        return live
+
+    def holders(self) -> NDArray[np.int64]:
+        """Per row, the instance that has the bundle open or shall open it; NOBODY if free."""
+        holder = np.where(self._is_leaving(), self.source, self.destination)
+        return np.where(self._is_active(), holder, NOBODY)
+
+    def prospects(self) -> NDArray[np.int64]:
+        """Per row, the instance that has the bundle once what is in flight has ended."""
+        is_leaving = self._is_leaving() & (self.destination == NOBODY)
+        return np.where(self._is_active(), np.where(is_leaving, self.source, self.destination), -1)
+
+    def prospective_brokers(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """As `prospects`, as an index into `names`; -1 for a broker that is not among them."""
+        index = {name: i for i, name in enumerate(names)}
+        brokers = [index.get(instance.broker, NOBODY) for instance in self.instances.rows]
+        return np.array([*brokers, NOBODY], dtype=np.int64)[self.prospects()]
+
+    def _is_leaving(self) -> NDArray[np.bool_]:
+        return self._is_in(State.RELEASING, State.SPLITTING)
+
+    def _is_active(self) -> NDArray[np.bool_]:
+        return ~self._is_in(State.INIT, State.FREE, State.DELETED)
+
+    def _is_in(self, *states: State) -> NDArray[np.bool_]:
+        is_wanted = np.array([state in states for state in STATES], dtype=np.bool_)
+        return np.asarray(is_wanted[self.state], dtype=np.bool_)
+
+    def pack(self) -> dict[str, bytes]:
+        """Chunks that change at different rates: names, ownership, load. O(what has changed)."""
+        if _NAMES not in self._blobs:
+            names = {"names": packing.join_names(self.names)}
+            self._blobs[_NAMES] = packing.pack({"count": len(self.names)}, names)
+        if _OWNERSHIP not in self._blobs:
+            self._blobs[_OWNERSHIP] = self._pack_extras()
+        owned, load = self._owned, self._load
+        if owned is None:
+            owned = write_whole(_OWNERSHIP, self._arrays(_COLUMNS), slices=_OWNERSHIP_SLICES)
+        elif self._changed:
+            owned = write_changes(owned, self._arrays(_COLUMNS), np.array(sorted(self._changed)))
+        if load is None:
+            load = write_whole(_LOAD, self._load_columns(), slices=_LOAD_SLICES)
+        elif self._observed:
+            load = write_changes(load, self._load_columns(), np.concatenate(self._observed))
+        self._owned, self._changed = owned, set()
+        self._load, self._observed = load, []
+        return {**self._blobs, **owned.blobs, **load.blobs}
+
+    def _pack_extras(self) -> bytes:
+        plain = {
+            "schema": STATE_SCHEMA,
+            "cluster": self.cluster,
+            "children": self.children,
+            "origins": self.origins,
+            "instances": [[i.broker, i.incarnation] for i in self.instances.rows],
+        }
+        return packing.pack(plain, {})
+
+    def _load_columns(self) -> dict[str, Array]:
+        arrays = self._arrays(_LOAD_COLUMNS)
+        return {**arrays, **{name: arrays[name].astype(dtype) for name, dtype in _NARROW.items()}}
+
+    def _arrays(self, columns: Iterable[str]) -> dict[str, Array]:
+        return {name: getattr(self, name) for name in columns}
+
+    @classmethod
+    def unpack(cls, chunks: Mapping[str, bytes]) -> "Ledger":
+        """The inverse of `pack`, also for older schemas.
+
+        Columns that an older schema lacks get their defaults, those it had besides are left out.
+        Raises UnknownStateSchemaError, MalformedBlobError.
+        """
+        plain, _ = packing.unpack(chunks[_OWNERSHIP])
+        if not 1 <= plain["schema"] <= STATE_SCHEMA:
+            raise UnknownStateSchemaError.of("ClusterBalancer", plain["schema"], STATE_SCHEMA)
+        ledger = cls(plain["cluster"])
+        ledger.children = plain["children"]
+        ledger.origins = {name: (d, c) for name, (d, c) in plain["origins"].items()}
+        for broker, incarnation in plain["instances"]:
+            ledger.instances.id_of(broker, incarnation)
+        count, names = packing.unpack(chunks[_NAMES])
+        order = rows_in_order(known := packing.split_names(names["names"], count["count"]))
+        ledger._name(known[row] for row in order.tolist())
+        ownership, owned_chunks = read(_OWNERSHIP, chunks)
+        load, load_chunks = read(_LOAD, chunks)
+        if plain["schema"] == STATE_SCHEMA and known == ledger.names:
+            ledger._owned, ledger._load = owned_chunks, load_chunks
+        packed = {**ownership, **load}
+        for name, (dtype, default) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
+            missing = np.full(len(ledger), default)
+            setattr(ledger, name, packed.get(name, missing)[order].astype(dtype))
+        return ledger
+
+
+def _keep(extras: dict[str, Any], name: str, value: Any) -> None:
+    if value:
+        extras[name] = value
+    else:
+        extras.pop(name, None)

@@ -1,0 +1,241 @@
+"""The rules: what operators have asked for and what stands until they take it back.
+
+Decides nothing; handlers of commands change it, drains, brake and pins keep it up, placing and the
+cycle read it. Kept by the balancer, and in the tables `policies` and `pins`, from which it is
+rebuilt exactly. Source: ours; policies are Pulsar 4.0.8's.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from lbcore import packing
+from lbcore.balancer.state.effects import to_json
+from lbcore.plan.filter.policies import IsolationPolicy, Policies
+
+ISOLATION = "isolation"
+ANTI_AFFINITY = "anti_affinity"
+EXCLUDED = "excluded"
+PAUSED = "paused"
+DRAIN = "drain"
+BRAKE = "brake"
+PIN = "pin"
+SET_ASIDE = "set_aside"
+
+WHOLE_CLUSTER = ""
+
+Key = tuple[str, str]
+"""Kind and name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A bundle is kept on a broker. until_ms: ms since 1970, 0 = until it is unpinned."""
+
+    broker: str
+    until_ms: int = 0
+    owner: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """A broker is being emptied, or kept empty.
+
+    total: bundles that it had when the drain began at since_ms; left: that it has, as last written
+    down; estimated_end_ms: by the rate so far, 0 = not known yet. max_in_flight: bundles that move
+    at once, 0 = as configured. deadline_ms: when it is given up, ms since 1970, 0 = never.
+    """
+
+    since_ms: int
+    total: int
+    left: int
+    estimated_end_ms: int = 0
+    max_in_flight: int = 0
+    deadline_ms: int = 0
+    is_done: bool = False
+    command_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """Balancing stands still. since_ms: ms since 1970."""
+
+    since_ms: int
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brake:
+    """Many brokers have vanished at once. lost: who, sorted; brokers: how many there were."""
+
+    since_ms: int
+    lost: tuple[str, ...]
+    brokers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRules:
+    """All of a cluster's.
+
+    pins: by bundle. drains: by broker. paused: by namespace, "" = the whole cluster. isolation: by
+    the policy's name. anti_affinity: namespace → group. excluded: namespaces never shed, sorted.
+    brake: None = nothing has happened. config_changes: changes of the configuration so far.
+    set_aside: changed settings that don't suit the files, by "section.name" → why not.
+    """
+
+    pins: Mapping[str, Pin] = field(default_factory=dict)
+    drains: Mapping[str, Drain] = field(default_factory=dict)
+    paused: Mapping[str, Paused] = field(default_factory=dict)
+    isolation: Mapping[str, IsolationPolicy] = field(default_factory=dict)
+    anti_affinity: Mapping[str, str] = field(default_factory=dict)
+    excluded: tuple[str, ...] = ()
+    brake: Brake | None = None
+    config_changes: int = 0
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+
+    def policies(self) -> Policies:
+        """Where namespaces may live, as the plan reads it."""
+        return Policies(
+            isolation=tuple(self.isolation[name] for name in sorted(self.isolation)),
+            anti_affinity=self.anti_affinity,
+        )
+
+    def facts(self) -> dict[Key, dict[str, Any]]:
+        """Every rule as JSON-able values, by kind and name."""
+        return {
+            (kind, name): fact(rule)
+            for field_name, (kind, fact) in _FACTS.items()
+            for name, rule in _by_name(getattr(self, field_name)).items()
+        }
+
+    def copy(self) -> "ClusterRules":
+        """The same rules, which changes of one by one don't reach."""
+        kinds = {one.name: getattr(self, one.name) for one in fields(self)}
+        copied: dict[str, Any] = {k: dict(of) for k, of in kinds.items() if isinstance(of, dict)}
+        return replace(self, **copied)
+
+    def in_order(self, kinds: Iterable[str]) -> "ClusterRules":
+        """The same rules, those of some kinds (fields) put in name order."""
+        ordered: dict[str, Any] = {kind: _sorted(getattr(self, kind)) for kind in kinds}
+        return replace(self, **ordered) if ordered else self
+
+    @staticmethod
+    def from_facts(facts: Mapping[Key, Mapping[str, Any]], config_changes: int) -> "ClusterRules":
+        """The inverse of `facts`; each mapping in name order."""
+        of: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for kind, name in sorted(facts):
+            of.setdefault(kind, {})[name] = facts[kind, name]
+        brakes = [
+            Brake(**{**brake, "lost": tuple(brake["lost"])}) for brake in of.get(BRAKE, {}).values()
+        ]
+        return ClusterRules(
+            pins={name: Pin(**pin) for name, pin in of.get(PIN, {}).items()},
+            drains={name: Drain(**drain) for name, drain in of.get(DRAIN, {}).items()},
+            paused={name: Paused(**paused) for name, paused in of.get(PAUSED, {}).items()},
+            isolation={
+                name: IsolationPolicy.from_json(name, policy)
+                for name, policy in of.get(ISOLATION, {}).items()
+            },
+            anti_affinity={
+                name: value["group"] for name, value in of.get(ANTI_AFFINITY, {}).items()
+            },
+            excluded=tuple(of.get(EXCLUDED, {})),
+            brake=brakes[0] if brakes else None,
+            config_changes=config_changes,
+            set_aside={name: value["why"] for name, value in of.get(SET_ASIDE, {}).items()},
+        )
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-able values."""
+        facts = self.facts()
+        return {
+            "facts": [[*key, facts[key]] for key in sorted(facts)],
+            "config_changes": self.config_changes,
+        }
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> "ClusterRules":
+        """The inverse of `to_plain`."""
+        facts = {(kind, name): value for kind, name, value in plain["facts"]}
+        return ClusterRules.from_facts(facts, plain["config_changes"])
+
+
+def differing(before: ClusterRules, after: ClusterRules) -> list[tuple[Key, dict[str, Any], bool]]:
+    """The rules that are not the same, in key order: the value now, or the last, and is it set.
+
+    O(rules of the kinds that were changed).
+    """
+    found: dict[Key, tuple[dict[str, Any], bool]] = {}
+    for kind in fields(ClusterRules):
+        old, new = getattr(before, kind.name), getattr(after, kind.name)
+        if old is not new and kind.name in _FACTS:
+            found |= _differing(kind.name, old, new)
+    return [(key, *found[key]) for key in sorted(found)]
+
+
+def _differing(name: str, old: Any, new: Any) -> dict[Key, tuple[dict[str, Any], bool]]:
+    kind, fact = _FACTS[name]
+    before, after = _by_name(old), _by_name(new)
+    names = [one for one in before.keys() | after.keys() if before.get(one) != after.get(one)]
+    return {
+        (kind, one): (fact(after[one] if one in after else before[one]), one in after)
+        for one in names
+    }
+
+
+def _sorted(rules: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: rules[name] for name in sorted(rules)}
+
+
+def _by_name(rules: Any) -> Mapping[str, Any]:
+    """The rules of one kind by name, whatever they are kept in."""
+    if isinstance(rules, Mapping):
+        return rules
+    if isinstance(rules, Brake):
+        return {WHOLE_CLUSTER: rules}
+    return dict.fromkeys(rules or (), True)
+
+
+_FACTS: Mapping[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "pins": (PIN, packing.fields_of),
+    "drains": (DRAIN, packing.fields_of),
+    "paused": (PAUSED, packing.fields_of),
+    "isolation": (ISOLATION, lambda policy: policy.to_json()),
+    "anti_affinity": (ANTI_AFFINITY, lambda group: {"group": group}),
+    "excluded": (EXCLUDED, lambda _: {}),
+    "set_aside": (SET_ASIDE, lambda why: {"why": why}),
+    "brake": (BRAKE, lambda brake: {**packing.fields_of(brake), "lost": list(brake.lost)}),
+}
+"""Field of `ClusterRules` → the kind of its rules, and a rule as JSON-able values."""
+
+KIND_OF_FIELD = {name: kind for name, (kind, _) in _FACTS.items()}
+
+
+def policy_row(key: Key, value: Mapping[str, Any], *, is_set: bool) -> dict[str, Any]:
+    """A rule that is no pin as a row of `policies`, without who changed it."""
+    kind, name = key
+    return {"kind": kind, "name": name, "value": to_json(value), "is_set": is_set}
+
+
+def pin_row(bundle: str, value: Mapping[str, Any], *, is_set: bool) -> dict[str, Any]:
+    """A pin as a row of `pins`, without who changed it."""
+    return {"bundle": bundle, **value, "is_set": is_set}
+
+
+def rules_from_rows(
+    policies: Iterable[Mapping[str, Any]],
+    pins: Iterable[Mapping[str, Any]],
+    config_changes: int,
+) -> ClusterRules:
+    """The rules that the newest rows of `policies` and `pins` hold."""
+    facts = {
+        (row["kind"], row["name"]): json.loads(row["value"]) for row in policies if row["is_set"]
+    }
+    for row in pins:
+        if row["is_set"]:
+            pin = {name: row[name] for name in ("broker", "until_ms", "owner", "reason")}
+            facts[PIN, row["bundle"]] = pin
+    return ClusterRules.from_facts(facts, config_changes)

@@ -1,0 +1,1 @@
+"""What takes longer than one batch: drains, creations, deletions, commands that wait."""

@@ -1,0 +1,169 @@
+"""Deletions: namespaces on their way out, and deleted bundles that may be forgotten.
+
+Decides when a namespace's bundles are closed everywhere, so that all of them are Deleted, a slice a
+batch if they are many, and when nobody can ask for a deleted bundle any more. Runs in each batch
+after the repairs. Source: ours; the tombstone delay is Pulsar 4.0.8's, where each broker deletes
+its records itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
+
+import numpy as np
+
+from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.state.outcome import DONE, Outcome
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.forgetting import drop_rules_of, forget_topics
+from lbcore.balancer.tasks.waiting import finish_command, tell_progress
+from lbcore.model.names import FULL_UPPER, format_bundle, parse_bundle
+from lbcore.ownership.changes import Transition, holder_of
+from lbcore.ownership.protocol import create, delete, unload
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+
+DELETING = "deleting"
+"""The property of a namespace that is being deleted: the id of the command."""
+
+
+def is_deleting(work: Work, namespace: str) -> bool:
+    """Whether the namespace is on its way out, so that its bundles need no owners any more."""
+    entry = work.namespaces.get(namespace)
+    return entry is not None and DELETING in entry.properties
+
+
+def reason_not_to_change(work: Work, name: str) -> str:
+    """Why nothing can be done with the namespace; "" = nothing is in the way."""
+    entry = work.namespaces.get(name)
+    if entry is None or entry.is_deleted:
+        return f"there is no namespace {name}; create it first, or look at the list of namespaces"
+    if is_deleting(work, name):
+        return f"namespace {name} is being deleted already; wait for its end"
+    return ""
+
+
+def live_records(work: Work, namespace: str) -> list[OwnershipRecord]:
+    """The records of the namespace's bundles that are not deleted, in name order."""
+    return [work.ledger.record_at(row) for row in work.ledger.live_rows(namespace)]
+
+
+def drive_deletions(work: Work) -> None:
+    """Release what namespaces being deleted still own; delete those that own nothing any more."""
+    deleting = [name for name in sorted(work.namespaces) if is_deleting(work, name)]
+    work.guard.each("delete", deleting, lambda some: _drive(work, some), lambda name, _: name)
+
+
+def _drive(work: Work, namespaces: Sequence[str]) -> None:
+    """The smallest first; each has an equal part of what is left of a batch's share."""
+    room = work.config.limits.bundles_made_max
+    sizes = sorted((len(work.ledger.live_rows(name)), name) for name in namespaces)
+    for at, (size, name) in enumerate(sizes):
+        part = max(room // (len(sizes) - at), 1)
+        room -= min(size, part)
+        _advance(work, name, part)
+
+
+def _advance(work: Work, name: str, part: int) -> None:
+    """Release, and delete, at most so many bundles, from the last one on.
+
+    Those that are closed make way for one bundle, so that the rest covers the hash space until all
+    of it is deleted in one batch.
+    """
+    rows = work.ledger.live_rows(name)
+    owned = np.flatnonzero(work.ledger.state[rows] == STATE_CODE[State.OWNED])[-part:]
+    _release(work, name, [rows[at] for at in owned.tolist()])
+    records = [work.ledger.record_at(row) for row in rows[-part:]]
+    closed = list(takewhile(partial(_is_closed, work), reversed(records)))
+    if len(closed) == len(rows):
+        _delete(work, name, records)
+    elif len(rows) > part and len(closed) > 1:
+        _merge(work, name, closed)
+
+
+def _merge(work: Work, name: str, closed: Sequence[OwnershipRecord]) -> None:
+    """One bundle that nobody has instead of these, the last ones of the namespace, last first."""
+    entry = work.namespaces[name]
+    command_id = str(entry.properties[DELETING])
+    whole = format_bundle(name, parse_bundle(closed[-1].bundle)[1], FULL_UPPER)
+    highest = max(entry.highest_version, _delete_all(work, command_id, closed))
+    work.ledger.add([whole])
+    previous, origin = work.ledger.record(whole), work.origin(Cause.DELETE, command_id=command_id)
+    made = create(work.cluster, whole, origin, previous=previous, version_floor=highest)
+    if isinstance(made, Transition):
+        work.apply(made)
+    work.keep_namespace(name, replace(entry, highest_version=highest))
+    gone = deleted_so_far(work, command_id) + len(closed) - 1
+    tell_progress(work, command_id, {"deleted": gone})
+
+
+def deleted_so_far(work: Work, command_id: str) -> int:
+    """How many bundles a deletion that goes on has deleted, as its command says."""
+    waiting = work.waiting.get(command_id)
+    return int(waiting.result.get("deleted", 0)) if waiting else 0
+
+
+def forget_expired(work: Work) -> None:
+    """Forget deleted bundles after the tombstone delay; versions go on above theirs. O(bundles).
+
+    Of very many, after an absence, some a batch.
+    """
+    ledger = work.ledger
+    deleted = ledger.rows_in(State.DELETED)
+    age_ms = work.now_ms - ledger.at_ms[deleted]
+    expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms]
+    expired = expired[: work.config.limits.bundles_made_max]
+    if not len(expired):
+        return
+    highest: dict[str, int] = {}
+    names = [ledger.names[row] for row in expired.tolist()]
+    versions = np.asarray(ledger.version)[expired].tolist()
+    for name, version in zip(names, versions, strict=True):
+        namespace = name.rpartition("/")[0]
+        highest[namespace] = max(highest.get(namespace, 0), version)
+    for namespace in sorted(highest):
+        entry = work.namespaces[namespace]
+        above = max(entry.highest_version, highest[namespace])
+        work.keep_namespace(namespace, replace(entry, highest_version=above))
+    work.forget(names)
+    work.counts["forgotten"] += len(names)
+
+
+def _release(work: Work, name: str, rows: Sequence[int]) -> None:
+    command_id = str(work.namespaces[name].properties[DELETING])
+    origin = work.origin(Cause.DELETE, command_id=command_id)
+    for row in rows:
+        answer = unload(work.ledger.record_at(row), origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+
+
+def _is_closed(work: Work, record: OwnershipRecord) -> bool:
+    """Whether no living broker can have the bundle open."""
+    holder = holder_of(record)
+    entry = work.brokers.get(holder.broker)
+    return entry is None or entry.is_silent or entry.incarnation != holder.incarnation
+
+
+def _delete(work: Work, name: str, records: Sequence[OwnershipRecord]) -> None:
+    entry = work.namespaces[name]
+    command_id = str(entry.properties[DELETING])
+    highest = max(entry.highest_version, _delete_all(work, command_id, records))
+    count = deleted_so_far(work, command_id) + len(records)
+    left = {key: value for key, value in entry.properties.items() if key != DELETING}
+    gone = replace(entry, is_deleted=True, highest_version=highest, properties=left)
+    work.keep_namespace(name, gone)
+    forget_topics(work, name)
+    drop_rules_of(work, name)
+    finish_command(work, command_id, Outcome(status=DONE, result={"bundles": count}))
+
+
+def _delete_all(work: Work, command_id: str, records: Sequence[OwnershipRecord]) -> int:
+    """Delete these bundles; their highest version."""
+    origin = work.origin(Cause.DELETE, command_id=command_id)
+    for record in records:
+        answer = delete(record, origin)
+        if isinstance(answer, Transition):
+            work.apply(answer)
+    work.topics = work.topics.without(record.bundle for record in records)
+    return max((record.version_id + 1 for record in records), default=0)

@@ -1,0 +1,117 @@
+"""What each tenant has, held against the limits of a tenant.
+
+Decides whether a tenant may have more of something; handlers of commands ask before they make it.
+Counted once a batch, at the first question, then kept up as the batch makes more. Source: ours.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from lbcore.balancer.state.ledger import STATE_CODE
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.creations import still_to_be_made
+from lbcore.config.limits import LimitsConfig
+from lbcore.model.names import namespace_of_bundle, namespace_of_topic, tenant_of
+from lbcore.ownership.records import State
+
+NAMESPACES, BUNDLES, RULES = "namespaces", "bundles", "rules"
+TOPICS, PARTITIONS = "topics", "partitions"
+
+_ADVICE = (
+    "tenant {tenant} has {has} {kind} and may have {most}; delete some, ask for fewer, or have"
+    " limits.tenant_{kind}_max raised"
+)
+
+
+def reason_not_to_add(work: Work, tenant: str, more: Mapping[str, int]) -> str:
+    """Why a tenant can't have so many more, kind → number, as a sentence; "" when it can.
+
+    What is allowed counts as made from now on, so ask last. O(1), but for the first question about
+    a kind in a batch, which counts all there is.
+    """
+    for kind, count in more.items():
+        has, most = _counted(work, kind)[tenant], _MOST[kind](work.config.limits)
+        if count > 0 and has + count > most:
+            return _ADVICE.format(tenant=tenant, has=has, kind=kind, most=most)
+    for kind, count in more.items():
+        work.usage[kind][tenant] += count
+    return ""
+
+
+def reason_not_to_rule(work: Work, name: str, *, is_known: bool) -> str:
+    """Why there can't be a rule about a namespace or bundle, as a sentence; "" when there can."""
+    return "" if is_known else reason_not_to_add(work, tenant_of(name), {RULES: 1})
+
+
+def note_gone(work: Work, kind: str, tenant: str, count: int = 1) -> None:
+    """A tenant has so many less of a kind."""
+    if kind in work.usage:
+        work.usage[kind][tenant] -= count
+
+
+def has_any(work: Work, kind: str, tenant: str) -> bool:
+    """Whether a tenant has any of a kind."""
+    return _counted(work, kind)[tenant] > 0
+
+
+def _counted(work: Work, kind: str) -> Counter[str]:
+    if kind not in work.usage:
+        work.usage[kind] = _COUNTS[kind](work)
+    return work.usage[kind]
+
+
+def _namespaces(work: Work) -> Counter[str]:
+    entries = work.namespaces.items()
+    return Counter(tenant_of(name) for name, entry in entries if not entry.is_deleted)
+
+
+def _bundles(work: Work) -> Counter[str]:
+    """Live ones, and those still to be made."""
+    ledger = work.ledger
+    names, index = ledger.namespaces()
+    is_live = (ledger.version > 0) & (ledger.state != STATE_CODE[State.DELETED])
+    counts = np.bincount(index[is_live], minlength=len(names)).tolist()
+    return _summed([*zip(names, counts, strict=True), *still_to_be_made(work).items()])
+
+
+def _topics(work: Work) -> Counter[str]:
+    return _summed((namespace_of_topic(topic), 1) for topic in work.catalogue.topics)
+
+
+def _partitions(work: Work) -> Counter[str]:
+    found = work.catalogue.topics.items()
+    return _summed((namespace_of_topic(topic), partitions) for topic, partitions in found)
+
+
+def _rules(work: Work) -> Counter[str]:
+    rules = work.rules
+    names = [*rules.paused, *rules.anti_affinity, *rules.excluded]
+    names += map(namespace_of_bundle, rules.pins)
+    return _summed((name, 1) for name in names)
+
+
+def _summed(counts: Iterable[tuple[str, int]]) -> Counter[str]:
+    """Namespace and number, added up by tenant."""
+    found: Counter[str] = Counter()
+    for namespace, count in counts:
+        found[tenant_of(namespace)] += count
+    return found
+
+
+_COUNTS: Mapping[str, Callable[[Work], Counter[str]]] = {
+    NAMESPACES: _namespaces,
+    BUNDLES: _bundles,
+    TOPICS: _topics,
+    PARTITIONS: _partitions,
+    RULES: _rules,
+}
+
+_MOST: Mapping[str, Callable[[LimitsConfig], int]] = {
+    NAMESPACES: lambda limits: limits.tenant_namespaces_max,
+    BUNDLES: lambda limits: limits.tenant_bundles_max,
+    TOPICS: lambda limits: limits.tenant_topics_max,
+    PARTITIONS: lambda limits: limits.tenant_partitions_max,
+    RULES: lambda limits: limits.tenant_rules_max,
+}

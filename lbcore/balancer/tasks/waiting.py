@@ -1,0 +1,249 @@
+"""Waiting: commands whose effect takes time, until their final outcome is written.
+
+Decides when an accepted command has ended, and how: by the transitions that carry its id, by the
+word of whoever carries it out, or because its time is over; what goes on then goes on all the same.
+`commands` begins a wait, `balancer` settles once a batch. Source: ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.state.outcome import (
+    ACCEPTED,
+    AFTER,
+    DEADLINE,
+    DONE,
+    FAILED,
+    FROM,
+    QUEUED,
+    TIMED_OUT,
+    Outcome,
+    Waiting,
+)
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.identity import identity, remember
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.put_aside import Fault
+from lbcore.wire import commands as asked
+from lbcore.wire.messages import Command
+
+MAX_WAITING = 1_000
+"""Commands that may be under way at once; more are refused."""
+
+WAIT_MAX_MS = 86_400_000
+"""How long a command without a timeout is waited for: nobody may hold a place for ever."""
+
+_SETTLED = frozenset({State.OWNED, State.FREE, State.DELETED})
+_FAULTS_SHOWN = 3
+
+
+def write_outcome(work: Work, command: Command, outcome: Outcome) -> None:
+    """Write a command's outcome down; the last of a batch is the one that stays."""
+    work.commands[command.command_id] = remember(outcome.status, identity(command))
+    kind = command.kind if command.kind in asked.KINDS else "unknown"
+    work.counts[f"command:{kind}:{outcome.status}"] += 1
+    work.write_outcome_row(
+        {
+            "command_id": command.command_id,
+            "kind": command.kind,
+            "arguments": to_json(command.arguments),
+            "principal": command.principal,
+            "address": command.address,
+            "status": outcome.status,
+            "reason": outcome.reason,
+            "result": to_json(outcome.result),
+        },
+    )
+
+
+def begin_wait(
+    work: Work, command: Command, outcome: Outcome, deadline_ms: int, *, is_queued: bool = False
+) -> None:
+    """Wait for the end of an accepted command, and write down that it is accepted.
+
+    deadline_ms: 0 = it has no timeout of its own.
+    """
+    deadline_ms = deadline_ms or work.now_ms + WAIT_MAX_MS
+    work.waiting[command.command_id] = Waiting(
+        command=command,
+        deadline_ms=deadline_ms,
+        is_queued=is_queued,
+        moving=outcome.moving,
+        result=outcome.result,
+    )
+    shown = {**outcome.result, DEADLINE: deadline_ms, QUEUED: is_queued}
+    if outcome.moving:
+        shown[FROM] = dict(outcome.moving)
+    write_outcome(work, command, replace(outcome, result=shown))
+
+
+def tell_progress(work: Work, command_id: str, result: Mapping[str, Any]) -> None:
+    """Write down how far an accepted command has come; nothing when nobody waits for it."""
+    waiting = work.waiting.get(command_id)
+    if waiting is not None:
+        outcome = Outcome(status=ACCEPTED, result={**waiting.result, **result})
+        begin_wait(work, waiting.command, outcome, waiting.deadline_ms)
+
+
+def finish_command(work: Work, command_id: str, outcome: Outcome) -> None:
+    """Write the final outcome of a command that was accepted; nothing when nobody waits for it."""
+    waiting = work.waiting.pop(command_id, None)
+    if waiting is not None:
+        result = {**waiting.result, **outcome.result}
+        write_outcome(work, waiting.command, replace(outcome, result=result))
+
+
+def end_wait(work: Work, command_id: str) -> None:
+    """End an accepted command whose bundles have all come to rest, as they did."""
+    finish_command(work, command_id, _final(work, work.waiting[command_id]))
+
+
+def fail_waiting(work: Work, command_id: str, fault: Fault) -> str:
+    """End a command that was accepted, because what was done for it is put aside; its name."""
+    finish_command(work, command_id, Outcome(status=FAILED, reason=fault.sentence))
+    return command_id
+
+
+def wait_also(work: Work, command_id: str, moving: Mapping[str, str]) -> None:
+    """Let a command end only when these bundles, too, have come to rest under its id."""
+    waiting = work.waiting.get(command_id)
+    if waiting is not None and moving:
+        together = {**waiting.moving, **moving}
+        work.waiting[command_id] = replace(waiting, moving=together)
+
+
+def settle_commands(work: Work, command_ids: Sequence[str]) -> None:
+    """End those of the commands whose bundles have come to rest, or whose time is over."""
+    if not command_ids:
+        return
+    asked_for = set(command_ids)
+    ended = {name: found for name, found in _ended(work).items() if name in asked_for}
+    for command_id in [*ended, *(name for name in command_ids if name not in ended)]:
+        _settle(work, command_id, ended.get(command_id, {}))
+
+
+def _settle(work: Work, command_id: str, ended: Mapping[str, str]) -> None:
+    """End a command whose last bundles have come to rest, or whose time is over."""
+    if ended:
+        waiting = _without(work.waiting[command_id], ended)
+        work.waiting[command_id] = waiting
+        if not waiting.moving and AFTER not in waiting.result:
+            end_wait(work, command_id)
+            return
+    waiting = work.waiting[command_id]
+    if not waiting.deadline_ms:  # of a state from before each wait had an end
+        waiting = replace(waiting, deadline_ms=work.now_ms + WAIT_MAX_MS)
+        work.waiting[command_id] = waiting
+    if 0 < waiting.deadline_ms < work.now_ms:
+        finish_command(work, command_id, _timed_out(waiting))
+
+
+def timed_out_unread(command: Command) -> Outcome:
+    """The outcome of a command that was read only after its time."""
+    reason = (
+        f"it was read later than its timeout of {command.timeout_ms} ms and not begun: the "
+        "balancer was away or behind; send it again"
+    )
+    return Outcome(status=TIMED_OUT, reason=reason)
+
+
+def _ended(work: Work) -> dict[str, dict[str, str]]:
+    """Command → its bundles that came to rest in this batch → what is wrong with that, or ""."""
+    ended: dict[str, dict[str, str]] = {}
+    if not work.waiting:
+        return ended
+    for before, after in work.transitions:
+        ids = {after.command_id} if before is None else {before.command_id, after.command_id}
+        for command_id in sorted(ids & work.waiting.keys()):
+            waiting = work.waiting[command_id]
+            found = ended.setdefault(command_id, {})
+            if after.bundle not in waiting.moving:
+                continue
+            if after.command_id != command_id:
+                found.setdefault(after.bundle, _overtaken(after))
+            elif after.state in _SETTLED:
+                said = work.failures.get(after.bundle, "")
+                found.setdefault(after.bundle, _fault(waiting, after, said))
+            else:
+                found.pop(after.bundle, None)
+    return {command_id: found for command_id, found in ended.items() if found}
+
+
+def _without(waiting: Waiting, ended: Mapping[str, str]) -> Waiting:
+    faults = [ended[bundle] for bundle in sorted(ended) if ended[bundle]]
+    return replace(
+        waiting,
+        moving={name: had for name, had in waiting.moving.items() if name not in ended},
+        faults=(*waiting.faults, *faults)[:_FAULTS_SHOWN],
+        failed=waiting.failed + len(faults),
+    )
+
+
+def _fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
+    """What is wrong with where a bundle came to rest; "" when it is as asked.
+
+    said: why its broker could not do it, in its own words, if it gave any.
+    """
+    command, bundle = waiting.command, record.bundle
+    if command.kind == "split_bundle":
+        return _split_fault(waiting, record, said)
+    wanted = str(command.arguments.get("destination", ""))
+    had, owner = waiting.moving[bundle], record.destination
+    if record.state is not State.OWNED or owner == wanted or (not wanted and owner != had):
+        return ""
+    if owner == had:
+        why = said or "read its log, then ask again"
+        return f"{bundle} stayed with {had}, which did not close it: {why}"
+    return f"{bundle} is with {owner} and not with {wanted}: is that broker alive?"
+
+
+def _overtaken(record: OwnershipRecord) -> str:
+    now = f"{record.state.value} at {record.destination}" if record.destination else "with nobody"
+    return (
+        f"{record.bundle} was overtaken by {record.cause.value} and is {now}: send the command"
+        " again if it is still wanted"
+    )
+
+
+def _split_fault(waiting: Waiting, record: OwnershipRecord, said: str) -> str:
+    is_parent = record.bundle not in waiting.result.get("children", ())
+    if not is_parent or record.state is State.DELETED:
+        return ""
+    why = said or "read that broker's log, then split it again"
+    return f"{record.bundle} was not split and is with {record.destination}: {why}"
+
+
+def _final(work: Work, waiting: Waiting) -> Outcome:
+    if not waiting.failed:
+        return Outcome(status=DONE, result=_owner(work, waiting.command))
+    return Outcome(
+        status=FAILED,
+        reason=_listed(waiting.faults, waiting.failed),
+        result={"failed": waiting.failed},
+    )
+
+
+def _owner(work: Work, command: Command) -> Mapping[str, str]:
+    """Where the bundle is that was assigned: a repair may have chosen another broker."""
+    record = work.ledger.record(str(command.arguments.get("bundle", "")))
+    if command.kind != "assign_bundle" or record is None:
+        return {}
+    return {"owner": record.destination}
+
+
+def _timed_out(waiting: Waiting) -> Outcome:
+    after = "its time was over before it ended"
+    if waiting.is_queued:
+        reason = f"{after}: it was not begun, because its bundle is still busy; send it again"
+        return Outcome(status=TIMED_OUT, reason=reason)
+    names = sorted(waiting.moving)
+    still = f": {_listed(names[:_FAULTS_SHOWN], len(names))} still under way" if names else ""
+    reason = f"{after}{still}; it goes on: look at the ownership, or wait longer next time"
+    return Outcome(status=TIMED_OUT, reason=reason)
+
+
+def _listed(shown: Sequence[str], count: int) -> str:
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return ", ".join(shown) + more

@@ -1,0 +1,399 @@
+"""Status: how a cluster is, from the tables alone, in the words of an operator.
+
+Decides the phase, and what is wrong enough to be an alarm. Stands beside the balancer, which knows
+nothing of it; verbs and services show it. Source: ours.
+
+Phases, the first that holds: *stalled* (the job is away, makes no cycles, or bundles are in flight
+for longer than any timeout), *off* (never started, paused as a whole, or braked), *late* (the job's
+next commit is overdue), *in progress* (bundles are moving, or a broker is drained), *ready*.
+`job_state` judges how the job is.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from lbcore.balancer.decisions.held_words import HELD, HeldStatus, held_status
+from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
+from lbcore.balancer.faults import KIND as FAULT
+from lbcore.balancer.state.rules import SET_ASIDE
+from lbcore.config.tree import Config
+from lbcore.explain.job_state import NEVER_MS, CycleGap, JobState, JobWord, gaps, judge_job
+from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status
+from lbcore.model.times import duration
+from lbcore.ownership.changes import owner_of
+from lbcore.ownership.repair import stuck_after_ms
+from lbcore.plan.shed.own import FAULTS
+from lbcore.signals.shown_load import ShownLoad, imbalance_of, shown_loads
+
+Row = Mapping[str, Any]
+
+RECENT_MS = 600_000
+"""How far back alarms look for decisions and rejected reports."""
+HISTORY_MS = 3_600_000
+"""How far back times without cycles are told."""
+_LATELY_MS = 60_000
+"""How far back a setting without candidates is told: its rows come once a cycle."""
+
+_IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
+
+
+class ClusterPhase(str, Enum):
+    """What the cluster is doing, on the whole."""
+
+    OFF = "off"
+    READY = "ready"
+    LATE = "late"
+    IN_PROGRESS = "in progress"
+    STALLED = "stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusRows:
+    """One cluster's rows, each table's as its name says.
+
+    load: of load_history, held: those decisions whole, and rejected: of the last RECENT_MS;
+    decisions: of the last HISTORY_MS; observed: the commands with which a bridge told of another
+    authority, as recent. writer_ms: time of the job's last commit, None = there was none.
+    """
+
+    writer_ms: int | None
+    bundles: Sequence[Row]
+    brokers: Sequence[Row]
+    decisions: Sequence[Row]
+    policies: Sequence[Row]
+    pins: Sequence[Row]
+    load: Sequence[Row]
+    rejected: Sequence[Row]
+    held: Sequence[Row] = ()
+    observed: Sequence[Row] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatus:
+    """A broker. bundles: that it owns.
+
+    usage: the weighted maximum over its resources, score: the same smoothed, 1.0 = 100 %; msg_rate:
+    msg/s in and out; load_age_ms: since the broker said so. None, and -1: it is silent, or no row
+    is recent.
+    """
+
+    broker: str
+    state: str
+    bundles: int
+    usage: float | None = None
+    score: float | None = None
+    msg_rate: float | None = None
+    load_age_ms: int = NEVER_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainStatus:
+    """A broker that is being emptied; times in ms since 1970, 0 = none, or not known yet."""
+
+    broker: str
+    since_ms: int
+    total: int
+    left: int
+    estimated_end_ms: int
+    deadline_ms: int
+    is_done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """How a cluster is. Silences and ages in ms, -1 = never; lists in name order.
+
+    in_flight: the oldest first. pauses: namespace ("" = the whole cluster) → who, why, since when.
+    set_aside: changed settings that don't suit the files, by "section.name" → why not.
+    job: one judgement, and its words; gaps: times without cycles within HISTORY_MS, oldest first.
+    imbalance: of the message rates of the live brokers, None without load. held: hot brokers that
+    give nothing, and why.
+    """
+
+    cluster: str
+    now_ms: int
+    phase: ClusterPhase
+    why: str
+    writer_silent_ms: int
+    cycle: int
+    cycle_age_ms: int
+    last_cycle: str
+    brokers: Mapping[str, int]
+    broker_rows: tuple[BrokerStatus, ...]
+    bundles: Mapping[str, int]
+    in_flight: tuple[Row, ...]
+    drains: tuple[DrainStatus, ...]
+    pauses: Mapping[str, Row]
+    brake: Row | None
+    pins: tuple[Row, ...]
+    excluded: tuple[str, ...]
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+    job: JobState
+    job_words: str
+    gaps: tuple[CycleGap, ...]
+    imbalance: float | None
+    held: tuple[HeldStatus, ...]
+    alarms: tuple[str, ...] = ()
+    mirror: MirrorStatus | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        plain = asdict(self)
+        plain["job"]["word"] = self.job.word.value
+        plain["gap_words"] = [gap.words() for gap in self.gaps]
+        return {**plain, "phase": self.phase.value}
+
+
+def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> ClusterStatus:
+    """How the cluster is at `now_ms`. config: of the cluster. O(rows)."""
+    policies = _policies(rows.policies)
+    last = _last_cycle(rows.decisions)
+    loads = shown_loads(rows.brokers, rows.load, config.signals, now_ms)
+    broker_rows = _broker_rows(rows, loads, now_ms)
+    silent_ms = -1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms)
+    cycle_age_ms = max(0, now_ms - last[0]["at_ms"]) if last else -1
+    hears_ticks = not _misses_ticks(rows.decisions)
+    job = judge_job(silent_ms, cycle_age_ms, config.pipeline, hears_ticks=hears_ticks)
+    draft = ClusterStatus(
+        cluster=cluster,
+        now_ms=now_ms,
+        phase=ClusterPhase.READY,
+        why="",
+        writer_silent_ms=silent_ms,
+        cycle=last[0]["cycle"] if last else 0,
+        cycle_age_ms=cycle_age_ms,
+        last_cycle=_cycle_words(last),
+        brokers=_counted(row.state for row in broker_rows),
+        broker_rows=broker_rows,
+        bundles=_counted(row["state"] for row in rows.bundles if row["state"] != "Deleted"),
+        in_flight=_in_flight(rows.bundles),
+        drains=_drains(policies.get("drain", {})),
+        pauses=policies.get("paused", {}),
+        brake=policies.get("brake", {}).get(""),
+        pins=tuple(sorted(_set(rows.pins), key=lambda row: str(row["bundle"]))),
+        excluded=tuple(sorted(policies.get("excluded", {}))),
+        set_aside={key: value["why"] for key, value in policies.get(SET_ASIDE, {}).items()},
+        job=job,
+        job_words=job.words(),
+        gaps=gaps(rows.decisions, config.pipeline, now_ms),
+        imbalance=imbalance_of(loads),
+        held=held_status(rows.held, now_ms - max(0, silent_ms)),
+        mirror=mirror_status(rows.observed, config, now_ms),
+    )
+    phase, why = _phase(draft, config)
+    return replace(draft, phase=phase, why=why, alarms=tuple(_alarms(draft, rows, config)))
+
+
+def _counted(words: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(words).items()))
+
+
+def _in_flight(rows: Iterable[Row]) -> tuple[Row, ...]:
+    found = [row for row in rows if row["state"] in _IN_FLIGHT]
+    return tuple(sorted(found, key=lambda row: (row["at_ms"], row["bundle"])))
+
+
+def _set(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["is_set"]]
+
+
+def _policies(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """Kind → name → value, of what is set; names sorted."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in sorted(_set(rows), key=lambda row: (row["kind"], row["name"])):
+        found.setdefault(row["kind"], {})[row["name"]] = json.loads(row["value"])
+    return found
+
+
+def _drains(values: Mapping[str, Mapping[str, Any]]) -> tuple[DrainStatus, ...]:
+    names = ("since_ms", "total", "left", "estimated_end_ms", "deadline_ms", "is_done")
+    return tuple(
+        DrainStatus(broker=broker, **{name: value.get(name, 0) for name in names})
+        for broker, value in values.items()
+    )
+
+
+def _broker_rows(
+    rows: StatusRows, loads: Mapping[str, ShownLoad], now_ms: int
+) -> tuple[BrokerStatus, ...]:
+    served = Counter(map(owner_of, rows.bundles))
+    return tuple(
+        BrokerStatus(
+            broker=row["broker"],
+            state=row["state"],
+            bundles=served[row["broker"]],
+            **_load(loads.get(row["broker"]), now_ms),
+        )
+        for row in sorted(rows.brokers, key=lambda row: str(row["broker"]))
+        if row["state"] != "forgotten"
+    )
+
+
+def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
+    if load is None:
+        return {}
+    names = ("usage", "score", "msg_rate")
+    age_ms = max(0, now_ms - load.reported_ms)
+    return {**{name: getattr(load, name) for name in names}, "load_age_ms": age_ms}
+
+
+def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
+    """What the newest cycle decided; commands that came after it bear its number, too."""
+    cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] != HELD]
+    number = max((row["cycle"] for row in cycles), default=0)
+    newest = [row for row in cycles if row["cycle"] == number]
+    begun_ms = min((row["at_ms"] for row in newest), default=0)
+    return [row for row in newest if row["at_ms"] == begun_ms]
+
+
+def _misses_ticks(decisions: Iterable[Row]) -> bool:
+    """Whether the newest word about ticks is that none come back."""
+    ticks = [row for row in decisions if row["kind"] == "ticks"]
+    newest = max(ticks, key=lambda row: int(row["at_ms"]), default=None)
+    return newest is not None and newest["reason"] == "Missing"
+
+
+def _cycle_words(rows: Iterable[Row]) -> str:
+    """What a cycle decided: `2 transfer (HitCount)`; several, by count."""
+    counts = Counter((row["kind"], row["reason"]) for row in rows)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {kind} ({reason})" for (kind, reason), count in ordered)
+
+
+def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
+    if status.job.word is JobWord.NEVER_STARTED:
+        return ClusterPhase.OFF, status.job.why()
+    tests: Sequence[tuple[ClusterPhase, Callable[[], str]]] = (
+        (ClusterPhase.STALLED, lambda: _stalled(status, config)),
+        (ClusterPhase.OFF, lambda: _off(status)),
+        (ClusterPhase.LATE, status.job.why),
+        (ClusterPhase.IN_PROGRESS, lambda: _progress(status)),
+    )
+    for phase, reason_of in tests:
+        reason = reason_of()
+        if reason:
+            return phase, reason
+    hot = ", ".join(held.broker for held in status.held)
+    said = f"nothing is moving, though {hot} is hot" if hot else "nothing is moving"
+    return ClusterPhase.READY, said
+
+
+def _stalled(status: ClusterStatus, config: Config) -> str:
+    if status.job.word is JobWord.AWAY:
+        return status.job.why()
+    if "active" not in status.brokers and "draining" not in status.brokers and status.brokers:
+        return "no broker is heard: records stay until one is"
+    if status.job.is_stalled:
+        return status.job.why()
+    stuck = _stuck(status, config)
+    return f"{len(stuck)} bundles are in flight for longer than any timeout" if stuck else ""
+
+
+def _stuck(status: ClusterStatus, config: Config) -> list[Row]:
+    limit_ms = stuck_after_ms(config.ownership)
+    return [row for row in status.in_flight if status.now_ms - row["at_ms"] > limit_ms]
+
+
+def _off(status: ClusterStatus) -> str:
+    if status.brake is not None:
+        return "the brake is on: failover goes on, nothing else moves"
+    paused = status.pauses.get("")
+    if paused is None:
+        return ""
+    why = f": {paused['reason']}" if paused.get("reason") else ""
+    return f"paused by {paused.get('by') or 'somebody'}{why}; failover and commands go on"
+
+
+def _progress(status: ClusterStatus) -> str:
+    count = len(status.in_flight)
+    parts = [f"{count} bundle{'' if count == 1 else 's'} in flight"] if count else []
+    under_way = [drain.broker for drain in status.drains if not drain.is_done]
+    parts += [f"draining {', '.join(under_way)}"] if under_way else []
+    return ", ".join(parts)
+
+
+def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
+    """What somebody should look at: what is wrong, then what to do."""
+    yield from _job_alarms(status.job)
+    silent = [row.broker for row in status.broker_rows if row.state == "silent"]
+    if silent:
+        yield f"silent: {', '.join(silent)}; start them, or `ballast broker forget` them"
+    if status.brake is not None:
+        lost = ", ".join(status.brake.get("lost", ()))
+        yield f"the brake is on since {lost} vanished: `ballast release-brake` when that is right"
+    for row in _stuck(status, config)[:5]:
+        who = row["source"] or row["destination"]
+        yield f"{row['bundle']} is {row['state']} for too long: read the log of {who}"
+    for drain in status.drains:
+        if not drain.is_done and 0 < drain.deadline_ms < status.now_ms:
+            yield f"the drain of {drain.broker} is over its deadline with {drain.left} bundles left"
+    for key, why in status.set_aside.items():
+        yield (
+            f"the changed setting {key} is set aside and the file's value is in force ({why}):"
+            f" `ballast config reset {key}`, or mend the file and start the job again"
+        )
+    yield from (held.words for held in status.held)
+    yield from _waiting(status, rows, config)
+    yield from mirror_alarms(status.mirror)
+    yield from _decided(rows)
+    reasons = Counter(row["reason"] for row in rows.rejected)
+    for reason, count in sorted(reasons.items()):
+        yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"
+
+
+def _decided(rows: StatusRows) -> Iterable[str]:
+    """What the job itself has noticed of late, as rows of `decisions` say it."""
+    since_ms = (rows.writer_ms or 0) - RECENT_MS
+    recent = [row for row in rows.decisions if row["at_ms"] >= since_ms]
+    if any(row["kind"] == FAULT for row in recent):
+        yield (
+            "something raised while it was worked on and was put aside: read the events fault of"
+            " the job's log and section BallastFaults of docs/runbook.md, and report it"
+        )
+    lately_ms = (rows.writer_ms or 0) - _LATELY_MS
+    wrong = {
+        row["reason"] for row in recent if row["reason"] in FAULTS and row["at_ms"] > lately_ms
+    }
+    if wrong:
+        yield f"your strategy decides nothing ({min(wrong)}): read `ballast explain cluster`"
+    without = [row for row in recent if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
+    for setting in sorted({str(row["reason"]) for row in without}):
+        yield (
+            f"no broker may take some bundles because of {setting}: `ballast config reset` it or"
+            " give it a value that brokers meet; section BallastNoCandidate of docs/runbook.md"
+        )
+    clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
+    words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}
+    for name in sorted(name for name, reason in words.items() if reason == "Apart"):
+        yield f"the clock {name} is wrong: section BallastClockApart of docs/runbook.md"
+    for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
+        yield f"{broker} starts again and again and gets no bundles for now: read its log"
+
+
+def _job_alarms(job: JobState) -> Iterable[str]:
+    if job.word is JobWord.AWAY:
+        silent = duration(job.wrote_ago_ms)
+        yield f"no heartbeat of the job for {silent}: read its log, start it again"
+    if job.word is JobWord.WITHOUT_CYCLES:
+        yield f"{job.why()}: read its log, start it again"
+    if not job.hears_ticks:
+        yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
+
+
+def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
+    """Free bundles that should have an owner by now."""
+    if config.ownership.assign != "eager" or status.mirror is not None:
+        return
+    limit_ms = 5 * config.pipeline.settle_ms + 2 * config.pipeline.decision_interval_ms
+    free = [
+        row
+        for row in rows.bundles
+        if row["state"] == "Free" and status.now_ms - row["at_ms"] > limit_ms
+    ]
+    if free:
+        such = min(row["bundle"] for row in free)
+        yield f"{len(free)} bundles have no owner, such as {such}: no broker may take it"

@@ -1,0 +1,340 @@
+"""Foresee: what the next cycles would do, by the balancer's own code, with nothing done.
+
+Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
+run on it under the same load, each on fresh reports, each move landed before the next cycle.
+Graces, cool-downs and roles are as the tables say, and so are hits where they stand there
+(`recall`); what cannot be known is named in the answer. Beside `rehearse`. Source: ours.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+
+from lbcore.balancer.commands.commands import take_command
+from lbcore.balancer.decisions.cycle import place_free, run_cycle
+from lbcore.balancer.decisions.held_words import HELD, held_status
+from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
+from lbcore.balancer.intake.standing import is_draining
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.book import BrokerEntry
+from lbcore.balancer.state.effects import Row
+from lbcore.balancer.state.outcome import ACCEPTED, DONE
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.transitions.repairs import repair_ownership
+from lbcore.config.load import digest, parse_assignments
+from lbcore.config.tree import Config
+from lbcore.foresight.landing import land, owners_of, report_landed
+from lbcore.foresight.late_reports import count_moves
+from lbcore.foresight.recall import recalled_plan, unknowns
+from lbcore.foresight.rehearse import RehearsalRows, state_of
+from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
+from lbcore.plan.registry import placement_name, shedding_name
+from lbcore.plan.snapshot import RATE_IN, RATE_OUT
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.signals.usage import weighted_usage
+from lbcore.validation.check import require_suitable
+from lbcore.validation.dynamic import in_force
+from lbcore.wire.messages import Command
+
+CYCLES = 10
+ADDED_MAX = 1_000
+NEW_BROKER = "new-broker-{}"
+_DONE_VERDICTS = frozenset({"taken", "split"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """What would be otherwise than it is.
+
+    settings: texts like "shedding.strategy=uniform", on top of what is in force. add_brokers: idle
+    ones, up to ADDED_MAX. remove_brokers: these are drained.
+    """
+
+    settings: tuple[str, ...] = ()
+    add_brokers: int = 0
+    remove_brokers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeseenBroker:
+    """A live broker: msg/s in and out, weighted usage (1.0 = 100 %), bundles it has or opens."""
+
+    broker: str
+    is_draining: bool
+    msg_rate: float
+    usage: float
+    bundles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadMoment:
+    """Load at one moment.
+
+    imbalance, floor_adjusted: of the message rates of live brokers; of `after` without those that
+    are empty because they are drained: they are to be stopped. None = no load.
+    """
+
+    brokers: tuple[ForeseenBroker, ...]
+    imbalance: float | None
+    floor_adjusted: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foresight:
+    """What would happen in `cycles` cycles, `cycle_ms` apart, the first one now.
+
+    decisions: in order, each with its cycle and `more_hits`, the fresh observations before it;
+    after_ms: when brokers report that often, latest_ms: when they report only as often as they
+    must.
+    skips: of cycles that would decide nothing. waiting: what the first cycle finds near: the number
+    against each threshold, hits and how many more are needed (None: the number is below it).
+    idle: brokers of which no load is known, taken for idle. held: why hot brokers would give
+    nothing, once they have the hits; broken_pins: bundles that a drain takes from their pins; hot:
+    brokers that end above the threshold of overload and did not begin there. unseen_moves: of late
+    that `before` does not show yet and the cycles count. unknown: what cannot be known here.
+    """
+
+    strategy: str
+    placement: str
+    cycle_ms: int
+    cycles: int
+    before: LoadMoment
+    after: LoadMoment
+    decisions: tuple[Mapping[str, Any], ...]
+    skips: tuple[Mapping[str, Any], ...]
+    waiting: tuple[Mapping[str, Any], ...]
+    idle: tuple[str, ...]
+    held: tuple[str, ...] = ()
+    broken_pins: tuple[str, ...] = ()
+    hot: tuple[str, ...] = ()
+    unseen_moves: int = 0
+    unknown: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impossible:
+    """Why the question has no answer, in a sentence."""
+
+    reason: str
+
+
+def foresee(
+    config: Config, cluster: str, rows: RehearsalRows, now_ms: int, what_if: WhatIf
+) -> Foresight | Impossible:
+    """The next CYCLES cycles. O(cycles × bundles).
+
+    config: of the cluster, as its files say. Raises ConfigError for settings that can't be used.
+    """
+    state = state_of(config, cluster, rows, now_ms)
+    config, _ = in_force(config, state.settings, state.rules.set_aside)
+    config = replace(config, cluster=replace(config.cluster, observe_only=False))  # it's a thought
+    before = _balance(Work.on(replace(state, settings={}), config, "", now_ms))
+    config = require_suitable(parse_assignments(config, what_if.settings))
+    changed = _changed(replace(state, settings={}), config, now_ms, what_if)
+    if isinstance(changed, Impossible):
+        return changed
+    plan = recalled_plan(rows.decisions, rows.candidates, config, now_ms)
+    work = Work.on(replace(changed, plan=plan), config, digest(config), now_ms)
+    unseen = count_moves(work, rows.decisions)
+    found = _run(work.close(), config, now_ms, before)
+    known = {str(row["broker"]) for row in rows.load}
+    newest_ms = max((int(row["at_ms"]) for row in rows.load), default=now_ms + 1)
+    names = (one.broker for one in found.after.brokers)
+    return replace(
+        found,
+        idle=tuple(name for name in names if name not in known),
+        broken_pins=tuple(
+            sorted(b for b, pin in state.rules.pins.items() if pin.broker in what_if.remove_brokers)
+        ),
+        hot=_heated(found, config),
+        unseen_moves=unseen,
+        unknown=unknowns(config, max(-1, now_ms - newest_ms)),
+    )
+
+
+def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
+    """Who ends above the threshold of overload, and began below it."""
+    limit = config.placement.overloaded_threshold_percent / 100.0
+    hot_before = {one.broker for one in found.before.brokers if one.usage > limit}
+    after = (one.broker for one in found.after.brokers if one.usage > limit)
+    return tuple(name for name in after if name not in hot_before)
+
+
+def _run(state: BalancerState, config: Config, now_ms: int, before: LoadMoment) -> Foresight:
+    """before: the balance, without what would be otherwise."""
+    step_ms = _cycle_ms(config)
+    decisions: list[Mapping[str, Any]] = []
+    skips: list[Mapping[str, Any]] = []
+    waiting: tuple[Mapping[str, Any], ...] = ()
+    held: dict[str, str] = {}
+    for number in range(CYCLES):
+        rows, state = _cycle(state, config, (now_ms, number * step_ms), step_ms)
+        when = {
+            "cycle": number + 1,
+            "more_hits": number,
+            "after_ms": number * step_ms,
+            "latest_ms": number * max(step_ms, config.signals.report_max_interval_ms),
+        }
+        made = rows.get(DECISIONS.name, [])
+        held = {one.broker: one.words for one in held_status(made, now_ms)} | held
+        for row in made:
+            if row["kind"] == HELD:
+                continue
+            chosen = skips if row["kind"] == "skip" else decisions
+            chosen.append({**when, **_decision(row)})
+        if number == 0:
+            near = filter(_is_near, rows.get(DECISION_CANDIDATES.name, []))
+            waiting = tuple(map(_near, near))
+    last = Work.on(state, config, "", now_ms)
+    return Foresight(
+        strategy=shedding_name(config.shedding.strategy),
+        placement=placement_name(config.placement.strategy),
+        cycle_ms=step_ms,
+        cycles=CYCLES,
+        before=before,
+        after=_balance(last),
+        decisions=tuple(decisions),
+        skips=tuple(skips),
+        waiting=waiting,
+        idle=(),
+        held=tuple(held[broker] for broker in sorted(held)),
+    )
+
+
+def _cycle_ms(config: Config) -> int:
+    """So far apart that each cycle may shed, split and count: every interval has passed."""
+    rhythm = config.pipeline
+    return max(
+        rhythm.decision_interval_ms,
+        rhythm.shed_interval_ms,
+        rhythm.split_interval_ms,
+        rhythm.hit_period_ms,
+    )
+
+
+def _cycle(
+    state: BalancerState, config: Config, when: tuple[int, int], step_ms: int
+) -> tuple[Mapping[str, list[Row]], BalancerState]:
+    """What one cycle would write, and the state that the next one finds.
+
+    when: now, and how long after it the cycle comes. What is broken is repaired first, as in
+    every batch.
+    """
+    now_ms, after_ms = when
+    work = Work.on(state, config, digest(config), now_ms + after_ms)
+    work.note(tick_ms=work.now_ms, clock_ms=config.pipeline.settle_ms + after_ms)
+    owners = owners_of(work)
+    repair_ownership(work)
+    place_free(work)
+    run_cycle(work)
+    rows = {name: list(found) for name, found in work.rows.items()}
+    land(work)
+    report_landed(work, owners, work.now_ms + step_ms)
+    return rows, work.close()
+
+
+def _changed(
+    state: BalancerState, config: Config, now_ms: int, what_if: WhatIf
+) -> BalancerState | Impossible:
+    """The state with brokers added, and others being drained."""
+    if not 0 <= what_if.add_brokers <= ADDED_MAX:
+        return Impossible(
+            reason=f"0 to {ADDED_MAX} brokers can be added, not {what_if.add_brokers}"
+        )
+    work = Work.on(state, config, digest(config), now_ms)
+    texts = next((work.brokers[name].texts for name in usable_brokers(work)), {})
+    unused = (name for name in map(NEW_BROKER.format, count(1)) if name not in state.brokers)
+    for name in islice(unused, what_if.add_brokers):
+        work.brokers[name] = BrokerEntry(
+            incarnation="foreseen", reported_ms=now_ms, weighted_max_ema=0.0, texts=texts
+        )
+    for broker in what_if.remove_brokers:
+        command_id = f"foreseen drain of {broker}"
+        drain = Command(
+            cluster=work.cluster,
+            command_id=command_id,
+            kind="drain_broker",
+            arguments={"broker": broker},
+        )
+        take_command(work, drain, now_ms)
+        outcome = work.outcomes[command_id]
+        if outcome["status"] not in (ACCEPTED, DONE):
+            return Impossible(reason=outcome["reason"])
+    return work.close()
+
+
+def _decision(row: Row) -> dict[str, Any]:
+    kept = ("kind", "strategy", "reason", "bundle", "source", "destination")
+    return {**{name: row[name] for name in kept}, "inputs": _finite(json.loads(row["inputs"]))}
+
+
+def _is_near(row: Row) -> bool:
+    return bool(row["hits_needed"]) and row["verdict"] not in _DONE_VERDICTS
+
+
+def _near(row: Row) -> dict[str, Any]:
+    """A candidate that hits are counted for; a level below its threshold counts none."""
+    detail = json.loads(row["detail"])
+    one = {name: row[name] for name in ("threshold", "hits")}
+    levels = detail.get("levels") or [{**one, "needed": row["hits_needed"]}]
+    left = [
+        level["needed"] - level["hits"] for level in levels if row["number"] >= level["threshold"]
+    ]
+    found = {
+        "phase": row["phase"],
+        "subject": row["subject"],
+        "compared_with": row["broker"],
+        "verdict": row["verdict"],
+        "number": row["number"],
+        "measure": detail.get("measure", ""),
+        "levels": levels,
+        "more_hits": max(0, min(left)) if left else None,
+    }
+    return {name: _finite(value) for name, value in found.items()}
+
+
+def _finite(value: Any) -> Any:
+    """The value without numbers that JSON has no word for: they become None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list) else value
+
+
+def _balance(work: Work) -> LoadMoment:
+    names = usable_brokers(work)
+    if not names:
+        return LoadMoment(brokers=(), imbalance=None, floor_adjusted=None)
+    snapshot, _ = make_snapshot(work, names)
+    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    owner = snapshot.bundles.owner
+    bundles = np.bincount(owner + 1, minlength=len(names) + 1)[1:]
+    rates = snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+    brokers = tuple(
+        ForeseenBroker(
+            broker=name,
+            is_draining=is_draining(work, name),
+            msg_rate=float(rates[at]),
+            usage=float(usage[at]),
+            bundles=int(bundles[at]),
+        )
+        for at, name in enumerate(names)
+    )
+    bundle_rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+    hottest = float(bundle_rates[owner >= 0].max(initial=0.0))
+    loads = [one.msg_rate for one in brokers if one.bundles or not one.is_draining]
+    return LoadMoment(
+        brokers=brokers,
+        imbalance=imbalance(loads),
+        floor_adjusted=floor_adjusted_imbalance(loads, hottest),
+    )

@@ -1,0 +1,170 @@
+"""Rehearse: what a command would do now, by the balancer's own handlers, with nothing done.
+
+Decides nothing of its own: a state is rebuilt from the tables, the command is carried out on it,
+and what would be written is the answer. Load is what `load_history` says, so a placement by load
+may differ from the one that the balancer makes a moment later. Source: ours.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.commands.commands import carry_out_placed, take_command
+from lbcore.balancer.rebuild import TableRows, rebuild_state
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.book import BrokerEntry
+from lbcore.balancer.state.effects import Row
+from lbcore.balancer.state.ledger import Ledger
+from lbcore.balancer.state.outcome import ACCEPTED, DONE
+from lbcore.balancer.state.work import Work
+from lbcore.balancer.tasks.identity import status_of
+from lbcore.config.load import digest
+from lbcore.config.tree import Config
+from lbcore.model.resources import complete
+from lbcore.model.tables import (
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    DECISION_CANDIDATES,
+    DECISIONS,
+    LOAD_HISTORY,
+    OWNERSHIP_EVENTS,
+)
+from lbcore.ownership.records import OwnershipRecord
+from lbcore.plan.snapshot import THROUGHPUT_IN
+from lbcore.wire.messages import Command
+
+_ALIVE = ("active", "draining")
+_NOT_SHOWN = frozenset(
+    {BUNDLE_OWNERSHIP.name, OWNERSHIP_EVENTS.name, COMMANDS.name, DECISIONS.name}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalRows:
+    """One cluster's rows: those that a state is rebuilt from, and rows of load_history.
+
+    decisions: of the grace period; candidates: of the last cycles: what planning remembers.
+    """
+
+    tables: TableRows
+    load: Sequence[Row]
+    decisions: Sequence[Row] = ()
+    candidates: Sequence[Row] = ()
+
+    @staticmethod
+    def read(rows_of: Callable[[str], Sequence[Row]]) -> "RehearsalRows":
+        """By asking for each table that is needed."""
+        tables = {of.name: rows_of(of.name) for of in fields(TableRows)}
+        return RehearsalRows(
+            tables=TableRows(**tables),
+            load=rows_of(LOAD_HISTORY.name),
+            decisions=rows_of(DECISIONS.name),
+            candidates=rows_of(DECISION_CANDIDATES.name),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """What would become of a command.
+
+    transitions: bundle, from and to, in their order. rows: by table, what else would be written.
+    """
+
+    status: str
+    reason: str
+    result: Mapping[str, Any]
+    transitions: tuple[Mapping[str, str], ...]
+    rows: Mapping[str, Sequence[Row]]
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it would be begun."""
+        return self.status in (ACCEPTED, DONE)
+
+
+def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int) -> Rehearsal:
+    """Carry a command out on the state that the tables hold. O(rows log rows).
+
+    config: of the command's cluster. A command whose id was carried out before shows its outcome.
+    """
+    state = state_of(config, command.cluster, rows, now_ms)
+    work = Work.on(state, config, digest(config), now_ms)
+    take_command(work, command, now_ms)
+    carry_out_placed(work)
+    work.write_rules(state.rules)
+    outcome = work.outcomes.get(command.command_id)
+    written = {effect.kind: effect.rows for effect in work.effects()}
+    return Rehearsal(
+        status=outcome["status"] if outcome else _first_status(state, command.command_id),
+        reason=outcome["reason"] if outcome else "its id was carried out before",
+        result=json.loads(outcome["result"]) if outcome else {},
+        transitions=tuple(_transition(before, after) for before, after in work.transitions),
+        rows={name: written[name] for name in written if name not in _NOT_SHOWN},
+    )
+
+
+def _first_status(state: BalancerState, command_id: str) -> str:
+    return status_of(state.commands[command_id])
+
+
+def state_of(config: Config, cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
+    """The state that the tables hold, with brokers as alive and loaded as they show them."""
+    balancer = ClusterBalancer(cluster=cluster, config=config)
+    return _with_load(rebuild_state(balancer, cluster, rows.tables), rows, now_ms)
+
+
+def _transition(before: OwnershipRecord | None, after: OwnershipRecord) -> Mapping[str, str]:
+    return {
+        "bundle": after.bundle,
+        "from": "nothing" if before is None else _shown(before),
+        "to": _shown(after),
+    }
+
+
+def _shown(record: OwnershipRecord) -> str:
+    """The state and who has part in it, such as `Releasing broker-1 → broker-2`."""
+    names = [name for name in (record.source, record.destination) if name]
+    return f"{record.state.value} {' → '.join(names)}".rstrip()
+
+
+def _with_load(state: BalancerState, rows: RehearsalRows, now_ms: int) -> BalancerState:
+    states = {row["broker"]: row["state"] for row in rows.tables.brokers}
+    load = {str(row["broker"]): row for row in sorted(rows.load, key=lambda row: row["minute_ms"])}
+    brokers = {
+        name: _broker(entry, load.get(name), now_ms, is_alive=states[name] in _ALIVE)
+        for name, entry in state.brokers.items()
+    }
+    ledger = state.ledger.copy()
+    for row in sorted(load.values(), key=lambda row: (row["minute_ms"], row["broker"])):
+        _keep_load(ledger, row)
+    return replace(state, brokers=brokers, ledger=ledger)
+
+
+def _broker(entry: BrokerEntry, load: Row | None, now_ms: int, *, is_alive: bool) -> BrokerEntry:
+    seen = replace(entry, is_silent=not is_alive, reported_ms=now_ms if is_alive else 0)
+    if load is None:
+        return seen
+    return replace(
+        seen,
+        percent=complete(load["percent"]),
+        traffic=tuple(load["traffic"]),
+        weighted_max_ema=float(load["score"]),
+        throughput_ema=float(sum(load["traffic"][THROUGHPUT_IN:])),
+        bundle_count=len(load["bundles"]),
+        topic_count=int(sum(load["topics"])),
+    )
+
+
+def _keep_load(ledger: Ledger, load: Row) -> None:
+    columns = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+    traffic = np.array([load[name] for name in columns], dtype=np.float64).T
+    topics = list(load["topics"])
+    for at, bundle in enumerate(load["bundles"]):
+        row = ledger.index.get(bundle)
+        if row is not None:
+            ledger.short[row] = ledger.long[row] = traffic[at]
+            ledger.topics[row] = int(topics[at])

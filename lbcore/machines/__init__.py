@@ -1,1 +1,0 @@
-"""The keyed operators of the streaming job as pure Machines: events in, effects out."""

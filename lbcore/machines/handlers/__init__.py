@@ -1,1 +1,0 @@
-"""What carries commands out, one file a subject."""

@@ -1,0 +1,1 @@
+"""Pulsar's admin interface as values: its names, its JSON, its sentences."""

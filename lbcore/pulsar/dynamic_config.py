@@ -1,0 +1,138 @@
+"""Settings as Pulsar's dynamic configuration shows them: its keys, its units, its class names.
+
+Decides which of Pulsar's keys may be changed while running, and how a value of ours is written as
+one of Pulsar's. What a change does is `config.load`'s. Source: Pulsar 4.0.8, BrokersBase,
+BrokerService.getDynamicConfiguration, ServiceConfiguration.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lbcore.config.catalogue import Entry
+from lbcore.config.pulsar_keys import AT_START, CLASSES, named_by, resolve_changes
+from lbcore.config.tree import SETTINGS, SHARED_SECTIONS, Config, changed, value_of
+from lbcore.plan.registry import find_shedding, placement_strategy
+from lbcore.pulsar.errors import PRECONDITION_FAILED, PulsarError
+from lbcore.validation.dynamic import in_force
+
+_PACKAGE = "org.apache.pulsar.broker.loadbalance"
+_EXTENSIBLE = {
+    "TransferShedder": f"{_PACKAGE}.extensions.scheduler.TransferShedder",
+    "LeastResourceUsageWithWeight": f"{_PACKAGE}.extensions.strategy.LeastResourceUsageWithWeight",
+    "ExtensibleLoadManagerImpl": f"{_PACKAGE}.extensions.ExtensibleLoadManagerImpl",
+}
+_SHEDDING, _PLACEMENT = "shedding.strategy", "placement.strategy"
+
+
+def dynamic_names() -> list[str]:
+    """Pulsar's keys, each spelling, of the settings that may change while running; sorted."""
+    dynamic = (entry.about.pulsar for entry in SETTINGS.values() if entry.about.dynamic)
+    return sorted({key for keys in dynamic for key in keys} - AT_START.keys())
+
+
+def check_dynamic(key: str, verb: str = "update") -> str:
+    """The key itself; raises PulsarError 412 when it can't be changed while running.
+
+    Keys of ours ("shedding.strategy") may be changed too. verb: what was asked for.
+    """
+    is_ours = key in SETTINGS and SETTINGS[key].about.dynamic
+    if not is_ours and key not in dynamic_names():
+        raise PulsarError(PRECONDITION_FAILED, f"Can't {verb} non-dynamic configuration")
+    return key
+
+
+def invalid_value(reason: str = "") -> PulsarError:
+    """A value that the key can't have, and why; the leading blank is Pulsar's."""
+    why = f": {reason}" if reason else ""
+    return PulsarError(PRECONDITION_FAILED, f" Invalid dynamic-config value{why}")
+
+
+def changes_of(key: str, value: str, config: Config) -> Mapping[str, Any]:
+    """What one key and its value change, together with what must change with it.
+
+    config: in force now. A shedding strategy that plans destinations takes its placement with it,
+    and one that doesn't leaves no placement behind that only works with such a one: Pulsar's path
+    takes one key at a time, and half of the change would be refused. Raises ConfigError.
+    """
+    if named_by(key) != (_SHEDDING,):
+        return {key: value}
+    changes = resolve_changes({key: value})
+    shedding = find_shedding(changed(config, {_SHEDDING: str(changes[_SHEDDING])}))
+    placement = placement_strategy(config.placement)
+    if shedding is None or shedding.name == placement.name:
+        return {key: value}
+    if not (shedding.is_whole or placement.is_whole):
+        return {key: value}
+    return {key: value, _PLACEMENT: shedding.usual_placement}
+
+
+def resets_of(key: str, config: Config, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is reset with a key: of two strategies that suit only together both.
+
+    config: of the files; settings: what commands have changed.
+    """
+    names = named_by(key) or (key,)
+    left = {name: value for name, value in settings.items() if name not in names}
+    pair = {_SHEDDING, _PLACEMENT}
+    if not pair & set(names) or not set(in_force(config, left)[1]) & pair:
+        return (key,)
+    return (key, *sorted(pair - set(names)))
+
+
+def overrides(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What has been changed while running. settings: by "section.name", as commands have set it.
+
+    Under the preferred spelling of Pulsar's key, or our own where Pulsar has none. Of several
+    settings behind one key the first in the order of declaration speaks.
+    """
+    found: dict[str, str] = {}
+    for entry in SETTINGS.values():
+        if entry.key in settings:
+            name = entry.about.pulsar[0] if entry.about.pulsar else entry.key
+            found.setdefault(name, as_pulsar(entry, settings[entry.key]))
+    return found
+
+
+def runtime(config: Config, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Every setting that decides, as in force: under Pulsar's keys, and under ours.
+
+    config: of the files; settings: what commands have changed.
+    """
+    now, _ = in_force(config, settings)
+    entries = [entry for entry in SETTINGS.values() if entry.section not in SHARED_SECTIONS]
+    found: dict[str, str] = {}
+    for entry in entries:
+        text = as_pulsar(entry, value_of(now, entry))
+        for key in entry.about.pulsar:
+            found.setdefault(key, text)
+    for entry in entries:
+        found[entry.key] = _text(value_of(now, entry))
+    return found
+
+
+def as_pulsar(entry: Entry, value: Any) -> str:
+    """A value of ours as Pulsar writes it: in its unit, a strategy as its Java class.
+
+    E.g. shedding.grace_period_ms 1_800_000 is loadBalancerSheddingGracePeriodMinutes "30".
+    """
+    classes = CLASSES.get(entry.key)
+    if classes is not None and isinstance(value, str) and value in classes:
+        return _class_name(classes[value])
+    factor = entry.about.pulsar_factor
+    if factor is not None and type(value) in (int, float):
+        return _text(value / factor)
+    return _text(value)
+
+
+def _class_name(simple: str) -> str:
+    return _EXTENSIBLE.get(simple, f"{_PACKAGE}.impl.{simple}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, tuple | list):
+        return ",".join(str(item) for item in value)
+    return str(value)

@@ -1,0 +1,108 @@
+"""Namespace isolation policies as Pulsar's admin interface reads and writes them.
+
+Decides which policies are refused before the balancer is asked, and what is said of each broker.
+Source: Pulsar 4.0.8, ClustersBase, NamespaceIsolationDataImpl, BrokerNamespaceIsolationDataImpl.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lbcore.plan.filter.isolation import hosts_matching
+from lbcore.plan.filter.policies import (
+    MAX_USAGE_PERCENT,
+    InvalidPolicyError,
+    IsolationPolicy,
+    host_of,
+)
+from lbcore.pulsar.errors import BAD_REQUEST, NOT_FOUND, PulsarError
+from lbcore.wire.commands import SetIsolationPolicy
+
+PRIMARY = "primary"
+SECONDARY = "secondary"
+SHARED = "shared"
+
+
+def read_policy(name: str, body: Any) -> SetIsolationPolicy:
+    """The command that sets the policy of a body (NamespaceIsolationData); raises PulsarError 400.
+
+    Only the failover policy min_available is known, and it needs both its parameters, as in Pulsar.
+    """
+    try:
+        return _read_policy(name, body)
+    except (InvalidPolicyError, AttributeError, KeyError, TypeError, ValueError):
+        data = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+        reason = f"Invalid format of input policy data. policy: {name}; data: {data}"
+        raise PulsarError(BAD_REQUEST, reason) from None
+
+
+def _read_policy(name: str, body: Any) -> SetIsolationPolicy:
+    for field in ("namespaces", "primary", "secondary"):
+        if not all(isinstance(one, str) and one for one in body.get(field) or []):
+            raise TypeError(field)
+    policy = IsolationPolicy.from_json(name, body)
+    if policy.min_limit < 0 or not 0 <= policy.usage_threshold_percent <= MAX_USAGE_PERCENT:
+        raise ValueError(policy)
+    return SetIsolationPolicy(
+        policy=name,
+        namespaces=policy.namespaces,
+        primary=policy.primary,
+        secondary=policy.secondary,
+        min_limit=policy.min_limit,
+        usage_threshold_percent=float(policy.usage_threshold_percent),
+    )
+
+
+def find_policy(
+    name: str, policies: Mapping[str, IsolationPolicy], cluster: str
+) -> IsolationPolicy:
+    """The policy of that name; raises PulsarError 404."""
+    if name not in policies:
+        reason = f"Cannot find NamespaceIsolationPolicy {name} for cluster {cluster}"
+        raise PulsarError(NOT_FOUND, reason)
+    return policies[name]
+
+
+def broker_data(broker: str, policies: Mapping[str, IsolationPolicy]) -> dict[str, Any]:
+    """BrokerNamespaceIsolationData: the policies that name a broker; the last of them by name."""
+    data: dict[str, Any] = {"brokerName": broker}
+    patterns: list[str] = []
+    is_primary = False
+    for name, policy in sorted(policies.items()):
+        role = role_of(broker, policy)
+        if role is not None:
+            patterns += policy.namespaces
+            is_primary = role == PRIMARY
+            data["policyName"] = name
+    return {**data, "primary": is_primary, "namespaceRegex": patterns}
+
+
+def role_of(broker: str, policy: IsolationPolicy) -> str | None:
+    """What a broker is to a policy, by its host or its whole name: PRIMARY, SECONDARY or None."""
+    names = (host_of(broker), broker)
+    if hosts_matching(policy.primary, names).any():
+        return PRIMARY
+    return SECONDARY if hosts_matching(policy.secondary, names).any() else None
+
+
+def ownership_status(
+    namespace: str, broker: str, policies: Mapping[str, IsolationPolicy]
+) -> dict[str, Any]:
+    """NamespaceOwnershipStatus of each bundle of a namespace that a broker owns."""
+    policy = policy_of(namespace, policies)
+    role = role_of(broker, policy) if policy else None
+    return {
+        "broker_assignment": role or SHARED,
+        "is_controlled": policy is not None,
+        "is_active": True,
+    }
+
+
+def policy_of(namespace: str, policies: Mapping[str, IsolationPolicy]) -> IsolationPolicy | None:
+    """The policy that holds for a namespace: the first in name order that matches."""
+    matching = (
+        policy
+        for _, policy in sorted(policies.items())
+        if hosts_matching(policy.namespaces, (namespace,))[0]
+    )
+    return next(matching, None)

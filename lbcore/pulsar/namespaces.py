@@ -1,0 +1,164 @@
+"""Namespaces as Pulsar's admin interface reads and writes them: creation, bundles, policies.
+
+Decides which requests are refused and in which words, and the bodies of answers; the balancer
+decides whether a command can be carried out. Source: Pulsar 4.0.8, NamespacesBase, Policies,
+BundlesData; the exchanges in tests/recordings.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+from lbcore.model.bundles import InvalidRangeError, explicit_boundaries, parse_range_leniently
+from lbcore.model.hashing import HashFunction
+from lbcore.model.names import FULL_LOWER, FULL_UPPER
+from lbcore.pulsar.errors import BAD_REQUEST, CONFLICT, PRECONDITION_FAILED, PulsarError
+from lbcore.route.bundles import BundleRoute
+from lbcore.wire.commands import MAX_BUNDLES, CreateNamespace
+
+_HASH_PROPERTY = "ballast.hash"
+_NO_NUMBER = "Invalid number of bundles. Number of numBundles has to be in the range of (0, 2^32]."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    """A namespace that shall be made, and the clusters its policies name."""
+
+    arguments: CreateNamespace
+    replication_clusters: tuple[str, ...]
+
+
+def read_creation(namespace: str, body: Any) -> Creation:
+    """What a PUT of a namespace asks for; raises PulsarError.
+
+    body: Policies or BundlesData as decoded JSON, None for neither. The hash function is chosen by
+    the property "ballast.hash", which is ours.
+    """
+    policies = {} if body is None else body
+    if not isinstance(policies, Mapping):
+        raise PulsarError(BAD_REQUEST, "the body must be a JSON object of policies")
+    bundles = policies.get("bundles") if "boundaries" not in policies else policies
+    count, boundaries = _read_bundles({} if bundles is None else bundles)
+    clusters = policies.get("replication_clusters") or ()
+    return Creation(
+        arguments=CreateNamespace(
+            namespace=namespace,
+            bundles=count,
+            boundaries=boundaries,
+            hash=_read_hash(policies.get("properties") or {}),
+        ),
+        replication_clusters=tuple(str(cluster) for cluster in clusters),
+    )
+
+
+def _read_bundles(bundles: Any) -> tuple[int, tuple[int, ...]]:
+    """Number of bundles (0 = as configured) or the boundaries."""
+    if not isinstance(bundles, Mapping):
+        raise PulsarError(BAD_REQUEST, _NO_NUMBER)
+    texts = bundles.get("boundaries") or []
+    if texts:
+        return 0, _read_boundaries(texts)
+    count = bundles.get("numBundles", 0)
+    if type(count) is not int or count > 1 << 32:
+        raise PulsarError(BAD_REQUEST, _NO_NUMBER)
+    if count > MAX_BUNDLES:
+        reason = f"Ballast makes at most {MAX_BUNDLES} bundles at once: split them later"
+        raise PulsarError(BAD_REQUEST, reason)
+    return max(count, 0), ()
+
+
+def _read_boundaries(texts: Any) -> tuple[int, ...]:
+    try:
+        return explicit_boundaries([str(text) for text in texts])
+    except (InvalidRangeError, ValueError, TypeError):
+        pass
+    ends = sorted(str(text) for text in texts) if isinstance(texts, Sequence) else [""]
+    reason = f"Input bundles do not cover the whole hash range. first:{ends[0]}, last:{ends[-1]}"
+    raise PulsarError(BAD_REQUEST, reason)
+
+
+def _read_hash(properties: Any) -> HashFunction:
+    name = properties.get(_HASH_PROPERTY) if isinstance(properties, Mapping) else None
+    try:
+        return HashFunction.CRC32 if name is None else HashFunction(name)
+    except ValueError:
+        known = ", ".join(function.value for function in HashFunction)
+        raise PulsarError(BAD_REQUEST, f"{_HASH_PROPERTY} must be one of {known}") from None
+
+
+def already_exists() -> PulsarError:
+    """A namespace of that name exists."""
+    return PulsarError(CONFLICT, "Namespace already exists")
+
+
+def bundles_data(live: Sequence[BundleRoute]) -> dict[str, Any]:
+    """BundlesData of a namespace's bundles, ascending and covering the hash space.
+
+    Its boundaries are made while they are read.
+    """
+    lowers = chain((route.lower for route in live) if live else (FULL_LOWER,), (FULL_UPPER,))
+    boundaries = (f"0x{value:08x}" for value in lowers)
+    return {"boundaries": boundaries, "numBundles": len(live) or 1}
+
+
+def policies_data(
+    live: Sequence[BundleRoute], cluster: str, hash_function: HashFunction
+) -> dict[str, Any]:
+    """Policies of a namespace: its bundles, and Pulsar's defaults for what Ballast has not."""
+    empty: tuple[str, ...] = (
+        "backlog_quota_map",
+        "clusterDispatchRate",
+        "topicDispatchRate",
+        "subscriptionDispatchRate",
+        "replicatorDispatchRate",
+        "clusterSubscribeRate",
+        "publishMaxMessageRate",
+        "latency_stats_sample_rate",
+    )
+    is_default = hash_function is HashFunction.CRC32
+    return {
+        "auth_policies": {
+            "namespace_auth": {},
+            "destination_auth": {},
+            "subscription_auth_roles": {},
+        },
+        "replication_clusters": [cluster],
+        "allowed_clusters": [],
+        "bundles": bundles_data(live),
+        **{name: {} for name in empty},
+        "deleted": False,
+        "encryption_required": False,
+        "subscription_auth_mode": "None",
+        "offload_threshold": -1,
+        "offload_threshold_in_seconds": -1,
+        "schema_compatibility_strategy": "UNDEFINED",
+        "is_allow_auto_update_schema": True,
+        "schema_validation_enforced": False,
+        "subscription_types_enabled": [],
+        "properties": {} if is_default else {_HASH_PROPERTY: hash_function.value},
+        "migrated": False,
+        "clusterThatCanDeleteNamespace": cluster,
+    }
+
+
+def find_bundle(namespace: str, text: str, live: Sequence[BundleRoute]) -> BundleRoute:
+    """The bundle of a namespace that a range names; raises PulsarError 412.
+
+    text: as people write ranges: decimal or hexadecimal, in any case.
+    """
+    try:
+        asked = parse_range_leniently(text)
+    except (InvalidRangeError, ValueError):
+        raise PulsarError(PRECONDITION_FAILED, f"Invalid bundle range: {text}") from None
+    at = bisect_left(live, asked.lower, key=attrgetter("lower"))
+    found = live[at] if at < len(live) else None
+    if found is None or found.lower != asked.lower:
+        reason = f"Cannot find bundle {namespace}/{text} in the bundles list"
+        raise PulsarError(PRECONDITION_FAILED, reason)
+    if found.upper != asked.upper:
+        reason = f"Invalid upper boundary for bundle {namespace}/{text}"
+        raise PulsarError(PRECONDITION_FAILED, reason)
+    return found

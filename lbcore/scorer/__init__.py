@@ -1,0 +1,1 @@
+"""The scorer: one group of brokers' reports, ordered and smoothed; begin with `scorer`."""

@@ -1,0 +1,74 @@
+"""What one batch of a scorer adds up to, while it is worked on, and the way back to a savepoint.
+
+Decides nothing. Part of `scorer`. Source: ours.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lbcore.scorer.group_update import BrokerReport, BundleReport, Placed, RejectedMessage
+from lbcore.scorer.tracks import OpenTrack, ScorerState
+
+
+@dataclass(slots=True)
+class ScorerBatch:
+    """What one batch adds up to, while it is worked on.
+
+    before: tracks as the batch found them; tracks: those it has touched. loads: the track with the
+    newest load of each broker; reports: that load, smoothed. silent: brokers to be forgotten.
+    """
+
+    before: ScorerState
+    tracks: dict[str, OpenTrack] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    arrivals: list[tuple[int, int, int, str]] = field(default_factory=list)
+    loads: dict[str, OpenTrack] = field(default_factory=dict)
+    bundles: dict[str, BundleReport] = field(default_factory=dict)
+    placed: list[Placed] = field(default_factory=list)
+    rejected: list[RejectedMessage] = field(default_factory=list)
+    ends: dict[str, dict[int, int]] = field(default_factory=dict)
+    reports: dict[str, BrokerReport] = field(default_factory=dict)
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    silent: set[str] = field(default_factory=set)
+
+    def save(self) -> Mapping[str, Any]:
+        """How the batch stands, to come back to. O(tracks touched)."""
+        named = {name: copy(getattr(self, name)) for name in _RESTORED}
+        return {**named, "tracks": _copied(self.tracks), "loads": tuple(self.loads)}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Make the batch what it was when it was saved; the same can be come back to again."""
+        for name in _RESTORED:
+            setattr(self, name, copy(saved[name]))
+        self.tracks = _copied(saved["tracks"])
+        self.loads = {name: self.tracks[name] for name in saved["loads"]}
+
+    def close(self) -> ScorerState:
+        """What is remembered after the batch."""
+        closed = {name: track.close() for name, track in self.tracks.items()}
+        tracks = {**self.before, **closed}
+        if not self.silent:
+            return tracks
+        return {name: track for name, track in tracks.items() if name not in self.silent}
+
+    def track(self, broker: str) -> OpenTrack | None:
+        """The broker's track, opened on first touch; None when it has none."""
+        found = self.tracks.get(broker)
+        if found is None and broker in self.before:
+            found = self.tracks[broker] = OpenTrack.of(self.before[broker])
+        return found
+
+
+_RESTORED = tuple(
+    sorted(ScorerBatch.__dataclass_fields__.keys() - {"before", "ends", "tracks", "loads"})
+)
+
+
+def _copied(tracks: Mapping[str, OpenTrack]) -> dict[str, OpenTrack]:
+    return {
+        name: replace(track, seqs=dict(track.seqs), loads=list(track.loads))
+        for name, track in tracks.items()
+    }

@@ -1,0 +1,387 @@
+"""BrokerScorer: orders, de-duplicates and smooths the reports of one group of brokers.
+
+Decides which reports count: each is accepted, late, duplicate or rejected with a reason. Does not
+judge who lives (the balancer does, it sees every partition's clock) and moves nothing. What is not
+keyed by a broker (commands, audit entries, reports of a bundle's topics) passes through unjudged:
+its group is its key's, where nothing is known of the broker that sent it. First of the two
+operators; its one effect a batch is a GroupUpdate. Source: ours; the smoothing is Pulsar 4.0.8's
+BrokerLoadData.update.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lbcore.machine import Care, Step
+from lbcore.put_aside import Fault, Guard, Guarded, Unguarded, told
+from lbcore.scorer.batch import ScorerBatch
+from lbcore.scorer.group_update import (
+    TICK,
+    Arrivals,
+    BrokerReport,
+    BundleReport,
+    GroupUpdate,
+    Placed,
+    RejectedMessage,
+    pack_update,
+)
+from lbcore.scorer.tracks import (
+    TRACK_KEPT_MS,
+    BrokerTrack,
+    OpenTrack,
+    PendingParts,
+    RawMessage,
+    ScorerState,
+    Smoothed,
+    Start,
+    follow_start,
+    pack_tracks,
+    start_of,
+    unpack_tracks,
+)
+from lbcore.wire.messages import (
+    Acks,
+    AuditEntry,
+    BrokerLoad,
+    BundleLoad,
+    Command,
+    Floats,
+    Heartbeat,
+    Message,
+    Rejected,
+    RejectReason,
+    Tick,
+    Topic,
+    TopicLoad,
+)
+
+Parse: TypeAlias = Callable[[RawMessage], Message | Rejected]
+Smooth: TypeAlias = Callable[
+    [Sequence[Smoothed | None], Sequence[BrokerLoad], Sequence[int]],
+    list[tuple[Smoothed, Floats]],
+]
+
+
+class BrokerScorer:
+    """The Machine of one (cluster, broker group).
+
+    parse: bytes to a message or Rejected. smooth: the next smoothed load of each of some brokers
+    from its last one, a report, and Kafka's time of it; and the report's percentages, float64[5].
+    """
+
+    def __init__(
+        self,
+        *,
+        group: int,
+        parse: Parse,
+        smooth: Smooth,
+    ) -> None:
+        self._group = group
+        self._parse = parse
+        self._smooth = smooth
+
+    def step(
+        self, state: ScorerState | None, events: Sequence[RawMessage], now_ms: int
+    ) -> Step[ScorerState, GroupUpdate]:
+        """Take in one micro-batch. O(messages); the order of `events` doesn't matter."""
+        batch = ScorerBatch(before=state or {})
+        self._work_on(batch, events, Unguarded(), now_ms)
+        return Step(state=batch.close(), effects=[self._update(batch)])
+
+    def step_apart(
+        self,
+        state: ScorerState | None,
+        events: Sequence[RawMessage],
+        now_ms: int,
+        care: Care,
+        error: Exception,
+    ) -> Step[ScorerState, GroupUpdate]:
+        """The same micro-batch, without what raises in it."""
+        batch = ScorerBatch(before=state or {})
+
+        def check(_: Mapping[str, Any]) -> None:
+            if care is Care.PACKED:
+                self.pack(batch.close())
+                pack_update(self._update(batch))
+
+        guard = Guarded(opened=batch, check=check, refused=error if care is Care.ALL else None)
+        self._work_on(batch, events, guard, now_ms)
+        batch.faults = told(guard.faults)
+        return Step(state=batch.close(), effects=[self._update(batch)])
+
+    def _work_on(
+        self, batch: ScorerBatch, events: Sequence[RawMessage], guard: Guard, now_ms: int
+    ) -> None:
+        """Take in the messages, in the order of the log, then smooth what they brought.
+
+        now_ms: only to forget by; reports are judged by Kafka's time and order alone.
+        """
+
+        def take(some: Sequence[RawMessage]) -> None:
+            for event in some:
+                self._take(batch, event)
+
+        def refuse(event: RawMessage, fault: Fault) -> str:
+            at = event.position
+            self._reject(batch, event, _internal(event, fault))
+            return f"{at.topic}-{at.partition}@{at.offset}"
+
+        def lose(broker: str, fault: Fault) -> str:
+            return self._lose_loads(batch, broker, fault)
+
+        for event in events:
+            ends = batch.ends.setdefault(event.position.topic, {})
+            known = ends.get(event.position.partition, 0)
+            ends[event.position.partition] = max(known, event.position.offset + 1)
+        guard.each("take_messages", sorted(events, key=_order), take, refuse)
+        smoothed = partial(self._smooth_loads, batch)
+        guard.each("smooth_loads", sorted(batch.loads), smoothed, lose)
+        log_ms = max((event.position.timestamp_ms for event in events), default=0)
+        guard.run("forget_silent", lambda: self._forget_silent(batch, min(now_ms, log_ms)))
+
+    def pack(self, state: ScorerState) -> Mapping[str, bytes]:
+        """One chunk; see `packing`."""
+        return {"brokers": pack_tracks(state)}
+
+    def unpack(self, chunks: Mapping[str, bytes]) -> ScorerState:
+        """The inverse of `pack`. Raises UnknownStateSchemaError."""
+        return unpack_tracks(chunks["brokers"])
+
+    def _take(self, batch: ScorerBatch, event: RawMessage) -> None:
+        at = event.position
+        message = self._parse(event)
+        if isinstance(message, Rejected):
+            self._reject(batch, event, message)
+        elif isinstance(message, Tick):
+            batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, ""))
+        elif isinstance(message, Command | AuditEntry | TopicLoad):
+            batch.placed.append(Placed(position=at, message=message))
+            batch.counts["accepted"] += 1
+            if isinstance(message, TopicLoad):
+                self._reject_rows(batch, event, message)
+        else:
+            self._take_report(batch, event, message)
+
+    def _take_report(
+        self,
+        batch: ScorerBatch,
+        event: RawMessage,
+        message: Heartbeat | BrokerLoad | BundleLoad | Acks,
+    ) -> None:
+        at, broker = event.position, message.envelope.broker
+        track = batch.track(broker)
+        if isinstance(message, Heartbeat | BrokerLoad):
+            track = follow_start(track, message.envelope, at.timestamp_ms)
+            start = Start.LATE if track is None else Start.PRESENT
+        else:
+            start = start_of(track, message.envelope)
+        if track is None or start is not Start.PRESENT:
+            batch.counts[start.value] += 1
+            return
+        self._keep_start(batch, broker, track)
+        if isinstance(message, Heartbeat | BrokerLoad):
+            batch.arrivals.append((at.partition, at.offset, at.timestamp_ms, broker))
+        if isinstance(message, BundleLoad):
+            self._take_part(batch, track, event, message)
+            return
+        verdict = _judge_seq(track, message)
+        batch.counts[verdict] += 1
+        if verdict != "accepted":
+            return
+        _advance(track, message)
+        if isinstance(message, BrokerLoad):
+            track.loads.append((message, event))
+            batch.loads[broker] = track
+        elif isinstance(message, Acks):
+            batch.placed.append(Placed(position=at, message=message))
+            self._reject_rows(batch, event, message)
+
+    def _reject_rows(
+        self, batch: ScorerBatch, event: RawMessage, message: TopicLoad | Acks | BundleLoad
+    ) -> None:
+        """Note the rows that were left out of a message that counts."""
+        for refused in message.refused:
+            self._reject(batch, event, refused)
+
+    def _keep_start(self, batch: ScorerBatch, broker: str, track: OpenTrack) -> None:
+        """Keep the track; parts of a start that is over wait in vain for the others."""
+        before = batch.tracks.get(broker)
+        if before is not None and before is not track and before.pending:
+            self._reject_incomplete(batch, before.pending)
+        batch.tracks[broker] = track
+
+    def _forget_silent(self, batch: ScorerBatch, at_ms: int) -> None:
+        """Forget brokers that have been silent for long; parts of their reports are rejected.
+
+        at_ms: the time that Kafka's clock and ours agree on, so that neither alone forgets.
+        """
+        heard_ms = at_ms - TRACK_KEPT_MS
+        tracks: Mapping[str, OpenTrack | BrokerTrack] = {**batch.before, **batch.tracks}
+        batch.silent = {name for name, track in tracks.items() if track.heard_ms < heard_ms}
+        for name in sorted(batch.silent):
+            pending = tracks[name].pending
+            if pending is not None:
+                self._reject_incomplete(batch, pending)
+
+    def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
+        """Advance each track by its loads: all first ones at once, then all second ones.
+
+        The newest load of each broker is reported. What a replaced start sent is not smoothed in.
+        """
+        reports = {}
+        waiting = [batch.loads[name] for name in brokers]
+        turn = 0
+        while waiting:
+            loads = [track.loads[turn] for track in waiting]
+            lasts = [track.smoothed for track in waiting]
+            times_ms = [event.position.timestamp_ms for _, event in loads]
+            smoothed = self._smooth(lasts, [load for load, _ in loads], times_ms)
+            for track, (load, _), at_ms, (one, percent) in zip(
+                waiting, loads, times_ms, smoothed, strict=True
+            ):
+                track.smoothed = one
+                reports[load.envelope.broker] = BrokerReport(
+                    load=load,
+                    percent=percent,
+                    weighted_max_ema=one.weighted_max_ema,
+                    throughput_ema=one.throughput_ema,
+                    reported_ms=at_ms,
+                )
+            turn += 1
+            waiting = [track for track in waiting if len(track.loads) > turn]
+        batch.reports |= reports
+
+    def _lose_loads(self, batch: ScorerBatch, broker: str, fault: Fault) -> str:
+        """Refuse a broker's loads of this batch; its smoothed load stays what it was."""
+        for _, event in batch.loads.pop(broker).loads:
+            self._reject(batch, event, _internal(event, fault))
+        return broker
+
+    def _take_part(
+        self, batch: ScorerBatch, track: OpenTrack, event: RawMessage, message: BundleLoad
+    ) -> None:
+        seq = message.envelope.seq
+        done = track.seqs.get(Topic.BUNDLE_LOAD.value, -1)
+        pending = track.pending
+        open_seq = pending.seq if pending else done
+        is_repeated = seq == done or (
+            pending and seq == pending.seq and message.part in pending.parts
+        )
+        if is_repeated or seq < open_seq:
+            batch.counts["duplicate" if is_repeated else "late"] += 1
+            return
+        batch.counts["accepted"] += 1
+        self._reject_rows(batch, event, message)
+        if pending and seq > pending.seq:
+            self._reject_incomplete(batch, pending)
+            pending = None
+        parts = {**(pending.parts if pending else {}), message.part: event}
+        if len(parts) < message.parts:
+            track.pending = PendingParts(seq=seq, parts=parts)
+            return
+        loads = [
+            message if part == message.part else self._parse(parts[part]) for part in sorted(parts)
+        ]
+        track.pending = None
+        track.seqs[Topic.BUNDLE_LOAD.value] = seq
+        reported_ms = max(event.position.timestamp_ms for event in parts.values())
+        self._complete(batch, [load for load in loads if isinstance(load, BundleLoad)], reported_ms)
+
+    def _complete(self, batch: ScorerBatch, loads: Sequence[BundleLoad], reported_ms: int) -> None:
+        last = loads[-1].envelope
+        batch.bundles[last.broker] = BundleReport(
+            broker=last.broker,
+            incarnation=last.incarnation,
+            names=[name for load in loads for name in load.names],
+            stats=np.concatenate([load.stats for load in loads]),
+            reported_ms=reported_ms,
+        )
+
+    def _reject(self, batch: ScorerBatch, event: RawMessage, rejected: Rejected) -> None:
+        batch.counts["rejected"] += 1
+        batch.rejected.append(RejectedMessage(position=event.position, rejected=rejected))
+
+    def _reject_incomplete(self, batch: ScorerBatch, pending: PendingParts) -> None:
+        for part in sorted(pending.parts):
+            event = pending.parts[part]
+            detail = (
+                f"part {part} of report {pending.seq} waited for {_missing(pending, self._parse)} "
+                "when a newer report or start began; send all parts of a report before the next one"
+            )
+            rejected = Rejected(
+                reason=RejectReason.MISSING_PART,
+                detail=detail,
+                raw=event.value or b"",
+                cluster=(event.key or b"").split(b"/", 1)[0].decode(),
+            )
+            self._reject(batch, event, rejected)
+
+    def _update(self, batch: ScorerBatch) -> GroupUpdate:
+        seen = {name for *_, name in batch.arrivals if name}
+        seen.update(batch.loads, batch.bundles)
+        seen.update(
+            placed.message.envelope.broker
+            for placed in batch.placed
+            if isinstance(placed.message, Acks)
+        )
+        brokers = tuple(sorted(seen))
+        index = {name: i for i, name in enumerate(brokers)}
+        rows = [(p, o, t, index.get(name, TICK)) for p, o, t, name in batch.arrivals]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+        return GroupUpdate(
+            group=self._group,
+            brokers=brokers,
+            incarnations=tuple(batch.tracks[name].incarnation for name in brokers),
+            arrivals=Arrivals(
+                partition=columns[0],
+                offset=columns[1],
+                timestamp_ms=columns[2],
+                broker=columns[3],
+            ),
+            loads=tuple(batch.reports[name] for name in sorted(batch.reports)),
+            bundles=tuple(batch.bundles[name] for name in sorted(batch.bundles)),
+            placed=tuple(batch.placed),
+            rejected=tuple(batch.rejected),
+            counts=dict(sorted(batch.counts.items())),
+            ends=batch.ends,
+            faults=tuple(batch.faults),
+        )
+
+
+def _internal(event: RawMessage, fault: Fault) -> Rejected:
+    return Rejected(
+        reason=RejectReason.INTERNAL_ERROR,
+        detail=fault.sentence,
+        raw=event.value or b"",
+        cluster=(event.key or b"").split(b"/", 1)[0].decode(errors="replace"),
+    )
+
+
+def _order(event: RawMessage) -> tuple[bool, str, int, int]:
+    """The order of the log, broker-load first: it says which start of a broker counts."""
+    at = event.position
+    is_first = at.topic.endswith(Topic.BROKER_LOAD.value)
+    return (not is_first, at.topic, at.partition, at.offset)
+
+
+def _missing(pending: PendingParts, parse: Parse) -> str:
+    message = parse(next(iter(pending.parts.values())))
+    total = message.parts if isinstance(message, BundleLoad) else len(pending.parts)
+    return f"{total - len(pending.parts)} of {total} parts"
+
+
+def _topic_of(message: Heartbeat | BrokerLoad | Acks) -> str:
+    return Topic.ACKS.value if isinstance(message, Acks) else Topic.BROKER_LOAD.value
+
+
+def _judge_seq(track: OpenTrack, message: Heartbeat | BrokerLoad | Acks) -> str:
+    last = track.seqs.get(_topic_of(message), -1)
+    if message.envelope.seq > last:
+        return "accepted"
+    return "duplicate" if message.envelope.seq == last else "late"
+
+
+def _advance(track: OpenTrack, message: Heartbeat | BrokerLoad | Acks) -> None:
+    track.seqs[_topic_of(message)] = message.envelope.seq

@@ -1,0 +1,1 @@
+"""Random clusters that random things happen to."""

@@ -1,0 +1,1 @@
+"""Virtual time: a whole cluster on the production Machines; begin with `engine`."""

@@ -1,0 +1,211 @@
+"""Who really serves which topic, at every moment: outages, doubles, true load.
+
+Decides nothing; brokers tell it what they open and close, whatever the records say. Everything is
+kept a topic, so bundles may be split in between. Source: ours.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.model.names import parse_bundle
+from lbcore.sim.engine.clock import Clock
+from lbcore.sim.load.load import Floats, Ints, TopicLayout
+
+NOBODY = -1
+_NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Topics that were without service, and again have it. rate: what they carry, msg/s in + out.
+
+    began_ms, ended_ms: times of the scenario. broker: who serves them now, NOBODY = it lasts.
+    """
+
+    began_ms: int
+    ended_ms: int
+    topics: int
+    rate: float
+    broker: int = NOBODY
+
+
+class Coverage:
+    """Which broker serves each topic. rates: what the topics carry, as it was seen last."""
+
+    def __init__(self, layout: TopicLayout, topics: int, clock: Clock) -> None:
+        self._layout = layout
+        self._clock = clock
+        self._server: NDArray[np.int32] = np.full(topics, NOBODY, dtype=np.int32)
+        self._since: Ints = np.full(topics, _NEVER, dtype=np.int64)
+        self._lost_ms: Ints = np.zeros(topics, dtype=np.int64)
+        self._places: dict[str, tuple[int, int]] = {}
+        self._served: dict[str, int] = {}
+        self._edges: Ints | None = None
+        self.rates: Floats = np.zeros(topics)
+        self.unserved = topics
+        self.outages: list[Outage] = []
+        self.doubles: list[tuple[int, str]] = []
+        self.changes: list[tuple[int, int]] = [(0, topics)]
+        self._shadows: list[tuple[int, set[int]]] = []
+        self.when_double: Callable[[str, int, Iterable[int]], None] | None = None
+
+    @property
+    def topics(self) -> int:
+        """How many there are."""
+        return len(self._server)
+
+    def open(self, bundle: str, broker: int) -> None:
+        """A running broker serves the bundle from now on."""
+        first, last = self._place(bundle)
+        part = self._server[first:last]
+        if np.any((part != NOBODY) & (part != broker)):
+            self.doubles.append((self._clock.scenario_ms, bundle))
+            self._shadow(bundle, broker, first)
+        is_new = part == NOBODY
+        self._served[bundle] = self._served.get(bundle, 0) + 1
+        self._edges = None
+        if is_new.any():
+            self._end_outages(first, is_new, broker)
+            self._count(-int(np.count_nonzero(is_new)))
+        part[:] = broker
+
+    def close(self, bundle: str, broker: int) -> None:
+        """The broker serves the bundle no more: it closed it, stands still or is gone."""
+        first, last = self._place(bundle)
+        part = self._server[first:last]
+        is_own = part == broker
+        self._served[bundle] = self._served.get(bundle, 0) - 1
+        if self._served[bundle] <= 0:
+            del self._served[bundle]
+        self._edges = None
+        part[is_own] = NOBODY
+        if self._shadows:
+            self._leave_shadows(first, last, broker)
+            self._step_out(first + np.flatnonzero(is_own))
+            is_own &= part == NOBODY
+        self._since[first:last][is_own] = self._clock.scenario_ms
+        self._count(int(np.count_nonzero(is_own)))
+
+    def close_all(self, bundles: Iterable[str], broker: int) -> None:
+        """As `close`, for all that a broker serves."""
+        for bundle in sorted(bundles):
+            self.close(bundle, broker)
+
+    def server_of(self, bundle: str) -> int:
+        """The broker that serves all of the bundle, NOBODY if there is none."""
+        first, last = self._place(bundle)
+        part = self._server[first:last]
+        if first == last:
+            return NOBODY
+        return int(part[0]) if np.all(part == part[0]) else NOBODY
+
+    def loads(self, brokers: int) -> Floats:
+        """float64[brokers]: what each serves, msg/s in + out."""
+        is_served = self._server != NOBODY
+        rates = self.rates[is_served]
+        return np.bincount(self._server[is_served], weights=rates, minlength=brokers).astype(float)
+
+    def rate_of(self, bundle: str, rates: Floats | None = None) -> float:
+        """What a bundle's topics carry, msg/s in + out, whoever serves them. rates: None = ours."""
+        first, last = self._place(bundle)
+        own = (self.rates if rates is None else rates)[first:last]
+        return float(np.cumsum(own)[-1]) if first < last else 0.0
+
+    def hottest_bundle(self) -> float:
+        """What the hottest of the bundles that are served carries, msg/s in + out."""
+        if self._edges is None:
+            places = sorted(self._places[name] for name in self._served)
+            self._edges = np.array(places, dtype=np.int64).reshape(-1, 2)
+        if not len(self._edges):
+            return 0.0
+        sums = np.concatenate(([0.0], np.cumsum(self.rates)))
+        return float((sums[self._edges[:, 1]] - sums[self._edges[:, 0]]).max())
+
+    def lost_ms(self) -> Ints:
+        """int64[topics]: how long each was without service, from when it was served first."""
+        is_open = (self._server == NOBODY) & (self._since != _NEVER)
+        return self._lost_ms + np.where(is_open, self._clock.scenario_ms - self._since, 0)
+
+    def hottest_of(self, brokers: int) -> Floats:
+        """float64[brokers]: what the hottest bundle of each carries, msg/s in + out."""
+        found = np.zeros(brokers)
+        for bundle, rate in self.bundle_rates().items():
+            server = self.server_of(bundle)
+            if server != NOBODY:
+                found[server] = max(found[server], rate)
+        return found
+
+    def bundle_rates(self) -> dict[str, float]:
+        """What each bundle that is served carries, msg/s in + out."""
+        sums = np.concatenate(([0.0], np.cumsum(self.rates)))
+        places = {name: self._places[name] for name in sorted(self._served)}
+        return {name: float(sums[last] - sums[first]) for name, (first, last) in places.items()}
+
+    def open_outages(self) -> list[Outage]:
+        """The outages that have not ended, of topics that were served once."""
+        is_open = (self._server == NOBODY) & (self._since != _NEVER)
+        return self._outages(np.flatnonzero(is_open))
+
+    def _shadow(self, bundle: str, broker: int, first: int) -> None:
+        """The others serve on in the new one's shadow: what it closes is theirs again."""
+        part = self._server[first : self._place(bundle)[1]]
+        others = sorted(set(part.tolist()) - {NOBODY, broker})
+        for other in others:
+            self._shadows.append((other, set((first + np.flatnonzero(part == other)).tolist())))
+        if self.when_double is not None:
+            self.when_double(bundle, broker, others)
+
+    def _leave_shadows(self, first: int, last: int, broker: int) -> None:
+        """A broker closed these rows: it serves them no more in anybody's shadow."""
+        for other, rows in self._shadows:
+            if other == broker:
+                rows.difference_update(range(first, last))
+        self._shadows = [shadow for shadow in self._shadows if shadow[1]]
+
+    def _step_out(self, closed: Ints) -> None:
+        """Rows that nobody serves any more go to who still serves them, the newest first."""
+        for row in closed.tolist():
+            for other, rows in reversed(self._shadows):
+                if row in rows:
+                    rows.remove(row)
+                    self._server[row] = other
+                    break
+
+    def _end_outages(self, first: int, is_new: NDArray[np.bool_], broker: int) -> None:
+        rows = first + np.flatnonzero(is_new)
+        began = self._since[rows]
+        rows = rows[(began != _NEVER) & (began < self._clock.scenario_ms)]
+        self._lost_ms[rows] += self._clock.scenario_ms - self._since[rows]
+        self.outages += self._outages(rows, broker)
+
+    def _outages(self, rows: Ints, broker: int = NOBODY) -> list[Outage]:
+        began, index = np.unique(self._since[rows], return_inverse=True)
+        if not len(began):
+            return []
+        rates = np.bincount(index, weights=self.rates[rows], minlength=len(began))
+        counts = np.bincount(index, minlength=len(began))
+        now_ms = self._clock.scenario_ms
+        return [
+            Outage(at, now_ms, n, rate, broker)
+            for at, n, rate in zip(began.tolist(), counts.tolist(), rates.tolist(), strict=True)
+        ]
+
+    def _count(self, more: int) -> None:
+        self.unserved += more
+        now_ms = self._clock.scenario_ms
+        if self.changes[-1][0] == now_ms:
+            self.changes[-1] = (now_ms, self.unserved)
+        else:
+            self.changes.append((now_ms, self.unserved))
+
+    def _place(self, bundle: str) -> tuple[int, int]:
+        """First row and the one after the last of a bundle's topics."""
+        place = self._places.get(bundle)
+        if place is None:
+            namespace, lower, upper = parse_bundle(bundle)
+            ends = self._layout.locate(namespace, np.array([lower]), np.array([upper]))[0]
+            place = self._places[bundle] = (int(ends[0]), int(ends[1]))
+        return place

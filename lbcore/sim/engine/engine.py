@@ -1,0 +1,283 @@
+"""Runs a scenario: a whole cluster in virtual time on the production Machines.
+
+Decides what follows what: brokers start, a batch each trigger, its records reach brokers a moment
+later, things happen when the scenario says, true load is sampled. Who owns what the Machines
+decide: scorers, balancer, agents and planner are those of production. Source: ours; that a
+simulator calls the production allocator is CockroachDB's asim.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lbcore.agent.state import Event, RecordForgotten, RecordRead
+from lbcore.balancer.state.effects import TOMBSTONE, Effect
+from lbcore.config.ownership import ON_DEMAND
+from lbcore.config.tree import Config
+from lbcore.model.bundles import NamespaceBundles
+from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.sim.engine.clock import START_MS, Action, Clock
+from lbcore.sim.engine.coverage import Coverage
+from lbcore.sim.engine.dice import Dice
+from lbcore.sim.engine.job import Job, announced
+from lbcore.sim.engine.log import Log
+from lbcore.sim.engine.node import Around, Life, Node
+from lbcore.sim.engine.recorder import Recorder, Sample
+from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
+from lbcore.wire.messages import Command
+
+CLUSTER = "local"
+_STARTS_WITHIN_MS = 900
+_FIRST_VERSION = 1
+_ASKS_AGAIN_MS = 5_000
+"""As the service's `Assignments`: once a bundle in so long, however many wait for it."""
+_PERCENT = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a run came to."""
+
+    scenario: Scenario
+    config: Config
+    recorder: Recorder
+    coverage: Coverage
+    job: Job
+    nodes: dict[str, Node]
+
+
+class Engine:
+    """A scenario's cluster."""
+
+    def __init__(self, scenario: Scenario, config: Config) -> None:
+        """Lays everything out; nothing has happened yet."""
+        self.scenario = scenario
+        self.config = config
+        self.clock = Clock()
+        self.dice = Dice(scenario.seed)
+        self.traffic = Traffic(scenario)
+        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
+        self.log = Log(CLUSTER, self.clock, self.dice, config.pipeline.scorer_groups)
+        self.recorder = Recorder(clock=self.clock)
+        self.job = Job(config, CLUSTER, self.log, self.clock, self._take_effects)
+        self.nodes: dict[str, Node] = {}
+        self._around = Around(
+            cluster=CLUSTER,
+            config=config,
+            scenario=scenario,
+            clock=self.clock,
+            log=self.log,
+            traffic=self.traffic,
+            coverage=self.coverage,
+            dice=self.dice,
+        )
+        self._concerned: dict[str, set[str]] = {}
+        self._told: dict[str, set[str]] = {}
+        self._commands = 0
+        self._asks_ms: dict[str, int] = {}
+        self.when_committed: Callable[[Sequence[Effect]], None] | None = None
+        self.when_sampled: Action | None = None
+        for spec in scenario.brokers:
+            self.add_node(spec)
+        self._begin()
+
+    def run(self) -> Run:
+        """Let the scenario happen, from its start to its end."""
+        self.clock.after(self.config.pipeline.trigger_ms, self._batch)
+        self.clock.after(self.scenario.sample_ms, self._sample)
+        self.clock.run_until(START_MS + self.scenario.run_ms)
+        return self.so_far()
+
+    def so_far(self) -> Run:
+        """What the run has come to until now."""
+        return Run(
+            scenario=self.scenario,
+            config=self.config,
+            recorder=self.recorder,
+            coverage=self.coverage,
+            job=self.job,
+            nodes=self.nodes,
+        )
+
+    def add_node(self, spec: BrokerSpec) -> Node:
+        """A broker that may be started."""
+        node = Node(spec, len(self.nodes), self._around)
+        self.nodes[spec.name] = node
+        return node
+
+    def start(self, name: str) -> None:
+        """Start a broker, or start it anew: it reads the records that name it."""
+        records = self.job.committed.records
+        named = [
+            RecordRead(record=records[bundle])
+            for bundle in sorted(self._told.get(name, ()))
+            if bundle in records and name in _named(records[bundle])
+        ]
+        self.nodes[name].start(named)
+
+    def command(self, kind: str, **arguments: object) -> None:
+        """Send a command."""
+        self._commands += 1
+        command_id = f"command-{self._commands}"
+        command = Command(cluster=CLUSTER, command_id=command_id, kind=kind, arguments=arguments)
+        self.log.append(command)
+
+    def _begin(self) -> None:
+        """What is there before anything happens: owned namespaces, brokers that start."""
+        owned = {spec.namespace for spec in self.scenario.owners}
+        records = _records(self.scenario)
+        self.job.begin(
+            records, [_namespace_row(s) for s in self.scenario.namespaces if s.name in owned]
+        )
+        for record in records:
+            self._note(record)
+            self.recorder.owner[record.bundle] = record.destination
+        there = [spec.name for spec in self.scenario.brokers if not spec.is_absent]
+        for at, name in enumerate(there):
+            self.clock.after(at * _STARTS_WITHIN_MS // len(there), self._starter(name))
+        for space in self.scenario.namespaces:
+            if space.name not in owned:
+                self.command(
+                    "create_namespace",
+                    namespace=space.name,
+                    bundles=space.bundles,
+                    hash=space.hash.value,
+                )
+
+    def _starter(self, name: str) -> Action:
+        return lambda: self.start(name)
+
+    def _batch(self) -> None:
+        self.clock.after(self.config.pipeline.trigger_ms, self._batch)
+        if self.config.ownership.assign == ON_DEMAND:
+            self._ask()
+        self.job.run_batch()
+
+    def _ask(self) -> None:
+        """Clients look up new bundles as their load begins; the service asks for an owner."""
+        now_ms, rates = self.clock.scenario_ms, self.traffic.rates_at(self.clock.scenario_ms)
+        for bundle, record in sorted(self.job.committed.records.items()):
+            is_new = record.state is State.FREE and record.cause is Cause.CREATE
+            if not is_new or now_ms < self._asks_ms.get(bundle, 0):
+                continue
+            if self.coverage.rate_of(bundle, rates) > 0.0:
+                self._asks_ms[bundle] = now_ms + _ASKS_AGAIN_MS
+                self.command("assign_bundle", bundle=bundle)
+
+    def _take_effects(self, effects: Sequence[Effect]) -> None:
+        self.recorder.take(effects)
+        if self.when_committed is not None:
+            self.when_committed(effects)
+        news: dict[str, list[Event]] = {}
+        for effect in effects:
+            if effect.kind == TOMBSTONE:
+                for row in effect.rows:
+                    bundle = str(row["bundle"])
+                    for name in self._concerned.pop(bundle, set()):
+                        news.setdefault(name, []).append(RecordForgotten(bundle=bundle))
+        for record in announced(effects):
+            for name in self._note(record):
+                news.setdefault(name, []).append(RecordRead(record=record))
+        for name in sorted(news):
+            self._deliver(name, news[name])
+
+    def _note(self, record: OwnershipRecord) -> set[str]:
+        """The brokers that a record concerns: those it names, and those that one named before."""
+        concerned = self._concerned.setdefault(record.bundle, set())
+        for name in _named(record) - concerned:
+            concerned.add(name)
+            self._told.setdefault(name, set()).add(record.bundle)
+        return concerned
+
+    def _deliver(self, name: str, events: Sequence[Event]) -> None:
+        """Have a broker's present start read records, a commit later."""
+        node = self.nodes.get(name)
+        if node is None or not node.is_there or node.trouble.loses_records:
+            return
+        start = node.starts
+
+        def read() -> None:
+            if node.starts != start:
+                return
+            line = self.log.lines[name]
+            if line.is_cut:
+                self.clock.after(self.config.pipeline.trigger_ms, read)
+            else:
+                node.take(events)
+
+        self.clock.after(self.scenario.commit_ms, read)
+
+    def _sample(self) -> None:
+        self.clock.after(self.scenario.sample_ms, self._sample)
+        now_ms = self.clock.scenario_ms
+        rates = self.traffic.rates_at(now_ms)
+        self.coverage.rates = rates
+        nodes = list(self.nodes.values())
+        per_point = self.scenario.full_rate / _PERCENT
+        points = self.coverage.loads(len(nodes)) / per_point
+        capacity = np.array([node.spec.capacity for node in nodes])
+        foreign = np.array([node.spec.foreign for node in nodes])
+        is_running = np.array([node.life is Life.RUNNING for node in nodes])
+        loads = np.where(is_running, points / capacity + foreign, np.nan)
+        running = capacity[is_running]
+        mean_capacity = float(np.cumsum(running)[-1]) / len(running) if len(running) else 1.0
+        floor = self.coverage.hottest_bundle() / per_point / mean_capacity
+        self.recorder.sample(
+            Sample(
+                at_ms=now_ms,
+                loads=loads,
+                floor=floor,
+                bundles=len(self.recorder.owner),
+                rate=float(np.cumsum(rates)[-1]) if len(rates) else 0.0,
+            )
+        )
+        if self.when_sampled is not None:
+            self.when_sampled()
+
+
+def _records(scenario: Scenario) -> list[OwnershipRecord]:
+    """Who owns what at the start. Later lines win."""
+    spaces = {space.name: space for space in scenario.namespaces}
+    owner: dict[str, str] = {}
+    for spec in scenario.owners:
+        names = _bundle_names(spaces[spec.namespace])
+        for number in range(spec.first, spec.last + 1):
+            owner[names[number]] = _owner(spec, number)
+    return [
+        OwnershipRecord(
+            cluster=CLUSTER,
+            bundle=bundle,
+            state=State.OWNED,
+            version_id=_FIRST_VERSION,
+            destination=owner[bundle],
+            destination_incarnation=f"{owner[bundle]}/1",
+            timestamp_ms=START_MS,
+            cause=Cause.CREATE,
+        )
+        for bundle in sorted(owner)
+    ]
+
+
+def _owner(spec: OwnerSpec, number: int) -> str:
+    return spec.brokers[(number - spec.first) % len(spec.brokers)]
+
+
+def _bundle_names(space: NamespaceSpec) -> list[str]:
+    ranges = NamespaceBundles(space.name, space.edges).ranges()
+    return [f"{space.name}/{each.text}" for each in ranges]
+
+
+def _namespace_row(space: NamespaceSpec) -> dict[str, object]:
+    return {
+        "namespace": space.name,
+        "hash": space.hash.value,
+        "is_deleted": False,
+        "highest_version": _FIRST_VERSION,
+        "properties": "{}",
+    }
+
+
+def _named(record: OwnershipRecord) -> set[str]:
+    return {record.source, record.destination, *record.children.values()} - {""}

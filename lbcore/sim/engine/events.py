@@ -1,0 +1,227 @@
+"""Carries out what happens in a scenario: faults begin and end, brokers come and go, commands.
+
+Decides what each verb of `scenario.happenings` does to the cluster. Source: ours.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import count, islice
+from typing import Any, TypeAlias
+
+from lbcore.sim.engine.clock import START_MS, Action
+from lbcore.sim.engine.engine import Engine
+from lbcore.sim.engine.node import Node
+from lbcore.sim.scenario.model import BrokerSpec, Happening
+
+Verb: TypeAlias = Callable[[Engine, list[str], Mapping[str, Any]], None]
+
+
+def plan_happenings(engine: Engine) -> None:
+    """Put everything that happens into the timetable."""
+    for happening in engine.scenario.happenings:
+        engine.clock.at(START_MS + happening.at_ms, _doer(engine, happening))
+
+
+def _doer(engine: Engine, happening: Happening) -> Action:
+    def do() -> None:
+        names = _names(engine, happening.brokers)
+        _VERBS[happening.verb](engine, names, happening.options)
+
+    return do
+
+
+def _names(engine: Engine, written: tuple[str, ...]) -> list[str]:
+    """The brokers that are meant, those that nobody knows left out."""
+    if written == ("all",):
+        return list(engine.nodes)
+    return [name for name in written if name in engine.nodes]
+
+
+def _crash(engine: Engine, names: list[str], _: Mapping[str, Any]) -> None:
+    for name in names:
+        engine.nodes[name].crash()
+
+
+def _start(engine: Engine, names: list[str], _: Mapping[str, Any]) -> None:
+    for name in names:
+        engine.start(name)
+
+
+def _stop(engine: Engine, names: list[str], _: Mapping[str, Any]) -> None:
+    for name in names:
+        engine.nodes[name].stop()
+
+
+def _add(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
+    free = (f"b{at}" for at in count(1) if f"b{at}" not in engine.nodes)
+    for name in list(islice(free, options["brokers"])):
+        spec = BrokerSpec(
+            name=name,
+            capacity=options["capacity"],
+            domain=options["domain"],
+        )
+        engine.add_node(spec)
+        engine.start(spec.name)
+
+
+def _restart(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
+    """A rolling restart; without a time between two each waits until the one before is back."""
+    every_ms = options["every"]
+    if every_ms:
+        for at, name in enumerate(names):
+            engine.clock.after(at * every_ms, _restarter(engine, [name], options))
+    elif names:
+        _restarter(engine, names, options)()
+
+
+def _restarter(engine: Engine, names: list[str], options: Mapping[str, Any]) -> Action:
+    """Restarts the first of these brokers, then the others."""
+
+    def begin() -> None:
+        node = engine.nodes[names[0]]
+        if options["crash"] or not node.is_there:
+            node.crash()
+            down()
+        else:
+            node.stop(down)
+
+    def down() -> None:
+        engine.clock.after(options["down"], back)
+
+    def back() -> None:
+        engine.start(names[0])
+        if len(names) > 1:
+            engine.clock.after(options["down"], _restarter(engine, names[1:], options))
+
+    return begin
+
+
+def _lasting(
+    begin: Callable[[Node, Engine, Mapping[str, Any]], None],
+    end: Callable[[Node, Engine], None],
+) -> Verb:
+    """A fault of brokers that begins now and ends later."""
+
+    def verb(engine: Engine, names: list[str], options: Mapping[str, Any]) -> None:
+        for name in names:
+            node = engine.nodes[name]
+            begin(node, engine, options)
+            until = node.until_ms[verb] = max(node.until_ms.get(verb, 0), _end_of(engine, options))
+            engine.clock.at(until, _ender(end, node, engine, verb))
+
+    return verb
+
+
+def _end_of(engine: Engine, options: Mapping[str, Any]) -> int:
+    return int(engine.clock.now_ms + options["for"])
+
+
+def _ender(end: Callable[[Node, Engine], None], node: Node, engine: Engine, verb: Verb) -> Action:
+    """Ends a fault, unless it began again in between and lasts longer."""
+
+    def ended() -> None:
+        if engine.clock.now_ms >= node.until_ms[verb]:
+            end(node, engine)
+
+    return ended
+
+
+def _spoil_messages(node: Node, engine: Engine, options: Mapping[str, Any]) -> None:
+    line = engine.log.lines[node.name]
+    line.lost, line.repeated = options["lost"], options["repeated"]
+    line.delay_ms = options["delay"]
+
+
+def _mend_messages(node: Node, engine: Engine) -> None:
+    line = engine.log.lines[node.name]
+    line.lost = line.repeated = 0.0
+    line.delay_ms = 0
+
+
+def _cut(node: Node, engine: Engine, _: Mapping[str, Any]) -> None:
+    engine.log.lines[node.name].is_cut = True
+
+
+def _lose_acks(node: Node, engine: Engine, _: Mapping[str, Any]) -> None:
+    engine.log.lines[node.name].are_acks_lost = True
+
+
+def _bring_acks(node: Node, engine: Engine) -> None:
+    engine.log.lines[node.name].are_acks_lost = False
+
+
+def _set_trouble(field: str, option: str, nothing: object) -> Verb:
+    """A fault that is one number of a broker's trouble."""
+
+    def begin(node: Node, _: Engine, options: Mapping[str, Any]) -> None:
+        setattr(node.trouble, field, options[option] if option else True)
+
+    def end(node: Node, _: Engine) -> None:
+        setattr(node.trouble, field, nothing)
+
+    return _lasting(begin, end)
+
+
+def _job_fault(field: str) -> Verb:
+    def verb(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
+        _job_until(engine, field, options, lambda: None)
+
+    return verb
+
+
+def _job_until(
+    engine: Engine, field: str, options: Mapping[str, Any], then: Callable[[], None]
+) -> None:
+    """A fault of the job; what began again in between lasts until the later end."""
+    setattr(engine.job, field, True)
+    until = engine.job.until_ms[field] = max(
+        engine.job.until_ms.get(field, 0), _end_of(engine, options)
+    )
+
+    def ended() -> None:
+        if getattr(engine.job, field) and engine.clock.now_ms >= until:
+            setattr(engine.job, field, False)
+            then()
+
+    engine.clock.at(until, ended)
+
+
+def _job_away(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
+    _job_until(engine, "is_away", options, engine.job.restart)
+
+
+def _command(engine: Engine, _: list[str], options: Mapping[str, Any]) -> None:
+    engine.command(options["kind"], **options["arguments"])
+
+
+def _command_on(kind: str) -> Verb:
+    def verb(engine: Engine, names: list[str], _: Mapping[str, Any]) -> None:
+        for name in names:
+            engine.command(kind, broker=name)
+
+    return verb
+
+
+_VERBS: Mapping[str, Verb] = {
+    "crash": _crash,
+    "start": _start,
+    "stop": _stop,
+    "add": _add,
+    "restart": _restart,
+    "pause": _lasting(lambda node, _, __: node.pause(), lambda node, _: node.resume()),
+    "cut-off": _lasting(_cut, lambda node, engine: engine.log.mend(node.name)),
+    "messages": _lasting(_spoil_messages, _mend_messages),
+    "stale": _set_trouble("stale_ms", "by", 0),
+    "gauge": _set_trouble("gauge_ms", "keep", 0),
+    "acks-lost": _lasting(_lose_acks, _bring_acks),
+    "records-lost": _set_trouble("loses_records", "", nothing=False),
+    "callbacks-fail": _set_trouble("failing", "part", 0.0),
+    "conflict": _job_fault("is_refused"),
+    "ticks-lost": _job_fault("are_ticks_away"),
+    "job-away": _job_away,
+    "job-restart": lambda engine, _, __: engine.job.restart(),
+    "job-rebuild": lambda engine, _, __: engine.job.rebuild(),
+    "drain": _command_on("drain_broker"),
+    "cancel-drain": _command_on("cancel_drain"),
+    "set": _command,
+    "command": _command,
+}

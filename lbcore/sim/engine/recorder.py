@@ -1,0 +1,150 @@
+"""What is kept of a run: samples of true load, moves, decisions, reports; and the trace's hash.
+
+Decides nothing; `measures` makes numbers of it. Source: ours.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lbcore.balancer.state.effects import Effect
+from lbcore.ownership.records import Cause, State
+from lbcore.plan.shed.own import FAULTS
+from lbcore.sim.engine.clock import Clock
+from lbcore.sim.engine.job import report_of
+from lbcore.sim.load.load import Floats
+from lbcore.sim.summary import ObservedMove
+
+Row = Mapping[str, Any]
+
+_MICRO = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The true state at one moment.
+
+    loads: float64[brokers], percent of each broker's capacity, NaN for one that isn't running.
+    floor: percent that the hottest bundle alone makes on a broker of the mean capacity.
+    """
+
+    at_ms: int
+    loads: Floats
+    floor: float
+    bundles: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """A row of the table decisions. wrong: what a strategy that is not Ballast's did wrong."""
+
+    at_ms: int
+    kind: str
+    reason: str
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CausedMove:
+    """A move, and why it was made. at_ms of the move counts from the scenario's start."""
+
+    move: ObservedMove
+    cause: str
+
+
+@dataclass(slots=True)
+class Recorder:
+    """A run's record, in the order of time."""
+
+    clock: Clock
+    samples: list[Sample] = field(default_factory=list)
+    moves: list[CausedMove] = field(default_factory=list)
+    splits: list[int] = field(default_factory=list)
+    decisions: list[Decided] = field(default_factory=list)
+    commands: list[tuple[int, str, str]] = field(default_factory=list)
+    reports: list[tuple[int, Row]] = field(default_factory=list)
+    owner: dict[str, str] = field(default_factory=dict)
+    events: int = 0
+    _causes: dict[str, str] = field(default_factory=dict)
+    _hash: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
+
+    def take(self, effects: Sequence[Effect]) -> None:
+        """Keep what one batch came to."""
+        for effect in effects:
+            if effect.kind == "ownership_events":
+                self._take_events(effect.rows)
+            elif effect.kind == "decisions":
+                self._take_decisions(effect.rows)
+            elif effect.kind == "commands":
+                now_ms = self.clock.scenario_ms
+                self.commands += [(now_ms, r["command_id"], r["status"]) for r in effect.rows]
+        report = report_of(effects)
+        if report:
+            self.reports.append((self.clock.scenario_ms, report))
+
+    def sample(self, sample: Sample) -> None:
+        """Keep the true state of one moment."""
+        self.samples.append(sample)
+        rounded = np.rint(np.nan_to_num(sample.loads, nan=-1.0) * _MICRO).astype("<i8")
+        self._hash.update(struct.pack("<q", sample.at_ms) + rounded.tobytes())
+
+    def hash(self) -> str:
+        """The hash of everything that was decided and of all samples."""
+        return str(self._hash.hexdigest())
+
+    def _take_events(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.events += 1
+            self._trace(
+                row, "bundle", "version_id", "state", "source", "destination", "cause", "is_forced"
+            )
+            bundle, state = str(row["bundle"]), row["state"]
+            if state == State.SPLITTING.value:
+                self.splits.append(self.clock.scenario_ms)
+            if state == State.OWNED.value:
+                self._settle(bundle, str(row["destination"]), str(row["cause"]))
+            elif row["cause"] != Cause.ACK.value:
+                self._causes[bundle] = str(row["cause"])
+            if state == State.DELETED.value:
+                self._inherit(row)
+
+    def _settle(self, bundle: str, broker: str, cause: str) -> None:
+        """A bundle has an owner: a move, unless it is the first or the same."""
+        why = self._causes.pop(bundle, cause)
+        source = self.owner.get(bundle, broker)
+        self.owner[bundle] = broker
+        if source != broker:
+            at_ms = self.clock.scenario_ms
+            move = ObservedMove(bundle=bundle, source=source, destination=broker, at_ms=at_ms)
+            self.moves.append(CausedMove(move=move, cause=why))
+
+    def _inherit(self, row: Row) -> None:
+        self.owner.pop(str(row["bundle"]), None)
+
+    def _take_decisions(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self._trace(row, "kind", "reason", "strategy", "bundle", "source", "destination")
+            self.decisions.append(
+                Decided(
+                    at_ms=self.clock.scenario_ms,
+                    kind=str(row["kind"]),
+                    reason=str(row["reason"]),
+                    wrong=_wrong(row),
+                )
+            )
+
+    def _trace(self, row: Row, *names: str) -> None:
+        line = "\t".join([str(self.clock.scenario_ms), *(str(row[name]) for name in names)])
+        self._hash.update(line.encode() + b"\n")
+
+
+def _wrong(row: Row) -> str:
+    if row["reason"] not in FAULTS:
+        return ""
+    return str(json.loads(str(row["inputs"]))["skipped"].get("strategy", ""))

@@ -1,0 +1,275 @@
+"""The traffic of a scenario: what every topic carries at a moment.
+
+Decides how a scenario's parts of load lie over topics and time; knows nothing of owners. As in
+`load`, load belongs to topics and topics to hash positions, so children of a split inherit exactly
+what their parent carried. Source: ours.
+
+Pure numpy without transcendental functions (square roots are exact in IEEE 754): the same scenario
+gives the same bits everywhere.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from lbcore.model.hashing import HASH_SPACE
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats, Ints, LoadField, TopicLayout, wave
+from lbcore.sim.load.noise import uniform, uniforms
+from lbcore.sim.load.recording import RecordedNamespace, Recording, Spread, spread_over
+from lbcore.sim.scenario.model import AS_RECORDED, LoadSpec, NamespaceSpec, Scenario
+
+MSG_PER_S_PER_POINT = FULL_RATE_MSG_PER_S / 100.0
+"""Messages in + out a second that make one percentage point of a broker of capacity 1."""
+MESSAGE_BYTES = 1024.0
+LOAD_STEP_MS = 10_000
+_GRAIN = 1024.0  # rates are multiples of 1/1024 msg/s, so that sums in float64 are exact
+_PERCENT = 100.0
+_ZIPF_OFFSET = 4.0
+_FIELDS_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A part of the load, ready to be evaluated.
+
+    shape: msg/s in + out of each topic. replay: what was recorded, in its place.
+    """
+
+    spec: LoadSpec
+    total: float
+    rows: slice
+    shape: Floats
+    replay: "_Replay | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replay:
+    """A namespace of a recording, laid over topics, times a factor."""
+
+    recording: Recording
+    space: RecordedNamespace
+    spread: Spread
+    factor: float
+
+    def at(self, since_ms: int, topics: int) -> Floats:
+        """float64[topics, 4]: rates and throughputs, in and out."""
+        rates = self.space.rates[self.recording.interval_at(since_ms)]
+        return self.spread.over(rates, topics) * self.factor
+
+    @property
+    def step_ms(self) -> int:
+        """The shortest time between two changes."""
+        steps = np.diff(self.recording.times_ms).tolist()
+        return int(min(steps, default=LOAD_STEP_MS))
+
+
+class Traffic:
+    """All topics of a scenario, namespace after namespace, in the order of their positions."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._noise = scenario.noise
+        self._per_point = scenario.full_rate / _PERCENT
+        self._recordings = scenario.recordings
+        self._seed = scenario.seed
+        spaces = scenario.namespaces
+        positions = {space.name: _positions(space, scenario.seed) for space in spaces}
+        self.layout = TopicLayout(positions)
+        self.topics = sum(len(column) for column in positions.values())
+        points = sum(_PERCENT * b.capacity for b in scenario.brokers if not b.is_absent)
+        self._brokers = len(scenario.brokers)
+        by_name = {space.name: space for space in spaces}
+        self._parts = [
+            self._part(number, spec, by_name[spec.namespace], points)
+            for number, spec in enumerate(scenario.loads)
+        ]
+        self._field_at = lru_cache(maxsize=_FIELDS_KEPT)(self._field)
+        self._step_ms = self._choose_step()
+
+    def at(self, now_ms: int) -> "TrafficField":
+        """The field at a time of the scenario; load that stands still is computed once."""
+        return self._field_at(self.step_at(now_ms))
+
+    def step_at(self, now_ms: int) -> int:
+        """The number of the field at that time: while it stays the same, so does all load."""
+        return now_ms // self._step_ms if self._step_ms else 0
+
+    def rates_at(self, now_ms: int) -> Floats:
+        """float64[topics]: messages in + out a second of each topic."""
+        return self.at(now_ms).rates
+
+    def _choose_step(self) -> int:
+        steps = [part.replay.step_ms for part in self._parts if part.replay is not None]
+        steps += [LOAD_STEP_MS] if any(map(_is_varying, self._parts)) else []
+        if self._noise.traffic:
+            steps.append(self._noise.step_ms)
+        return min(steps, default=0)
+
+    def _part(
+        self, number: int, spec: LoadSpec, space: NamespaceSpec, cluster_points: float
+    ) -> _Part:
+        first, last = self._topics_of(spec, space)
+        count = last - first
+        bundles = spec.last - spec.first + 1
+        value = spec.rate.value * (bundles if spec.rate.is_each else 1)
+        unit = {"msg/s": 1.0, "pt": self._per_point}.get(
+            spec.rate.unit, cluster_points * self._per_point / _PERCENT
+        )
+        if spec.spread == "replay":
+            return self._replayed(spec, space, value * unit)
+        stream = f"{spec.spread} {space.name} {number} {spec.seed}"
+        weights = self._weights(spec, count, stream)
+        total = float(np.cumsum(weights)[-1]) if count else 1.0
+        return _Part(
+            spec=spec,
+            total=value * unit,
+            rows=slice(first, last),
+            shape=weights * (value * unit / total),
+        )
+
+    def _replayed(self, spec: LoadSpec, space: NamespaceSpec, wanted: float) -> _Part:
+        """A part that was recorded. wanted: its mean in msg/s, unless it stays as it was."""
+        recording = self._recordings[spec.recording]
+        recorded = recording.namespaces[spec.of or space.name]
+        mean = float(recorded.rates[:, :, :2].sum(axis=(1, 2)).mean())
+        start = self.layout.starts[space.name]
+        replay = _Replay(
+            recording=recording,
+            space=recorded,
+            spread=spread_over(recorded, self.layout.hashes[space.name]),
+            factor=1.0 if spec.rate.unit == AS_RECORDED or not mean else wanted / mean,
+        )
+        nothing = np.zeros(len(self.layout.hashes[space.name]))
+        rows = slice(start, start + len(nothing))
+        return _Part(spec=spec, total=0.0, rows=rows, shape=nothing, replay=replay)
+
+    def _topics_of(self, spec: LoadSpec, space: NamespaceSpec) -> tuple[int, int]:
+        """The rows of the topics in the part's bundles."""
+        ends = np.array(space.edges, dtype=np.int64)
+        lower, upper = ends[[spec.first]], ends[[spec.last + 1]]
+        first, last = self.layout.locate(space.name, lower, upper)[0]
+        return int(first), int(last)
+
+    def _weights(self, spec: LoadSpec, count: int, stream: str) -> Floats:
+        if spec.spread == "topic":
+            return np.array([1.0] + [0.0] * (count - 1)) if count else np.zeros(0)
+        if spec.spread == "zipf":
+            drawn = uniforms(self._seed, stream, count)
+            ranks = np.empty(count)
+            ranks[np.argsort(drawn, kind="stable")] = np.arange(1, count + 1)
+            return 1.0 / (ranks + _ZIPF_OFFSET * self._brokers)
+        if spec.spread == "pareto":
+            return _pareto(uniforms(self._seed, stream, count), spec.alpha)
+        return np.ones(count)
+
+    def _field(self, step: int) -> "TrafficField":
+        now_ms = step * self._step_ms
+        rates = np.zeros(self.topics)
+        recorded = np.zeros((self.topics, 4)) if self._recordings else None
+        for number, part in enumerate(self._parts):
+            if part.replay is None or recorded is None:
+                rates[part.rows] += self._part_at(number, part, now_ms)
+            else:
+                recorded[part.rows] += _recorded_at(part, part.replay, now_ms)
+        if self._noise.traffic:
+            drawn = uniforms(self._seed, f"traffic {now_ms // self._noise.step_ms}", self.topics)
+            noise = 1.0 + self._noise.traffic * (2.0 * drawn - 1.0)
+            rates *= noise
+            recorded = None if recorded is None else recorded * noise[:, np.newaxis]
+        return TrafficField(self.layout, rates, recorded)
+
+    def _part_at(self, number: int, part: _Part, now_ms: int) -> Floats | float:
+        factor = _factor(part.spec, now_ms)
+        if factor == 0.0 or part.spec.spread != "hotspot":
+            return part.shape * factor
+        hashes = self.layout.hashes[part.spec.namespace]
+        start = self.layout.starts[part.spec.namespace]
+        hashes = hashes[part.rows.start - start : part.rows.stop - start]
+        jump = (now_ms - part.spec.from_ms) // max(1, part.spec.jump_ms)
+        begin = int(uniform(self._seed, f"hot {number} {part.spec.seed} {jump}") * HASH_SPACE)
+        is_hot = (hashes - begin) % HASH_SPACE < int(part.spec.width * HASH_SPACE)
+        hot = int(np.count_nonzero(is_hot))
+        return np.where(is_hot, part.total * factor / hot, 0.0) if hot else 0.0
+
+
+class TrafficField(LoadField):
+    """The traffic of every topic at one moment. rates: float64[topics], msg/s in + out."""
+
+    def __init__(self, layout: TopicLayout, rates: Floats, recorded: Floats | None = None) -> None:
+        """rates: of what the scenario draws; recorded: float64[topics, 4], on top of it."""
+        half = np.rint(rates * (0.5 * _GRAIN)) / _GRAIN
+        rate_in, rate_out, bytes_in, bytes_out = (
+            half,
+            half,
+            half * MESSAGE_BYTES,
+            half * MESSAGE_BYTES,
+        )
+        if recorded is not None:
+            rate_in, rate_out = half + _grained(recorded[:, 0]), half + _grained(recorded[:, 1])
+            bytes_in = bytes_in + np.rint(recorded[:, 2])
+            bytes_out = bytes_out + np.rint(recorded[:, 3])
+        ones = np.ones(len(half))
+        sums = np.zeros((len(half) + 1, 8))
+        columns = (rate_in, rate_out, bytes_in, bytes_out, ones, ones, ones, bytes_in)
+        np.cumsum(np.stack(columns, axis=1), axis=0, out=sums[1:])
+        super().__init__(layout, sums)
+        self.rates = rate_in + rate_out
+
+
+def _grained(rates: Floats) -> Floats:
+    grained: Floats = np.rint(rates * _GRAIN) / _GRAIN
+    return grained
+
+
+def _recorded_at(part: _Part, replay: _Replay, now_ms: int) -> Floats:
+    factor = _factor(part.spec, now_ms)
+    return replay.at(max(0, now_ms - part.spec.from_ms), len(part.shape)) * factor
+
+
+def _is_varying(part: _Part) -> bool:
+    spec = part.spec
+    last_ms = min(spec.to_ms, spec.from_ms + spec.length_ms)
+    is_steady = spec.from_ms == 0 and last_ms >= 1 << 59
+    has_form = spec.grow_ms or spec.wave_ms or spec.every_ms or spec.spread == "hotspot"
+    return bool(has_form) or not is_steady
+
+
+def _factor(spec: LoadSpec, now_ms: int) -> float:
+    """The part of its amount that a part of the load has now."""
+    if not spec.from_ms <= now_ms < spec.to_ms:
+        return 0.0
+    since_ms = now_ms - spec.from_ms
+    if spec.every_ms:
+        since_ms %= spec.every_ms
+    if since_ms >= spec.length_ms:
+        return 0.0
+    factor = 1.0
+    if spec.grow_ms:
+        factor = min(1.0, since_ms / spec.grow_ms)
+    if spec.wave_ms:
+        factor *= 1.0 + spec.depth * wave((now_ms - spec.from_ms) / spec.wave_ms)
+    return factor
+
+
+def _positions(space: NamespaceSpec, seed: int) -> Ints:
+    """Ascending hash positions of a namespace's topics."""
+    if space.positions:
+        return np.array(space.positions, dtype=np.int64)
+    count = space.bundles * space.topics
+    if space.is_hashed:
+        drawn = uniforms(seed, f"positions {space.name}", count)
+        return np.sort((drawn * HASH_SPACE).astype(np.int64))
+    edges = np.array(space.edges, dtype=np.int64)
+    lower, widths = edges[:-1], edges[1:] - edges[:-1]
+    offsets = (2 * np.arange(space.topics) + 1)[np.newaxis, :] * widths[:, np.newaxis]
+    positions: Ints = lower[:, np.newaxis] + offsets // (2 * space.topics)
+    return positions.reshape(-1)
+
+
+def _pareto(drawn: Floats, alpha: float) -> Floats:
+    """(1 - u)^(-1/alpha), by square roots alone."""
+    inverse = 1.0 / (1.0 - drawn)
+    root = np.sqrt(inverse)
+    by_alpha = {1.0: inverse, 2.0: root, 4.0: np.sqrt(root)}
+    found: Floats = by_alpha.get(alpha, root * np.sqrt(root))
+    return found

@@ -1,0 +1,198 @@
+"""Was a lookup's answer right? Judged against the whole history of ownership.
+
+Decides right, wrong, unavailable or failed for each answer, and how long a decision took to show.
+Knows neither HTTP nor Delta: `jobs.local.prober` brings both, the simulator may too. It reads
+`ownership_events` by itself and shares no code with the service that it judges. Source: ours.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from lbcore.model.bundles import BundleRange
+from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.model.names import InvalidNameError, namespace_of_topic, parse_bundle
+from lbcore.ownership.records import State
+
+FAR_MS = 1 << 62
+LONG_AGO = -1
+"""The table version of transitions from before the judge began: known, but not measured."""
+
+_ANSWERED_BY_DESTINATION = frozenset({State.OWNED, State.ASSIGNING, State.RELEASING})
+_SETTLED = frozenset({State.OWNED, State.SPLITTING})
+
+
+class LookupVerdict(str, Enum):
+    """What a lookup came to; the value is the summary's word.
+
+    right: the broker was the owner within the staleness that the service declared. wrong: it never
+    was in that time. unavailable: the service said *later* while the bundle had no settled owner.
+    failed: everything else (refused, timed out, an error, *later* without a reason).
+    """
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedEvent:
+    """One row of ownership_events, as far as a judge needs it.
+
+    decided_at_ms: the batch's `now_ms`. table_version: the commit that brought it.
+    committed_from_ms, committed_to_ms: the commit became readable between these wall times.
+    """
+
+    bundle: str
+    version_id: int
+    state: State
+    source: str
+    destination: str
+    decided_at_ms: int
+    table_version: int
+    committed_from_ms: int
+    committed_to_ms: int
+
+    @property
+    def answer(self) -> str:
+        """The broker that a lookup shall be given in this state; "" = none yet."""
+        if self.state in _ANSWERED_BY_DESTINATION:
+            return self.destination
+        return self.source if self.state is State.SPLITTING else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedAnswer:
+    """What one lookup got, with the prober's wall times.
+
+    broker: the owner that was answered, "" where none was; bundle: as the service named it.
+    age_ms: the staleness that it declared. asked_later: 503 with Retry-After.
+    error: what went wrong otherwise, "" = nothing.
+    """
+
+    topic: str
+    asked_at_ms: int
+    answered_at_ms: int
+    broker: str = ""
+    bundle: str = ""
+    age_ms: int = 0
+    table_version: int = -1
+    asked_later: bool = False
+    error: str = ""
+
+
+class OwnershipHistory:
+    """Every transition of every bundle, in the order of the table's commits."""
+
+    def __init__(self, hash_functions: Mapping[str, HashFunction]) -> None:
+        """hash_functions: namespace → how its topics are hashed."""
+        self._hash_functions = dict(hash_functions)
+        self._chains: dict[str, list[JudgedEvent]] = {}
+
+    def know(self, namespace: str, function: HashFunction) -> None:
+        """Topics of this namespace are judged from now on."""
+        self._hash_functions[namespace] = function
+
+    def add(self, transitions: Iterable[JudgedEvent]) -> None:
+        """Append transitions that were committed after all that are here."""
+        for transition in transitions:
+            self._chains.setdefault(transition.bundle, []).append(transition)
+
+    def bundle_at(self, topic: str, bundle: str) -> bool:
+        """Whether the topic hashes into the bundle, of the topic's own namespace."""
+        try:
+            namespace, lower, upper = parse_bundle(bundle)
+            wanted = namespace_of_topic(topic)
+        except InvalidNameError:
+            return False
+        if namespace != wanted or namespace not in self._hash_functions:
+            return False
+        position = hash_topic(self._hash_functions[namespace], topic)
+        return BundleRange(lower, upper).includes(position)
+
+    def during(self, bundle: str, from_ms: int, to_ms: int) -> list[JudgedEvent]:
+        """The records that may have been current at some time in [from_ms, to_ms].
+
+        A record counts from the earliest moment of its commit to the latest of its successor's.
+        """
+        chain = self._chains.get(bundle, [])
+        last = bisect_right(chain, to_ms, key=lambda transition: transition.committed_from_ms)
+        found = []
+        for index in range(last):
+            is_latest = index + 1 == len(chain)
+            ended_ms = FAR_MS if is_latest else chain[index + 1].committed_to_ms
+            if ended_ms >= from_ms:
+                found.append(chain[index])
+        return found
+
+    def judge(self, answer: ProbedAnswer, clock_allowance_ms: int) -> LookupVerdict:
+        """The verdict on one answer, once all commits up to its time are in the history.
+
+        The broker must have been the answer of the topic's bundle at some time in
+        [asked − age − allowance, answered + allowance]: the service spoke at some moment between
+        asked and answered, and declared what it said to be at most `age` old then. The allowance
+        covers the distance between the time stamps of prober, table and service.
+        """
+        if answer.error:
+            return LookupVerdict.FAILED
+        from_ms = answer.asked_at_ms - answer.age_ms - clock_allowance_ms
+        to_ms = answer.answered_at_ms + clock_allowance_ms
+        if answer.asked_later:
+            return self._judge_later(answer, from_ms, to_ms)
+        if not self.bundle_at(answer.topic, answer.bundle):
+            return LookupVerdict.WRONG
+        current = self.during(answer.bundle, from_ms, to_ms)
+        owners = {transition.answer for transition in current} - {""}
+        return LookupVerdict.RIGHT if answer.broker in owners else LookupVerdict.WRONG
+
+    def _judge_later(self, answer: ProbedAnswer, from_ms: int, to_ms: int) -> LookupVerdict:
+        """*Later* is fair unless the topic's bundle was settled all the time."""
+        current = [
+            transition
+            for bundle in self._bundles_of(answer.topic)
+            for transition in self.during(bundle, from_ms, to_ms)
+        ]
+        if current and all(transition.state in _SETTLED for transition in current):
+            return LookupVerdict.FAILED
+        return LookupVerdict.UNAVAILABLE
+
+    def _bundles_of(self, topic: str) -> list[str]:
+        """All bundles, past ones too, that hold the topic; linear, for rare answers only."""
+        return [bundle for bundle in self._chains if self.bundle_at(topic, bundle)]
+
+
+class Visibility:
+    """How long decisions took until lookups showed them."""
+
+    def __init__(self) -> None:
+        self._seen_at_ms: dict[int, int] = {}
+        self._highest = -1
+
+    def see(self, table_version: int, at_ms: int) -> None:
+        """A lookup was answered from this version of the table (or a newer one) at that time."""
+        if table_version > self._highest:
+            self._highest = table_version
+            self._seen_at_ms[table_version] = at_ms
+
+    def latencies_ms(self, transitions: Iterable[JudgedEvent]) -> tuple[list[int], int]:
+        """From `decided_at_ms` to the first answer that showed it, and how many were never shown.
+
+        Only transitions that give a lookup another broker than the record before count, and none
+        of LONG_AGO; a bundle's transitions come in order.
+        """
+        versions = sorted(self._seen_at_ms)
+        before: dict[str, str] = {}
+        latencies, unseen = [], 0
+        for transition in transitions:
+            is_new = transition.answer not in ("", before.get(transition.bundle))
+            before[transition.bundle] = transition.answer
+            if not is_new or transition.table_version == LONG_AGO:
+                continue
+            index = bisect_right(versions, transition.table_version - 1)
+            if index == len(versions):
+                unseen += 1
+            else:
+                latencies.append(self._seen_at_ms[versions[index]] - transition.decided_at_ms)
+        return latencies, unseen

@@ -1,0 +1,362 @@
+"""The numbers of a simulated run, over a stretch of its time.
+
+Decides how each metric of `scenario.metrics` is computed from what was recorded; definitions of
+imbalance and thrash are `summary`'s. Source: ours.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.sim.engine.coverage import Outage
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.engine.recorder import Sample
+from lbcore.sim.judge.clients import Reconnection, reconnections
+from lbcore.sim.scenario.metrics import MEAN, METRICS, OPERATORS
+from lbcore.sim.scenario.model import Expectation
+from lbcore.sim.summary import ObservedMove, percentile, thrash
+
+_PERCENTS = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p9999": 99.99}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A stretch of a run: from_ms <= t <= to_ms, times of the scenario. stat: "" = the first."""
+
+    run: Run
+    from_ms: int
+    to_ms: int
+    argument: str = ""
+    stat: str = ""
+
+    def samples(self) -> list[Sample]:
+        """The samples in it."""
+        return [s for s in self.run.recorder.samples if self.from_ms <= s.at_ms <= self.to_ms]
+
+    def has(self, at_ms: int) -> bool:
+        """Whether a time is in it."""
+        return self.from_ms <= at_ms <= self.to_ms
+
+    def moves(self) -> list[ObservedMove]:
+        """The moves in it, of the cause that is asked for."""
+        found = self.run.recorder.moves
+        return [
+            one.move for one in found
+            if self.has(one.move.at_ms) and self.argument in ("", one.cause)
+        ]  # fmt: skip
+
+    def outages(self) -> list[Outage]:
+        """Outages that end in it, and those that last when it ends."""
+        coverage = self.run.coverage
+        return [o for o in (*coverage.outages, *coverage.open_outages()) if self.has(o.ended_ms)]
+
+
+Measure: TypeAlias = Callable[[Window], "float | None"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """An expectation and what came of it. value: None where there was nothing to measure."""
+
+    expectation: Expectation
+    value: float | None
+    is_met: bool
+
+
+def judge(run: Run, expectation: Expectation) -> Judged:
+    """Whether a run did what was expected."""
+    value = measure(run, expectation)
+    is_met = value is not None and OPERATORS[expectation.operator](value, expectation.value)
+    return Judged(expectation=expectation, value=value, is_met=is_met)
+
+
+def measure(run: Run, wanted: Expectation) -> float | None:
+    """The metric's value; None where there was nothing to measure."""
+    name, _, stat = wanted.metric.partition(".")
+    stats = METRICS[name].stats
+    window = Window(
+        run=run,
+        from_ms=wanted.from_ms,
+        to_ms=min(wanted.to_ms, run.scenario.run_ms),
+        argument=wanted.argument,
+        stat=stat or (stats[0] if stats else ""),
+    )
+    return _MEASURES[name](window)
+
+
+def measure_named(run: Run, metric: str, argument: str = "") -> float | None:
+    """A metric over the whole run."""
+    whole = Expectation(metric=metric, argument=argument, operator=">=", value=0.0)
+    return measure(run, whole)
+
+
+def floor_adjusted_of(sample: Sample) -> float | None:
+    """The sample's floor-adjusted imbalance."""
+    return floor_adjusted_imbalance(_running(sample), sample.floor)
+
+
+def imbalance_of(sample: Sample) -> float | None:
+    """The sample's imbalance."""
+    return imbalance(_running(sample))
+
+
+def _running(sample: Sample) -> list[float]:
+    return [load for load in sample.loads.tolist() if not math.isnan(load)]
+
+
+def _series(read: Callable[[Sample], float | None]) -> Measure:
+    """A metric that every sample has a value of."""
+
+    def found(window: Window) -> float | None:
+        values = [v for v in map(read, window.samples()) if v is not None and not math.isnan(v)]
+        return statistic(values, window.stat)
+
+    return found
+
+
+def statistic(values: Sequence[float], stat: str) -> float | None:
+    """mean, end, min, max or a percentile; None for no values."""
+    if not values:
+        return None
+    if stat == MEAN:
+        return math.fsum(values) / len(values)
+    if stat in _PERCENTS:
+        return percentile(values, _PERCENTS[stat])
+    return {"min": min(values), "max": max(values), "end": values[-1]}[stat]
+
+
+def _load(window: Window) -> float | None:
+    node = window.run.nodes.get(window.argument)
+    if node is None:
+        return None
+    number = node.number
+    loads = (s.loads for s in window.samples())
+    values = [float(row[number]) for row in loads if number < len(row)]
+    return statistic([value for value in values if not math.isnan(value)], window.stat)
+
+
+def _in_flight(window: Window) -> float | None:
+    values = [float(r["in_flight"]) for at, r in window.run.recorder.reports if window.has(at)]
+    return statistic(values, window.stat)
+
+
+def _above(window: Window) -> float:
+    limit, step_ms = float(window.argument.rstrip("%")), window.run.scenario.sample_ms
+    count = sum(load > limit for s in window.samples() for load in _running(s))
+    return float(count * step_ms)
+
+
+def _balanced(window: Window) -> float | None:
+    """From the window's start until floor_adjusted stays low; None when it is high at the end.
+
+    None, too, when nothing was served at all though there was load: nothing is no balance.
+    """
+    limit, last_high_ms = float(window.argument), window.from_ms
+    samples = window.samples()
+    values = [floor_adjusted_of(sample) for sample in samples]
+    for sample, value in zip(samples, values, strict=True):
+        if value is not None and value > limit:
+            last_high_ms = sample.at_ms
+    if not samples or last_high_ms == samples[-1].at_ms:
+        return None
+    if any(sample.rate > 0.0 for sample in samples) and all(value is None for value in values):
+        return None
+    return float(last_high_ms - window.from_ms)
+
+
+def _moves_of_a_bundle(window: Window) -> float:
+    counts: dict[str, int] = {}
+    for move in window.moves():
+        counts[move.bundle] = counts.get(move.bundle, 0) + 1
+    return float(max(counts.values(), default=0))
+
+
+def _returns(window: Window) -> float:
+    made = window.moves()
+    return float(round(thrash(made) * len(made)))
+
+
+def _splits(window: Window) -> float:
+    return float(sum(map(window.has, window.run.recorder.splits)))
+
+
+def _bundles(window: Window) -> float:
+    owners = window.run.recorder.owner.values()
+    return float(sum(1 for owner in owners if window.argument in ("", owner)))
+
+
+def _unsettled(window: Window) -> float:
+    return float(len(unsettled_records(window.run)))
+
+
+def unsettled_records(run: Run) -> list[OwnershipRecord]:
+    """The records of bundles that are not open at their owner now."""
+    records = run.job.committed.records.values()
+    return [record for record in records if not _is_settled(run, record)]
+
+
+def _is_settled(run: Run, record: OwnershipRecord) -> bool:
+    if record.state is State.DELETED:
+        return True
+    node = run.nodes.get(record.destination)
+    is_open = node is not None and record.bundle in node.served()
+    return record.state is State.OWNED and is_open
+
+
+def _unserved(window: Window) -> float:
+    """Topic-milliseconds without service: the integral of the count of unserved topics."""
+    changes = window.run.coverage.changes
+    total = 0
+    for at, (began_ms, count) in enumerate(changes):
+        ended_ms = changes[at + 1][0] if at + 1 < len(changes) else window.to_ms
+        lasted_ms = min(ended_ms, window.to_ms) - max(began_ms, window.from_ms)
+        total += count * max(0, lasted_ms)
+    return float(total)
+
+
+def _outage(window: Window) -> float:
+    pairs = [(float(o.ended_ms - o.began_ms), float(o.topics)) for o in window.outages()]
+    return _weighted(pairs, window.stat)
+
+
+def _weighted(pairs: Iterable[tuple[float, float]], stat: str) -> float:
+    """The percentile of values with weights, nearest rank; 0 for none."""
+    ordered = sorted(pair for pair in pairs if pair[1] > 0)
+    if not ordered:
+        return 0.0
+    if stat == "max":
+        return ordered[-1][0]
+    wanted = math.fsum(weight for _, weight in ordered) * _PERCENTS[stat] / 100.0
+    passed = 0.0
+    for value, weight in ordered:
+        passed += weight
+        if passed >= wanted:
+            return value
+    return ordered[-1][0]
+
+
+def _publish(window: Window) -> float:
+    """The client model's percentile of publish latency, in ms.
+
+    A message published d ms before its topic's clients are noticed back waits d, then until its
+    publisher is connected; all others take the base. Messages come evenly in time.
+    """
+    client = window.run.scenario.client
+    groups = [*_reconnections(window), *_still_away(window)]
+    sent = math.fsum(s.rate for s in window.samples()) * window.run.scenario.sample_ms / 1_000.0
+    longest = max((one.away_ms + one.wait_ms for one in groups), default=0)
+    starts = np.zeros(longest + client.base_ms + 2)
+    for one in groups:
+        first = one.wait_ms + client.base_ms
+        starts[first] += one.rate / 1_000.0
+        starts[first + one.away_ms] -= one.rate / 1_000.0
+    waiting = np.cumsum(starts)
+    late = [(float(at), float(waiting[at])) for at in np.flatnonzero(waiting > 1e-9).tolist()]  # noqa: PLR2004 rounding
+    usual = max(0.0, sent - math.fsum(weight for _, weight in late))
+    return _weighted([(float(client.base_ms), usual), *late], window.stat)
+
+
+def _reconnections(window: Window) -> list[Reconnection]:
+    """The clients that were connected again in the window."""
+    found = reconnections(window.run.coverage.outages, window.run.scenario.client)
+    return [one for one in found if window.has(one.at_ms)]
+
+
+def _still_away(window: Window) -> list[Reconnection]:
+    """The clients of topics that nobody serves when the run ends, as if it came back now."""
+    client = window.run.scenario.client
+    lasting = [o for o in window.run.coverage.open_outages() if window.has(o.ended_ms)]
+    return reconnections(lasting, replace(client, retry_ms=0, accept=0))
+
+
+def _topic_unserved(window: Window) -> float | None:
+    return statistic(window.run.coverage.lost_ms().astype(float).tolist(), window.stat)
+
+
+def _reconnect(window: Window) -> float:
+    found = _reconnections(window)
+    return _weighted([(float(r.away_ms + r.wait_ms), r.clients) for r in found], window.stat)
+
+
+def _reconnects(window: Window) -> float:
+    return float(round(math.fsum(one.clients for one in _reconnections(window))))
+
+
+def _doubles(window: Window) -> float:
+    return float(sum(window.has(at) for at, _ in window.run.coverage.doubles))
+
+
+def _is_of(argument: str, kind: str, reason: str) -> bool:
+    return argument in (kind, f"{kind}/{reason}")
+
+
+def _decisions(window: Window) -> float:
+    found = window.run.recorder.decisions
+    return float(
+        sum(window.has(d.at_ms) and _is_of(window.argument, d.kind, d.reason) for d in found)
+    )
+
+
+def _first(window: Window) -> float | None:
+    for one in window.run.recorder.decisions:
+        if window.has(one.at_ms) and _is_of(window.argument, one.kind, one.reason):
+            return float(one.at_ms - window.from_ms)
+    return None
+
+
+def _alarms(window: Window) -> float:
+    reports = window.run.recorder.reports
+    return float(sum(window.has(at) and window.argument in r["alarms"] for at, r in reports))
+
+
+def _counts(window: Window) -> float:
+    reports = window.run.recorder.reports
+    return float(sum(r["counts"].get(window.argument, 0) for at, r in reports if window.has(at)))
+
+
+def _commands(window: Window) -> float:
+    found = window.run.recorder.commands
+    return float(sum(window.has(at) and status == window.argument for at, _, status in found))
+
+
+def _cycles(window: Window) -> float:
+    cycles = [int(r["cycle"]) for at, r in window.run.recorder.reports if window.has(at)]
+    return float(cycles[-1] - cycles[0]) if cycles else 0.0
+
+
+_MEASURES: Mapping[str, Measure] = {
+    "imbalance": _series(imbalance_of),
+    "floor_adjusted": _series(floor_adjusted_of),
+    "gap": _series(lambda s: max(_running(s), default=0.0) - min(_running(s), default=0.0)),
+    "highest": _series(lambda s: max(_running(s), default=0.0)),
+    "lowest": _series(lambda s: min(_running(s), default=0.0)),
+    "load": _load,
+    "in_flight": _in_flight,
+    "above": _above,
+    "balanced": _balanced,
+    "moves": lambda window: float(len(window.moves())),
+    "moves_of_a_bundle": _moves_of_a_bundle,
+    "returns": _returns,
+    "thrash": lambda window: thrash(window.moves()),
+    "splits": _splits,
+    "bundles": _bundles,
+    "unsettled": _unsettled,
+    "unserved": _unserved,
+    "outage": _outage,
+    "publish": _publish,
+    "topic_unserved": _topic_unserved,
+    "reconnect": _reconnect,
+    "reconnects": _reconnects,
+    "doubles": _doubles,
+    "decisions": _decisions,
+    "first": _first,
+    "alarms": _alarms,
+    "counts": _counts,
+    "commands": _commands,
+    "cycles": _cycles,
+}

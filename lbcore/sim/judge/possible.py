@@ -1,0 +1,147 @@
+"""What was possible in a run: the evenest that could be, the fewest moves, and who could know.
+
+Decides what a run is held against; `lbcore.bounds` has the rules. Bundles are those of the start;
+for a run that split any, the bound of the imbalance is that of single topics, which no split goes
+below, and moves are not held against anything. Source: ours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.bounds.imbalance import Floats, least_imbalance
+from lbcore.bounds.moves import NOBODY, Course, evenest_by_report, least_moves, moves_by_report
+from lbcore.model.bundles import NamespaceBundles
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.engine.recorder import Sample
+from lbcore.sim.engine.traffic import Traffic
+from lbcore.sim.judge.least import first_owners
+from lbcore.sim.judge.measures import imbalance_of, statistic
+from lbcore.sim.scenario.model import BrokerSpec, Scenario
+
+BAR = 1.2
+"""Highest over mean: above it a cluster is not even."""
+REPORT_MS = 60_000
+"""So old is what somebody sees who knows reports only, whatever a strategy's own are set to."""
+_PERCENT = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Possible:
+    """A run beside what was possible. Shares are of the run's own samples; None = nothing to say.
+
+    bound, over: the least imbalance that could be, and the run's over it, p50 and p95. above_ms:
+    how long the run was above the bar; of that nobody_ms: nobody could have been below;
+    unforeseen_ms: nor was the evenest that the last report allows; avoidable_ms: the rest. least:
+    no fewer moves keep it under the bar when somebody can. report_moves, report_above_ms: of a plan
+    that knows what was reported.
+    """
+
+    bound_p50: float | None
+    bound_p95: float | None
+    over_p50: float | None
+    over_p95: float | None
+    above_ms: int
+    nobody_ms: int
+    unforeseen_ms: int
+    avoidable_ms: int
+    least: int | None
+    report_moves: int | None
+    report_above_ms: int | None
+
+
+def what_was_possible(run: Run) -> Possible:
+    """The bounds of a run. O(samples × bundles log bundles)."""
+    samples = [sample for sample in run.recorder.samples if _is_there(sample).any()]
+    course = course_of(run, samples)
+    bounds = _bounds(run, course, samples)
+    pairs = [
+        (value, bound, at)
+        for at, (value, bound) in enumerate(zip(map(imbalance_of, samples), bounds, strict=True))
+        if value is not None
+    ]
+    step_ms = run.scenario.sample_ms
+    lag = max(1, -(-REPORT_MS // step_ms))
+    evenest = evenest_by_report(course, lag)
+    above = [(bound, at) for value, bound, at in pairs if value > BAR]
+    nobody = sum(bound > BAR for bound, _ in above)
+    unforeseen = sum(bound <= BAR < float(evenest[at]) for bound, at in above)
+    over = [max(1.0, value / bound) for value, bound, _ in pairs]
+    is_split = bool(run.recorder.splits)
+    plan = None if is_split else moves_by_report(course, lag)
+    return Possible(
+        bound_p50=statistic([bound for _, bound, _ in pairs], "p50"),
+        bound_p95=statistic([bound for _, bound, _ in pairs], "p95"),
+        over_p50=statistic(over, "p50"),
+        over_p95=statistic(over, "p95"),
+        above_ms=len(above) * step_ms,
+        nobody_ms=nobody * step_ms,
+        unforeseen_ms=unforeseen * step_ms,
+        avoidable_ms=(len(above) - nobody - unforeseen) * step_ms,
+        least=None if is_split else least_moves(course, np.array(bounds) <= BAR),
+        report_moves=None if plan is None else plan.moves,
+        report_above_ms=None
+        if plan is None
+        else step_ms * sum(float(plan.imbalance[at]) > BAR for _, _, at in pairs),
+    )
+
+
+def course_of(run: Run, samples: Sequence[Sample]) -> Course:
+    """The run's load over time, a row a sample, by the bundles that it began with."""
+    scenario = run.scenario
+    traffic = Traffic(scenario)
+    names, places = _bundles(scenario, traffic)
+    rates = np.zeros((len(samples), len(names)))
+    for at, sample in enumerate(samples):
+        sums = np.concatenate(([0.0], np.cumsum(traffic.rates_at(sample.at_ms))))
+        rates[at] = sums[places[:, 1]] - sums[places[:, 0]]
+    specs = _specs(run)
+    numbers = {spec.name: number for number, spec in enumerate(specs)}
+    owners = first_owners(run)
+    is_there = np.zeros((len(samples), len(specs)), dtype=np.bool_)
+    for at, sample in enumerate(samples):
+        is_there[at, : len(sample.loads)] = _is_there(sample)
+    return Course(
+        weights=rates * (_PERCENT / scenario.full_rate),
+        first=np.array([numbers.get(owners.get(name, ""), NOBODY) for name in names], np.int64),
+        capacity=np.array([spec.capacity for spec in specs]),
+        foreign=np.array([spec.foreign for spec in specs]),
+        is_there=is_there,
+        bar=BAR,
+    )
+
+
+def _bounds(run: Run, course: Course, samples: Sequence[Sample]) -> list[float]:
+    """The least imbalance at each sample: of bundles, or, where some were split, of topics."""
+    traffic = Traffic(run.scenario) if run.recorder.splits else None
+    found = []
+    for at, sample in enumerate(samples):
+        weights: Floats = course.weights[at]
+        if traffic is not None:
+            weights = traffic.rates_at(sample.at_ms) * (_PERCENT / run.scenario.full_rate)
+        found.append(least_imbalance(weights, course.brokers_at(at)))
+    return found
+
+
+def _bundles(scenario: Scenario, traffic: Traffic) -> tuple[list[str], NDArray[np.int64]]:
+    """Names of the bundles of the start, and the rows of their topics."""
+    names: list[str] = []
+    places = [np.zeros((0, 2), dtype=np.int64)]
+    for space in scenario.namespaces:
+        ranges = NamespaceBundles(space.name, space.edges).ranges()
+        names += [f"{space.name}/{each.text}" for each in ranges]
+        edges = np.array(space.edges, dtype=np.int64)
+        places.append(traffic.layout.locate(space.name, edges[:-1], edges[1:]))
+    return names, np.concatenate(places)
+
+
+def _specs(run: Run) -> list[BrokerSpec]:
+    """Of all brokers that there ever were, by their number."""
+    return [node.spec for node in sorted(run.nodes.values(), key=lambda node: node.number)]
+
+
+def _is_there(sample: Sample) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = ~np.isnan(sample.loads)
+    return found

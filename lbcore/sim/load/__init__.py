@@ -1,0 +1,1 @@
+"""What topics, bundles and brokers carry: drawn, recorded, or folded from a trace."""

@@ -1,0 +1,340 @@
+"""The load model: what each topic, and so each bundle and broker, carries at a moment.
+
+Decides the traffic that the simulated fleet reports; knows nothing of owners. Load belongs to
+topics, topics to hash positions: a bundle's traffic is the sum over its range, so children of a
+split inherit exactly what their parent carried. Used by `jobs.run_fleet` and by the simulator.
+Source: ours.
+
+Pure numpy without transcendental functions: the same arguments give the same bits everywhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topics
+from lbcore.model.names import FULL_UPPER, format_topic, parse_bundle
+from lbcore.sim.load.noise import uniform, uniforms
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+FULL_RATE_MSG_PER_S = 40_000.0
+"""Messages in + out a second at which a broker of capacity 1.0 reaches 100 % cpu."""
+
+_GRAIN = 1024.0  # rates are multiples of 1/1024 msg/s, so that sums in float64 are exact
+
+
+class LoadShape(str, Enum):
+    """How traffic is spread over topics and time; the value is the command line's word."""
+
+    EVEN = "even"
+    ZIPF = "zipf"
+    MOVING_HOTSPOT = "moving-hotspot"
+    DAILY_WAVE = "daily-wave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceLoad:
+    """A namespace to be loaded; bundles: how many it was made with."""
+
+    name: str
+    hash_function: HashFunction
+    bundles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProfile:
+    """The shape and its numbers; times are virtual (`speed` is applied by the caller).
+
+    brokers: how many the total is sized for: they'd run at `utilisation` of their cpu if evenly
+    loaded. hotspot_width: part of one namespace's hash range that is hot, hotspot_share: part of
+    all traffic that it carries (less where a hot bundle would outgrow `hottest_bundle` of a
+    broker's mean load, so that moves can help); hotspot_period_ms: it jumps so often, 0 = never.
+    wave_depth: at its peak a namespace carries 1 + depth of its mean, at its trough 1 - depth.
+    """
+
+    shape: LoadShape
+    brokers: int
+    seed: int = 2
+    utilisation: float = 0.45
+    topics_per_bundle: int = 5
+    hotspot_width: float = 0.06
+    hotspot_share: float = 0.5
+    hottest_bundle: float = 0.2
+    hotspot_period_ms: int = 600_000
+    wave_period_ms: int = 86_400_000
+    wave_depth: float = 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Topics:
+    """One namespace's topics in the order of their hashes; every array has a row a topic."""
+
+    hashes: Ints
+    order: Ints
+    fanout: Floats
+    message_bytes: Floats
+    producers: Ints
+    consumers: Ints
+    base: Floats
+    heat: Floats
+
+
+def topic_name(namespace: str, number: int) -> str:
+    """The full name of the namespace's topic of that number: its hash decides its bundle."""
+    return format_topic(namespace, f"topic-{number}")
+
+
+def wave(phase: float) -> float:
+    """A smooth wave of period 1 in [-1, 1], made of two parabolas; 1 at a phase of 0.25."""
+    phase -= int(phase)
+    if phase < 0.5:  # noqa: PLR2004 - the first half of the period
+        return 16.0 * phase * (0.5 - phase)
+    return -16.0 * (phase - 0.5) * (1.0 - phase)
+
+
+class TopicLayout:
+    """Where each namespace's topics stand among all topics: namespace after namespace, by hash."""
+
+    def __init__(self, hashes: dict[str, Ints]) -> None:
+        """hashes: namespace → ascending positions of its topics."""
+        counts = [len(column) for column in hashes.values()]
+        starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64).tolist()
+        self.starts: dict[str, int] = dict(zip(hashes, starts[:-1], strict=True))
+        self.hashes = hashes
+
+    def locate(self, namespace: str, lowers: Ints, uppers: Ints) -> Ints:
+        """int64[n, 2]: the first row and the one after the last of n ranges."""
+        if namespace not in self.hashes:
+            return np.zeros((len(lowers), 2), dtype=np.int64)
+        ends = np.where(uppers == FULL_UPPER, HASH_SPACE, uppers)
+        found = np.searchsorted(self.hashes[namespace], np.stack((lowers, ends), axis=1))
+        rows: Ints = found + self.starts[namespace]
+        return rows
+
+
+class LoadField:
+    """The traffic of every topic at one moment, ready to be summed over bundles."""
+
+    def __init__(self, layout: TopicLayout, sums: Floats) -> None:
+        """sums: float64[topics + 1, 8], row i is the sum over the first i topics of the layout."""
+        self._layout = layout
+        self._sums = sums
+
+    def locate(self, namespace: str, lowers: Ints, uppers: Ints) -> Ints:
+        """int64[n, 2]: where n ranges of one namespace stand, the same in every field of a model.
+
+        A range is [lower, upper), closed where upper is 0xffffffff. An unknown namespace carries
+        nothing. O(n log topics).
+        """
+        return self._layout.locate(namespace, lowers, uppers)
+
+    def located(self, rows: Ints) -> Floats:
+        """float64[n, 8] in the order of BUNDLE_COLUMNS for what `locate` found.
+
+        Exact: disjoint ranges add up to their union. O(n).
+        """
+        found: Floats = self._sums[rows[:, 1]] - self._sums[rows[:, 0]]
+        return found
+
+    def bundles(self, namespace: str, lowers: Ints, uppers: Ints) -> Floats:
+        """float64[n, 8] for n ranges of one namespace: `locate` and `located`."""
+        return self.located(self.locate(namespace, lowers, uppers))
+
+    def topics(self, namespace: str, lower: int, upper: int) -> Floats:
+        """float64[topics, 8]: each topic of one range by itself, in the order of hashes."""
+        first, last = self.locate(namespace, np.array([lower]), np.array([upper]))[0]
+        return np.diff(self._sums[first : last + 1], axis=0)
+
+
+def _prefix_sums(topics: dict[str, _Topics], rates: dict[str, Floats]) -> Floats:
+    """The sums of a LoadField. rates: msg/s into each topic, by namespace, in hash order."""
+    rows = [_stats(topics[name], rates[name]) for name in topics]
+    count = sum(map(len, rows))
+    sums = np.zeros((count + 1, 8))
+    np.cumsum(np.concatenate(rows), axis=0, out=sums[1:])
+    return sums
+
+
+def _stats(topics: _Topics, rates: Floats) -> Floats:
+    """float64[topics, 8] in the order of BUNDLE_COLUMNS."""
+    rate_in = np.rint(rates * _GRAIN) / _GRAIN
+    rate_out = np.rint(rates * topics.fanout * _GRAIN) / _GRAIN
+    bytes_in = np.rint(rate_in * topics.message_bytes)
+    bytes_out = np.rint(rate_out * topics.message_bytes)
+    columns = (
+        rate_in,
+        rate_out,
+        bytes_in,
+        bytes_out,
+        np.ones(len(rates)),
+        topics.consumers,
+        topics.producers,
+        bytes_in,  # a cache of one second's messages
+    )
+    return np.stack(columns, axis=1)
+
+
+class LoadModel:
+    """All namespaces under one profile."""
+
+    def __init__(self, namespaces: Sequence[NamespaceLoad], profile: LoadProfile) -> None:
+        """Lays the topics out; O(topics log topics), about 1 µs a topic."""
+        self.profile = profile
+        self.namespaces = tuple(sorted(namespaces, key=lambda namespace: namespace.name))
+        self._topics = {
+            namespace.name: _topics_of(namespace, profile) for namespace in self.namespaces
+        }
+        self._layout = TopicLayout({name: column.hashes for name, column in self._topics.items()})
+        self._base = _base_rates(self._topics, profile)
+        self._field_at = lru_cache(maxsize=2)(self._field)
+
+    def topic_count(self, namespace: str) -> int:
+        """How many topics the namespace has; their numbers are 0..count-1."""
+        return len(self._topics[namespace].hashes)
+
+    def at(self, virtual_ms: int) -> LoadField:
+        """The field at a virtual time; shapes that stand still are computed once.
+
+        A daily wave advances in steps of a thousandth of its period.
+        """
+        return self._field_at(self.step_at(virtual_ms))
+
+    def hotspot_at(self, virtual_ms: int) -> tuple[str, int, int]:
+        """The hot namespace and its hot window [start, end); it wraps where end < start."""
+        name, start, width = self._window(self.step_at(virtual_ms))
+        return name, start, (start + width) % HASH_SPACE
+
+    def topics_in(self, namespace: str, lower: int, upper: int) -> tuple[str, ...]:
+        """Names of the topics in [lower, upper) (closed at 0xffffffff), in the order of hashes."""
+        column = self._topics[namespace]
+        end = HASH_SPACE if upper == FULL_UPPER else upper
+        first, last = np.searchsorted(column.hashes, (lower, end))
+        return tuple(topic_name(namespace, int(number)) for number in column.order[first:last])
+
+    def topics_of(self, bundle: str, virtual_ms: int) -> tuple[tuple[str, ...], Floats]:
+        """The bundle's topics in the order of hashes, and their traffic, float64[topics, 4]."""
+        namespace, lower, upper = parse_bundle(bundle)
+        if namespace not in self._topics:
+            return (), np.zeros((0, 4))
+        rows = self.at(virtual_ms).topics(namespace, lower, upper)
+        return self.topics_in(namespace, lower, upper), rows[:, :4]
+
+    def step_at(self, virtual_ms: int) -> int:
+        """The number of the field at that time: while it stays the same, so does all load."""
+        profile = self.profile
+        if profile.shape is LoadShape.DAILY_WAVE:
+            return virtual_ms * 1000 // profile.wave_period_ms
+        if profile.shape is LoadShape.MOVING_HOTSPOT and profile.hotspot_period_ms > 0:
+            return virtual_ms // profile.hotspot_period_ms
+        return 0
+
+    def _field(self, step: int) -> LoadField:
+        rates = self._base
+        if self.profile.shape is LoadShape.DAILY_WAVE:
+            rates = self._waved(step)
+        elif self.profile.shape is LoadShape.MOVING_HOTSPOT:
+            rates = self._heated(step)
+        return LoadField(self._layout, _prefix_sums(self._topics, rates))
+
+    def _waved(self, step: int) -> dict[str, Floats]:
+        rates = {}
+        for index, name in enumerate(self._topics):
+            phase = step / 1000.0 + index / len(self._topics)
+            rates[name] = self._base[name] * (1.0 + self.profile.wave_depth * wave(phase))
+        return rates
+
+    def _window(self, step: int) -> tuple[str, int, int]:
+        seed = self.profile.seed
+        index = int(uniform(seed, f"hot namespace {step}") * len(self.namespaces))
+        start = int(uniform(seed, f"hot start {step}") * HASH_SPACE)
+        return self.namespaces[index].name, start, int(self.profile.hotspot_width * HASH_SPACE)
+
+    def _heated(self, step: int) -> dict[str, Floats]:
+        """The base, cooled everywhere by the share that the hot window's topics get on top."""
+        name, start, width = self._window(step)
+        column = self._topics[name]
+        is_hot = (column.hashes - start) % HASH_SPACE < width
+        heat = np.where(is_hot, column.heat, 0.0)
+        total_heat = _total(heat * (1.0 + column.fanout))
+        share = self._hot_share(name) if total_heat > 0.0 else 0.0
+        rates = {other: base * (1.0 - share) for other, base in self._base.items()}
+        if share > 0.0:
+            rates[name] = rates[name] + heat * (share * _total_rate(self.profile) / total_heat)
+        return rates
+
+    def _hot_share(self, name: str) -> float:
+        profile = self.profile
+        bundles = next(space.bundles for space in self.namespaces if space.name == name)
+        hot_bundles = max(1.0, profile.hotspot_width * bundles)
+        return min(profile.hotspot_share, profile.hottest_bundle * hot_bundles / profile.brokers)
+
+
+def _total(column: Floats) -> float:
+    """The sum from first to last: numpy's own `sum` adds in an order that depends on the CPU."""
+    return float(np.cumsum(column)[-1])
+
+
+def _total_rate(profile: LoadProfile) -> float:
+    return profile.brokers * profile.utilisation * FULL_RATE_MSG_PER_S
+
+
+def _topics_of(namespace: NamespaceLoad, profile: LoadProfile) -> _Topics:
+    count = max(1, namespace.bundles * profile.topics_per_bundle)
+    names = (topic_name(namespace.name, number) for number in range(count))
+    hashes = hash_topics(namespace.hash_function, names)
+    order = np.argsort(hashes, kind="stable")
+
+    def drawn(what: str) -> Floats:
+        return uniforms(profile.seed, f"{what} {namespace.name}", count)[order]
+
+    return _Topics(
+        hashes=hashes[order],
+        order=order,
+        fanout=1.0 + drawn("fanout"),
+        message_bytes=512.0 + np.rint(drawn("bytes") * 1024.0),
+        producers=1 + (drawn("producers") * 2.0).astype(np.int64),
+        consumers=1 + (drawn("consumers") * 4.0).astype(np.int64),
+        base=drawn("base"),
+        heat=_powered(drawn("heat")),
+    )
+
+
+def _powered(drawn: Floats) -> Floats:
+    """u^8 + 0.01: a few topics of the hot window carry most of its heat (deviation ~ 2 means)."""
+    squared = drawn * drawn
+    fourth = squared * squared
+    return fourth * fourth + 0.01
+
+
+def _base_rates(topics: dict[str, _Topics], profile: LoadProfile) -> dict[str, Floats]:
+    """msg/s into each topic, so that in + out add up to the profile's total rate."""
+    counts = [len(column.hashes) for column in topics.values()]
+    weights = _weights(np.concatenate([column.base for column in topics.values()]), profile)
+    fanouts = np.concatenate([column.fanout for column in topics.values()])
+    rates = weights * (_total_rate(profile) / _total(weights * (1.0 + fanouts)))
+    edges = np.concatenate(([0], np.cumsum(counts)))
+    return {
+        name: rates[low:high] for name, (low, high) in zip(topics, pairwise(edges), strict=True)
+    }
+
+
+def _weights(drawn: Floats, profile: LoadProfile) -> Floats:
+    """The topics' weights: even all alike, zipf by rank, else within a factor of three.
+
+    zipf is 1 / (rank + 4 × brokers): the offset keeps the hottest topic well below a broker's mean.
+    """
+    if profile.shape is LoadShape.EVEN:
+        return np.ones(len(drawn))
+    if profile.shape is LoadShape.ZIPF:
+        ranks = np.empty(len(drawn))
+        ranks[np.argsort(drawn, kind="stable")] = np.arange(1, len(drawn) + 1)
+        return 1.0 / (ranks + 4.0 * profile.brokers)
+    return 0.5 + drawn

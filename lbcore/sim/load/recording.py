@@ -1,0 +1,173 @@
+"""Recorded load: what each stretch of the hash space carried, interval after interval.
+
+Decides how rows of `load_history` become load that belongs to hash positions, so that it goes with
+a bundle to whoever owns it next and with the children of a split. Knows nothing of owners. Between
+two boundaries that any bundle ever had lies a *cell*: a bundle's load is spread over its cells by
+their width. A bundle that had no row for a moment (it was on its way) keeps its last load.
+Source: ours.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any
+
+import numpy as np
+
+from lbcore.model.hashing import HASH_SPACE
+from lbcore.model.names import FULL_UPPER, InvalidNameError, parse_bundle
+from lbcore.sim.load.load import Floats, Ints
+
+COLUMNS = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+KEPT_INTERVALS = 5
+"""So many intervals without a row are bridged; longer, and the bundle carries nothing."""
+TOPICS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedNamespace:
+    """A namespace's load. edges: int64[cells + 1], ascending, of the whole hash space.
+
+    rates: float64[intervals, cells, 4], as COLUMNS. topics: int64[cells], from 1.
+    """
+
+    edges: Ints
+    rates: Floats
+    topics: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What was recorded. times_ms: int64[intervals], ascending, in ms since 1970."""
+
+    times_ms: Ints
+    namespaces: Mapping[str, RecordedNamespace]
+
+    @property
+    def length_ms(self) -> int:
+        """From its start until its last interval is over."""
+        times = self.times_ms
+        last = int(times[-1] - times[-2]) if len(times) > 1 else 60_000
+        return int(times[-1] - times[0]) + last
+
+    def interval_at(self, since_ms: int) -> int:
+        """The interval so long after the start; past its end the recording begins again."""
+        at_ms = int(self.times_ms[0]) + since_ms % self.length_ms
+        return int(np.searchsorted(self.times_ms, at_ms, side="right")) - 1
+
+
+class RecordingError(ValueError):
+    """Rows that no recording can be made of; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A bundle's load in one interval."""
+
+    namespace: str
+    lower: int
+    end: int
+    interval: int
+    rates: tuple[float, ...]
+    topics: float
+
+
+def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
+    """The recording of rows of `load_history`; raises RecordingError. O(intervals × bundles)."""
+    known = sorted(rows, key=lambda row: (row["minute_ms"], row["broker"]))
+    times = sorted({int(row["minute_ms"]) for row in known})
+    if not times:
+        raise RecordingError("there is not one row")
+    numbers = {at_ms: number for number, at_ms in enumerate(times)}
+    loads = [load for row in known for load in _loads_of(row, numbers[int(row["minute_ms"])])]
+    if not loads:
+        raise RecordingError("no row names a bundle")
+    loads.sort(key=lambda load: (load.namespace, load.interval, load.lower))
+    spaces = {
+        name: _namespace(list(found), len(times))
+        for name, found in groupby(loads, key=lambda load: load.namespace)
+    }
+    return Recording(times_ms=np.array(times, dtype=np.int64), namespaces=spaces)
+
+
+def _loads_of(row: Mapping[str, Any], interval: int) -> list[_Row]:
+    columns = [row[name] for name in COLUMNS]
+    lengths = {len(row["bundles"]), len(row["topics"]), *map(len, columns)}
+    if len(lengths) > 1:
+        raise RecordingError(f"the arrays of {row['broker']} differ in length: {sorted(lengths)}")
+    found = []
+    for bundle, topics, *rates in zip(row["bundles"], row["topics"], *columns, strict=True):
+        try:
+            namespace, lower, upper = parse_bundle(bundle)
+        except InvalidNameError:
+            raise RecordingError(f"{bundle!r} is no bundle") from None
+        end = HASH_SPACE if upper == FULL_UPPER else upper
+        found.append(_Row(namespace, lower, end, interval, tuple(rates), topics))
+    return found
+
+
+def _namespace(loads: Sequence[_Row], intervals: int) -> RecordedNamespace:
+    ends = {0, HASH_SPACE}.union(*({load.lower, load.end} for load in loads))
+    edges = np.array(sorted(ends), dtype=np.int64)
+    widths = np.diff(edges).astype(float)
+    rates = np.full((intervals, len(widths), len(COLUMNS)), np.nan)
+    topics = np.zeros(len(widths))
+    for load in loads:
+        first, last = np.searchsorted(edges, (load.lower, load.end)).tolist()
+        part = widths[first:last] / float(load.end - load.lower)
+        rates[load.interval, first:last] = part[:, np.newaxis] * np.array(load.rates)
+        topics[first:last] = np.maximum(topics[first:last], part * load.topics)
+    _bridge(rates)
+    counts = np.clip(np.rint(topics), 1, TOPICS_MAX).astype(np.int64)
+    return RecordedNamespace(edges=edges, rates=rates, topics=counts)
+
+
+def _bridge(rates: Floats) -> None:
+    """Fill short gaps with what was there before (at the start: after); long ones with nothing."""
+    for cell in range(rates.shape[1]):
+        known = np.flatnonzero(~np.isnan(rates[:, cell, 0])).tolist()
+        for before, after in pairwise([-1, *known, len(rates)]):
+            source = before if before >= 0 else after
+            last = min(after, (before if before >= 0 else -1) + 1 + KEPT_INTERVALS)
+            if source < len(rates):
+                rates[before + 1 : last, cell] = rates[source, cell]
+    np.nan_to_num(rates, copy=False, nan=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How cells' load lies over a namespace's topics: topic targets[i] gets cells[i] × parts[i]."""
+
+    targets: Ints
+    cells: Ints
+    parts: Floats
+
+    def over(self, rates: Floats, topics: int) -> Floats:
+        """float64[topics, 4] of float64[cells, 4]."""
+        found = np.zeros((topics, rates.shape[1]))
+        np.add.at(found, self.targets, rates[self.cells] * self.parts[:, np.newaxis])
+        return found
+
+
+def spread_over(space: RecordedNamespace, positions: Ints) -> Spread:
+    """Each cell's load evenly over its topics; where it has none, on the next topic.
+
+    positions: ascending hash positions, at least one.
+    """
+    firsts = np.searchsorted(positions, space.edges[:-1])
+    lasts = np.searchsorted(positions, space.edges[1:])
+    counts = np.maximum(lasts - firsts, 1)
+    cells = np.repeat(np.arange(len(counts)), counts)
+    offsets = np.arange(len(cells)) - np.repeat(np.cumsum(counts) - counts, counts)
+    targets = np.minimum(firsts[cells] + offsets, len(positions) - 1)
+    return Spread(targets=targets, cells=cells, parts=1.0 / counts[cells])
+
+
+def positions_of(space: RecordedNamespace) -> Ints:
+    """Where topics lie when nothing else says so: evenly in each cell, as many as it had."""
+    lowers, widths = space.edges[:-1], np.diff(space.edges)
+    counts = np.minimum(space.topics, widths)
+    cells = np.repeat(np.arange(len(counts)), counts)
+    numbers = np.arange(len(cells)) - np.repeat(np.cumsum(counts) - counts, counts)
+    positions: Ints = lowers[cells] + (2 * numbers + 1) * widths[cells] // (2 * counts[cells])
+    return positions

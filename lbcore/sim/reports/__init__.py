@@ -1,0 +1,1 @@
+"""What is told of a run, and of one that a cluster has recorded."""

@@ -1,0 +1,138 @@
+"""A recorded run as a scenario: the same brokers, bundles and load, to be balanced otherwise.
+
+Decides what is taken over from a history: who owned what at its start, which brokers came and went,
+what each stretch of the hash space carried. What balancing did is left out: that is what a
+strategy shall do now. Open loop: load is attributed to bundles as it was recorded and goes with
+them, whatever it would have been elsewhere. Source: ours.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from lbcore.model.bundles import NamespaceBundles
+from lbcore.model.names import FULL_UPPER, parse_bundle
+from lbcore.sim.load.recording import RecordedNamespace, Recording, positions_of
+from lbcore.sim.reports.history import History, Interval
+from lbcore.sim.scenario.model import (
+    AS_RECORDED,
+    BrokerSpec,
+    Happening,
+    LoadSpec,
+    NamespaceSpec,
+    OwnerSpec,
+    Scenario,
+)
+from lbcore.sim.scenario.words import Rate
+
+_SAMPLE_MS = 10_000
+_FILE = "history"
+
+
+def backtest_scenario(
+    history: History, recording: Recording, domains: Mapping[str, str], seed: int = 1
+) -> Scenario:
+    """The scenario of a recorded run. domains: failure domains of brokers, where they have any."""
+    first = _first_owners(history)
+    spaces = [_namespace(name, space, first) for name, space in recording.namespaces.items()]
+    loads = [
+        LoadSpec(
+            namespace=space.name,
+            spread="replay",
+            rate=Rate(value=1.0, unit=AS_RECORDED),
+            last=space.bundles - 1,
+            file=_FILE,
+        )
+        for space in spaces
+    ]
+    return Scenario(
+        title="what was recorded",
+        seed=seed,
+        run_ms=recording.length_ms,
+        sample_ms=min(_SAMPLE_MS, recording.length_ms),
+        brokers=_brokers(history, domains),
+        namespaces=tuple(sorted(spaces, key=lambda space: space.name)),
+        owners=tuple(spec for space in spaces for spec in _owners(space, first, history)),
+        loads=tuple(loads),
+        happenings=_happenings(history),
+        full_rate=history.fit.full_rate,
+        recordings={loads[0].recording: recording},
+    )
+
+
+def _first_owners(history: History) -> dict[str, str]:
+    """Bundle → its first owner, of the bundles that each namespace was seen with first."""
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for interval in history.intervals:
+        new = {name: owner for name, owner in interval.owners.items() if _space(name) not in seen}
+        found |= new
+        seen |= {_space(name) for name in new}
+    return found
+
+
+def _space(bundle: str) -> str:
+    return bundle.rpartition("/")[0]
+
+
+def _namespace(name: str, space: RecordedNamespace, first: Mapping[str, str]) -> NamespaceSpec:
+    """With the bundles that it began with; a gap (a bundle on its way) is a bundle, too."""
+    ends = {0, FULL_UPPER}
+    for bundle in first:
+        if _space(bundle) == name:
+            ends.update(parse_bundle(bundle)[1:])
+    return NamespaceSpec(
+        name=name,
+        bundles=len(ends) - 1,
+        boundaries=tuple(sorted(ends)),
+        positions=tuple(positions_of(space).tolist()),
+    )
+
+
+def _owners(space: NamespaceSpec, first: Mapping[str, str], history: History) -> list[OwnerSpec]:
+    """Who owns each bundle at the start; what belonged to nobody then goes to the first broker."""
+    there = sorted(_start(history).there)
+    names = [
+        f"{space.name}/{each.text}" for each in NamespaceBundles(space.name, space.edges).ranges()
+    ]
+    owners = [first.get(name, there[0]) for name in names]
+    return [
+        OwnerSpec(
+            namespace=space.name,
+            first=number,
+            last=number,
+            brokers=(owner if owner in there else there[0],),
+        )
+        for number, owner in enumerate(owners)
+    ]
+
+
+def _start(history: History) -> Interval:
+    """The first interval with a broker."""
+    return next(interval for interval in history.intervals if interval.there)
+
+
+def _brokers(history: History, domains: Mapping[str, str]) -> tuple[BrokerSpec, ...]:
+    there = _start(history).there
+    return tuple(
+        BrokerSpec(
+            name=name,
+            capacity=history.capacities[name],
+            domain=domains.get(name, ""),
+            foreign=history.fit.idle,
+            is_absent=name not in there,
+        )
+        for name in sorted(history.capacities)
+    )
+
+
+def _happenings(history: History) -> tuple[Happening, ...]:
+    """Brokers that came and went."""
+    found: list[Happening] = []
+    begin_ms = history.intervals[0].at_ms
+    for before, after in pairwise(history.intervals):
+        at_ms = after.at_ms - begin_ms
+        gone, come = before.there - after.there, after.there - before.there
+        for verb, names in (("crash", gone), ("start", come)):
+            if names:
+                found.append(Happening(at_ms=at_ms, verb=verb, brokers=tuple(sorted(names))))
+    return tuple(found)

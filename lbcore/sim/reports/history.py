@@ -1,0 +1,192 @@
+"""What a run really did, by its `load_history`: who was there, who owned what, how even it was.
+
+Decides how the rows become a history: a broker is away while it owns nothing and reports nothing
+new, a bundle has moved when another broker has it an interval later, and load makes usage as a
+straight line fitted to all rows says. `backtest` makes a scenario of it. Source: ours.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from lbcore.model.names import parse_bundle
+from lbcore.model.resources import local_max
+from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats
+from lbcore.sim.summary import ObservedMove, Owned, moves, percentile, thrash
+
+Row = Mapping[str, Any]
+
+AWAY_INTERVALS = 3
+"""So many rows in a row without anything new, and the broker was away."""
+_PERCENT = 100.0
+_FITTED_MIN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """usage in percent = idle + 100 × msg/s / (full_rate × capacity), over so many rows.
+
+    rows: 0 = nothing to fit; then full_rate is the simulator's own and idle 0.
+    """
+
+    full_rate: float
+    idle: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """One interval. owners: bundle → broker; rates: bundle → msg/s in + out; there: brokers."""
+
+    at_ms: int
+    owners: Mapping[str, str]
+    rates: Mapping[str, float]
+    there: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What was recorded, interval after interval. capacities: of each broker that ever was."""
+
+    intervals: Sequence[Interval]
+    capacities: Mapping[str, float]
+    fit: Fit
+
+    def loads(self, interval: Interval) -> dict[str, float]:
+        """Usage in percent of each broker that was there, as the fitted line says."""
+        rates = dict.fromkeys(sorted(interval.there), 0.0)
+        for bundle, broker in sorted(interval.owners.items()):
+            if broker in rates:
+                rates[broker] += interval.rates[bundle]
+        return {
+            name: self.fit.idle + _PERCENT * rate / (self.fit.full_rate * self.capacities[name])
+            for name, rate in rates.items()
+        }
+
+    def floor(self, interval: Interval) -> float:
+        """Percent that the hottest bundle alone makes on a broker of the mean capacity."""
+        there = [self.capacities[name] for name in sorted(interval.there)]
+        mean = math.fsum(there) / len(there) if there else 1.0
+        return _PERCENT * max(interval.rates.values(), default=0.0) / (self.fit.full_rate * mean)
+
+    def moves(self) -> list[ObservedMove]:
+        """Each change of owner between two intervals."""
+        return moves(
+            Owned(bundle=bundle, broker=broker, at_ms=interval.at_ms)
+            for interval in self.intervals
+            for bundle, broker in sorted(interval.owners.items())
+        )
+
+    def splits(self) -> int:
+        """Bundles that were gone and parts of them there."""
+        return sum(_splits_between(a.owners, b.owners) for a, b in pairwise(self.intervals))
+
+
+def make_history(rows: Iterable[Row], capacities: Mapping[str, float]) -> History:
+    """The history of `load_history`'s rows of one cluster, at least one."""
+    known = sorted(rows, key=lambda row: (row["minute_ms"], row["broker"]))
+    by_time: dict[int, list[Row]] = {}
+    for row in known:
+        by_time.setdefault(int(row["minute_ms"]), []).append(row)
+    away = _away(known)
+    weights = {row["broker"]: capacities.get(row["broker"]) or 1.0 for row in known}
+    intervals = [_interval(at_ms, found, away) for at_ms, found in sorted(by_time.items())]
+    return History(intervals=intervals, capacities=weights, fit=_fit(known, weights, away))
+
+
+def what_happened(history: History) -> dict[str, float | None]:
+    """The run's own numbers, by the names of the simulator's metrics; once an interval.
+
+    Moves and splits that were undone within an interval are not seen.
+    """
+    plain, adjusted = [], []
+    for interval in history.intervals:
+        loads = list(history.loads(interval).values())
+        plain.append(imbalance(loads))
+        adjusted.append(floor_adjusted_imbalance(loads, history.floor(interval)))
+    made = history.moves()
+    return {
+        **_percentiles("imbalance", plain),
+        **_percentiles("floor_adjusted", adjusted),
+        "moves": float(len(made)),
+        "thrash": thrash(made),
+        "splits": float(history.splits()),
+    }
+
+
+def _percentiles(name: str, values: Iterable[float | None]) -> dict[str, float | None]:
+    known = [value for value in values if value is not None]
+    return {f"{name}.p{percent}": percentile(known, percent) for percent in (50, 95)}
+
+
+def _interval(at_ms: int, rows: Sequence[Row], away: frozenset[tuple[str, int]]) -> Interval:
+    owners, rates = {}, {}
+    for row in rows:
+        columns = (row["bundles"], row["msg_rate_in"], row["msg_rate_out"])
+        for bundle, rate_in, rate_out in zip(*columns, strict=True):
+            owners[bundle], rates[bundle] = row["broker"], rate_in + rate_out
+    there = frozenset(row["broker"] for row in rows if (row["broker"], at_ms) not in away)
+    return Interval(at_ms=at_ms, owners=owners, rates=rates, there=there)
+
+
+def _away(rows: Sequence[Row]) -> frozenset[tuple[str, int]]:
+    """(broker, minute_ms) of rows that say only what an earlier one of an absent broker said."""
+    still: dict[str, list[int]] = {}
+    last: dict[str, Sequence[float]] = {}
+    found: set[tuple[str, int]] = set()
+    for row in rows:
+        name, percent = row["broker"], tuple(row.get("percent") or ())
+        is_same = bool(percent) and last.get(name) == percent and not row["bundles"]
+        still[name] = [*still.get(name, []), int(row["minute_ms"])] if is_same else []
+        last[name] = percent
+        if len(still[name]) >= AWAY_INTERVALS:
+            found |= {(name, at_ms) for at_ms in still[name]}
+    return frozenset(found)
+
+
+def _fit(
+    rows: Sequence[Row], capacities: Mapping[str, float], away: frozenset[tuple[str, int]]
+) -> Fit:
+    """Least squares of the highest usage (memory left out, as in scores) over the rate."""
+    pairs = [
+        (_rate(row) / capacities[row["broker"]], local_max(row["percent"]))
+        for row in rows
+        if row.get("percent") and (row["broker"], row["minute_ms"]) not in away
+    ]
+    nothing = Fit(full_rate=FULL_RATE_MSG_PER_S, idle=0.0, rows=0)
+    if len(pairs) < _FITTED_MIN:
+        return nothing
+    rates, usages = np.array(pairs).T
+    varied = _sum((rates - rates.mean()) ** 2)
+    slope = _sum((rates - rates.mean()) * (usages - usages.mean())) / varied if varied else 0.0
+    idle = float(usages.mean() - slope * rates.mean())
+    if slope <= 0.0 or idle < 0.0:
+        slope, idle = float(usages.mean() / rates.mean()) if rates.mean() else 0.0, 0.0
+    if slope <= 0.0:
+        return nothing
+    return Fit(full_rate=_PERCENT / slope, idle=idle, rows=len(pairs))
+
+
+def _rate(row: Row) -> float:
+    return math.fsum(row["msg_rate_in"]) + math.fsum(row["msg_rate_out"])
+
+
+def _sum(values: Floats) -> float:
+    return float(np.cumsum(values)[-1])
+
+
+def _splits_between(before: Mapping[str, str], after: Mapping[str, str]) -> int:
+    """Bundles of `before` that have a smaller one in their place."""
+    starts: dict[tuple[str, int], int] = {}
+    for bundle in sorted(after.keys() - before.keys()):
+        namespace, lower, upper = parse_bundle(bundle)
+        starts[namespace, lower] = upper
+    return sum(
+        starts.get((namespace, lower), upper) < upper
+        for namespace, lower, upper in map(parse_bundle, sorted(before.keys() - after.keys()))
+    )

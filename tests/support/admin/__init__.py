@@ -1,0 +1,1 @@
+"""The admin service under test, and Pulsar's answers that it is held against."""

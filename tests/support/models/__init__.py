@@ -1,0 +1,1 @@
+"""Rules once more, slow and plain."""

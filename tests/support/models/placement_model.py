@@ -1,0 +1,246 @@
+"""Placement once more, slow and plain: one bundle, one broker at a time, by name.
+
+The model that `lbcore.plan.place` is held against; it shares no code with it, only the values that
+come in. Source: Pulsar 4.0.8 ModularLoadManagerImpl and the strategies' classes; ours where the
+settings say so.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import mmh3
+
+from lbcore.plan.place.request import PlaceRequest
+from tests.support.models.filter_model import Cluster
+
+WRAP = 2_147_483_647
+
+
+@dataclass
+class Memory:
+    """What a strategy object remembers between calls."""
+
+    smoothed: dict[str, float] = field(default_factory=dict)
+    count: int = 0
+    order: list[str] = field(default_factory=list)
+    excluded_count: int = 0
+    excluded_order: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Placer:
+    """One plan of the model."""
+
+    request: PlaceRequest
+    cluster: Cluster
+    memory: Memory
+    seed: int
+    planned_rate: dict[str, float] = field(default_factory=dict)
+    planned_usage: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.settings = self.cluster.settings
+        self.placement = self.settings.placement
+        self.names = self.cluster.snapshot.brokers.names
+        self.is_extensible = self.settings.filters.pipeline == "extensible"
+        self.strategy = self.placement.strategy
+        is_modular_usage = self.strategy == "least_resource_usage_with_weight"
+        if is_modular_usage and not self.is_extensible and self.placement.smooth_once_per_plan:
+            fresh = self.cluster.snapshot.brokers.is_fresh
+            for at, name in enumerate(self.names):
+                if fresh[at] or name not in self.memory.smoothed:
+                    self.smooth(name)
+
+    def run(self) -> list[int]:
+        """A broker index for each bundle of the request."""
+        rows = self.request.bundles.tolist()
+        order = list(range(len(rows)))
+        if self.placement.heaviest_first:
+            order.sort(key=lambda at: -self.rate_of(rows[at]))
+        found = [-1] * len(rows)
+        for at in order:
+            chosen = self.place(at, rows[at])
+            found[at] = -1 if chosen is None else self.names.index(chosen)
+        return found
+
+    def place(self, at: int, row: int) -> str | None:
+        """The broker of the bundle at a position of the request."""
+        excluded, pin = int(self.request.excluded[at]), int(self.request.pins[at])
+        names = dict(enumerate(self.names))
+        narrow = self.cluster.extensible if self.is_extensible else self.cluster.modular
+        left, admitted = narrow(row, names.get(excluded, ""), names.get(pin, ""))
+        is_excluded = self.cluster.spaces[row] in self.settings.excluded_namespaces
+        if is_excluded and not self.is_extensible:
+            chosen = self.take_turn(left, "excluded_")
+        else:
+            chosen = self.select(left, at, row)
+        threshold = self.placement.overloaded_threshold_percent / 100.0
+        if chosen and not self.is_extensible and self.cluster.usage(chosen) > threshold:
+            chosen = self.select(admitted, at, row) or chosen
+        if chosen and (self.placement.count_planned or not self.request.is_unload[at]):
+            self.cluster.add(row, chosen)
+            self.count(row, chosen)
+        return chosen
+
+    def count(self, row: int, broker: str) -> None:
+        """Count what the bundle adds to its broker."""
+        bundles, brokers = self.cluster.snapshot.bundles, self.cluster.snapshot.brokers
+        rate = max(self.rate_of(row), self.placement.planned_rate_floor_msg_per_s)
+        self.planned_rate[broker] = self.planned_rate.get(broker, 0.0) + rate
+        if not self.placement.count_planned:
+            return
+        throughput = float(bundles.short[row, 2] + bundles.short[row, 3])
+        own = throughput * self.unit_usage() / float(brokers.capacity[self.names.index(broker)])
+        self.planned_usage[broker] = self.planned_usage.get(broker, 0.0) + own
+
+    def unit_usage(self) -> float:
+        """Usage that one byte/s makes."""
+        brokers = self.cluster.snapshot.brokers
+        traffic, capacity = brokers.traffic, brokers.capacity
+        total = usage = 0.0
+        for at, name in enumerate(self.names):
+            total += float(traffic[at, 2] + traffic[at, 3])
+            usage += self.cluster.usage(name) * float(capacity[at])
+        return usage / total if total > 0 else 0.0
+
+    def select(self, candidates: list[str], at: int, row: int) -> str | None:
+        """The configured strategy's choice."""
+        if self.strategy == "round_robin":
+            return self.take_turn(candidates, "")
+        if self.strategy == "least_resource_usage_with_weight":
+            if not self.is_extensible and not self.placement.smooth_once_per_plan:
+                for name in candidates:
+                    self.smooth(name)
+            return self.draw(self.below_average(candidates), row)
+        planned = int(self.request.planned[at])
+        if self.strategy == "avg":
+            if planned >= 0 and self.names[planned] in candidates:
+                return self.names[planned]
+            if not self.placement.count_planned:
+                return self.draw(candidates, row)
+        return self.draw(self.least_rate(candidates), row)
+
+    def draw(self, best: list[str], row: int) -> str | None:
+        """One of the equally good."""
+        if not best:
+            return None
+        bundles = self.cluster.snapshot.bundles
+        key = f"{bundles.names[row]}@{bundles.versions[row]}"
+        return best[mmh3.hash(key, self.seed, signed=False) % len(best)]
+
+    def least_rate(self, candidates: list[str]) -> list[str]:
+        """LeastLongTermMessageRate's best set."""
+        threshold = self.placement.overloaded_threshold_percent / 100.0
+        scores = {name: self.rate(name) for name in candidates}
+        cool = [name for name in candidates if not self.cluster.usage(name) > threshold]
+        if not cool and not self.placement.count_planned:
+            return candidates
+        among = cool or candidates
+        least = min((scores[name] for name in among), default=0.0)
+        return [name for name in among if scores[name] == least]
+
+    def rate_of(self, row: int) -> float:
+        """A bundle's long-term message rate; where plans are counted, at least the present one."""
+        bundles = self.cluster.snapshot.bundles
+        long = float(bundles.long[row, 0] + bundles.long[row, 1])
+        if not self.placement.count_planned:
+            return long
+        rate = max(long, float(bundles.short[row, 0] + bundles.short[row, 1]))
+        owner = int(bundles.owner[row])
+        total = self.own_rate(owner) if owner >= 0 else 0.0
+        return rate * (max(total, self.reported_rate(owner)) / total) if total > 0.0 else rate
+
+    def own_rate(self, broker: int) -> float:
+        """What a broker's bundles carry, by the higher of their rates."""
+        bundles = self.cluster.snapshot.bundles
+        found = 0.0
+        for row, owner in enumerate(bundles.owner.tolist()):
+            if owner == broker:
+                long = float(bundles.long[row, 0] + bundles.long[row, 1])
+                found += max(long, float(bundles.short[row, 0] + bundles.short[row, 1]))
+        return found
+
+    def reported_rate(self, broker: int) -> float:
+        """What a broker says that it carries."""
+        traffic = self.cluster.snapshot.brokers.traffic
+        return float(traffic[broker, 0] + traffic[broker, 1])
+
+    def rate(self, name: str) -> float:
+        """The broker's message rate, planned and own."""
+        if self.placement.count_planned:
+            number = self.names.index(name)
+            own = max(self.own_rate(number), self.reported_rate(number))
+            return self.planned_rate.get(name, 0.0) + own
+        return self.planned_rate.get(name, 0.0) + self.long_term_rate(name)
+
+    def long_term_rate(self, name: str) -> float:
+        """Pulsar's: in and out summed apart."""
+        bundles, number = self.cluster.snapshot.bundles, self.names.index(name)
+        rate_in = rate_out = 0.0
+        for row, owner in enumerate(bundles.owner.tolist()):
+            if owner == number:
+                rate_in += float(bundles.long[row, 0])
+                rate_out += float(bundles.long[row, 1])
+        return rate_in + rate_out
+
+    def smooth(self, name: str) -> None:
+        """Advance a broker's average."""
+        brokers, at = self.cluster.snapshot.brokers, self.names.index(name)
+        history: float | None = self.memory.smoothed.get(name)
+        if brokers.bundle_count[at] == 0 or brokers.traffic[at, 0] + brokers.traffic[at, 1] == 0:
+            history = None
+        usage, weight = self.cluster.usage(name), self.settings.history_weight
+        self.memory.smoothed[name] = (
+            usage if history is None else history * weight + (1 - weight) * usage
+        )
+
+    def below_average(self, candidates: list[str]) -> list[str]:
+        """LeastResourceUsageWithWeight's best set."""
+        usage = {name: self.known_usage(name) for name in candidates}
+        total, count = 0.0, 0
+        for name in candidates:
+            if not math.isnan(usage[name]):
+                total, count = total + usage[name], count + 1
+        difference = self.placement.usage_difference_percent / 100.0
+        best = [name for name in candidates if count and usage[name] + difference <= total / count]
+        best = best or candidates
+        if not self.placement.count_planned or len(best) < len(candidates):
+            return best
+        known = [usage[name] for name in candidates if not math.isnan(usage[name])]
+        return [name for name in candidates if known and usage[name] == min(known)] or candidates
+
+    def known_usage(self, name: str) -> float:
+        """Smoothed plus planned usage, NaN = unknown."""
+        brokers, at = self.cluster.snapshot.brokers, self.names.index(name)
+        if self.is_extensible:
+            reported = float(brokers.weighted_max_ema[at])
+            smoothed = reported if brokers.updated_at_ms[at] > 0 else math.nan
+        else:
+            smoothed = self.memory.smoothed.get(name, math.nan)
+        return smoothed + self.planned_usage.get(name, 0.0)
+
+    def take_turn(self, candidates: list[str], which: str) -> str | None:
+        """RoundRobinBrokerSelector."""
+        if not candidates:
+            return None
+        count = getattr(self.memory, f"{which}count")
+        order: list[str] = getattr(self.memory, f"{which}order")
+        at = count % len(candidates)
+        if len(order) != len(candidates) or order[at] not in candidates:
+            order = candidates
+        setattr(self.memory, f"{which}count", 0 if count == WRAP else count + 1)
+        setattr(self.memory, f"{which}order", list(order))
+        return order[at]
+
+
+def remembered(memory: Memory) -> dict[str, Any]:
+    """The memory in the form of `PlacementState.to_json`."""
+    return {
+        "smoothed_usage": dict(sorted(memory.smoothed.items())),
+        "round_robin": {"count": memory.count, "order": memory.order},
+        "excluded_round_robin": {
+            "count": memory.excluded_count,
+            "order": memory.excluded_order,
+        },
+    }

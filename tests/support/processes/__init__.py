@@ -1,0 +1,1 @@
+"""Processes that tests start, and what they talk to them with."""

@@ -1,0 +1,1 @@
+"""Tables as tests need them: written, damaged, aged, followed."""

@@ -1,0 +1,1 @@
+"""Small values that many tests begin with."""

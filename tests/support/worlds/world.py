@@ -1,0 +1,388 @@
+"""A whole cluster in virtual time: the production Machines joined by a log in memory.
+
+The scorers, the balancer and the agents are the ones that run in production; only the messenger is
+of the test: it can lose, repeat and delay what agents say, kill, pause and restart brokers, and let
+the job be away. Time comes from the caller; every choice comes from a seeded generator.
+"""
+
+import json
+import random
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lbcore.agent.agent import AgentMachine
+from lbcore.agent.reporting import Identity, LoadRead
+from lbcore.agent.state import ReadLoad, RecordForgotten, RecordRead, Send
+from lbcore.balancer.balancer import ClusterBalancer
+from lbcore.balancer.rebuild import newest_rows, rebuild_state, record_from_row
+from lbcore.balancer.state.balancer_state import BalancerState
+from lbcore.balancer.state.effects import TOMBSTONE, Effect
+from lbcore.config.tree import Config
+from lbcore.machine import Step
+from lbcore.ownership.holding import Call, CallDone
+from lbcore.ownership.records import OwnershipRecord, State
+from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
+from lbcore.scorer.scoring import make_scorer
+from lbcore.scorer.tracks import RawMessage
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import Command, Message, Position, Tick, Topic
+from tests.support.worlds.simulated_brokers import Broker, Faults
+from tests.support.worlds.topic_reads import rate_of, read_topics, topics_in
+
+CLUSTER = "local"
+PARTITIONS = 4
+KAFKA_BROKERS = 3
+"""They lead the partitions in turn, each with a clock of its own."""
+
+
+class World:
+    """A cluster, its log and its job; `run` lets time pass.
+
+    driver_ahead_ms, log_ahead_ms: how wrong the clocks of the job's driver and of Kafka are;
+    leaders_ahead_ms: and that of each of Kafka's brokers beside that.
+    rates: bundle → msg/s in, and as much out; 100 where it has none. topics: full name → the same;
+    a bundle with such topics has their rates, and its owner reports them; another has topics_else.
+    partitions: of each of Kafka's topics but commands; more may be added.
+    """
+
+    def __init__(self, config: Config, brokers: int, *, seed: int = 0) -> None:
+        self.config = config
+        self.random = random.Random(seed)
+        self.now_ms = 1_700_000_000_000
+        self.driver_ahead_ms = 0
+        self.log_ahead_ms = 0
+        self.leaders_ahead_ms = [0] * KAFKA_BROKERS
+        self.log: dict[tuple[str, int], list[RawMessage]] = defaultdict(list)
+        self.read: dict[tuple[str, int], int] = defaultdict(int)
+        self.delayed: list[tuple[int, Message]] = []
+        self.faults = Faults()
+        self.scorers = {
+            group: make_scorer(config, cluster=CLUSTER, group=group, loads=json.loads)
+            for group in range(config.pipeline.scorer_groups)
+        }
+        self.balancer = ClusterBalancer(cluster=CLUSTER, config=config)
+        self.scored: dict[int, object] = {}
+        self.state: BalancerState | None = None
+        self.events: list[Mapping[str, object]] = []
+        self.current: dict[str, Mapping[str, object]] = {}
+        self.decisions: list[Mapping[str, object]] = []
+        self.reports: list[Mapping[str, object]] = []
+        self.other_rows: dict[str, list[Mapping[str, object]]] = defaultdict(list)
+        self.is_job_away = False
+        self.are_ticks_away = False
+        self.next_batch_ms = self.now_ms
+        self.partitions = PARTITIONS
+        self.topics_else = 10
+        self.rates: dict[str, float] = {}
+        self.topics: dict[str, float] = {}
+        self.brokers = {f"broker-{i}:8080": Broker(f"broker-{i}:8080") for i in range(brokers)}
+        self.command_count = 0
+        for name in self.brokers:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start a broker, or start it anew: what it served is gone."""
+        broker = self.brokers[name]
+        broker.starts += 1
+        identity = Identity(
+            cluster=CLUSTER,
+            broker=name,
+            incarnation=f"{name}/{broker.starts}",
+            web_service_url=f"http://{name}",
+        )
+        broker.agent = AgentMachine(identity, self.config.agent, self.config.signals)
+        broker.ahead_ms = broker.machine_ahead_ms
+        broker.state = None
+        broker.calls = []
+        broker.unsent = []
+        broker.is_paused = broker.is_cut_off = broker.is_hanging = False
+        broker.inbox = [record_from_row(row) for row in self.newest()]
+
+    def kill(self, name: str) -> None:
+        """The broker is gone without a word."""
+        self.brokers[name].agent = None
+        self.brokers[name].state = None
+
+    def pause(self, name: str, *, is_paused: bool) -> None:
+        """Stop the broker's process, or let it go on."""
+        self.brokers[name].is_paused = is_paused
+
+    def cut_off(self, name: str, *, is_cut_off: bool) -> None:
+        """Take the broker's network to the log away, or give it back: what it said comes late."""
+        broker = self.brokers[name]
+        broker.is_cut_off = is_cut_off
+        if not is_cut_off:
+            unsent, broker.unsent = broker.unsent, []
+            for message in unsent:
+                self._append(message)
+
+    def command(self, kind: str, **arguments: object) -> str:
+        """Send a command, perhaps twice as clients do that doubt; returns its id."""
+        self.command_count += 1
+        command_id = f"command-{self.command_count}"
+        command = Command(cluster=CLUSTER, command_id=command_id, kind=kind, arguments=arguments)
+        self._append(command)
+        if self.random.random() < self.faults.repeated:
+            self._append(command)
+        return command_id
+
+    @property
+    def batch_ms(self) -> int:
+        """What the driver's clock shows."""
+        return self.now_ms + self.driver_ahead_ms
+
+    def stamp_ms(self, partition: int) -> int:
+        """What the clock of a partition's Kafka broker shows."""
+        return self.now_ms + self.log_ahead_ms + self.leaders_ahead_ms[partition % KAFKA_BROKERS]
+
+    def append(self, message: Message) -> None:
+        """Put a message into the log, as anybody may."""
+        self._append(message)
+
+    def newest(self) -> list[Mapping[str, object]]:
+        """The newest event of each bundle."""
+        found = {row["bundle"]: row for row in self.events}
+        return [found[name] for name in sorted(found)]
+
+    def served(self) -> dict[str, dict[str, int]]:
+        """Bundle → broker → fencing token, of everything that is open anywhere."""
+        found: dict[str, dict[str, int]] = defaultdict(dict)
+        for name, broker in self.brokers.items():
+            if broker.agent is not None and broker.state is not None:
+                for bundle, token in broker.agent.served(broker.state).items():
+                    found[bundle][name] = token
+        return found
+
+    def run(self, duration_ms: int, step_ms: int = 500) -> None:
+        """Let time pass."""
+        end_ms = self.now_ms + duration_ms
+        while self.now_ms < end_ms:
+            self.now_ms += step_ms
+            self._deliver()
+            for name in sorted(self.brokers):
+                self._step_broker(self.brokers[name])
+            if self.now_ms >= self.next_batch_ms and not self.is_job_away:
+                self.next_batch_ms = self.now_ms + self.config.pipeline.trigger_ms
+                self.step_job()
+            self.look()
+
+    def look(self) -> None:
+        """Called after each moment; a checked world looks whether all is well."""
+
+    def step_job(self) -> None:
+        """One micro-batch of the job, with its driver's ticks before it."""
+        if not self.are_ticks_away:
+            for partition in range(self.partitions):
+                self._append(Tick(cluster=CLUSTER, number=0), partition)
+        updates = []
+        for group, messages in sorted(self._read_log().items()):
+            step = self.step_scorer(group, messages)
+            self.scored[group] = step.state
+            updates += [unpack_update(pack_update(update)) for update in step.effects]
+        if updates:
+            step = self.step_balancer(updates)
+            self.state = step.state
+            self._take_effects(step.effects)
+
+    def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
+        """The first operator's part of a batch."""
+        return self.scorers[group].step(self.scored.get(group), messages, self.batch_ms)
+
+    def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
+        """The second operator's part of a batch."""
+        return self.balancer.step(self.state, updates, self.batch_ms)
+
+    def _read_log(self) -> dict[int, list[RawMessage]]:
+        groups: dict[int, list[RawMessage]] = defaultdict(list)
+        for place in sorted(self.log):
+            fresh = self.log[place][self.read[place] :]
+            if self.faults.read < 1:
+                fresh = fresh[: round(len(fresh) * self.random.uniform(self.faults.read, 1))]
+            self.read[place] += len(fresh)
+            for message in fresh:
+                groups[zlib.crc32(message.key or b"") % len(self.scorers)].append(message)
+        return groups
+
+    def restart_job(self) -> None:
+        """The job comes back from its checkpoint."""
+        if self.state is not None:
+            self.state = self.balancer.unpack(self.balancer.pack(self.state))
+        for group, scorer in self.scorers.items():
+            if group in self.scored:
+                self.scored[group] = scorer.unpack(scorer.pack(self.scored[group]))
+
+    def rebuild_job(self) -> None:
+        """The job comes back without a checkpoint: from the tables, reading where it stopped."""
+        self.state = self.rebuilt()
+        self.scored = {}
+
+    def rebuilt(self) -> BalancerState:
+        """The state that the tables give."""
+        rows = newest_rows(self.current.values(), self.other_rows)
+        return rebuild_state(self.balancer, CLUSTER, rows)
+
+    def _take_effects(self, effects: Iterable[Effect]) -> None:
+        """Brokers read tombstones before the records of the same batch."""
+        for effect in sorted(effects, key=lambda effect: effect.kind != TOMBSTONE):
+            if effect.kind == TOMBSTONE:
+                self._forget([str(row["bundle"]) for row in effect.rows])
+            elif effect.kind == "ownership_events":
+                self.events += effect.rows
+                for row in effect.rows:
+                    self._announce(record_from_row(row))
+            elif effect.kind == "bundle_ownership":
+                self._merge(effect.rows)
+            elif effect.kind == "resend":
+                for row in effect.rows:
+                    self._announce(record_from_row(row))
+            elif effect.kind == "decisions":
+                self.decisions += effect.rows
+            elif effect.kind == "report":
+                self.reports += effect.rows
+            else:
+                self.other_rows[effect.kind] += effect.rows
+
+    def _merge(self, rows: Iterable[Mapping[str, object]]) -> None:
+        for row in rows:
+            self.current[str(row["bundle"])] = row
+            if row["state"] == State.INIT.value:
+                del self.current[str(row["bundle"])]
+
+    def _forget(self, bundles: Iterable[str]) -> None:
+        """The log forgets the bundles, and whoever reads it does."""
+        for bundle in bundles:
+            for broker in self.brokers.values():
+                if broker.agent is not None and self.random.random() >= self.faults.unread:
+                    broker.inbox.append(RecordForgotten(bundle=bundle))
+
+    def _announce(self, record: OwnershipRecord) -> None:
+        for broker in self.brokers.values():
+            if broker.agent is not None and self.random.random() >= self.faults.unread:
+                broker.inbox.append(record)
+
+    def _deliver(self) -> None:
+        due = [item for item in self.delayed if item[0] <= self.now_ms]
+        self.delayed = [item for item in self.delayed if item[0] > self.now_ms]
+        for _, message in due:
+            self._append(message)
+
+    def _send(self, broker: Broker, message: Message) -> None:
+        """Hand a broker's message to the messenger."""
+        if broker.is_cut_off:
+            broker.unsent.append(message)
+            return
+        if self.random.random() < self.faults.lost:
+            return
+        copies = 2 if self.random.random() < self.faults.repeated else 1
+        for _ in range(copies):
+            delay_ms = self.random.randint(0, self.faults.delay_ms)
+            if delay_ms:
+                self.delayed.append((self.now_ms + delay_ms, message))
+            else:
+                self._append(message)
+
+    def _append(self, message: Message, partition: int | None = None) -> None:
+        topic, key, value = format_message(message)
+        if partition is None:
+            partition = 0 if topic is Topic.COMMANDS else zlib.crc32(key) % self.partitions
+        place = (topic.value, partition)
+        position = Position(
+            topic=topic.value,
+            partition=partition,
+            offset=len(self.log[place]),
+            timestamp_ms=self.stamp_ms(partition),
+        )
+        self.log[place].append(RawMessage(position=position, key=key, value=value))
+
+    def _step_broker(self, broker: Broker) -> None:
+        if broker.agent is None or broker.is_paused:
+            return
+        records = [] if broker.is_cut_off else broker.inbox
+        events: list[object] = [
+            one if isinstance(one, RecordForgotten) else RecordRead(record=one) for one in records
+        ]
+        broker.inbox = broker.inbox[len(records) :]
+        until_ms = 0 if broker.is_hanging else self.now_ms
+        done = [call for at_ms, call in broker.calls if at_ms <= until_ms]
+        broker.calls = [(at_ms, call) for at_ms, call in broker.calls if at_ms > until_ms]
+        events += [
+            CallDone(
+                callback=call.callback,
+                bundle=call.bundle,
+                version_id=call.version_id,
+                failure="out of order" if self.random.random() < self.faults.failing else "",
+            )
+            for call in done
+        ]
+        self._advance(broker, events)
+
+    def _advance(self, broker: Broker, events: list[object]) -> None:
+        assert broker.agent is not None
+        step = broker.agent.step(broker.state, events, self.now_ms + broker.ahead_ms)
+        broker.state = step.state
+        answers: list[object] = []
+        for effect in step.effects:
+            if isinstance(effect, Send):
+                self._send(broker, effect.message)
+            elif isinstance(effect, Call):
+                broker.calls.append((self.now_ms + self.random.choice((0, 100, 700)), effect))
+            elif isinstance(effect, ReadLoad):
+                served = broker.agent.served(broker.state) if broker.state else ()
+                answers += [self._load(broker), *read_topics(self.topics, served)]
+        if answers:
+            self._advance(broker, answers)
+
+    def _load(self, broker: Broker) -> LoadRead:
+        assert broker.agent is not None
+        bundles = tuple(broker.agent.served(broker.state)) if broker.state else ()
+        rates = np.array([rate_of(self.topics, b) or self.rates.get(b, 100.0) for b in bundles])
+        stats = np.zeros((len(bundles), 8))
+        stats[:, 0] = stats[:, 1] = rates
+        stats[:, 2] = stats[:, 3] = rates * 1_000
+        stats[:, 4] = [len(topics_in(self.topics, one)) or self.topics_else for one in bundles]
+        total = float(rates.sum())
+        return LoadRead(
+            usage=np.array([total / 100, 0.0, 0.0, 0.0, 0.0]),
+            limit=np.full(5, 100.0),
+            traffic=np.array([total, total, total * 1_000, total * 1_000]),
+            bundles=bundles,
+            stats=stats,
+        )
+
+
+def states(world: World) -> dict[str, int]:
+    """How many bundles are in each state."""
+    found: dict[str, int] = defaultdict(int)
+    for row in world.newest():
+        found[str(row["state"])] += 1
+    return dict(found)
+
+
+def is_settled(world: World) -> bool:
+    """Whether every bundle is owned and open at its owner, and nowhere else."""
+    served = world.served()
+    return all(
+        row["state"] == State.OWNED.value
+        and list(served.get(str(row["bundle"]), {})) == [row["destination"]]
+        for row in world.newest()
+    )
+
+
+def gapless(world: World) -> bool:
+    """Whether each bundle's versions rise by one.
+
+    A new life begins anywhere above the last, and so does a restored one (with the time in ms).
+    """
+    last: dict[str, tuple[int, bool]] = {}
+    for row in world.events:
+        bundle, version = str(row["bundle"]), int(str(row["version_id"]))
+        known, is_over = last.get(bundle, (0, True))
+        is_new = is_over or (row["is_forced"] and version == row["at_ms"])
+        if version <= known or (not is_new and version != known + 1):
+            return False
+        last[bundle] = version, row["state"] == State.DELETED.value
+    return True
