@@ -26,7 +26,7 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run tour test test-long check lint format docs bench chaos package lock setup setup-dev clean distclean python test-pulsar demo-pulsar
+.PHONY: help run tour test test-long check coverage lint format docs bench chaos package lock setup setup-dev clean distclean python test-pulsar demo-pulsar
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ demo-pulsar: setup-dev ## Show a real Pulsar cluster being balanced (fetches 245
 
 check: lint ## Check format, lint, types, import contracts and the quick tests (< 2 minutes)
 	@$(bin)/python -m pytest --quick $(workers) $(call existing,$(quick_tests)) $(PYTEST_ARGS)
+
+coverage: setup-dev ## Show which lines and branches the quick tests and those in virtual time run
+	@$(bin)/python -m pytest -m "not long" $(workers) --cov=lbcore --cov=jobs --cov-branch --cov-report=term:skip-covered \
+		--cov-report=html:build/coverage $(call existing,$(pure_tests)) $(PYTEST_ARGS)
+	@echo "build/coverage/index.html"
 
 lint: setup-dev ## Check format, lint, types and import contracts
 	@$(bin)/ruff format --check --quiet .
