@@ -5,9 +5,7 @@ ballast simulate SCENARIO --strategy even_pairs:decide      # in this folder
 
 from typing import Any
 
-from lbcore.config.tree import Config
-from lbcore.plan.proposal import Proposal, ProposedMove
-from lbcore.plan.snapshot import Snapshot
+from ballast import Config, Proposal, ProposedMove, Snapshot
 
 NEEDED = 3  # cycles in a row, so that a moment's peak moves nothing
 GAP = 1.3  # times the idlest broker's traffic

@@ -88,7 +88,8 @@ _DISTRIBUTIONS = {
 
 
 def _third_party(*folders: str) -> set[str]:
-    own = {*sys.stdlib_module_names, "lbcore", "jobs", "tests", "dashboards", "tomllib"}
+    ours = {"lbcore", "jobs", "ballast", "tests", "dashboards"}
+    own = {*sys.stdlib_module_names, *ours, "tomllib"}
     tops = {
         name.split(".")[0] for path in python_files(*folders) for _, name in imported_modules(path)
     }

@@ -1,11 +1,10 @@
-"""Ballast's public interface: the agent of a sharded service, and lookups inside a Python process.
+"""Ballast's public interface: an agent of a service, lookups in a process, strategies of one's own.
 
-What is named here keeps its meaning within a major version: fields are added with defaults, nothing
-is renamed or taken away without a release that warns of it (docs/api.md). `jobs` and `lbcore` are
-what is behind it, and may change with each release. Source: ours.
+What is named here keeps its meaning within a major version (docs/api.md says what that promises).
+`jobs` and `lbcore` are what is behind it, and may change with each release. Source: ours.
 """
 
-from jobs import VERSION as __version__
+from jobs import VERSION
 from jobs.adapters.following.watch_follower import WatchAddress
 from jobs.agent import (
     Agent,
@@ -19,21 +18,36 @@ from jobs.agent import (
     new_incarnation,
 )
 from jobs.lookup_client import Freshness, LookupClient, LookupResult, NotReadyError
+from lbcore.config.tree import Config
+from lbcore.model.bundles import Bundle
+from lbcore.model.hashing import crc32
+from lbcore.plan.proposal import Proposal, ProposedMove
+from lbcore.plan.snapshot import Snapshot
+from lbcore.route.snapshot import LookupOutcome
+
+__version__ = VERSION
 
 __all__ = [
     "Agent",
+    "Bundle",
     "Callbacks",
+    "Config",
     "Freshness",
     "Identity",
     "KafkaAddress",
     "LoadRead",
     "LookupClient",
+    "LookupOutcome",
     "LookupResult",
     "NotReadyError",
     "Options",
     "Permits",
+    "Proposal",
+    "ProposedMove",
+    "Snapshot",
     "TopicsRead",
     "WatchAddress",
     "__version__",
+    "crc32",
     "new_incarnation",
 ]
