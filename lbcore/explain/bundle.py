@@ -41,7 +41,7 @@ def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
         at_ms=rows.at_ms,
         headline=_headline(rows, record),
         why=tuple(cause_words(rows, _origin(rows, record))),
-        considered=tuple(_considered(rows, bundle, owner)),
+        considered=(*_considered(rows, bundle, owner), *_placed_unnamed(rows, record)),
         blocks=blocks or ("nothing: it may be moved",),
         changes=tuple(_changes(rows, bundle, owner, is_free=not blocks)),
         numbers=_numbers(rows, record, owner),
@@ -89,6 +89,21 @@ def _considered(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
     gauge = newest_gauge(rows, owner)
     if owner and gauge is not None:
         yield f"its broker {owner}: {verdict_words(gauge['verdict'])}: {gauge_words(gauge)}"
+
+
+def _placed_unnamed(rows: ExplainRows, record: Row) -> Iterable[str]:
+    """Where its decision placed more bundles than are told by name, and it is not among these."""
+    decision_id = _origin(rows, record)["decision_id"]
+    of_it = [row for row in rows.candidates if decision_id and row["decision_id"] == decision_id]
+    if any(row["subject"] == record["bundle"] for row in of_it):
+        return
+    for row in of_it:
+        if row["phase"] == "assign" and not row["subject"]:
+            yield (
+                f"assign: one of {row['count']} bundles that its decision placed and that are not "
+                "told by name; who was open, and at which load, stands with the heaviest of "
+                f"them: ballast explain decision {decision_id}"
+            )
 
 
 def _last_number(row: Row) -> str:

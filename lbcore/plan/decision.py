@@ -4,6 +4,7 @@ Decides nothing. Made by the phases, read by `machines.balancer`, which turns de
 ownership transitions and rows. Source: ours; reasons are Pulsar's labels where it has one.
 """
 
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
@@ -94,7 +95,8 @@ class PlanConfig(Protocol):
 class Scope:
     """Which work this cycle does; the rest is passed over.
 
-    drains: also moves bundles to their pins. is_traced: also record every candidate that lost.
+    drains: also moves bundles to their pins. is_traced: also record every candidate that lost, but
+    of bundles without an owner no more than the heaviest placements_traced.
     """
 
     sheds: bool = True
@@ -102,9 +104,20 @@ class Scope:
     splits: bool = True
     assigns: bool = True
     is_traced: bool = False
+    placements_traced: int = sys.maxsize
+
+    @property
+    def only_places(self) -> bool:
+        """Whether nothing is judged: what is reported now is what counts."""
+        return self.assigns and not (self.sheds or self.drains or self.splits)
 
 
 EVERYTHING = Scope()
+PLACEMENTS_NAMED = 50
+"""How many bundles of one decision are explained by name; the others are counted."""
+ONLY_PLACES = Scope(
+    sheds=False, drains=False, splits=False, is_traced=True, placements_traced=PLACEMENTS_NAMED
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +146,17 @@ class Plan:
     decisions: tuple[Decision, ...]
     skipped: Mapping[str, str]
     trace: Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where bundles go, bundle → broker, and who was considered; those without a place lack.
+
+    Of a split every child has an entry, "" = it stays with its parent's owner.
+    """
+
+    found: Mapping[str, str] = field(default_factory=dict)
+    trace: Trace = field(default_factory=Trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

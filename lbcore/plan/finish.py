@@ -12,6 +12,7 @@ import numpy as np
 from lbcore.plan.decision import (
     Decision,
     Kind,
+    Places,
     Plan,
     PlanConfig,
     PlanState,
@@ -92,6 +93,17 @@ def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
         return Plan(decisions=decisions, skipped=draft.skipped, trace=trace), state
     reason = draft.skipped.get("shed", "NoBundles")
     return Skip(reason=reason, strategy=draft.strategy, skipped=draft.skipped, trace=trace), state
+
+
+def finish_placing(draft: Draft) -> tuple[Places, PlanState]:
+    """The answer and the state after it where bundles were placed and nothing else."""
+    state, _ = _remember(draft)
+    moves, bundles = draft.assignments, draft.snapshot.bundles.names
+    brokers = draft.snapshot.brokers.names
+    columns = (moves.bundle.tolist(), moves.destination.tolist())
+    found = {bundles[bundle]: brokers[at] for bundle, at in zip(*columns, strict=True)}
+    trace = Trace(brokers=brokers, numbers=draft.numbers, parts=draft.parts)
+    return Places(found={**found, **draft.children}, trace=trace), state
 
 
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:

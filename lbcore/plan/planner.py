@@ -1,26 +1,33 @@
 """The plan of a cycle: read this first. The phases, in order, and nothing else.
 
 Decides which bundles move, split and find an owner now. Called by `machines.balancer` once a
-decision cycle, by the simulator and by a dry run; pure. Source: ours, after Dicer's
+decision cycle, and between cycles for bundles that can't wait; by the simulator and by a dry run;
+pure. Source: ours, after Dicer's
 AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from lbcore.plan.decision import (
     EVERYTHING,
+    ONLY_PLACES,
+    Places,
     Plan,
     PlanConfig,
     PlanState,
     Scope,
     Skip,
 )
-from lbcore.plan.finish import finish, opened
+from lbcore.plan.finish import finish, finish_placing, opened
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.assign import assign
-from lbcore.plan.phases.eligible import eligible
+from lbcore.plan.phases.eligible import eligible, index
 from lbcore.plan.phases.limit import limit
 from lbcore.plan.phases.shed import shed
 from lbcore.plan.phases.split import split
 from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.split.decision import SplitDecision
 
 PHASES = (
     adjust,  #   reported load → adjusted load; whose observations are fresh
@@ -29,6 +36,11 @@ PHASES = (
     split,  #    which bundles are divided
     assign,  #   where unowned and shed bundles go
     limit,  #    how much of it at once
+)
+PLACING = (
+    adjust,  # as in a cycle
+    index,  #  which brokers are open
+    assign,  # where unowned bundles and children of splits go
 )
 
 
@@ -47,3 +59,21 @@ def plan(
     for phase in PHASES:
         draft = phase(draft)
     return finish(draft)
+
+
+def place(
+    snapshot: Snapshot,
+    state: PlanState,
+    config: PlanConfig,
+    now_ms: int,
+    splits: Sequence[SplitDecision] = (),
+) -> tuple[Places, PlanState]:
+    """Where bundles go between cycles, whoever asks; judged by the phases that a cycle has for it.
+
+    Those that need an owner now (`BundleTable.needs_owner`), and the children of these splits. What
+    is placed counts as load of its broker until that reports it. O(bundles + placed x brokers).
+    """
+    draft = replace(opened(snapshot, state, config, now_ms, ONLY_PLACES), splits=tuple(splits))
+    for phase in PLACING:
+        draft = phase(draft)
+    return finish_placing(draft)

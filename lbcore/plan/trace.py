@@ -85,7 +85,8 @@ class BrokerNumbers:
 class PlacementRows:
     """Why each of k bundles went where it went.
 
-    subject: int64[k], index into `subjects`. chosen, runner_up: int64[k], broker index, -1 = none;
+    subject: int64[k], index into `subjects`; others: the same of those that were placed too, and
+    of which no more is kept. chosen, runner_up: int64[k], broker index, -1 = none;
     number, runner_up_number: float64[k], what decided. verdicts: int8[k, n], each broker's, index
     into `labels`; 0 = it stood to choose.
     """
@@ -99,6 +100,7 @@ class PlacementRows:
     runner_up_number: Floats
     verdicts: NDArray[np.int8]
     labels: Sequence[str]
+    others: Ints
 
     def rows(self, brokers: Sequence[str]) -> Iterator["Candidate"]:
         """The chosen broker, the runner-up, and every broker that a filter took away."""

@@ -120,7 +120,7 @@ def assign(
     settings: PlaceSettings,
     policies: Policies | None = None,
     *,
-    with_trace: bool = False,
+    traced: int = 0,
 ) -> Measured:
     """Every bundle without an owner gets one."""
     usage = view.brokers.percent[:, 0] / 100
@@ -129,7 +129,7 @@ def assign(
 
     def call() -> int:
         index = index_candidates(view, inputs, settings.filters)
-        request = replace(place_request(view, unowned, index, usage), with_trace=with_trace)
+        request = replace(place_request(view, unowned, index, usage), traced=traced)
         placed = place_bundles(request, PlacementState(), settings, 1).brokers
         return int(np.count_nonzero(placed >= 0))
 
@@ -165,7 +165,7 @@ def measure_all() -> list[Measured]:
     rows.append(assign("policies", view, ours, policies))
     extensible = FilterConfig(pipeline="extensible", failure_domains=True)
     rows.append(assign("policies, extensible", view, replace(ours, filters=extensible), policies))
-    rows.append(assign("traced", view, ours, with_trace=True))
+    rows.append(assign("traced", view, ours, traced=100_000))
     rows.append(transfer(view))
     for bundles, brokers in ((1_000, 10), (10_000, 100), (100_000, 1_000), (500_000, 2_000)):
         rows.append(assign(f"growth, {brokers} brokers", cluster(bundles, brokers), ours))

@@ -139,7 +139,11 @@ def requests(draw: st.DrawFn) -> tuple[PlaceRequest, FilterInput, PlaceSettings]
         name: np.array(_some(draw, brokers, len(rows)), dtype=np.int64)
         for name in ("excluded", "pins", "planned")
     }
-    return replace(made, **columns, with_trace=draw(st.booleans())), inputs, place_settings
+    return (
+        replace(made, **columns, traced=draw(st.sampled_from([0, 1, 1_000]))),
+        inputs,
+        place_settings,
+    )
 
 
 @given(requests(), st.integers(0, 5))

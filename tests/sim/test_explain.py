@@ -18,6 +18,7 @@ from lbcore.explain.overview import last_decisions
 from lbcore.explain.reasons import REPAIRS, gauge_words
 from lbcore.model.times import duration
 from lbcore.ownership.changes import IntentReason
+from lbcore.plan.decision import PLACEMENTS_NAMED
 from tests.support.worlds.explained_world import about, rows_of, write_tables
 from tests.support.worlds.ruled_world import decided, owners, running, skewed
 from tests.support.worlds.world import World
@@ -53,6 +54,51 @@ def test_moved_bundle_is_explained_by_the_decision_that_moved_it(world: World) -
     assert any(text.startswith("cool-down until") for text in found.blocks)
     assert found.considered[0].startswith("chosen 1 time in ")
     assert found.considered[0].endswith("transfer (Overloaded)")
+
+
+def placed(found: Explanation) -> list[str]:
+    return [text for text in found.considered if text.startswith("assign, in ")]
+
+
+def test_bundle_of_a_crashed_broker_says_who_was_considered_for_it() -> None:
+    world = running(4, 24)
+    lost = sorted(name for name, broker in owners(world).items() if broker == "broker-2:8080")
+    world.kill("broker-2:8080")
+    world.run(40_000)
+    failovers = {row["decision_id"] for row in decided(world, "failover")}
+    rows = [r for r in world.other_rows["decision_candidates"] if r["decision_id"] in failovers]
+    assert {row["subject"] for row in rows} == set(lost)
+    assert "runner_up" in {row["verdict"] for row in rows}
+    for bundle in lost:
+        found = of_bundle(world, bundle)
+        assert found.why[0] == "its owner was taken for dead"
+        assert f"was chosen ({owners(world)[bundle]}" in " ".join(placed(found))
+
+
+def test_child_of_a_split_says_who_was_considered_for_it() -> None:
+    world = running(4, 24)
+    parent = min(owners(world))
+    before = set(owners(world))
+    world.command("split_bundle", bundle=parent, unload=True, force=True)
+    world.run(20_000)
+    children = set(owners(world)) - before
+    assert len(children) == 2
+    for child in children:
+        assert len(placed(of_bundle(world, child))) > 1
+
+
+def test_crash_of_many_bundles_names_the_heaviest_and_counts_the_others() -> None:
+    world = running(4, 300)
+    lost = {name for name, broker in owners(world).items() if broker == "broker-2:8080"}
+    world.kill("broker-2:8080")
+    world.run(40_000)
+    ids = {row["decision_id"] for row in decided(world, "failover")}
+    rows = [r for r in world.other_rows["decision_candidates"] if r["decision_id"] in ids]
+    named = {row["subject"] for row in rows if row["subject"]}
+    assert len(lost) > len(named) == PLACEMENTS_NAMED
+    assert sum(row["count"] for row in rows if not row["subject"]) == len(lost) - len(named)
+    unnamed = min(lost - named)
+    assert "ballast explain decision" in " ".join(of_bundle(world, unnamed).considered)
 
 
 def test_pinned_bundle_says_where_and_why(world: World) -> None:

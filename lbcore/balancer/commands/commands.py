@@ -17,8 +17,8 @@ from lbcore.balancer.commands.mirroring import EXTERNAL_HANDLERS
 from lbcore.balancer.commands.namespaces import NAMESPACE_HANDLERS, has_split_under_way
 from lbcore.balancer.commands.policies import POLICY_HANDLERS
 from lbcore.balancer.commands.settings import SETTINGS_HANDLERS
-from lbcore.balancer.commands.splits import SPLIT_HANDLERS, place_children, split_target
-from lbcore.balancer.decisions.placing import place
+from lbcore.balancer.commands.splits import SPLIT_HANDLERS, place_splits, split_target
+from lbcore.balancer.decisions.placing import place, write_places
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.outcome import ACCEPTED, AFTER, Outcome, refuse
 from lbcore.balancer.state.work import Work
@@ -31,6 +31,7 @@ from lbcore.balancer.tasks.waiting import (
 )
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.decision import Places
 from lbcore.wire import commands as asked
 from lbcore.wire.messages import Command
 
@@ -121,13 +122,19 @@ def carry_out_placed(work: Work) -> None:
     work.unplaced, work.unplaced_bundles, work.unplaced_splits = {}, {}, {}
     names = dict.fromkeys(arguments.bundle for _, arguments, _ in assigned)
     rows = {name: work.ledger.index[name] for name in names if _is_free(work, name)}
-    places = {} if is_external(work) else place(work, list(rows.values()), {})
-    work.places = {name: places[row] for name, row in rows.items() if row in places}
-    for assignment in assigned:
-        _carry_out(work, *assignment)
-    work.places = place_children(work, [arguments for _, arguments, _ in splits])
-    for split in splits:
-        _carry_out(work, *split)
+    _carry_out_at(work, place(work, [] if is_external(work) else list(rows.values()), {}), assigned)
+    _carry_out_at(work, place_splits(work, [arguments for _, arguments, _ in splits]), splits)
+
+
+def _carry_out_at(
+    work: Work,
+    places: Places,
+    commands: Sequence[tuple[Command, asked.AssignBundle | asked.SplitBundle, int]],
+) -> None:
+    work.places = places.found
+    for command, arguments, deadline_ms in commands:
+        _carry_out(work, command, arguments, deadline_ms)
+    write_places(work, places)
 
 
 def _is_free(work: Work, bundle: str) -> bool:

@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 
 from lbcore.balancer.commands.bundles import find_record
+from lbcore.balancer.decisions.placing import place_children
 from lbcore.balancer.intake.topics import created_topics
 from lbcore.balancer.state.book import SPLIT_ALGORITHM
 from lbcore.balancer.state.outcome import ACCEPTED, Outcome, refuse
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.usage import BUNDLES, reason_not_to_add
-from lbcore.balancer.transitions.splits import choose_places, known_topics, without_topics
+from lbcore.balancer.transitions.splits import known_topics, without_topics
 from lbcore.config.splitting import SPECIFIED_POSITIONS
 from lbcore.model.bundles import BundleRange, children_of
 from lbcore.model.names import format_bundle, parse_bundle, split_bundle_name, tenant_of
 from lbcore.ownership.changes import Refused
 from lbcore.ownership.protocol import split
 from lbcore.ownership.records import Cause, OwnershipRecord, State
+from lbcore.plan.decision import Places
 from lbcore.plan.snapshot import THROUGHPUT_IN, THROUGHPUT_OUT
 from lbcore.plan.split.algorithms import SplitAlgorithm, resolve_algorithm
 from lbcore.plan.split.decision import SplitDecision, SplitReason
@@ -39,12 +41,12 @@ def split_target(work: Work, arguments: asked.SplitBundle) -> str:
     return "" if isinstance(bundle, Outcome) else bundle
 
 
-def place_children(work: Work, several: Sequence[asked.SplitBundle]) -> dict[str, str]:
-    """Child → broker for the splits that can be carried out now, placed together."""
+def place_splits(work: Work, several: Sequence[asked.SplitBundle]) -> Places:
+    """Brokers for the children of the splits that can be carried out now, placed together."""
     found = [_wished(work, arguments) for arguments in several]
     decisions = {one[1].name: one[1] for one in found if not isinstance(one, Outcome)}
     wanted = [one for name, one in decisions.items() if name not in work.rules.pins]
-    return dict(choose_places(work, wanted))
+    return place_children(work, wanted)
 
 
 def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) -> Outcome:

@@ -6,7 +6,8 @@ within bounds; the rest as counts. A cycle that did nothing says in its own row 
 
 A cycle writes at most 20 brokers that are near, 3 losers of each of 20 sources, 20 bundles over a
 split's limits, 20 moves that a limit stopped, 50 placements of at most 8 rows each, and the counts:
-under 600 rows, and mostly none.
+under 600 rows, and mostly none. So does what is placed between cycles: 50 placements, the heaviest
+first, and for each decision how many more it placed.
 """
 
 import math
@@ -19,6 +20,8 @@ import numpy as np
 from lbcore.balancer.state.effects import Row, to_json
 from lbcore.balancer.state.work import Work
 from lbcore.model.tables import DECISION_CANDIDATES
+from lbcore.plan.decision import PLACEMENTS_NAMED
+from lbcore.plan.phases.assign import PHASE as ASSIGN
 from lbcore.plan.shed.gauge import Gauge
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRows, Trace
@@ -26,7 +29,7 @@ from lbcore.plan.trace import CandidateVerdict, Columns, GaugeRows, PlacementRow
 NEAR = 0.8
 """Part of the way to a threshold from which a broker is near it."""
 BROKERS_NAMED, BUNDLES_NAMED, SOURCES_NAMED, LOSERS_NAMED = 20, 20, 20, 3
-PLACEMENTS_NAMED, LABELS_NAMED = 50, 6
+LABELS_NAMED = 6
 
 _DONE = frozenset({"taken", "split", "ok"})
 _NOTHING: Row = {
@@ -154,8 +157,9 @@ def _column_row(trace: Trace, part: Columns, at: int) -> Row:
 
 
 def _placements(trace: Trace, ids: Mapping[str, str]) -> Iterator[Row]:
-    """Why bundles went where they went, or nowhere."""
+    """Why bundles went where they went, or nowhere; of those not named, how many were placed."""
     left = PLACEMENTS_NAMED
+    rest: Counter[str] = Counter()
     for part in trace.parts:
         if not isinstance(part, PlacementRows):
             continue
@@ -166,6 +170,13 @@ def _placements(trace: Trace, ids: Mapping[str, str]) -> Iterator[Row]:
             if left and (name in ids or chosen < 0):
                 left -= 1
                 yield from _placement(trace, part, at, ids.get(name, ""))
+            elif name in ids:
+                rest[ids[name]] += 1
+        others = (part.subjects[subject] for subject in part.others.tolist())
+        rest.update(ids[name] for name in others if name in ids)
+    for decision_id, count in sorted(rest.items()):
+        for row in _rest(ASSIGN, {CandidateVerdict.TAKEN.value: count}):
+            yield {**row, "decision_id": decision_id}
 
 
 def _placement(trace: Trace, part: PlacementRows, at: int, decision_id: str) -> Iterator[Row]:

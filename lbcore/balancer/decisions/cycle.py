@@ -13,7 +13,13 @@ from typing import Any
 from lbcore.balancer.decisions.considered import skip_inputs, write_considered
 from lbcore.balancer.decisions.hot import Planned, watch_hot
 from lbcore.balancer.decisions.observed import watch_move
-from lbcore.balancer.decisions.placing import make_snapshot, place, planning_config, usable_brokers
+from lbcore.balancer.decisions.placing import (
+    make_snapshot,
+    place,
+    planning_config,
+    usable_brokers,
+    write_places,
+)
 from lbcore.balancer.decisions.restraint import reason_not_to_balance, reason_to_stand_still
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.ledger import CAUSE_CODE
@@ -99,22 +105,26 @@ def _freed(work: Work) -> Ints:
 def assign_free(work: Work, rows: Sequence[int]) -> None:
     """Give free bundles their owners. rows: of the ledger, ascending. O(bundles)."""
     free = [row for row in rows if _is_due(work, row)]
-    chosen = place(work, free, {})
-    if not chosen:
+    places = place(work, free, {})
+    if not places.found:
         return
     decision_id = work.next_decision()
     origin = work.origin(Cause.ASSIGN, decision_id)
-    for row in sorted(chosen):
-        answer = assign(work.ledger.record_at(row), work.instance(chosen[row]), origin)
+    for row in free:
+        broker = places.found.get(work.ledger.names[row])
+        if broker is None:
+            continue
+        answer = assign(work.ledger.record_at(row), work.instance(broker), origin)
         if isinstance(answer, Transition):
             work.apply(answer)
     work.write_decision(
         decision_id,
         kind="assign",
         reason="Unowned",
-        inputs={"bundles": len(chosen), "brokers": len(set(chosen.values()))},
+        inputs={"bundles": len(places.found), "brokers": len(set(places.found.values()))},
         strategy=placement_name(work.config.placement.strategy),
     )
+    write_places(work, places)
 
 
 def _is_due(work: Work, row: int) -> bool:
@@ -163,7 +173,10 @@ def _plan(work: Work, scope: Scope) -> None:
         )
         write_considered(work, result.trace, {})
         return
-    ids = {decision.bundle: _carry_out(work, decision) for decision in result.decisions}
+    ids: dict[str, str] = {}
+    for decision in result.decisions:
+        names = (decision.bundle, *decision.children)
+        ids |= dict.fromkeys(names, _carry_out(work, decision))
     write_considered(work, result.trace, ids)
 
 

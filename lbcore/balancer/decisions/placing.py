@@ -1,9 +1,10 @@
 """Placing: the planner's snapshot of the ledger and the book, and owners for bundles without one.
 
-Decides which brokers may take bundles at all (alive, reported, not draining) and asks the plan's
-assign phase for the rest. Feeds the plan with what operators have set and with what protects
-brokers and bundles: pins, pauses, policies, drains, flapping, moves of late. Used by repairs, by
-commands and by the cycle. Source: ours.
+Decides which brokers may take bundles at all (alive, reported) and asks the plan for the rest: one
+door, whoever needs a place between cycles (free bundles, failover, restarts, commands). Feeds the
+plan with what operators have set and with what protects brokers and bundles: pins, pauses,
+policies, drains, flapping, moves of late. Used by repairs, by commands and by the cycle. Source:
+ours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from lbcore.balancer.decisions.considered import write_considered
 from lbcore.balancer.decisions.unplaced import tell_unplaced
 from lbcore.balancer.intake.standing import flapping, is_draining
 from lbcore.balancer.state.book import SPLIT_ALGORITHM
@@ -20,12 +22,10 @@ from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
 from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
-from lbcore.plan.phases.assign import cluster_seed, place_settings
-from lbcore.plan.phases.eligible import candidate_index
-from lbcore.plan.place.place import place_bundles
-from lbcore.plan.place.request import place_request
+from lbcore.plan import planner
+from lbcore.plan.decision import Places
 from lbcore.plan.snapshot import Bools, BrokerTable, BundleTable, Ints, Snapshot
-from lbcore.signals.usage import weighted_usage
+from lbcore.plan.split.decision import SplitDecision
 
 _MOVING = (State.ASSIGNING, State.RELEASING)
 _LIVE = (State.FREE, State.OWNED, State.ASSIGNING, State.RELEASING, State.SPLITTING)
@@ -40,46 +40,63 @@ def usable_brokers(work: Work) -> list[str]:
     )
 
 
-def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> dict[int, str]:
-    """A destination for each row that can have one: row → broker.
+def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> Places:
+    """Brokers for bundles that need one: free, or of a broker that can't serve them. O(bundles).
 
-    avoided: row → a broker that must not get it. By the configured strategy, behind the filters;
-    counts what the same call has placed. Where the load of all of them is known, it decides:
-    distributed evenly by count are only those of which nobody knows it.
+    rows: of the ledger. avoided: row → a broker that must not get it. What the same batch has
+    placed counts as load. Where the load of all of them is known, it decides: distributed evenly by
+    count are only those of which nobody knows it.
     """
     names = usable_brokers(work)
     if not rows or not names:
-        return {}
-    snapshot, kept_rows = make_snapshot(work, names)
-    position = {int(row): i for i, row in enumerate(kept_rows)}
+        return Places()
+    snapshot, kept = make_snapshot(work, names)
+    at = np.searchsorted(kept, np.array(rows, dtype=np.int64))
+    needs, avoid = np.zeros(len(kept), dtype=np.bool_), np.full(len(kept), NOBODY, dtype=np.int64)
     index = {name: i for i, name in enumerate(names)}
-    bundles = np.array([position[row] for row in rows], dtype=np.int64)
-    excluded = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
-    usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
+    needs[at] = True
+    avoid[at] = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
+    bundles = replace(snapshot.bundles, needs_owner=needs, avoid=avoid)
+    snapshot = replace(snapshot, bundles=bundles)
+    places = _asked(work, snapshot, ())
+    left = [row for row in at.tolist() if bundles.names[row] not in places.found]
+    if left:
+        tell_unplaced(work, planning_config(work), snapshot, left)
+    return places
+
+
+def place_children(work: Work, splits: Sequence[SplitDecision]) -> Places:
+    """Brokers for the children of splits, for all of them at once. O(bundles).
+
+    As the plan places the children of its own splits. split.bundle: the ledger's row.
+    """
+    names = usable_brokers(work)
+    if not names or not splits:
+        return Places()
+    snapshot, kept = make_snapshot(work, names)
+    nobody = np.zeros(len(kept), dtype=np.bool_)
+    snapshot = replace(snapshot, bundles=replace(snapshot.bundles, needs_owner=nobody))
+    at = np.searchsorted(kept, [split.bundle for split in splits]).tolist()
+    asked = [replace(one, bundle=row) for one, row in zip(splits, at, strict=True)]
+    return _asked(work, snapshot, asked)
+
+
+def write_places(work: Work, places: Places) -> None:
+    """Who was considered, as rows, once what was placed has been carried out. O(transitions)."""
+    if not places.found:
+        return
+    ids = {after.bundle: after.decision_id for _, after in work.transitions}
+    for _, after in work.transitions:
+        if after.children:
+            ids |= dict.fromkeys(after.children, after.decision_id)
+    write_considered(work, places.trace, ids)
+
+
+def _asked(work: Work, snapshot: Snapshot, splits: Sequence[SplitDecision]) -> Places:
+    """The one question that all placing between cycles goes through."""
     config = planning_config(work)
-    candidates = candidate_index(snapshot, usage, config.filters)
-    pins = snapshot.bundles.pin
-    request = replace(
-        place_request(snapshot, bundles, candidates, usage),
-        excluded=np.array(excluded, dtype=np.int64),
-        pins=np.full(len(rows), NOBODY) if pins is None else pins[bundles],
-        is_unload=np.zeros(len(rows), dtype=np.bool_),
-    )
-    seed = cluster_seed(work.cluster)
-    settings = place_settings(config)
-    if (work.ledger.short_count[np.array(rows)] > 0).all():
-        settings = settings.by_load()
-    answer = place_bundles(request, work.plan.placement, settings, seed)
-    work.plan = replace(work.plan, placement=answer.state)
-    left = np.flatnonzero(answer.brokers == NOBODY)
-    if len(left):
-        seen = (snapshot, candidates)
-        tell_unplaced(work, config, seen, bundles[left], [excluded[at] for at in left.tolist()])
-    return {
-        row: names[broker]
-        for row, broker in zip(rows, answer.brokers.tolist(), strict=True)
-        if broker != NOBODY
-    }
+    places, work.plan = planner.place(snapshot, work.plan, config, work.now_ms, splits)
+    return places
 
 
 def make_snapshot(work: Work, names: Sequence[str]) -> tuple[Snapshot, Ints]:
@@ -165,6 +182,7 @@ def _bundle_table(work: Work, names: Sequence[str], rows: Ints) -> BundleTable:
         sessions=ledger.sessions[rows],
         can_move=ledger.state[rows] == STATE_CODE[State.OWNED],
         versions=ledger.version[rows],
+        is_load_known=ledger.short_count[rows] > 0,
         pin=_pins(work, names, rows),
         is_held=_held(work, namespaces)[namespace[rows]],
         moved_ms=ledger.moved_ms[rows],

@@ -9,12 +9,15 @@ broker advertises), which would otherwise show as bundles that are free for no r
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
-from lbcore.plan.filter.index import CandidateIndex
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
-from lbcore.plan.snapshot import Ints, Snapshot
+from lbcore.plan.phases.eligible import candidate_index
+from lbcore.plan.snapshot import Snapshot
+from lbcore.signals.usage import weighted_usage
 
 ALARM = "no_candidate"
 """The alarm, and the kind of its rows in `decisions`; the reason there is the setting."""
@@ -37,19 +40,20 @@ SETTING_OF = {
 def tell_unplaced(
     work: Work,
     config: Config,
-    seen: tuple[Snapshot, CandidateIndex],
-    rows: Ints,
-    excluded: Sequence[int],
+    snapshot: Snapshot,
+    rows: Sequence[int],
 ) -> None:
     """Raise the alarm for bundles that got no broker, and write it down once a cycle.
 
-    rows, excluded: of the snapshot's bundles, and the broker that each may not go to, -1 = none.
+    rows: of the snapshot's bundles; its column `avoid` says where each may not go.
     """
-    snapshot, index = seen
-    pipeline = FilterPipeline.of(snapshot, index, config.filters, rows[:1])
+    usage = weighted_usage(snapshot.brokers.percent, config.signals)
+    index = candidate_index(snapshot, usage, config.filters)
+    first, avoid = rows[0], snapshot.bundles.avoid
+    pipeline = FilterPipeline.of(snapshot, index, config.filters, np.array([first]))
     verdicts = empty_verdicts(snapshot)
-    first = int(rows[0])
-    pipeline.candidates(FilterQuestion(bundle=first, excluded=int(excluded[0])), verdicts)
+    excluded = -1 if avoid is None else int(avoid[first])
+    pipeline.candidates(FilterQuestion(bundle=first, excluded=excluded), verdicts)
     counts = Counter(FilterVerdict(int(verdict)).label for verdict in verdicts)
     named = Counter(
         SETTING_OF[FilterVerdict(int(verdict))]

@@ -97,7 +97,7 @@ class Work:
     unplaced: dict[str, tuple[Command, int]] = field(default_factory=dict)
     unplaced_bundles: dict[str, None] = field(default_factory=dict)
     unplaced_splits: dict[str, None] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
     usage: dict[str, Counter[str]] = field(default_factory=dict)
     decided: int = 0
     made: int = 0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.balancer.decisions.placing import place
+from lbcore.balancer.decisions.placing import place, write_places
 from lbcore.balancer.intake.brake import is_confirming
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.intake.standing import flapping, is_open
@@ -24,6 +24,7 @@ from lbcore.ownership.protocol import carry_out
 from lbcore.ownership.records import Cause, State
 from lbcore.ownership.repair import FlightWatch, Presence, repair
 from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.decision import Places
 
 _OF_THE_DEAD = frozenset(
     {IntentReason.OWNER_DEAD, IntentReason.DESTINATION_DEAD, IntentReason.SOURCE_DEAD}
@@ -82,7 +83,7 @@ def carry_out_all(work: Work, intents: Sequence[tuple[int, Intent]]) -> None:
     """Carry out intents by row, choosing destinations for those that need one."""
     if not intents:
         return
-    chosen = _destinations(work, intents)
+    chosen, places = _destinations(work, intents)
     by_cause: dict[tuple[str, str], str] = {}
     for row, intent in intents:
         destination = chosen.get(row, "")
@@ -103,6 +104,7 @@ def carry_out_all(work: Work, intents: Sequence[tuple[int, Intent]]) -> None:
             work.apply(answer)
             work.counts[f"repair:{intent.reason.value}"] += 1
     _write_decisions(work, by_cause)
+    write_places(work, places)
 
 
 def _suspects(work: Work, presence: list[Presence]) -> NDArray[np.int64]:
@@ -126,7 +128,9 @@ def _watch(work: Work, row: int, presence: list[Presence]) -> FlightWatch:
     )
 
 
-def _destinations(work: Work, intents: Sequence[tuple[int, Intent]]) -> dict[int, str]:
+def _destinations(
+    work: Work, intents: Sequence[tuple[int, Intent]]
+) -> tuple[dict[int, str], Places]:
     """Row → broker: the one that suggests itself and can take it, else the placement's choice."""
     flaps = flapping(work)
     chosen: dict[int, str] = {}
@@ -140,11 +144,13 @@ def _destinations(work: Work, intents: Sequence[tuple[int, Intent]]) -> dict[int
         else:
             open_rows.append(row)
             avoided[row] = _lost_by(work, row)
-    chosen |= place(work, open_rows, avoided)
+    places = place(work, open_rows, avoided)
+    placed = {row: places.found.get(work.ledger.names[row], "") for row in open_rows}
+    chosen |= {row: broker for row, broker in placed.items() if broker}
     for row, intent in intents:
         if row in avoided and row not in chosen and _may_ask_again(work, row, intent):
             chosen[row] = avoided[row]
-    return chosen
+    return chosen, places
 
 
 def _may_ask_again(work: Work, row: int, intent: Intent) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
+from lbcore.balancer.decisions.placing import usable_brokers
 from lbcore.balancer.intake.standing import flapping, is_open
 from lbcore.balancer.intake.topics import created_topics
 from lbcore.balancer.state.work import Work
@@ -21,16 +21,10 @@ from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.changes import Transition
 from lbcore.ownership.protocol import transfer
 from lbcore.ownership.records import Cause, OwnershipRecord
-from lbcore.plan.phases.assign import cluster_seed, place_settings
-from lbcore.plan.phases.children import placed_children, topic_shares, with_children
-from lbcore.plan.phases.eligible import candidate_index
-from lbcore.plan.place.place import place_bundles
-from lbcore.plan.place.request import place_request
+from lbcore.plan.phases.children import topic_shares
 from lbcore.plan.split.algorithms import TopicLoads
-from lbcore.plan.split.decision import SplitDecision
 from lbcore.signals.arrays import with_rows
 from lbcore.signals.averages import BundleAverages, inherited_averages
-from lbcore.signals.usage import weighted_usage
 
 
 def cuts_of(children: Sequence[str]) -> tuple[int, ...]:
@@ -76,31 +70,6 @@ def known_topics(work: Work, bundle: str) -> TopicLoads | None:
         msg_rate=np.concatenate([reported.msg_rate, np.zeros(len(more))]),
         throughput=np.concatenate([reported.throughput, np.zeros(len(more))]),
     )
-
-
-def choose_places(work: Work, decisions: Sequence[SplitDecision]) -> Mapping[str, str]:
-    """Child → broker by the placement strategy, "" = it stays. O(bundles), once for all splits.
-
-    As the plan places the children of its own splits. decision.bundle: the ledger's row.
-    """
-    names = usable_brokers(work)
-    if not names or not decisions:
-        return {}
-    snapshot, rows = make_snapshot(work, names)
-    at = np.searchsorted(rows, [decision.bundle for decision in decisions]).tolist()
-    splits = [replace(one, bundle=row) for one, row in zip(decisions, at, strict=True)]
-    config = planning_config(work)
-    usage = weighted_usage(snapshot.brokers.percent, config.signals)
-    index = candidate_index(snapshot, usage, config.filters)
-    family = with_children(snapshot, index, usage, splits)
-    request = replace(
-        place_request(family.snapshot, family.rows, family.index, family.usage),
-        is_unload=np.zeros(len(family.rows), dtype=np.bool_),
-    )
-    settings, seed = place_settings(config), cluster_seed(work.cluster)
-    answer = place_bundles(request, work.plan.placement, settings, seed)
-    work.plan = replace(work.plan, placement=answer.state)
-    return placed_children(family, splits, answer.brokers, names)
 
 
 def _counts(topics: TopicLoads | None, children: Sequence[str]) -> list[int]:

@@ -2,8 +2,9 @@
 
 Decides where, by the placement strategy behind the filters, counting what the same plan has
 placed. In this order: bundles that the shed phase takes, those that operators move, then bundles
-without an owner and children of splits. For failover alone a plan runs with a scope of nothing
-else, `needs_owner` saying which bundles and `avoid` where not. Source: Pulsar 4.0.8
+without an owner and children of splits. Between cycles `planner.place` asks for these alone, with
+`needs_owner` saying which bundles and `avoid` where not: free ones, those of a broker that is dead
+or has restarted, children of a split that a command wants. Source: Pulsar 4.0.8
 ModularLoadManagerImpl.selectBroker; counting planned placements is ours.
 """
 
@@ -152,11 +153,13 @@ def _place_unowned(draft: Draft) -> Draft:
     avoided = nobody.copy()
     if bundles.avoid is not None:
         avoided[: len(rows)] = bundles.avoid[rows]
+    known = bundles.is_load_known
     wanted = BundlesToPlace(
         rows=everyone,
         excluded=avoided,
         planned=nobody,
         is_unload=np.zeros(len(everyone), dtype=np.bool_),
+        by_load=known is not None and not len(family.rows) and bool(known[rows].all()),
     )
     draft, found = _placed(draft, wanted, family)
     own = found[: len(rows)]
@@ -200,7 +203,7 @@ def _request(
         pins=pinned[wanted.rows],
         planned=wanted.planned,
         is_unload=wanted.is_unload,
-        with_trace=draft.scope.is_traced,
+        traced=draft.scope.placements_traced if draft.scope.is_traced else 0,
     )
 
 
@@ -211,9 +214,10 @@ def _planned(draft: Draft) -> Snapshot:
     for moves in (draft.sheddings, draft.forced):
         is_known = moves.destination >= 0
         owner[moves.bundle[is_known]] = moves.destination[is_known]
+    is_fresh = brokers.is_fresh if draft.scope.only_places else draft.is_due
     return replace(
         draft.snapshot,
-        brokers=replace(brokers, is_fresh=draft.is_due),
+        brokers=replace(brokers, is_fresh=is_fresh),
         bundles=replace(bundles, owner=owner),
     )
 
@@ -221,12 +225,16 @@ def _planned(draft: Draft) -> Snapshot:
 def _show(draft: Draft, request: PlaceRequest, answer: Placement) -> Draft:
     if answer.trace is None:
         return draft
+    named = answer.trace.position
+    is_other = np.ones(len(request.bundles), dtype=np.bool_)
+    is_other[named] = False
     return draft.show(
         PlacementRows(
             phase=PHASE,
             subjects=request.snapshot.bundles.names,
-            subject=request.bundles,
-            chosen=answer.brokers,
+            subject=request.bundles[named],
+            others=request.bundles[is_other & (answer.brokers >= 0)],
+            chosen=answer.brokers[named],
             number=answer.trace.number,
             runner_up=answer.trace.runner_up,
             runner_up_number=answer.trace.runner_up_number,

@@ -111,6 +111,7 @@ def _with_rows(
         versions=np.concatenate([table.versions, np.zeros(len(names), dtype=np.int64)]),
         needs_owner=None,
         avoid=None,
+        is_load_known=None,
         pin=None,
         is_non_persistent=None,
         is_held=None,

@@ -26,9 +26,7 @@ LABELS = tuple(verdict.label for verdict in FilterVerdict)
 def eligible(draft: Draft) -> Draft:
     """The draft with the bundles that may be shed, and without graces that are over."""
     bundles = draft.snapshot.bundles
-    draft = _without_old_graces(draft)
-    index = candidate_index(draft.snapshot, draft.usage, draft.config.filters)
-    draft = replace(draft, index=index)
+    draft = index(_without_old_graces(draft))
     verdicts = bundle_verdicts(
         draft.snapshot,
         BundleFacts(
@@ -43,6 +41,12 @@ def eligible(draft: Draft) -> Draft:
     snapshot = replace(draft.snapshot, bundles=replace(bundles, can_move=can_move))
     draft = replace(draft, snapshot=snapshot)
     return _show(draft, verdicts) if draft.scope.is_traced else draft
+
+
+def index(draft: Draft) -> Draft:
+    """The draft with what the filters say of brokers and policies."""
+    found = candidate_index(draft.snapshot, draft.usage, draft.config.filters)
+    return replace(draft, index=found)
 
 
 def pins(draft: Draft) -> Ints:

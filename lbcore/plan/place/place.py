@@ -6,6 +6,7 @@ and unloads without a destination. Source: Pulsar 4.0.8 ModularLoadManagerImpl.s
 ExtensibleLoadManagerImpl.selectAsync; the order and what is counted are ours.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +37,10 @@ def place_bundles(
     msg/s on the cool ones Pulsar gives all ten to the third; counting what is planned gives six to
     the third and four to the fourth. O(bundles x brokers), vectorised over brokers.
     """
-    plan = _Plan.of(request, state, settings, seed)
+    order = placing_order(request, settings.placement)
+    plan = _Plan.of(request, state, settings, seed, _empty_trace(request, order))
     brokers = np.full(len(request.bundles), NOBODY, dtype=np.int64)
-    for step, position in enumerate(placing_order(request, settings.placement).tolist()):
+    for step, position in enumerate(order.tolist()):
         brokers[position] = plan.place(position, step)
     for rule in (plan.rule, plan.excluded_rule):
         state = rule.remembered(state)
@@ -54,7 +56,10 @@ def placing_order(request: PlaceRequest, config: PlacementConfig) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """One pass over the bundles of a request. is_excluded: bool[namespaces]."""
+    """One pass over the bundles of a request.
+
+    is_excluded: bool[namespaces]. slots: position of the request → row of the trace.
+    """
 
     request: PlaceRequest
     settings: PlaceSettings
@@ -64,10 +69,15 @@ class _Plan:
     is_excluded: Bools
     is_overloaded: Bools
     trace: PlaceTrace | None
+    slots: Mapping[int, int]
 
     @staticmethod
     def of(
-        request: PlaceRequest, state: PlacementState, settings: PlaceSettings, seed: int
+        request: PlaceRequest,
+        state: PlacementState,
+        settings: PlaceSettings,
+        seed: int,
+        trace: PlaceTrace | None,
     ) -> "_Plan":
         snapshot = request.snapshot
         excluded = settings.excluded_namespaces
@@ -85,14 +95,16 @@ class _Plan:
                 [name in excluded for name in snapshot.bundles.namespaces], dtype=np.bool_
             ),
             is_overloaded=request.usage > threshold,
-            trace=_empty_trace(request) if request.with_trace else None,
+            trace=trace,
+            slots={} if trace is None else {at: i for i, at in enumerate(trace.position.tolist())},
         )
 
     def place(self, position: int, step: int) -> int:
         """The bundle's broker, counted if this plan counts it."""
         bundle = int(self.request.bundles[position])
         excluded, pin = int(self.request.excluded[position]), int(self.request.pins[position])
-        verdicts = None if self.trace is None else self.trace.verdicts[position]
+        slot = self.slots.get(position, NOBODY)
+        verdicts = self.trace.verdicts[slot] if self.trace and slot != NOBODY else None
         narrowed = self.pipeline.candidates(FilterQuestion(bundle, excluded, pin), verdicts)
         rule = self._rule_of(bundle)
         self._note(position, step, rule, narrowed)
@@ -123,13 +135,14 @@ class _Plan:
 
     def _note(self, position: int, step: int, rule: Rule, narrowed: Narrowed) -> None:
         """What the bundle's choice looks like before it is made."""
-        if self.trace is None:
+        slot = self.slots.get(position, NOBODY)
+        if self.trace is None or slot == NOBODY:
             return
-        self.trace.step[position] = step
-        self.trace.is_restored[position] = narrowed.is_restored
+        self.trace.step[slot] = step
+        self.trace.is_restored[slot] = narrowed.is_restored
         left = narrowed.left
         best = rule.best(left, position)
-        self.trace.equals[position] = len(best)
+        self.trace.equals[slot] = len(best)
         if len(best) == len(left):
             return
         numbers = rule.numbers(left)
@@ -137,20 +150,26 @@ class _Plan:
         others[np.searchsorted(left, best)] = np.inf
         at = int(others.argmin())
         if others[at] < np.inf:
-            self.trace.runner_up[position] = left[at]
-            self.trace.runner_up_number[position] = numbers[at]
+            self.trace.runner_up[slot] = left[at]
+            self.trace.runner_up_number[slot] = numbers[at]
 
     def _note_choice(self, position: int, rule: Rule, broker: int) -> None:
-        if self.trace is None:
+        slot = self.slots.get(position, NOBODY)
+        if self.trace is None or slot == NOBODY:
             return
         chosen = np.array([broker], dtype=np.int64)
-        self.trace.number[position] = rule.numbers(chosen)[0]
-        self.trace.verdicts[position, broker] = FilterVerdict.OK
+        self.trace.number[slot] = rule.numbers(chosen)[0]
+        self.trace.verdicts[slot, broker] = FilterVerdict.OK
 
 
-def _empty_trace(request: PlaceRequest) -> PlaceTrace:
-    count, brokers = len(request.bundles), len(request.snapshot.brokers.names)
+def _empty_trace(request: PlaceRequest, order: Ints) -> PlaceTrace | None:
+    """Room for why the first of an order went where they went; None when nobody asks."""
+    if not request.traced:
+        return None
+    position = np.sort(order[: request.traced])
+    count, brokers = len(position), len(request.snapshot.brokers.names)
     return PlaceTrace(
+        position=position,
         verdicts=np.zeros((count, brokers), dtype=np.int8),
         number=np.full(count, np.nan),
         equals=np.zeros(count, dtype=np.int64),

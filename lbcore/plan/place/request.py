@@ -27,7 +27,8 @@ class PlaceRequest:
     bundles: rows of `snapshot.bundles`. usage: weighted usage of each broker, 1.0 = 100 %.
     excluded: int64[k], a broker that may not take it (Ballast: its source), -1 = none. pins:
     int64[k], broker it is pinned to. planned: int64[k], broker that the avg shedder chose.
-    is_unload: bool[k], it has an owner and shall leave it (else it has none). with_trace: say why.
+    is_unload: bool[k], it has an owner and shall leave it (else it has none). traced: of how
+    many bundles it is kept why, of those that are placed first.
     """
 
     snapshot: Snapshot
@@ -38,7 +39,7 @@ class PlaceRequest:
     pins: Ints
     planned: Ints
     is_unload: Bools
-    with_trace: bool = False
+    traced: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +100,17 @@ class PlacementState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceTrace:
-    """Why each bundle went where it went; arrays in the order of the request.
+    """Why k bundles went where they went; arrays in the order of the request.
 
-    verdicts: int8[k, n], each broker's (see `Verdict`; OK = it stood to choose). number:
-    float64[k], what decided (message rate or usage of the chosen), NaN where nothing did.
-    equals: int64[k], brokers as good as the chosen. runner_up: int64[k], the best of the others
-    that stood to choose, -1 = none; runner_up_number: float64[k]. is_restored: bool[k], the filters
-    left nobody and were undone. step: int64[k], when it was placed, 0 = first.
+    position: int64[k], which of the request's they are, ascending. verdicts: int8[k, n], each
+    broker's (see `Verdict`; OK = it stood to choose). number: float64[k], what decided (message
+    rate or usage of the chosen), NaN where nothing did. equals: int64[k], brokers as good as the
+    chosen. runner_up: int64[k], the best of the others that stood to choose, -1 = none;
+    runner_up_number: float64[k]. is_restored: bool[k], the filters left nobody and were undone.
+    step: int64[k], when it was placed, 0 = first.
     """
 
+    position: Ints
     verdicts: Verdicts
     number: Floats
     equals: Ints

@@ -278,7 +278,7 @@ def test_trace_tells_what_decided_and_who_came_next() -> None:
         small_pool(),
         brokers=replace(small_pool().brokers, is_draining=np.array([False, True, False, False])),
     )
-    request = replace(asked(snap, [4, 6], HOT, settings, excluded=[0, -1]), with_trace=True)
+    request = replace(asked(snap, [4, 6], HOT, settings, excluded=[0, -1]), traced=2)
     found = place_bundles(request, PlacementState(), settings, 1)
     trace = found.trace
     assert trace is not None
