@@ -19,8 +19,8 @@ from jobs.adapters.delta.table_place import TablePlace, is_delta, open_delta
 from jobs.adapters.delta.tables import lacking_columns, table_path
 from jobs.console import CommandError, MisuseError
 from jobs.sql.views import VIEWS, SqlRunner, whole_table, with_nulls
-from lbcore.model.archives import ARCHIVES
-from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, declared
+from lbcore.model.archives import ARCHIVES, Archive
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table, declared
 
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _READING = re.compile(r"\s*[(\s]*(select|with|values)\b", re.IGNORECASE)
@@ -63,20 +63,20 @@ class SqlEngine:
         """Give a table its name, which means it and its archive where it has one."""
         archive = ARCHIVES.get(name)
         if archive is None or not is_delta(table_path(root, archive.name)):
-            return self._register(root, name, name)
-        if not self._register(root, name, archive.live_name):  # before what takes its rows
+            return self._register(root, declared(name), name)
+        if not self._register(root, archive.table, archive.live_name):  # before what takes its rows
             return False
-        self._register(root, archive.name, archive.name)
+        self._register(root, archive, archive.name)
         text = whole_table(archive, archive.live_name, archive.name)
         self._run(f"CREATE VIEW {name} AS {text}")
         return True
 
-    def _register(self, root: TablePlace, name: str, called: str) -> bool:
-        path = table_path(root, name)
+    def _register(self, root: TablePlace, table: Table | Archive, called: str) -> bool:
+        path = table_path(root, table.name)
         if not is_delta(path):
             return False
         handle = open_delta(path)
-        lacking = lacking_columns(handle, declared(name))
+        lacking = lacking_columns(handle, table.columns)
         if not lacking:
             self._builder.register(called, handle)
             return True

@@ -189,12 +189,12 @@ def test_log_that_is_cut_behind_the_reader_or_compacted_is_no_reason_to_load_aga
 def test_no_reader_goes_through_a_log_in_a_way_of_its_own() -> None:
     """Whoever looks whether a table went on does it with TableTail."""
     allowed = {
-        "adapters/delta_log.py",
-        "adapters/table_tail.py",
-        "adapters/delta_tables.py",  # the writer's handle, whose table is its own
-        "adapters/table_reader.py",  # looks once, keeps nothing
-        "adapters/table_past.py",  # goes back through one log once, keeps nothing
-        "admin/changes.py",  # reads single commits, where a client says it was
+        "adapters/delta/log.py",
+        "adapters/following/table_tail.py",
+        "adapters/delta/tables.py",  # the writer's handle, whose table is its own
+        "adapters/delta/table_reader.py",  # looks once, keeps nothing
+        "adapters/delta/table_past.py",  # goes back through one log once, keeps nothing
+        "service/changes.py",  # reads single commits, where a client says it was
     }
     words = re.compile(r"\b(has_commit|read_commit)\(")
     found = {

@@ -34,7 +34,7 @@ class WholeTable:
         DeltaError, ArrowException for a table that can't be read.
         """
         names = tuple(field.name for field in self.live.schema().fields)
-        lacking = {one.name for one in lacking_columns(self.live, declared(self.name))}
+        lacking = {one.name for one in lacking_columns(self.live, declared(self.name).columns)}
         wanted = tuple(name for name in columns or names if name not in lacking)
         if self.archive is None:
             return scan(self.live, wanted, condition)

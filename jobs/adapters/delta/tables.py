@@ -7,7 +7,7 @@ in-commit timestamps, column defaults, clustering or type widening. Source: ours
 protocol's reader version 1 and writer version 3.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -186,10 +186,10 @@ def check_columns(handle: DeltaTable, table: Table) -> list[Field]:
     return wanted.fields[common:]
 
 
-def lacking_columns(handle: DeltaTable, table: Table) -> list[Column]:
+def lacking_columns(handle: DeltaTable, columns: Iterable[Column]) -> list[Column]:
     """The nullable columns that a table of an older version lacks until a job has opened it."""
     known = {field.name for field in handle.schema().fields}
-    return [one for one in table.columns if one.is_nullable and one.name not in known]
+    return [one for one in columns if one.is_nullable and one.name not in known]
 
 
 def with_all_columns(handle: DeltaTable, rows: pa.Table) -> pa.Table:
