@@ -127,6 +127,7 @@ def follow_start(track: OpenTrack | None, envelope: Envelope, at_ms: int) -> Ope
         track.heard_ms = at_ms
         return track
     is_superseded = envelope.incarnation in track.superseded
+    track.heard_ms = min(track.heard_ms, at_ms)  # Kafka's clock was set back: it counts from now
     if is_superseded and at_ms - track.heard_ms <= REINSTATED_AFTER_MS:
         return None
     others = [one for one in track.superseded if one != envelope.incarnation]

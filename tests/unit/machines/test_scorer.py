@@ -182,6 +182,15 @@ def test_echo_of_an_older_start_wins_only_until_the_living_one_has_outlived_it()
     assert [u.incarnations for u in (echo, refused, reinstated)] == [("old",), (), ("new",)]
 
 
+def test_echo_that_kafka_stamped_in_the_future_wins_no_longer_than_another() -> None:
+    hour_ms = 3_600_000
+    state, _ = take([hello(1, "new")], first=hour_ms)
+    state, echo = take([hello(1, "old")], state, first=hour_ms + 2)
+    state, refused = take([hello(2, "new")], state, first=3)  # Kafka's clock was set right
+    _, reinstated = take([hello(3, "new")], state, first=4 + REINSTATED_AFTER_MS)
+    assert [u.incarnations for u in (echo, refused, reinstated)] == [("old",), (), ("new",)]
+
+
 def test_bytes_that_are_no_message_are_rejected_where_they_stand() -> None:
     at = Position(topic=Topic.BROKER_LOAD.value, partition=2, offset=7, timestamp_ms=5)
     event = RawMessage(position=at, key=b"local/b", value=b"\xff{")
