@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.film import ROWS_MAX, Film
+from lbcore.sim.engine.load_map import ROWS_MAX, Film
 from lbcore.sim.engine.recorder import CausedMove
 from lbcore.sim.judge.measures import floor_adjusted_of, imbalance_of
 from lbcore.sim.scenario.model import Happening

@@ -5,7 +5,7 @@ Decides how far back is looked. Source: ours.
 
 from jobs.adapters.delta.table_reader import TableReader, wall_ms
 from lbcore.explain.status import RECENT_MS
-from lbcore.foresight.recall import REMEMBERED_MS
+from lbcore.foresight.planning_memory import REMEMBERED_MS
 from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS, LOAD_HISTORY
 

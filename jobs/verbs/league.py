@@ -29,7 +29,7 @@ from jobs.operating.simulations import (
 )
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.rehearsal import run_scenario
-from lbcore.sim.judge.least import interrupted_topics, least_moves
+from lbcore.sim.judge.fewest_moves import interrupted_topics, least_moves
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.judge.possible import what_was_possible
 from lbcore.sim.reports.report import judge_all

@@ -24,7 +24,7 @@ from jobs.operating.simulations import (
 )
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.film import Film
+from lbcore.sim.engine.load_map import Film
 from lbcore.sim.engine.rehearsal import film_scenario, run_scenario
 from lbcore.sim.reports.report import judge_all, render, to_row
 from lbcore.sim.scenario.parse import with_recorded

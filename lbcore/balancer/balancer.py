@@ -23,10 +23,10 @@ from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import remembered
 from lbcore.balancer.state.outcome import waiting_from_plain, waiting_to_plain
+from lbcore.balancer.state.pending_effects import watched_from_plain, watched_to_plain
 from lbcore.balancer.state.plan_chunks import pack_plan, unpack_plan
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
-from lbcore.balancer.state.watched import watched_from_plain, watched_to_plain
 from lbcore.balancer.state.work import Work
 from lbcore.config.load import digest
 from lbcore.config.tree import Config

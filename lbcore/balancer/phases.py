@@ -13,8 +13,9 @@ from lbcore.balancer.checking import check_transitions
 from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
 from lbcore.balancer.commands.unloads import drive_unloads
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
-from lbcore.balancer.decisions.observed import observe_moves
+from lbcore.balancer.decisions.move_effects import observe_moves
 from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_message_aside
+from lbcore.balancer.intake.broker_liveness import judge_brokers, watch_clocks
 from lbcore.balancer.intake.intake import (
     follow_starts,
     put_bundles_aside,
@@ -26,7 +27,6 @@ from lbcore.balancer.intake.intake import (
     write_refused,
 )
 from lbcore.balancer.intake.topics import take_topics
-from lbcore.balancer.intake.watching import judge_brokers, watch_clocks
 from lbcore.balancer.report import write_brokers, write_history
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.work import Work

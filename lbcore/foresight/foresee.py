@@ -3,7 +3,7 @@
 Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
 run on it under the same load, each on fresh reports, each move landed before the next cycle.
 Graces, cool-downs and roles are as the tables say, and so are hits where they stand there
-(`recall`); what cannot be known is named in the answer. Beside `rehearse`. Source: ours.
+(`planning_memory`); what cannot be known is named in the answer. Beside `rehearse`. Source: ours.
 """
 
 import json
@@ -19,7 +19,7 @@ from lbcore.balancer.commands.commands import take_command
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.held_words import HELD, held_status
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
-from lbcore.balancer.intake.standing import is_draining
+from lbcore.balancer.intake.eligible_brokers import is_draining
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.book import BrokerEntry
 from lbcore.balancer.state.effects import Row
@@ -28,9 +28,9 @@ from lbcore.balancer.state.work import Work
 from lbcore.balancer.transitions.repairs import repair_ownership
 from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
-from lbcore.foresight.landing import land, owners_of, report_landed
+from lbcore.foresight.carried_out import land, owners_of, report_landed
 from lbcore.foresight.late_reports import count_moves
-from lbcore.foresight.recall import recalled_plan, unknowns
+from lbcore.foresight.planning_memory import recalled_plan, unknowns
 from lbcore.foresight.rehearse import RehearsalRows, state_of
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
 from lbcore.plan.registry import placement_name, shedding_name

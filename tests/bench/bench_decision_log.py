@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 
 from jobs.adapters.delta.tables import arrow_schema, ensure_table, table_path
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.decisions.considered import skip_inputs, write_considered
+from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_considered
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
 from lbcore.model.tables import DECISION_CANDIDATES, DECISION_EFFECTS, DECISIONS, Table

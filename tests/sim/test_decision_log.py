@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jobs.adapters.spark.batch_sink import ORDER
-from lbcore.balancer.decisions.considered import (
+from lbcore.balancer.decisions.candidate_rows import (
     BROKERS_NAMED,
     LOSERS_NAMED,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lbcore.balancer.decisions.placing import usable_brokers
-from lbcore.balancer.intake.standing import is_draining
+from lbcore.balancer.intake.eligible_brokers import is_draining
 from lbcore.balancer.state.outcome import ACCEPTED, DONE, FAILED, Outcome, refuse
 from lbcore.balancer.state.rules import Drain
 from lbcore.balancer.state.work import Work

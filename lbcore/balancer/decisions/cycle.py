@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from lbcore.balancer.decisions.considered import skip_inputs, write_considered
-from lbcore.balancer.decisions.hot import Planned, watch_hot
-from lbcore.balancer.decisions.observed import watch_move
+from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_considered
+from lbcore.balancer.decisions.hot_brokers import Planned, watch_hot
+from lbcore.balancer.decisions.move_effects import watch_move
 from lbcore.balancer.decisions.placing import (
     make_snapshot,
     place,

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.balancer.decisions.considered import write_considered
+from lbcore.balancer.decisions.candidate_rows import write_considered
 from lbcore.balancer.decisions.unplaced import tell_unplaced
-from lbcore.balancer.intake.standing import flapping, is_draining
+from lbcore.balancer.intake.eligible_brokers import flapping, is_draining
 from lbcore.balancer.state.book import SPLIT_ALGORITHM
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.intake.standing import is_draining
+from lbcore.balancer.intake.eligible_brokers import is_draining
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.rules import Brake
 from lbcore.balancer.state.work import Work

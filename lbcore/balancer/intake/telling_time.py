@@ -5,7 +5,7 @@ show; and the state's own, which counts on from the batch before, as far as the 
 say that time has passed. The middle of the three is right while no two are wrong alike; the
 driver's is taken while it is near it. The time never goes back, so that what is written is in its
 order; after a step ahead it goes on at half speed until the clocks have come up to it. First part
-of `watching`. Source: ours; DESIGN.md has the reasons.
+of `broker_liveness`. Source: ours; DESIGN.md has the reasons.
 """
 
 from collections.abc import Mapping, Sequence

@@ -12,9 +12,9 @@ from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo
 from lbcore.balancer.state.outcome import Waiting
+from lbcore.balancer.state.pending_effects import WatchedMove
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
-from lbcore.balancer.state.watched import WatchedMove
 from lbcore.ownership.liveness import Liveness
 from lbcore.plan.decision import PlanState
 
@@ -23,7 +23,7 @@ from lbcore.plan.decision import PlanState
 class Times:
     """When the balancer did what.
 
-    clock_ms: the waiting clock, see `watching`. decided_ms: time of the last batch, as
+    clock_ms: the waiting clock, see `broker_liveness`. decided_ms: time of the last batch, as
     `telling_time` tells it; stepped_ms: and by the driver's clock alone; read_ms: of the last one
     that left nothing unread, 0 = none yet. tick_ms: the newest tick's. cycle: number of the last
     cycle, begun at cycle_ms; shed_ms, split_ms: of the last that shed, and split. history_ms: of

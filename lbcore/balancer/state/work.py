@@ -16,6 +16,7 @@ from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, rec
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo, remembered
 from lbcore.balancer.state.outcome import Waiting
+from lbcore.balancer.state.pending_effects import WatchedMove
 from lbcore.balancer.state.rules import (
     KIND_OF_FIELD,
     PIN,
@@ -26,7 +27,6 @@ from lbcore.balancer.state.rules import (
     policy_row,
 )
 from lbcore.balancer.state.topic_book import TopicBook
-from lbcore.balancer.state.watched import WatchedMove
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import Config
@@ -55,9 +55,9 @@ class Work:
     deadlines; unplaced_bundles: those bundles; unplaced_splits: namespaces of such splits; places:
     what placement says of bundles and children. usage: kind → tenant → how many it has, see
     `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
-    is_catching_up: what the batch has read is old, and newer reports wait; see `watching`. guard:
-    runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the batch
-    decides, see `telling_time`. read_ms: when all before this batch's messages had been read.
+    is_catching_up: what the batch has read is old, and newer reports wait; see `broker_liveness`.
+    guard: runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the
+    batch decides, see `telling_time`. read_ms: when all before this batch's messages had been read.
     """
 
     config: Config

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from lbcore.balancer.decisions.placing import place, write_places
 from lbcore.balancer.intake.brake import is_confirming
+from lbcore.balancer.intake.eligible_brokers import flapping, is_open
 from lbcore.balancer.intake.external import is_external
-from lbcore.balancer.intake.standing import flapping, is_open
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE
 from lbcore.balancer.state.work import Work

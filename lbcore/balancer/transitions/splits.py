@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.balancer.decisions.placing import usable_brokers
-from lbcore.balancer.intake.standing import flapping, is_open
+from lbcore.balancer.intake.eligible_brokers import flapping, is_open
 from lbcore.balancer.intake.topics import created_topics
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.deletions import is_deleting

@@ -6,7 +6,7 @@ Decides nothing; joins the engine with what happens. Source: ours.
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import plan_happenings
-from lbcore.sim.engine.film import Film
+from lbcore.sim.engine.load_map import Film
 from lbcore.sim.scenario.model import Scenario
 
 

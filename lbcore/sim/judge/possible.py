@@ -17,7 +17,7 @@ from lbcore.model.bundles import NamespaceBundles
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.engine.traffic import Traffic
-from lbcore.sim.judge.least import first_owners
+from lbcore.sim.judge.fewest_moves import first_owners
 from lbcore.sim.judge.measures import imbalance_of, statistic
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lbcore.sim.scenario import words
+from lbcore.sim.scenario.consistency import require_setting
 from lbcore.sim.scenario.model import Happening
-from lbcore.sim.scenario.together import require_setting
 from lbcore.sim.scenario.words import Line
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 

@@ -15,6 +15,7 @@ from typing import Any
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.sim.scenario import words
+from lbcore.sim.scenario.consistency import require_agreement, require_form, require_setting
 from lbcore.sim.scenario.happenings import HAPPENINGS, take_happening
 from lbcore.sim.scenario.metrics import METRICS, take_expectation
 from lbcore.sim.scenario.model import (
@@ -28,7 +29,6 @@ from lbcore.sim.scenario.model import (
     OwnerSpec,
     Scenario,
 )
-from lbcore.sim.scenario.together import require_agreement, require_form, require_setting
 from lbcore.sim.scenario.words import Line, ScenarioError
 
 RULE = "----"

@@ -10,7 +10,7 @@ from jobs.cli import main
 from jobs.operating.league_page import is_worse, league_page
 from lbcore.config.tree import Config
 from lbcore.sim.engine.rehearsal import run_scenario
-from lbcore.sim.judge.least import first_owners, least_moves
+from lbcore.sim.judge.fewest_moves import first_owners, least_moves
 from lbcore.sim.scenario.parse import parse_scenario
 
 UNEVEN = """\

@@ -1,6 +1,6 @@
 """Watched: the moves of balancing whose effect is still to be seen, as the balancer keeps them.
 
-Decides nothing; `observed` follows them. Source: ours.
+Decides nothing; `move_effects` follows them. Source: ours.
 """
 
 from collections.abc import Mapping

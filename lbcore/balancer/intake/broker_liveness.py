@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.balancer.intake.brake import watch_brake
+from lbcore.balancer.intake.eligible_brokers import note_flapping
 from lbcore.balancer.intake.external import is_external
-from lbcore.balancer.intake.standing import note_flapping
 from lbcore.balancer.intake.telling_time import tell_time
 from lbcore.balancer.state.work import Work
 from lbcore.ownership.liveness import Liveness, Rows
