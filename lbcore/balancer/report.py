@@ -19,7 +19,7 @@ from lbcore.balancer.state.work import Work
 from lbcore.model.tables import BROKERS, LOAD_HISTORY
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.signals.shown_load import usage_of
+from lbcore.signals.shown_load import usage_of, usages_of
 
 FAULTS = "faults"
 """In a report: what was put aside and why; there only when something was."""
@@ -95,7 +95,7 @@ def make_report(work: Work) -> dict[str, Any]:
     by_state = {
         STATES[code].value: int(n) for code, n in zip(codes.tolist(), counts.tolist(), strict=True)
     }
-    owned = _owned_counts(work)
+    owned, usages = _owned_counts(work), _usages(work)
     return {
         "cluster": work.cluster,
         "now_ms": work.now_ms,
@@ -106,7 +106,7 @@ def make_report(work: Work) -> dict[str, Any]:
         "ends": _ends(work),
         "brokers": {
             name: {
-                **_load(work, entry),
+                **_load(entry, usages.get(name)),
                 "bundles": owned.get(name, 0),
                 "state": entry.state(is_drained=name in work.rules.drains),
             }
@@ -123,13 +123,23 @@ def make_report(work: Work) -> dict[str, Any]:
     }
 
 
-def _load(work: Work, entry: BrokerEntry) -> dict[str, float | None]:
+def _usages(work: Work) -> dict[str, float]:
+    """Of the brokers that are heard and have reported. O(brokers), as one array."""
+    heard = {
+        name: entry.percent
+        for name, entry in work.brokers.items()
+        if not entry.is_silent and entry.reported_ms
+    }
+    return dict(zip(heard, usages_of([*heard.values()], work.config.signals), strict=True))
+
+
+def _load(entry: BrokerEntry, usage: float | None) -> dict[str, float | None]:
     """As `shown_load` defines it; None of a broker that is silent or never said anything."""
-    if entry.is_silent or not entry.reported_ms:
+    if usage is None:
         return {"score": None, "usage": None, "msg_rate": None}
     return {
         "score": entry.weighted_max_ema,
-        "usage": usage_of(entry.percent, work.config.signals),
+        "usage": usage,
         "msg_rate": entry.traffic[0] + entry.traffic[1],
     }
 

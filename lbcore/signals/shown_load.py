@@ -71,8 +71,16 @@ def _shown(broker: str, row: Row, signals: SignalsConfig) -> ShownLoad:
 
 def usage_of(percent: Sequence[float], signals: SignalsConfig) -> float:
     """A broker's usage by the percentages of its resources; 1.0 = 100 %."""
-    of_one = np.array([complete(percent)], dtype=np.float64)
-    return float(weighted_usage(of_one, signals)[0])
+    return usages_of([percent], signals)[0]
+
+
+def usages_of(percents: Sequence[Sequence[float]], signals: SignalsConfig) -> list[float]:
+    """The usage of each of some brokers. O(brokers)."""
+    if not percents:
+        return []
+    found = np.array([complete(percent) for percent in percents], dtype=np.float64)
+    usages: list[float] = weighted_usage(found, signals).tolist()
+    return usages
 
 
 def imbalance_of(loads: Mapping[str, ShownLoad]) -> float | None:
