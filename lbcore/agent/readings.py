@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
 from lbcore.config.wire import Wire
+from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire.bundles import check_bundle
 from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.fields import names as read_names
 from lbcore.wire.format import format_message
-from lbcore.wire.messages import BUNDLE_COLUMNS, RESOURCES, TRAFFIC, Floats, Rejected
+from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Floats, Rejected
 from lbcore.wire.parse import parse
 from lbcore.wire.rules import MAX_COUNT, MAX_NUMBER, MIN_POSITIVE_LIMIT, ParseRules
 
@@ -66,8 +67,8 @@ def check_topics(answer: object) -> Checked[TopicsRead]:
 def identity_fault(identity: Identity) -> str:
     """Why no report can be sent under this identity; "" = it can. Asks the parser itself."""
     nothing = LoadRead(
-        usage=np.zeros(len(RESOURCES)),
-        limit=np.full(len(RESOURCES), -1.0),
+        usage=np.zeros(len(WIRE_NAMES)),
+        limit=np.full(len(WIRE_NAMES), -1.0),
         traffic=np.zeros(len(TRAFFIC)),
         bundles=(),
         stats=np.zeros((0, len(BUNDLE_COLUMNS))),
@@ -87,8 +88,8 @@ def identity_fault(identity: Identity) -> str:
 def _load(answer: object) -> Checked[LoadRead]:
     if not isinstance(answer, LoadRead):
         raise _UnusableError(f"must return a LoadRead, got {shown_type(answer)}")
-    limit = _numbers("limit", answer.limit, (len(RESOURCES),))
-    usage = _numbers("usage", answer.usage, (len(RESOURCES),))
+    limit = _numbers("limit", answer.limit, (len(WIRE_NAMES),))
+    usage = _numbers("usage", answer.usage, (len(WIRE_NAMES),))
     traffic = _numbers("traffic", answer.traffic, (len(TRAFFIC),))
     names = _listed("bundles", answer.bundles)
     stats = _numbers("stats", answer.stats, (len(names), len(BUNDLE_COLUMNS)))

@@ -1,7 +1,7 @@
 """When an agent reports what: heartbeats, its load when it has changed, its bundles' topics.
 
 Decides that a message is due, by `signals.report_trigger`, and makes it; what the load is, the
-service says. Part of `machines.agent`. Source: Pulsar 4.0.8's BrokerLoadDataReporter; heartbeats
+service says. Part of `agent`. Source: Pulsar 4.0.8's BrokerLoadDataReporter; heartbeats
 are ours (there a session of the metadata store says who lives).
 """
 
@@ -55,7 +55,7 @@ class Identity:
 class LoadRead:
     """The service's answer to ReadLoad.
 
-    usage, limit: float64[5] in the order of RESOURCES; traffic: float64[4] in the order of TRAFFIC;
+    usage, limit: float64[resources] in their order; traffic: float64[4] in the order of TRAFFIC;
     bundles: the names of what is served, stats: float64[bundles, 8] in the order of BUNDLE_COLUMNS.
     """
 

@@ -13,6 +13,7 @@ from lbcore.balancer.decisions.held_words import is_believed
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE
 from lbcore.balancer.state.work import Work
+from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.ownership.states import IN_FLIGHT
@@ -27,8 +28,8 @@ _SHOWN = sorted({*IN_FLIGHT, State.FREE}, key=lambda state: state.value)
 def make_gauges(work: Work) -> dict[str, Any]:
     """Numbers for the metrics, by subject: brokers, states, balance, hits. O(bundles).
 
-    brokers: columns of equal length, in name order; percent: of cpu, memory, directMemory,
-    bandwidthIn, bandwidthOut; max_usage: Pulsar's, unweighted; ages in ms, -1 = never. states:
+    brokers: columns of equal length, in name order; percent: a number a
+    resource; max_usage: Pulsar's, unweighted; ages in ms, -1 = never. states:
     state → how many, the oldest's age, how many are stuck. topics: of how many bundles, and how
     many of them, are known.
     """
@@ -54,7 +55,7 @@ def _brokers(work: Work) -> dict[str, Any]:
     names = sorted(work.brokers)
     entries = [work.brokers[name] for name in names]
     hits = work.plan.shed
-    percent = np.array([entry.percent for entry in entries], dtype=np.float64).reshape(-1, 5)
+    percent = np.array([entry.percent for entry in entries], dtype=np.float64).reshape(-1, COUNT)
     return {
         "name": names,
         "is_up": [not entry.is_silent for entry in entries],

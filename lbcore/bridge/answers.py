@@ -49,7 +49,7 @@ class Unreadable:
 class Gauges:
     """What a broker's Prometheus page says of the process.
 
-    percent: float64[5] in the order of RESOURCES. started_ms: of the process, 1970.
+    percent: float64[resources] in their order. started_ms: of the process, 1970.
     """
 
     percent: Floats

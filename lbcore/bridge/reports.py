@@ -12,10 +12,10 @@ import numpy as np
 
 from lbcore.bridge.answers import Gauges, TopicTable, is_mirrored
 from lbcore.config.splitting import Splitting
+from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire.format import bundle_load_parts
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
-    RESOURCES,
     TRAFFIC,
     BrokerLoad,
     BundleLoad,
@@ -109,7 +109,7 @@ def with_network(measured: Measured, bytes_per_s: float) -> Measured:
         ("bandwidthIn", "msgThroughputIn"),
         ("bandwidthOut", "msgThroughputOut"),
     ):
-        at = RESOURCES.index(resource)
+        at = WIRE_NAMES.index(resource)
         usage[at] = load.traffic[TRAFFIC.index(traffic)]
         limit[at] = bytes_per_s
     return replace(measured, load=replace(load, usage=usage, limit=limit))

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import fields
 from lbcore.wire.envelope import Context, check_key, read_envelope
 from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.messages import (
-    RESOURCES,
     TRAFFIC,
     BrokerLoad,
     Envelope,
@@ -29,7 +29,7 @@ COUNTS = ("numTopics", "numBundles", "numConsumers", "numProducers")
 URLS = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarServiceUrlTls")
 VERSIONS = ("brokerVersionString", "loadManagerClassName")
 LOAD_FIELDS = frozenset(
-    (*RESOURCES, *TRAFFIC, *COUNTS, *URLS, *VERSIONS, "advertisedListeners", "labels", "draining")
+    (*WIRE_NAMES, *TRAFFIC, *COUNTS, *URLS, *VERSIONS, "advertisedListeners", "labels", "draining")
 )
 """Any of these makes a load of a heartbeat."""
 
@@ -78,7 +78,7 @@ def read_load(message: Mapping[str, Any], envelope: Envelope, max_chars: int) ->
 
 
 def _resources(message: Mapping[str, Any]) -> tuple[Floats, Floats]:
-    pairs = np.array([_resource(message, field) for field in RESOURCES])
+    pairs = np.array([_resource(message, field) for field in WIRE_NAMES])
     return pairs[:, 0].copy(), pairs[:, 1].copy()
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire.broker_load import TICK_KEY
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
-    RESOURCES,
     TRAFFIC,
     Acks,
     AuditEntry,
@@ -113,7 +113,7 @@ def _heartbeat(heartbeat: Heartbeat) -> tuple[Topic, str, Fields]:
 
 def _broker_load(load: BrokerLoad) -> tuple[Topic, str, Fields]:
     envelope = load.envelope
-    pairs = zip(RESOURCES, load.usage.tolist(), load.limit.tolist(), strict=True)
+    pairs = zip(WIRE_NAMES, load.usage.tolist(), load.limit.tolist(), strict=True)
     resources = {name: {"usage": usage, "limit": limit} for name, usage, limit in pairs}
     traffic = dict(zip(TRAFFIC, load.traffic.tolist(), strict=True))
     about = _about(load)

@@ -13,11 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.model.resources import WIRE_NAMES
-
 Floats: TypeAlias = NDArray[np.float64]
 
-RESOURCES = WIRE_NAMES
 TRAFFIC = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 BUNDLE_COLUMNS = (*TRAFFIC, "topics", "consumerCount", "producerCount", "cacheSize")
 
@@ -116,7 +113,7 @@ class Heartbeat:
 class BrokerLoad:
     """A broker's own load.
 
-    usage, limit: float64[resources] in the order of RESOURCES; a limit <= 0 means unknown.
+    usage, limit: float64[resources] in the order of `model.resources`; a limit <= 0 means unknown.
     traffic: float64[4] in the order of TRAFFIC (msg/s, msg/s, bytes/s, bytes/s).
     """
 

@@ -1,7 +1,7 @@
 """The one parser of the wire: bytes become a message, or Rejected with a reason.
 
 Decides what is a message of this wire and names what is wrong with anything else; not whether it
-is late, repeated or of a superseded incarnation, which needs state (`machines.scorer`). Runs in
+is late, repeated or of a superseded incarnation, which needs state (`scorer`). Runs in
 the streaming job for every input row, in agents and in tests; never raises on any bytes.
 Source: ours; field names are Pulsar's LocalBrokerData and NamespaceBundleStats (4.0.8).
 """

@@ -19,6 +19,7 @@ SCHEMA = ROOT / "lbcore" / "wire" / "schemas" / "broker-load.json"
 GPU = '    Resource(name="gpu", wire="gpu", metric="gpu", label="the graphics processor"),\n'
 IMPORTS = """
 from dataclasses import replace
+from types import SimpleNamespace
 import numpy as np
 from dashboards.pulsar_page import PULSAR
 from jobs.sql.views import VIEWS
@@ -26,11 +27,13 @@ from jobs.telemetry.job_names import USAGE_NAMES
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
+from lbcore.balancer import gauges
 from lbcore.balancer.state.book import BrokerEntry
 from lbcore.balancer.state.book_chunks import pack_brokers, unpack_brokers
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState
 from lbcore.plan.planner import plan
+from lbcore.plan.shed.common import ShedState
 from lbcore.signals.usage import weighted_usage, weighted_usage_with_memory
 from lbcore.sim.load.usage import usage_of
 from lbcore.wire import broker_load
@@ -95,6 +98,15 @@ assert weighted_usage_with_memory(percent, SignalsConfig()).tolist() == [0.9]
     "state": """
 entry = BrokerEntry(incarnation='1', percent=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
 assert unpack_brokers(pack_brokers({'a': entry}, {}))['a'].percent == entry.percent
+""",
+    "gauges": """
+hot = BrokerEntry(incarnation='1', percent=(10.0, 0.0, 0.0, 0.0, 0.0, 90.0))
+cold = BrokerEntry(incarnation='1', percent=(10.0, 0.0, 0.0, 0.0, 0.0, 20.0))
+work = SimpleNamespace(
+    brokers={'a': hot, 'b': cold}, plan=SimpleNamespace(shed=ShedState()), now_ms=1
+)
+hot_usage, cold_usage = gauges._brokers(work)['max_usage']
+assert hot_usage > 0.8 > 0.3 > cold_usage
 """,
     "simulated brokers": "assert usage_of(np.zeros(8), 1.0, 0.0).limit.tolist()[-1] == -1.0",
     "plans": """
