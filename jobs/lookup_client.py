@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.following.view import View, boot_ms
+from jobs.adapters.following.view import View
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
+from jobs.adapters.processes.clocks import boot_ms
 from lbcore.route.addresses import lookup_data
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute

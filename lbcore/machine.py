@@ -20,7 +20,7 @@ Encoded = TypeVar("Encoded")
 class Care(Enum):
     """How a step is guarded against what raises in it, from the cheapest on.
 
-    NONE: whatever raises ends the step. ITEMS: it is put aside, see `machines.apart`. PACKED: so is
+    NONE: whatever raises ends the step. ITEMS: it is put aside, see `put_aside`. PACKED: so is
     what can't be packed. ALL: nothing is tried, everything is put aside.
     """
 

@@ -11,8 +11,9 @@ from time import time_ns
 from typing import Protocol
 
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.following.view import View, boot_ms
+from jobs.adapters.following.view import View
 from jobs.adapters.http.turns import Turns
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.access import Caller
 from jobs.service.changes import ChangeFeed
 from jobs.service.exchange import RETRY, HttpError, Request

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs, unquote, unquote_plus
 
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.following.view import boot_ms
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.bell import Bell
 from jobs.service.exchange import JSON, RETRY, Header, HttpError, encode
 from jobs.service.lookup_metrics import LookupMetrics

@@ -22,8 +22,8 @@ from prometheus_client.registry import Collector
 
 from jobs import VERSION
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.following.view import boot_ms
 from jobs.adapters.http.bounds import Account
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.counts import AdminCounts, AuditCounts, GateCounts
 from jobs.service.lookup_names import BUCKETS_S, LOOKUP_METRICS, OWNER_LOOKUPS
 from jobs.service.reader_process import ReaderCounts

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from time import time_ns
 from urllib.parse import quote
 
-from jobs.adapters.following.view import View, boot_ms
+from jobs.adapters.following.view import View
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.exchange import JSON, RETRY, Header, HttpError, encode
 from lbcore.pulsar.errors import unexpected
 from lbcore.route.addresses import lookup_body

@@ -18,7 +18,7 @@ from jobs.adapters.delta.rows import PRESENT, of_cluster, read_scanned, rows_in
 from jobs.adapters.delta.table_place import TablePlace, is_store, table_place
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.table_tail import LostError, TableTail
-from jobs.adapters.following.view import boot_ms
+from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.tables import (
     AUDIT,
     BROKERS,

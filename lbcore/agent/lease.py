@@ -4,7 +4,7 @@ Decides until when; the service asks at every use, so that a process that was fr
 network is cut, finds out by itself. Does not say what is served (`agent.usable`). Two
 confirmations carry the lease: Kafka has acknowledged a report, so the balancer has no reason to
 take the broker for dead before broker_timeout_ms after it was sent; and the topic ownership was
-read to its end, so that no record was missed. Part of `machines.agent`. Source: ours; leases as in
+read to its end, so that no record was missed. Part of `agent`. Source: ours; leases as in
 Gray and Cheriton, 1989.
 """
 

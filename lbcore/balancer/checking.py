@@ -1,8 +1,8 @@
 """Checking: what a batch will write keeps the invariants of ownership, or nothing is written.
 
 Decides nothing; `ownership.invariants` knows what must hold. A phase of `balancer` before its
-effects leave. A violation is a bug of ours: what brought it about is put aside (`apart`), and where
-that can't be told, the whole batch is. Source: ours.
+effects leave. A violation is a bug of ours: what brought it about is left out (`put_aside`), and
+where that can't be told, the whole batch is. Source: ours.
 """
 
 from lbcore.balancer.state.work import Work

@@ -1,6 +1,6 @@
 """What becomes of what is put aside: outcomes of commands, rows of messages, an alarm and a row.
 
-Decides how a fault is told, not what is put aside; `apart` does. What goes into tables is the same
+Decides how a fault is told; `put_aside` says what is left out. What goes into tables is the same
 whenever the batch is repeated; what an error says in its own words goes into the log alone.
 Part of `balancer`. Source: ours.
 """
@@ -55,7 +55,7 @@ def put_message_aside(work: Work, item: Placed, fault: Fault) -> str:
 def tell_faults(work: Work, faults: Sequence[Mapping[str, Any]]) -> None:
     """Count what was put aside, raise the alarm, and write each cause down now and then.
 
-    faults: as `apart.told` says them.
+    faults: as `put_aside.told` says them.
     """
     if not faults:
         return

@@ -2,7 +2,7 @@
 
 Decides the order, and what becomes of an item that is put aside; each phase stands in a file of its
 own. A phase over items that don't need each other is worked on item by item when it raises, any
-other is left out as a whole for the batch; see `apart`. Part of `balancer`. Source: ours.
+other is left out as a whole for the batch; see `put_aside`. Part of `balancer`. Source: ours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ class Batch:
 
     @property
     def faults(self) -> list[Mapping[str, Any]]:
-        """What the scorers, and a rebuild before this batch, put aside, as `apart.told` says it."""
+        """What the scorers, and a rebuild before it, left out, as `put_aside.told` says it."""
         found = [fault for update in self.updates for fault in update.faults]
         return [*self.before.unread, *found]
 

@@ -1,6 +1,6 @@
 """Settings of the streaming job: what it serves, and how often it does what.
 
-Decides nothing; `machines.balancer` and the job read it. Source: ours, with Pulsar's intervals as
+Decides nothing; `balancer` and the job read it. Source: ours, with Pulsar's intervals as
 aliases.
 """
 

@@ -1,4 +1,4 @@
-"""Landing: what a cycle has begun is carried out in thought, and the next reports show it.
+"""Carried out: what a cycle has begun is carried out in thought, and the next reports show it.
 
 Decides how a foreseen cycle is followed by the next: every broker answers at once, and what a
 bundle takes with it is what the balancer itself expects (`plan.pending`). Part of `foresee`.

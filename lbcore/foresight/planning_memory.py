@@ -1,4 +1,4 @@
-"""Recall: what planning remembers, as far as the tables know it, for dry runs.
+"""Planning's memory: what planning remembers, as far as the tables know it, for dry runs.
 
 Decides nothing: rows of `decisions` and `decision_candidates` become graces, roles and hits.
 Averages are in no table. Part of `foresee`. Source: ours.

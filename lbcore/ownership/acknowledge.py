@@ -1,7 +1,7 @@
 """What a broker's answer makes of the record that it answers.
 
 Decides whether an answer counts, and its consequence; late, repeated, forged and out-of-order
-answers change nothing and say why. `machines.balancer` calls it for each ack.
+answers change nothing and say why. `balancer` calls it for each ack.
 Source: the follow-up events of Pulsar 4.0.8's ServiceUnitStateChannelImpl, which there each broker
 publishes by itself; the reasons are ours.
 """

@@ -2,7 +2,7 @@
 
 Decides which callback runs next and what is said to the balancer. At most one callback a bundle
 runs at a time; a record that comes meanwhile changes the goal, and the next callback follows from
-it. `machines.agent` keeps one Holding for each bundle that it has, had, or shall have to do with.
+it. `agent` keeps one Holding for each bundle that it has, had, or shall have to do with.
 Source: ours; what each state asks of its brokers is Pulsar 4.0.8's ServiceUnitStateChannelImpl.
 
 The callbacks' contract, all of a hash range and a fencing token, each repeatable:

@@ -2,7 +2,7 @@
 
 Pure functions from one record to its next version. They decide *how* ownership changes, never
 *which* bundle goes where: destinations come in. Brokers' answers are `acknowledge`'s work, and
-`repair` says when something in flight is stuck. `machines.balancer` calls all three.
+`repair` says when something in flight is stuck. `balancer` calls all three.
 Source: the roles and events of Pulsar 4.0.8's ServiceUnitStateChannelImpl. Ours: one writer,
 incarnations, and a forced Assigning where Pulsar forces Owned (then nobody notices an owner that
 never opens).

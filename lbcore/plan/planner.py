@@ -1,6 +1,6 @@
 """The plan of a cycle: read this first. The phases, in order, and nothing else.
 
-Decides which bundles move, split and find an owner now. Called by `machines.balancer` once a
+Decides which bundles move, split and find an owner now. Called by `balancer` once a
 decision cycle, and between cycles for bundles that can't wait; by the simulator and by a dry run;
 pure. Source: ours, after Dicer's
 AlgorithmExecutor; the rules inside the phases are Pulsar 4.0.8's.

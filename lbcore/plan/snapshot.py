@@ -1,6 +1,6 @@
 """What a planning cycle sees: brokers and bundles as arrays, in the order that decides ties.
 
-Decides nothing. Built by `machines.balancer` (name order) and by tests (the case's order); read by
+Decides nothing. Built by `balancer` (name order) and by tests (the case's order); read by
 every phase of the plan. Brokers are referred to by their index in `BrokerTable`, bundles by their
 index in `BundleTable`; -1 is "none". Source: ours.
 """

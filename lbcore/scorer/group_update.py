@@ -93,7 +93,7 @@ class GroupUpdate:
     """One group's part of a micro-batch. brokers[i] started as incarnations[i] most lately.
 
     counts: `accepted`, `late`, `duplicate` and `rejected` messages. ends: topic → partition →
-    the offset after the last row seen. faults: what was put aside, as `apart.told` says it.
+    the offset after the last row seen. faults: what was put aside, as `put_aside.told` says it.
     """
 
     group: int

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs import cli
-from jobs.adapters.following.delta_follower import boot_ms
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.lookup_client import LookupClient, NotReadyError
 from lbcore.route.snapshot import LookupOutcome
 from tests.support.tables.following import (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.following.view import boot_ms
+from jobs.adapters.processes.clocks import boot_ms
 from tests.support.processes.lookup_service import LookupService
 from tests.support.tables.away import LivingTables
 from tests.support.tables.following import BUNDLES, NAMESPACE, fresh, served

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.following.view import boot_ms
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
+from jobs.adapters.processes.clocks import boot_ms
 from lbcore.route.snapshot import LookupSnapshot
 from tests.support.tables.following import BUNDLES, NAMESPACE
 

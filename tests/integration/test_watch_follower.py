@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.following.delta_follower import DeltaFollower, boot_ms
+from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import ReloadReason
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.lookup_client import LookupClient
 from lbcore.route.snapshot import LookupOutcome, LookupSnapshot
 from tests.support.processes.lookup_service import LookupService

@@ -5,10 +5,10 @@ Source: ours; `advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +30,9 @@ from lbcore.model.tables import (
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress, ListenerUrls
 from lbcore.route.bundles import BundleRoute
+
+Row: TypeAlias = Mapping[str, Any]
+Value = TypeVar("Value")
 
 _RECORDS = f"{OWNERSHIP_EVENTS.name} or {BUNDLE_OWNERSHIP.name}"
 _AT_ONCE = 1_000
@@ -119,28 +122,42 @@ def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
 def brokers_of(table: DeltaTable, cluster: str) -> tuple[list[BrokerAddress], list[BadRow]]:
     """The brokers of one cluster that are not forgotten, and the rows that can't be read."""
     condition = f"{of_cluster(cluster)} AND {PRESENT[BROKERS.name]}"
-    found: list[BrokerAddress] = []
-    bad: list[BadRow] = []
-    for row in scan(table, _BROKER_COLUMNS, condition).to_pylist():
-        try:
-            found.append(broker_of(row))
-        except CorruptRowError as error:  # noqa: PERF203 one row's fault is no other's
-            bad.append(BadRow(table=BROKERS.name, name=row["broker"], error=str(error)))
-    return found, bad
+    rows = scan(table, _BROKER_COLUMNS, condition).to_pylist()
+    return readable(
+        rows,
+        broker_of,
+        lambda row, error: BadRow(table=BROKERS.name, name=row["broker"], error=str(error)),
+    )
 
 
 def hashes_of(table: DeltaTable, cluster: str) -> tuple[dict[str, HashFunction], list[BadRow]]:
     """The existing namespaces of one cluster with their hash, and the rows that can't be read."""
     condition = f"{of_cluster(cluster)} AND {PRESENT[NAMESPACES.name]}"
-    found: dict[str, HashFunction] = {}
+    found, bad = readable(
+        scan(table, ("namespace", "hash"), condition).to_pylist(),
+        hash_of,
+        lambda row, error: BadRow(table=NAMESPACES.name, name=row["namespace"], error=str(error)),
+    )
+    return dict(found), bad
+
+
+def readable(
+    rows: Iterable[Row], read: Callable[[Row], Value], bad_row: Callable[[Row, Exception], BadRow]
+) -> tuple[list[Value], list[BadRow]]:
+    """What rows say, and those that this version can't read: one row's fault is no other's."""
+    found: list[Value] = []
     bad: list[BadRow] = []
-    for row in scan(table, ("namespace", "hash"), condition).to_pylist():
-        name = row["namespace"]
+    for row in rows:
         try:
-            found[check_namespace(name)] = HashFunction(row["hash"])
-        except _NONE_OF_OURS as error:
-            bad.append(BadRow(table=NAMESPACES.name, name=name, error=str(error)))
+            found.append(read(row))
+        except _NONE_OF_OURS as error:  # noqa: PERF203 one row's fault is no other's
+            bad.append(bad_row(row, error))
     return found, bad
+
+
+def hash_of(row: Row) -> tuple[str, HashFunction]:
+    """A namespace and its hash; raises ValueError for what is none."""
+    return check_namespace(row["namespace"]), HashFunction(row["hash"])
 
 
 def _plain(rows: pa.Table) -> pa.Table:

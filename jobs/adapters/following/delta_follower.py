@@ -36,7 +36,8 @@ from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.table_tail import LostError, TableTail
 from jobs.adapters.following.unread_rows import UnreadRows
-from jobs.adapters.following.view import Changes, FollowCounts, ReloadReason, View, boot_ms
+from jobs.adapters.following.view import Changes, FollowCounts, ReloadReason, View
+from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
 from lbcore.route.snapshot import LookupSnapshot, TablePosition, find_regressions

@@ -26,7 +26,8 @@ from jobs.adapters.delta.log import (
 )
 from jobs.adapters.delta.rows import read_file
 from jobs.adapters.delta.table_place import TablePlace, is_store, open_delta
-from jobs.adapters.following.view import ReloadReason, boot_ms
+from jobs.adapters.following.view import ReloadReason
+from jobs.adapters.processes.clocks import boot_ms
 
 _STORE_LOOK_MS = 10_000
 _Mark: TypeAlias = tuple[int, int, int]

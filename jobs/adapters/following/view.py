@@ -4,13 +4,13 @@ Decides nothing. Made by `delta_follower`, read by the lookup service and the Py
 ours.
 """
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from jobs.adapters.delta.log import WriterCommit
+from jobs.adapters.processes.clocks import boot_ms
 from lbcore.route.bundles import BundleRoute, Unsound
 from lbcore.route.snapshot import LookupSnapshot
 
@@ -18,7 +18,6 @@ NOT_HEARD = -1
 _APART_MS = 2_000  # clocks that are further apart than this are wrong
 _UNFOUND_MS_MAX = 60_000  # a batch's time at its beginning is found so late at the most
 _COMMIT_MS_MAX = 2_000  # so long may a commit take
-_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class ReloadReason(str, Enum):
@@ -72,7 +71,11 @@ class View:
         if self.writer is None or not self.writer.committed_ms or self.sought_ms == NOT_HEARD:
             return _UNFOUND_MS_MAX
         took_ms = min(max(0, self.writer.committed_ms - self.writer.now_ms), _UNFOUND_MS_MAX)
-        return took_ms + self.heard_ms - self.sought_ms + _COMMIT_MS_MAX + _APART_MS
+        return took_ms + self._found_after_ms()
+
+    def _found_after_ms(self) -> int:
+        """How long after the commit it can have been found at the most; it was sought in vain."""
+        return self.heard_ms - self.sought_ms + _COMMIT_MS_MAX + _APART_MS
 
     def clock_ahead_ms(self, now_ms: int) -> int:
         """By how much now_ms, this machine's wall clock, is ahead of the job's; 0 = by no doubt.
@@ -90,8 +93,7 @@ class View:
             return max(ages_ms)
         if not self.is_heard_live or self.sought_ms == NOT_HEARD:
             return 0
-        most_ms = self.heard_ms - self.sought_ms + _COMMIT_MS_MAX + _APART_MS
-        return min(ages_ms) if min(ages_ms) > most_ms else 0
+        return min(ages_ms) if min(ages_ms) > self._found_after_ms() else 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,8 +123,3 @@ class Changes:
     is_whole: bool = False
     is_other_table: bool = False
     table_id: str = ""
-
-
-def boot_ms() -> int:
-    """Milliseconds since boot, suspension counted: what ages are measured with."""
-    return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000

@@ -21,12 +21,13 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from jobs.adapters.delta.log import WriterCommit
-from jobs.adapters.delta.rows import BadRow, broker_of
+from jobs.adapters.delta.rows import BadRow, Row, broker_of, hash_of, readable
 from jobs.adapters.following.unread_rows import UnreadRows
-from jobs.adapters.following.view import FollowCounts, ReloadReason, View, boot_ms
+from jobs.adapters.following.view import FollowCounts, ReloadReason, View
 from jobs.adapters.http.exchange import read_at_most
+from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.hashing import HashFunction
-from lbcore.model.names import check_namespace, parse_range
+from lbcore.model.names import parse_range
 from lbcore.ownership.records import State
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute
@@ -44,7 +45,6 @@ _OK, _NO_PLACE = 200, 400
 _END_OF_PART = "end"
 _AGAIN_S = 1.0
 _AWAY_MS = 3 * _ALIVE_MS
-_NOT_READ = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class WatchError(ValueError):
@@ -281,39 +281,22 @@ def _events(response: http.client.HTTPResponse) -> Iterator[_Event]:
             found = {}
 
 
-def _routes(rows: Iterable[Mapping[str, Any]]) -> tuple[list[BundleRoute], list[BadRow]]:
-    """The records, and those that this version can't read."""
-    found, bad = [], []
-    for row in rows:
-        try:
-            found.append(_route(row))
-        except _NOT_READ as error:  # noqa: PERF203 one is no other
-            bad.append(_bad(str(row.get("bundle")), error))
-    return found, bad
+def _routes(rows: Iterable[Row]) -> tuple[list[BundleRoute], list[BadRow]]:
+    return readable(rows, _route, lambda row, error: _bad(str(row.get("bundle")), error))
 
 
-def _hashes(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[str, HashFunction], list[BadRow]]:
-    """The namespaces, and those that this version can't read."""
-    found, bad = {}, []
-    for row in rows:
-        try:
-            found[check_namespace(row["namespace"])] = HashFunction(row["hash"])
-        except _NOT_READ as error:  # noqa: PERF203 one is no other
-            name = str(row.get("namespace"))
-            bad.append(BadRow(table="/v1/namespaces", name=name, error=repr(error)))
-    return found, bad
+def _hashes(rows: Iterable[Row]) -> tuple[dict[str, HashFunction], list[BadRow]]:
+    found, bad = readable(rows, hash_of, _bad_in("/v1/namespaces", "namespace"))
+    return dict(found), bad
 
 
-def _addresses(rows: Iterable[Mapping[str, Any]]) -> tuple[list[BrokerAddress], list[BadRow]]:
-    """The brokers, and those that this version can't read."""
-    found, bad = [], []
-    for row in rows:
-        try:
-            found.append(broker_of(row))
-        except _NOT_READ as error:  # noqa: PERF203 one is no other
-            name = str(row.get("broker"))
-            bad.append(BadRow(table="/v1/brokers", name=name, error=repr(error)))
-    return found, bad
+def _addresses(rows: Iterable[Row]) -> tuple[list[BrokerAddress], list[BadRow]]:
+    return readable(rows, broker_of, _bad_in("/v1/brokers", "broker"))
+
+
+def _bad_in(table: str, column: str) -> Callable[[Row, Exception], BadRow]:
+    """How a row of a list is told that can't be read."""
+    return lambda row, error: BadRow(table=table, name=str(row.get(column)), error=repr(error))
 
 
 def _bad(name: str, error: Exception) -> BadRow:

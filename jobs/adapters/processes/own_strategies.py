@@ -5,7 +5,6 @@ Decides which code a name means: an entry point of the group `ballast.strategies
 handed on with the reason: the job goes on without it, a command refuses. Source: ours.
 """
 
-import hashlib
 import importlib
 import os
 import sys
@@ -16,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from jobs.adapters.processes.code_digest import code_digest, python_files
 from jobs.console import MisuseError
 from lbcore.config.own_strategy import OwnStrategy
 from lbcore.config.tree import Config
@@ -109,11 +109,7 @@ def _digest(module: str) -> str:
     """Of all Python files of the module's outermost package, or of the module's own."""
     top = find_spec(module.split(".", maxsplit=1)[0])
     folders = list(top.submodule_search_locations or ()) if top else []
-    files = [path for folder in folders for path in sorted(Path(folder).rglob("*.py"))]
+    files = [file for folder in folders for file in python_files(Path(folder))]
     if not files and top and top.origin:
-        files = [Path(top.origin)]
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+        files = [(Path(top.origin).name, Path(top.origin))]
+    return code_digest(files)

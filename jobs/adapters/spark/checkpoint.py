@@ -7,7 +7,6 @@ another Kafka, tables that another job has taken over) is refused: a person must
 two is right. Nothing is ever deleted here. Source: ours.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 import lbcore
+from jobs.adapters.processes.code_digest import code_digest, python_files
 from jobs.console import CommandError
 
 _MANIFEST = "job.json"
@@ -75,12 +75,7 @@ class CheckpointMismatchError(CommandError):
 
 def code_version() -> str:
     """Digest of the code whose decisions a repeated batch must repeat: all of lbcore."""
-    root = Path(lbcore.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return code_digest(python_files(Path(lbcore.__file__).parent))[:16]
 
 
 def choose_checkpoint(

@@ -11,7 +11,7 @@ from functools import wraps
 from time import time_ns
 from typing import TypeAlias
 
-from jobs.adapters.following.view import boot_ms
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.context import AdminContext, CommandEnd
 from jobs.service.exchange import RETRY, HttpError, Reply, Request, Stream
 from jobs.service.routes import Handler

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import IO, Any
 
-from jobs.adapters.following.view import boot_ms
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode

@@ -1,4 +1,4 @@
-"""Considered: what is kept of a plan's trace, as rows of `decision_candidates`.
+"""Candidate rows: what is kept of a plan's trace, as rows of `decision_candidates`.
 
 Decides how much of it: the losers of what was done, and what is near to being done, by name and
 within bounds; the rest as counts. A cycle that did nothing says in its own row how near it was

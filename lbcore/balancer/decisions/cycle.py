@@ -248,8 +248,6 @@ def _transit(work: Work, decision: Decision, decision_id: str) -> str:
     if decision.kind is Kind.SPLIT:
         children = _children(work, decision)
         answer = split(record, children, work.origin(Cause.SPLIT, decision_id))
-    elif decision.kind is Kind.ASSIGN:
-        answer = assign(record, work.instance(decision.destination), origin)
     elif decision.destination:
         answer = transfer(record, work.instance(decision.destination), origin)
     else:

@@ -1,4 +1,4 @@
-"""Observed: what became of the bundles that balancing moved, and whether it helped.
+"""Effects of moves: what became of the bundles that balancing moved, and whether it helped.
 
 Decides when a move's effect can be seen: its new owner has opened it, what was decided with it for
 the same two brokers has landed too, and both have reported since. It helped when the more loaded

@@ -1,4 +1,4 @@
-"""Watching: the cluster's clocks, and who is dead, from a batch's arrivals.
+"""Liveness: the cluster's clocks, and who is dead, from a batch's arrivals.
 
 Decides nothing by itself: `ownership.liveness` judges. The clocks are advanced before anything else
 in `balancer`, so that what a batch writes is as old as the batch; brokers are judged after its

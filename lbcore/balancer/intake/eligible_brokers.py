@@ -1,4 +1,4 @@
-"""Standing: which brokers may be given bundles, as far as it depends on the brokers alone.
+"""Eligible brokers: which brokers may be given bundles, as far as it depends on the brokers alone.
 
 Decides who drains and who flaps. Placing, repairs and the cycle ask. Part of `balancer`. Source:
 ours; a broker that starts again and again would drop what it is given again and again.

@@ -57,8 +57,8 @@ class BalancerState:
     commands: id → what `identity` remembers of it, the latest. settings: those that commands have
     changed, by "section.name". waiting: id → command that was accepted and has not ended. watched:
     bundle → its last move by balancing, until its effect is seen. unread: rows that a rebuild could
-    not read, as `apart.told` says it, until the first batch has told of them. packed: no part of
-    the state, but chunks that `pack` need not make again.
+    not read, as `put_aside.told` says it, until the first batch has told of them. packed: no part
+    of the state, but chunks that `pack` need not make again.
     """
 
     ledger: Ledger

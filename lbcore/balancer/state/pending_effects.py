@@ -1,4 +1,4 @@
-"""Watched: the moves of balancing whose effect is still to be seen, as the balancer keeps them.
+"""Pending effects: moves of balancing whose effect is still to be seen, as the balancer has them.
 
 Decides nothing; `move_effects` follows them. Source: ours.
 """

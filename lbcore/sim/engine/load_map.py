@@ -1,4 +1,4 @@
-"""A film of a run: which load lay where in the hash space, moment after moment, for pictures.
+"""A map of load: which load lay where in the hash space, moment after moment, for pictures.
 
 Decides how the hash space is divided into rows, so that bundles that are split stay comparable in
 time: as many rows a namespace as it began with bundles, fewer where there are too many. A row shows
