@@ -8,6 +8,9 @@ Each newer report takes out of it what the report has changed in that direction.
 shrinks with each report that came after the broker's last move had arrived, so that a wrong guess
 is forgotten. Worked: 90 points, 40 decided to leave: unseen −40, adjusted 50. A report still of 90
 (measured too early): 50. A report of 60: unseen −10, adjusted 50. A report of 50: unseen 0.
+
+Usages may be older than the report that brings them (`signals.usage_lag_ms`): until they can show
+a move, no report is a reason to doubt it. Traffic has no such lag.
 """
 
 from collections.abc import Mapping, Sequence
@@ -138,13 +141,18 @@ def with_load(brokers: BrokerTable, added: Floats) -> BrokerTable:
 
 
 def unseen_arrays(
-    unseen: Mapping[str, Unseen], brokers: BrokerTable, is_busy: Bools, keep: float
+    unseen: Mapping[str, Unseen],
+    brokers: BrokerTable,
+    is_busy: Bools,
+    keep: float,
+    usage_lag_ms: int = 0,
 ) -> Floats:
     """Each broker's unseen load after its newest report, float64[n, COLUMNS].
 
     is_busy: bool[n], a move of the broker is under way or has just arrived. keep: what is left of
     the rest after a report that came when the broker was no longer busy; smoothed columns, which
-    show a change step by step, keep all of it.
+    show a change step by step, keep all of it. usage_lag_ms: how much later than that a report
+    must come to count so for the resources.
     """
     result = np.zeros((len(brokers.names), COLUMNS))
     rows = [index for index, name in enumerate(brokers.names) if name in unseen]
@@ -158,10 +166,12 @@ def unseen_arrays(
         np.minimum(load - np.minimum(change, 0.0), 0.0),
         np.maximum(load - np.maximum(change, 0.0), 0.0),
     )
-    is_quiet = (updated_ms > np.array([one.busy_ms for one in known])) & ~is_busy[rows]
-    kept = np.full(COLUMNS, keep)
-    kept[[SCORE, THROUGHPUT_EMA]] = 1.0
-    left = np.where(is_quiet[:, np.newaxis], left * kept, left)
+    busy_ms = np.array([one.busy_ms for one in known])
+    lag_ms = np.zeros(COLUMNS, dtype=np.int64)
+    lag_ms[:COUNT] = usage_lag_ms
+    is_quiet = (updated_ms > busy_ms + lag_ms[:, np.newaxis]).T & ~is_busy[rows][:, np.newaxis]
+    is_quiet[:, [SCORE, THROUGHPUT_EMA]] = False
+    left = np.where(is_quiet, left * keep, left)
     is_newer = updated_ms > np.array([one.report_ms for one in known])
     result[rows] = np.where(is_newer[:, np.newaxis], left, load)
     return result

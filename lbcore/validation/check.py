@@ -197,6 +197,13 @@ def _check_reports(config: Config) -> Iterator[ConfigFinding]:
     if signals.report_check_ms > signals.report_max_interval_ms:
         detail = f"must be at most report_max_interval_ms = {signals.report_max_interval_ms}"
         yield error("signals.report_check_ms", detail)
+    if signals.usage_lag_ms >= config.shedding.adjust_max_ms:
+        detail = (
+            f"with usage_cadence_ms it is {signals.usage_lag_ms}, and must be below"
+            f" shedding.adjust_max_ms = {config.shedding.adjust_max_ms}: a move would be forgotten"
+            " before usages can show it"
+        )
+        yield error("signals.usage_window_ms", detail)
     if config.topics.min_insync_replicas > config.topics.replication_factor:
         detail = (
             f"{config.topics.min_insync_replicas} copies can't be in sync when there are only"

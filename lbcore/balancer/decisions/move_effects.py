@@ -1,9 +1,9 @@
 """Effects of moves: what became of the bundles that balancing moved, and whether it helped.
 
 Decides when a move's effect can be seen: its new owner has opened it, what was decided with it for
-the same two brokers has landed too, and both have reported since. It helped when the more loaded
-of the two is less loaded than the more loaded of them was. Writes `decision_effects`; part of
-`balancer`, asked by nobody. Source: ours.
+the same two brokers has landed too, and both have reported usages that are all of the time since
+(`signals.usage_lag_ms`). It helped when the more loaded of the two is less loaded than the more
+loaded of them was. Writes `decision_effects`; part of `balancer`, asked by nobody. Source: ours.
 """
 
 import math
@@ -80,7 +80,8 @@ def _outcome(work: Work, bundle: str, one: WatchedMove, landed_ms: int) -> str:
     """What can be said of a move, "" = wait. landed_ms: of its plan's moves of the pair, 0 = no."""
     if not one.moved_ms and _is_elsewhere(work, bundle, one):
         return MOVED_ELSEWHERE
-    if landed_ms and all(_reported_ms(work, name) > landed_ms for name in _brokers(work, bundle)):
+    shown_ms = landed_ms + work.config.signals.usage_lag_ms
+    if landed_ms and all(_reported_ms(work, name) > shown_ms for name in _brokers(work, bundle)):
         source, destination = _after(work, bundle)
         before = np.fmax(one.source_before, one.destination_before)
         is_better = max(source, destination) < before - NOTICEABLE

@@ -60,7 +60,8 @@ def _looked(draft: Draft) -> Draft:
     at = {name: index for index, name in enumerate(brokers.names)}
     config = draft.config.shedding
     is_busy = _busy(at, [*moves.values(), *arrived, *given_up])
-    load = unseen_arrays(state.unseen, brokers, is_busy, config.adjust_keep)
+    lag_ms = draft.config.signals.usage_lag_ms
+    load = unseen_arrays(state.unseen, brokers, is_busy, config.adjust_keep, lag_ms)
     load[_outdated(draft)] = 0.0
     for move in given_up:
         _add(load, at.get(move.source), move.load)

@@ -25,7 +25,8 @@ class Loop:
     """The true cluster.
 
     owner: bundle → broker. points: bundle → its load. foreign: broker → points of other processes.
-    seen: what brokers reported last, broker → points, and when.
+    seen: what brokers reported last, broker → points, and when. usages: what their gauges said
+    then, where that is not the same.
     """
 
     names: list[str]
@@ -36,6 +37,7 @@ class Loop:
     state: PlanState = field(default_factory=PlanState)
     seen: dict[str, float] = field(default_factory=dict)
     seen_ms: int = 0
+    usages: dict[str, float] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)
     lines: list[str] = field(default_factory=list)
     moves: int = 0
@@ -95,7 +97,7 @@ class Loop:
         short[:, 2] = rates * BYTES_PER_POINT
         own = np.array([self.seen[name] - self.foreign.get(name, 0.0) for name in self.names])
         percent, traffic = np.zeros((len(self.names), 5)), np.zeros((len(self.names), 4))
-        percent[:, 0] = [self.seen[name] for name in self.names]
+        percent[:, 0] = [(self.usages or self.seen)[name] for name in self.names]
         traffic[:, 0], traffic[:, 2] = own * MESSAGES_PER_POINT, own * BYTES_PER_POINT
         owner = np.array([index[self.owner[name]] for name in bundles], dtype=np.int64)
         return snapshot(
