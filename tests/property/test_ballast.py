@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
-from lbcore.plan.score import scores_of
+from lbcore.plan.readings import readings_of
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.common import Shed, ShedState, ShedView, shed_view
@@ -49,8 +49,10 @@ def traffic_after(view: ShedView, answer: Shed) -> np.ndarray:
     owner = view.snapshot.bundles.owner.copy()
     for one in answer.selections:
         owner[one.rows] = one.destination
-    scores = scores_of(view.snapshot, view.usage)
-    return np.bincount(owner, weights=scores.bundle, minlength=len(view.usage)) / scores.capacity
+    readings = readings_of(view.snapshot, view.usage)
+    return (
+        np.bincount(owner, weights=readings.bundle, minlength=len(view.usage)) / readings.capacity
+    )
 
 
 @given(loads=CLUSTERS, sizes=SIZES, config=CONFIGS, foreign=st.booleans())
@@ -75,9 +77,9 @@ def test_round_moves_the_budget_and_one_bundle_at_most(
 ) -> None:
     view = view_of(loads, sizes, [0.0] * 8)
     answer = shed_ballast(view, ShedState(), config)
-    scores = scores_of(view.snapshot, view.usage)
-    moved = [float(scores.bundle[row]) for one in answer.selections for row in one.rows.tolist()]
-    budget = config.churn_budget * float(scores.bundle.sum())
+    readings = readings_of(view.snapshot, view.usage)
+    moved = [float(readings.bundle[row]) for one in answer.selections for row in one.rows.tolist()]
+    budget = config.churn_budget * float(readings.bundle.sum())
     assert sum(moved) <= budget + max(moved, default=0.0) + EPSILON
 
 
@@ -134,9 +136,9 @@ def test_level_lies_between_the_coldest_and_the_hottest(
     loads: list[list[float]], sizes: list[float]
 ) -> None:
     view = view_of(loads, sizes, [0.0] * 8)
-    scores = scores_of(view.snapshot, view.usage)
-    level = fair_level(view, scores)
-    assert scores.traffic.min() - EPSILON <= level <= scores.traffic.max() + EPSILON
+    readings = readings_of(view.snapshot, view.usage)
+    level = fair_level(view, readings)
+    assert readings.traffic.min() - EPSILON <= level <= readings.traffic.max() + EPSILON
 
 
 @given(size=st.integers(2, 12), bundles=st.integers(4, 20), load=st.floats(0.5, 4.0))

@@ -30,7 +30,7 @@ class MessageRates:
     base: Floats
     planned: Floats
     is_overloaded: Bools
-    scores: Floats
+    counted: Floats
 
     @staticmethod
     def of(base: Floats, usage: Floats, threshold_percent: float) -> "MessageRates":
@@ -40,14 +40,14 @@ class MessageRates:
             base=base,
             planned=np.zeros(len(base)),
             is_overloaded=is_overloaded,
-            scores=np.where(is_overloaded, np.inf, 0.0 + base),
+            counted=np.where(is_overloaded, np.inf, 0.0 + base),
         )
 
     def add(self, broker: int, rate: float) -> None:
         """Count `rate` msg/s more on a broker; sums in the order of the calls, as Pulsar's loop."""
         self.planned[broker] += rate
         if not self.is_overloaded[broker]:
-            self.scores[broker] = self.planned[broker] + self.base[broker]
+            self.counted[broker] = self.planned[broker] + self.base[broker]
 
     def best(self, candidates: Ints, *, spread_overloaded: bool) -> Ints:
         """The candidates with the least score; when all are overloaded, all of them.
@@ -56,7 +56,7 @@ class MessageRates:
         """
         if not len(candidates):
             return candidates
-        own = self.scores[candidates]
+        own = self.counted[candidates]
         least = own[own.argmin()]
         if spread_overloaded and least == np.inf:
             own = self.planned[candidates] + self.base[candidates]

@@ -18,6 +18,7 @@ from lbcore.config.strategies import (
     ROUND_ROBIN,
 )
 from lbcore.config.tree import Config
+from lbcore.plan.place.least_load import LeastLoadRule
 from lbcore.plan.place.request import PlacementState, PlaceRequest, PlaceSettings
 from lbcore.plan.place.rules import (
     AvgRule,
@@ -27,7 +28,6 @@ from lbcore.plan.place.rules import (
     Rule,
     UsageRule,
 )
-from lbcore.plan.place.score import ScoreRule
 from lbcore.plan.strategy import SCORE_WEIGHTS, Strategy, keys
 
 USAGE_DIFFERENCE_USUAL_MAX = 50.0
@@ -130,7 +130,7 @@ PLACERS = (
         beware="evens out load, not the number of bundles",
         settings=keys("placement", "count_planned", "planned_rate_floor_msg_per_s"),
         is_whole=True,
-        rule_of=lambda request, _state, settings, draw: ScoreRule.of(
+        rule_of=lambda request, _state, settings, draw: LeastLoadRule.of(
             request, settings.placement, draw
         ),
         evens_counts=False,

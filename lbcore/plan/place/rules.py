@@ -125,7 +125,7 @@ class MessageRateRule:
 
     def numbers(self, candidates: Ints) -> Floats:
         """Long-term message rates, msg/s; infinite for an overloaded broker."""
-        return self.rates.scores[candidates]
+        return self.rates.counted[candidates]
 
     def placed(self, broker: int, position: int) -> None:
         """See `Rule`."""

@@ -73,21 +73,21 @@ class _Counters:
 def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
     """The bundles that move from each hot broker to its cold partner.
 
-    A pair whose scores (points of weighted usage) differ by at least the low threshold hits; when
+    A pair whose weighted usages (points) differ by at least the low threshold hits; when
     a counter of either is full, bundles worth `max_unload_fraction` of the difference in message
     rate, or else in throughput, move, each only if it fits whole. Worked: rates 20,000 and 2,000,
     fraction 0.5: budget 9,000. O(n log n + bundles of the acting brokers).
     """
-    scores = 100.0 * view.usage
+    usage_points = 100.0 * view.usage
     names = view.snapshot.brokers.names
     counters = _Counters(low=dict(state.hits_low), high=dict(state.hits_high))
-    pairs = _count_pairs(view, scores, counters, config)
+    pairs = _count_pairs(view, usage_points, counters, config)
     if not pairs:
         return Shed(
             selections=(),
             state=replace(state, hits_low={}, hits_high={}),
             reason="NoOverloadedBroker",
-            columns={"score": scores},
+            columns={"score": usage_points},
         )
     destinations = dict(state.destinations)
     selections: list[Selection] = []
@@ -98,7 +98,7 @@ def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
             continue
         counted = counters.numbers((names[cold], names[hot]), config)
         counters.drop((names[cold], names[hot]))
-        chosen = _select(view, scores, (cold, hot), config)
+        chosen = _select(view, usage_points, (cold, hot), config)
         if isinstance(chosen, str):
             verdicts[hot] = chosen
             continue
@@ -111,7 +111,7 @@ def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
             state, hits_low=counters.low, hits_high=counters.high, destinations=destinations
         ),
         reason="" if selections else ("HitCount" if is_waiting else "NoBundles"),
-        columns={"score": scores},
+        columns={"score": usage_points},
         verdicts=verdicts,
     )
 
@@ -129,12 +129,12 @@ def value_keys(
 
 
 def _count_pairs(
-    view: ShedView, scores: Floats, counters: _Counters, config: SheddingConfig
+    view: ShedView, usage_points: Floats, counters: _Counters, config: SheddingConfig
 ) -> list[tuple[int, int]]:
     """(cold, hot) broker indices of the pairs far enough apart, counting their hits."""
     names = view.snapshot.brokers.names
-    order = np.argsort(scores, kind="stable").tolist()
-    points, due = scores.tolist(), view.is_due.tolist()
+    order = np.argsort(usage_points, kind="stable").tolist()
+    points, due = usage_points.tolist(), view.is_due.tolist()
     pairs: list[tuple[int, int]] = []
     for at in range((len(order) + 1) // 2):
         cold, hot = order[at], order[-1 - at]
@@ -149,7 +149,7 @@ def _count_pairs(
 
 
 def _select(
-    view: ShedView, scores: Floats, pair: tuple[int, int], config: SheddingConfig
+    view: ShedView, usage_points: Floats, pair: tuple[int, int], config: SheddingConfig
 ) -> Selection | str:
     cold, hot = pair
     traffic = view.snapshot.brokers.traffic[[cold, hot]]
@@ -172,9 +172,9 @@ def _select(
         is_taken=is_taken,
         reason="Overloaded",
         numbers={
-            "score": float(scores[hot]),
-            "score_of_destination": float(scores[cold]),
-            "difference": float(scores[hot] - scores[cold]),
+            "score": float(usage_points[hot]),
+            "score_of_destination": float(usage_points[cold]),
+            "difference": float(usage_points[hot] - usage_points[cold]),
             "budget": budget,
             "by_rate": float(by_rate),
         },

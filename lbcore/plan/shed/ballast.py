@@ -19,7 +19,7 @@ from operator import add
 import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
-from lbcore.plan.score import Scores, scores_of
+from lbcore.plan.readings import Readings, readings_of
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.common import (
     Selection,
@@ -46,24 +46,24 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     move, fifteen in each round under a budget of 15 %, and none when 1.25 are left.
     O(bundles + brokers log brokers + bundles of the giving brokers).
     """
-    scores = scores_of(view.snapshot, view.usage)
-    level = fair_level(view, scores)
+    readings = readings_of(view.snapshot, view.usage)
+    level = fair_level(view, readings)
     tolerance = max(config.tolerance_points, level * config.tolerance_percent / _PERCENT)
-    away = _deviation(scores, level)
+    away = _deviation(readings, level)
     low, high = _count(view, state, away, (tolerance, config))
     cycle = _Round(
         view=view,
         config=config,
-        scores=scores,
+        readings=readings,
         level=level,
         tolerance=tolerance,
         is_full=(np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits),
         hits=(low, high),
-        hot=scores.hot.tolist(),
-        cold=scores.cold.tolist(),
-        ceiling=[math.inf] * len(scores.cold),
-        size=scores.capacity.tolist(),
-        left=config.churn_budget * sequential_sum(scores.traffic * scores.capacity),
+        hot=readings.hot.tolist(),
+        cold=readings.cold.tolist(),
+        ceiling=[math.inf] * len(readings.cold),
+        size=readings.capacity.tolist(),
+        left=config.churn_budget * sequential_sum(readings.traffic * readings.capacity),
     )
     if cycle.is_full.any():
         cycle.run()
@@ -72,7 +72,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
         selections=tuple(cycle.selections),
         state=replace(state, hits_low=_named(view, low), hits_high=_named(view, high)),
         reason="" if cycle.selections else _why_none(cycle),
-        columns={"usage": scores.usage, "traffic": scores.traffic, "deviation": away},
+        columns={"usage": readings.usage, "traffic": readings.traffic, "deviation": away},
         numbers={"level": level, "tolerance": tolerance},
         verdicts=cycle.verdicts,
         too_big=_too_big(cycle),
@@ -86,14 +86,14 @@ def _too_big(cycle: "_Round") -> TooBig:
     limit = cycle.config.split_share * cycle.level
     return TooBig(
         rows=rows,
-        excess=cycle.scores.bundle[rows] / max(limit, 1e-9),
-        by_rate=cycle.scores.by_rate,
+        excess=cycle.readings.bundle[rows] / max(limit, 1e-9),
+        by_rate=cycle.readings.by_rate,
     )
 
 
-def _deviation(scores: Scores, level: float) -> Floats:
+def _deviation(readings: Readings, level: float) -> Floats:
     """Points above the level (positive), or below it, as far as both readings agree; float64[n]."""
-    above, below = scores.hot - level, level - scores.cold
+    above, below = readings.hot - level, level - readings.cold
     away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))
     return away
 
@@ -142,7 +142,7 @@ class _Round:
 
     view: ShedView
     config: FairLevelConfig
-    scores: Scores
+    readings: Readings
     level: float
     tolerance: float
     is_full: Bools
@@ -251,7 +251,7 @@ class _Round:
         return {
             "score": self.hot[giver],
             "score_of_destination": self.cold[taker],
-            "by_rate": float(self.scores.by_rate),
+            "by_rate": float(self.readings.by_rate),
             "hits_low": float(abs(low[actor])),
             "hits_high": float(abs(high[actor])),
             "hits_low_needed": float(self.config.low_hits),
@@ -289,12 +289,12 @@ class _Shelf:
 
         One above the fair share of the largest broker is divided first, if it has several topics.
         """
-        bundles, load = cycle.view.snapshot.bundles, cycle.scores.bundle
+        bundles, load = cycle.view.snapshot.bundles, cycle.readings.bundle
         rows = cycle.view.owned.of(broker)
         rows = rows[bundles.can_move[rows] & (load[rows] > 0)]
         rows = rows[np.argsort(-load[rows], kind="stable")]
         points = load[rows]
-        share = cycle.level * float(cycle.scores.capacity.max())
+        share = cycle.level * float(cycle.readings.capacity.max())
         is_whole = (points > share) & (bundles.topics[rows] > 1)
         if cycle.is_full[broker]:
             cycle.too_big.update(rows[is_whole].tolist())

@@ -7,32 +7,34 @@ the others share the rest. Part of the shed phase. Source: ours (water filling).
 
 import numpy as np
 
-from lbcore.plan.score import Scores
+from lbcore.plan.readings import Readings
 from lbcore.plan.shed.common import ShedView
 from lbcore.plan.snapshot import Bools, Floats
 
 ROUNDS_MAX = 16
 
 
-def fair_level(view: ShedView, scores: Scores) -> float:
+def fair_level(view: ShedView, readings: Readings) -> float:
     """The level of the brokers that can reach one, points. O(bundles + brokers).
 
     Worked: traffic 60, 30, 30, the 60 a single bundle: the level is 30, not 40. Traffic 10, 50, 2
     with the last one at 70 % usage: 30, not 20.7.
     """
-    floor = _floor(view, scores)
-    size = scores.capacity
-    level = _mean(scores.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
+    floor = _floor(view, readings)
+    size = readings.capacity
+    level = _mean(readings.traffic, size, np.ones(len(size), dtype=np.bool_), np.zeros(len(size)))
     stuck, shut = floor < 0, floor < 0
     for _ in range(ROUNDS_MAX):
         now_stuck = stuck | (floor > level)
-        now_shut = shut | ((scores.usage > level) & (scores.traffic < level) & ~now_stuck)
+        now_shut = shut | ((readings.usage > level) & (readings.traffic < level) & ~now_stuck)
         is_open = ~(now_stuck | now_shut)
         if not is_open.any() or ((now_stuck == stuck).all() and (now_shut == shut).all()):
             break
         stuck, shut = now_stuck, now_shut
-        kept = np.where(stuck, np.minimum(floor, scores.traffic), np.where(shut, scores.traffic, 0))
-        level = _mean(scores.traffic, size, is_open, kept)
+        kept = np.where(
+            stuck, np.minimum(floor, readings.traffic), np.where(shut, readings.traffic, 0)
+        )
+        level = _mean(readings.traffic, size, is_open, kept)
     return level
 
 
@@ -42,12 +44,12 @@ def _mean(traffic: Floats, size: Floats, is_open: Bools, kept: Floats) -> float:
     return load / float(np.cumsum(np.where(is_open, size, 0.0))[-1])
 
 
-def _floor(view: ShedView, scores: Scores) -> Floats:
+def _floor(view: ShedView, readings: Readings) -> Floats:
     """What each broker can't give: its largest bundle, or all that may not move, float64[n]."""
-    bundles, brokers = view.snapshot.bundles, len(scores.usage)
+    bundles, brokers = view.snapshot.bundles, len(readings.usage)
     largest = np.zeros(brokers + 1)
-    np.maximum.at(largest, bundles.owner + 1, scores.bundle)
-    fixed = np.where(bundles.can_move, 0.0, scores.bundle)
+    np.maximum.at(largest, bundles.owner + 1, readings.bundle)
+    fixed = np.where(bundles.can_move, 0.0, readings.bundle)
     held = np.bincount(bundles.owner + 1, weights=fixed, minlength=brokers + 1)
-    floor: Floats = np.maximum(largest, held)[1:] / scores.capacity
+    floor: Floats = np.maximum(largest, held)[1:] / readings.capacity
     return floor

@@ -117,12 +117,12 @@ def gauge_ballast(view: ShedView, shed: Shed, config: FairLevelConfig) -> Gauge:
 
 def gauge_avg(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
     """The gauge of avg: the difference to the broker that it is paired with."""
-    scores = 100.0 * view.usage
-    order = np.argsort(scores, kind="stable")
+    usage_points = 100.0 * view.usage
+    order = np.argsort(usage_points, kind="stable")
     partner = np.full(len(order), NOBODY, dtype=np.int64)
     partner[order] = order[::-1]
     partner[partner == np.arange(len(order))] = NOBODY
-    number = np.where(partner == NOBODY, np.nan, np.abs(scores - scores[partner]))
+    number = np.where(partner == NOBODY, np.nan, np.abs(usage_points - usage_points[partner]))
 
     def level(hits: Mapping[str, int], threshold: float, needed: int) -> Level:
         own = _counts(view, hits)

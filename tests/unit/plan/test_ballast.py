@@ -12,7 +12,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import plan
-from lbcore.plan.score import scores_of
+from lbcore.plan.readings import readings_of
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.common import ShedState, ShedView, shed_view
@@ -34,14 +34,14 @@ def seen(points: dict[str, list[float]], foreign: dict[str, float] | None = None
 
 
 def level_of(view: ShedView) -> float:
-    return fair_level(view, scores_of(view.snapshot, view.usage))
+    return fair_level(view, readings_of(view.snapshot, view.usage))
 
 
 def test_score_is_hot_and_cold_only_as_far_as_usage_and_traffic_agree() -> None:
     view = seen({"b1": [1.0] * 10, "b2": [1.0] * 50, "b3": [1.0] * 2}, {"b3": 68.0})
-    scores = scores_of(view.snapshot, view.usage)
-    assert scores.hot.tolist() == pytest.approx([10.0, 50.0, 2.0])
-    assert scores.cold.tolist() == pytest.approx([10.0, 50.0, 70.0])
+    readings = readings_of(view.snapshot, view.usage)
+    assert readings.hot.tolist() == pytest.approx([10.0, 50.0, 2.0])
+    assert readings.cold.tolist() == pytest.approx([10.0, 50.0, 70.0])
 
 
 def test_score_counts_bytes_where_the_network_is_what_is_used() -> None:
@@ -55,9 +55,9 @@ def test_score_counts_bytes_where_the_network_is_what_is_used() -> None:
         brokers=replace(brokers, percent=percent),
         bundles=replace(bundles, short=short),
     )
-    scores = scores_of(cluster, percent[:, 3] / 100.0)
-    assert not scores.by_rate
-    assert scores.bundle.tolist() == pytest.approx([50.0, 10.0, 20.0])
+    readings = readings_of(cluster, percent[:, 3] / 100.0)
+    assert not readings.by_rate
+    assert readings.bundle.tolist() == pytest.approx([50.0, 10.0, 20.0])
 
 
 def test_level_leaves_out_what_nobody_can_move() -> None:

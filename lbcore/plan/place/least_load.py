@@ -12,7 +12,7 @@ import numpy as np
 from lbcore.config.placement import PlacementConfig
 from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest
 from lbcore.plan.place.rules import Draw
-from lbcore.plan.score import scores_of
+from lbcore.plan.readings import readings_of
 from lbcore.plan.snapshot import Floats, Ints
 
 IDLE_POINTS = 10.0
@@ -20,7 +20,7 @@ IDLE_POINTS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreRule:
+class LeastLoadRule:
     """A `Rule`. cold: float64[n], points, growing; weight: float64[k], points of capacity 1."""
 
     request: PlaceRequest
@@ -29,14 +29,14 @@ class ScoreRule:
     draw: Draw
 
     @staticmethod
-    def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "ScoreRule":
+    def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "LeastLoadRule":
         """The rule at the start of a plan. A bundle counts at least the floor, however idle."""
-        scores = scores_of(request.snapshot, request.usage)
-        least = config.planned_rate_floor_msg_per_s * scores.cost if scores.by_rate else 0.0
-        return ScoreRule(
+        readings = readings_of(request.snapshot, request.usage)
+        least = config.planned_rate_floor_msg_per_s * readings.cost if readings.by_rate else 0.0
+        return LeastLoadRule(
             request=request,
-            cold=np.maximum(scores.traffic, scores.usage - IDLE_POINTS),
-            weight=np.maximum(scores.bundle[request.bundles], least),
+            cold=np.maximum(readings.traffic, readings.usage - IDLE_POINTS),
+            weight=np.maximum(readings.bundle[request.bundles], least),
             draw=draw,
         )
 

@@ -30,7 +30,7 @@ _UNKNOWN_COST = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class Readings:
     """n brokers and m bundles in points.
 
     by_rate: traffic is messages, else bytes. cost: points of capacity 1 that one msg/s or byte/s
@@ -60,8 +60,8 @@ class Scores:
         return higher
 
 
-def scores_of(snapshot: Snapshot, usage: Floats) -> Scores:
-    """The scores of a snapshot. usage: float64[n], weighted, 1.0 = 100 %.
+def readings_of(snapshot: Snapshot, usage: Floats) -> Readings:
+    """The readings of a snapshot. usage: float64[n], weighted, 1.0 = 100 %.
 
     Worked: brokers of 10, 50 and 2 points of traffic that use 10, 50 and 70 % (the last one's is
     another process's): hot 10, 50, 2, cold 10, 50, 70. O(bundles + brokers log brokers).
@@ -74,7 +74,7 @@ def scores_of(snapshot: Snapshot, usage: Floats) -> Scores:
         dtype=np.float64,
     )
     cost = _cost(PERCENT * usage * brokers.capacity, owned)
-    return Scores(
+    return Readings(
         by_rate=by_rate,
         cost=cost,
         bundle=load * cost,
