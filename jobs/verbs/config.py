@@ -93,7 +93,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     seen = {
         "--seen-rate": ("MSG/S", "largest difference of two brokers"),
         "--seen-throughput": ("BYTES/S", "the same in throughput"),
-        "--seen-score": ("POINTS", "the same in scores (0 .. 100)"),
+        "--seen-usage": ("POINTS", "the same in points of usage (0 .. 100)"),
     }
     for option, (unit, meaning) in seen.items():
         parser.add_argument(option, type=float, metavar=unit, help=meaning)
@@ -129,7 +129,7 @@ def _check(args: argparse.Namespace) -> int:
     observed = Observed(
         message_rate_per_s=args.seen_rate,
         throughput_bytes_per_s=args.seen_throughput,
-        score_points=args.seen_score,
+        usage_points=args.seen_usage,
     )
     found = check_config(config, observed)
     has_errors = any(item.is_error for item in found)

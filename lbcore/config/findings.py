@@ -24,12 +24,12 @@ class ConfigFinding:
 class Observed:
     """The largest differences between two brokers of the real cluster, as far as known.
 
-    message_rate_per_s: in + out. throughput_bytes_per_s: in + out. score_points: 100 = 100 %.
+    message_rate_per_s: in + out. throughput_bytes_per_s: in + out. usage_points: 100 = 100 %.
     """
 
     message_rate_per_s: float | None = None
     throughput_bytes_per_s: float | None = None
-    score_points: float | None = None
+    usage_points: float | None = None
 
 
 StrategyCheck = Callable[[Config, Observed], Iterator[ConfigFinding]]

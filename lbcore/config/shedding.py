@@ -124,14 +124,14 @@ class SheddingConfig:
     avg_low_threshold: float = setting(
         15,
         pulsar="loadBalancerAvgShedderLowThreshold",
-        doc="avg: difference of two brokers' scores that counts as a low hit",
+        doc="avg: points between two brokers' usages that count as a low hit",
         unit="points",
         dynamic=True,
     )
     avg_high_threshold: float = setting(
         40,
         pulsar="loadBalancerAvgShedderHighThreshold",
-        doc="avg: difference of two brokers' scores that counts as a high hit, too",
+        doc="avg: points between two brokers' usages that count as a high hit, too",
         unit="points",
         dynamic=True,
     )

@@ -77,7 +77,7 @@ def _grounds(decision: Row, inputs: Mapping[str, Any]) -> Iterable[str]:
     """The numbers that decided, as far as there are words for them."""
     if "level" in inputs:
         yield (
-            f"{decision['source']} scored {number(inputs['score'])} and {decision['destination']} "
+            f"{decision['source']} had {number(inputs['score'])} and {decision['destination']} "
             f"{number(inputs['score_of_destination'])}, the fair level is "
             f"{number(inputs['level'])}; it takes {number(inputs['hits_low_needed'])} hits "
             f"{number(inputs['threshold_low'])} points away from it ({number(inputs['hits_low'])} "

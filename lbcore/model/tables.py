@@ -242,7 +242,7 @@ DECISIONS = Table(
         _column("bundle", "string", "bundle, or ''"),
         _column("source", "string", "broker that gives, or ''"),
         _column("destination", "string", "broker that takes, or ''"),
-        _column("inputs", "string", "JSON object: scores, averages, hits, thresholds, budgets"),
+        _column("inputs", "string", "JSON object: loads, averages, hits, thresholds, budgets"),
         _column("config_version", "string", "configuration in force"),
         _column("at_ms", "long", "time of the batch that wrote it"),
         _column("batch_id", "long", "micro-batch that wrote it"),

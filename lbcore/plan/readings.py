@@ -1,4 +1,4 @@
-"""One score for shedding and placement: what a broker shows of itself, and what its bundles carry.
+"""Load as shedding and placement read it: what a broker shows, and what its bundles carry.
 
 Decides how loaded a broker is under the strategy `ballast`, in points: 100 = a broker of its size
 is full. Two readings: *usage* is what it reports, moves under way counted; *traffic* is what the

@@ -1,4 +1,4 @@
-"""Least score: an unowned bundle goes where it leaves the least load, by the score that sheds.
+"""Least load: an unowned bundle goes where it leaves the least load, read as the shedder reads it.
 
 Decides one bundle's broker among its candidates under placement by `ballast`. A bundle that the
 shedder planned a destination for gets it; if a filter forbids that, another broker only where it
@@ -45,7 +45,7 @@ class LeastLoadRule:
         return self.draw.one_of(self.best(candidates, position), position)
 
     def best(self, candidates: Ints, position: int) -> Ints:
-        """The planned broker, else those with the least score once they have the bundle."""
+        """The planned broker, else those with the least load once they have the bundle."""
         planned = int(self.request.planned[position])
         kept: Ints = candidates[candidates == planned]
         if len(kept) or not len(candidates):
@@ -59,7 +59,7 @@ class LeastLoadRule:
         return best
 
     def numbers(self, candidates: Ints) -> Floats:
-        """Scores in points."""
+        """Load in points."""
         return self.cold[candidates]
 
     def placed(self, broker: int, position: int) -> None:
@@ -72,7 +72,7 @@ class LeastLoadRule:
         return state
 
     def _source_after(self, position: int) -> float:
-        """The score that the bundle's source is left with."""
+        """The load that the bundle's source is left with."""
         source = int(self.request.excluded[position])
         size = float(self.request.snapshot.brokers.capacity[source])
         return float(self.cold[source]) - float(self.weight[position]) / size

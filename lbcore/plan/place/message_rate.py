@@ -21,10 +21,11 @@ from lbcore.plan.snapshot import (
 
 @dataclass(slots=True, kw_only=True)
 class MessageRates:
-    """Scores that grow with every placement.
+    """Rates that grow with every placement.
 
     base: float64[n], long-term msg/s of each broker's own bundles. planned: float64[n], of those
     promised to it. is_overloaded: bool[n], weighted usage strictly above the threshold.
+    counted: float64[n], both together, infinite where overloaded.
     """
 
     base: Floats
@@ -50,7 +51,7 @@ class MessageRates:
             self.counted[broker] = self.planned[broker] + self.base[broker]
 
     def best(self, candidates: Ints, *, spread_overloaded: bool) -> Ints:
-        """The candidates with the least score; when all are overloaded, all of them.
+        """The candidates with the least rate; when all are overloaded, all of them.
 
         spread_overloaded: then the ones with the least rate instead (ours).
         """

@@ -125,7 +125,7 @@ PLACERS = (
     PlacementStrategy(
         name="ballast",
         rule="The destination that the shedder chose; a bundle without one goes where it leaves "
-        "the least score, by the broker's size.",
+        "the least load, by the broker's size.",
         use_when="Always and only with shedding by ballast.",
         beware="evens out load, not the number of bundles",
         settings=keys("placement", "count_planned", "planned_rate_floor_msg_per_s"),

@@ -4,7 +4,7 @@ Decides which bundles leave which broker and for which one. One of the strategie
 shed phase; its destinations are kept by the assign phase. Source: Pulsar 4.0.8 AvgShedder (the
 shedding half).
 
-Scores decide who, traffic how much. Hits are counted a broker, not a pair: with 80, 80 and 20 the
+Usage decides who, traffic how much. Hits are counted a broker, not a pair: with 80, 80 and 20 the
 hottest may alternate, the third broker's counter still fills.
 """
 
@@ -183,13 +183,13 @@ def _select(
 
 def check_avg(config: Config, observed: Observed) -> Iterator[ConfigFinding]:
     """Thresholds and hits that don't suit each other, or the cluster that was seen."""
-    shedding, score = config.shedding, observed.score_points
+    shedding, usage = config.shedding, observed.usage_points
     low, high = shedding.avg_low_threshold, shedding.avg_high_threshold
     if low >= high:
         detail = f"{low:g} must be below avg_high_threshold = {high:g}: every hit is a high one"
         yield warning("shedding.avg_low_threshold", detail)
     if high > PERCENT:
-        detail = f"{high:g} points are hardly reached: scores are percentages of a broker"
+        detail = f"{high:g} points are hardly reached: usage is a percentage of a broker"
         yield warning("shedding.avg_high_threshold", detail)
     if shedding.avg_low_hits <= shedding.avg_high_hits:
         detail = (
@@ -197,6 +197,6 @@ def check_avg(config: Config, observed: Observed) -> Iterator[ConfigFinding]:
             " a small difference acts as soon as a large one"
         )
         yield warning("shedding.avg_low_hits", detail)
-    if score is not None and score < low:
-        detail = f"{low:g} is above the largest difference seen, {score:g}: nothing is shed"
+    if usage is not None and usage < low:
+        detail = f"{low:g} is above the largest difference seen, {usage:g}: nothing is shed"
         yield warning("shedding.avg_low_threshold", detail)

@@ -2,7 +2,7 @@
 
 Decides which bundles leave which broker for which one, and which are to be divided because no move
 can place them. One of the strategies of the plan's shed phase; placement by `ballast` goes by the
-same score. Source: ours; the pairing is AvgShedder's, the budget Slicer's.
+same load. Source: ours; the pairing is AvgShedder's, the budget Slicer's.
 
 Promises, which `tests/property/test_ballast.py` holds it to: a receiver never ends above its
 source; a round moves at most the budget and one bundle; a cluster within the tolerance is left

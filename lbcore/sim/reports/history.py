@@ -152,7 +152,7 @@ def _away(rows: Sequence[Row]) -> frozenset[tuple[str, int]]:
 def _fit(
     rows: Sequence[Row], capacities: Mapping[str, float], away: frozenset[tuple[str, int]]
 ) -> Fit:
-    """Least squares of the highest usage (memory left out, as in scores) over the rate."""
+    """Least squares of the highest usage (memory left out, as in usage) over the rate."""
     pairs = [
         (_rate(row) / capacities[row["broker"]], local_max(row["percent"]))
         for row in rows

@@ -178,8 +178,8 @@ def test_check_of_a_strategy_that_does_not_exist_is_an_error() -> None:
             Observed(message_rate_per_s=100, throughput_bytes_per_s=2_097_152),
             ["shedding.min_unload_rate_msg_per_s"],
         ),
-        (Observed(score_points=14.9), ["shedding.avg_low_threshold"]),
-        (Observed(score_points=15), []),
+        (Observed(usage_points=14.9), ["shedding.avg_low_threshold"]),
+        (Observed(usage_points=15), []),
     ],
 )
 def test_check_against_observed_differences_warns_when_nothing_could_be_shed(
