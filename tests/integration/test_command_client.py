@@ -1,17 +1,27 @@
 """The command client against the real Kafka: sent for good, waited for, never pretended."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from jobs.adapters.delta.log import newest_version
+from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.outcome_follower import CommandOutcome
 from jobs.adapters.kafka.clients import KafkaAddress, Tail
-from jobs.adapters.kafka.command_client import NEVER, CommandClient, NoOutcome, new_command
+from jobs.adapters.kafka.command_client import (
+    NEVER,
+    CommandClient,
+    NoOutcome,
+    new_command,
+    writer_silent_ms,
+)
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
 from jobs.console import CommandError, MisuseError
+from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.wire.commands import CreateNamespace, Pause, UnpinBundle
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
@@ -80,6 +90,38 @@ def test_client_without_outcome_says_how_long_the_job_is_silent(
     second = client.wait(client.send(new_command(CLUSTER, Pause())), 10)
     assert isinstance(second, NoOutcome)
     assert not second.is_job_away(1_000_000)
+
+
+@pytest.mark.parametrize("wrong", ["client", "kafka"])
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, -40_000, 5_000, 40_000, 3_600_000])
+def test_one_wrong_clock_does_not_decide_whether_the_job_is_away(
+    table: CommandsTable, ahead_ms: int, wrong: str
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    clocks_ms = [now_ms + ahead_ms * (wrong == "client"), now_ms + ahead_ms * (wrong == "kafka")]
+    for silent_ms in (1_000, 7_200_000):
+        table.beat(silent_ms)
+        version = newest_version(table_path(table.root, OWNERSHIP_EVENTS.name))
+        for watched in ((-1, 30_000), (version, min(silent_ms, 30_000))):
+            found_ms = writer_silent_ms(table.root, clocks_ms, watched=watched)
+            outcome = NoOutcome(
+                command_id="c", waited_ms=30_000, accepted=None, writer_silent_ms=found_ms
+            )
+            assert outcome.is_job_away(10_000) == (silent_ms > 20_000), (watched, found_ms)
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_client_by_a_wrong_clock_says_rightly_whether_the_job_is_away(
+    client: CommandClient, table: CommandsTable, monkeypatch: pytest.MonkeyPatch, ahead_ms: int
+) -> None:
+    own_ns = time.time_ns
+    for silent_ms in (1_800_000, 1_000):
+        monkeypatch.setattr(time, "time_ns", own_ns)
+        table.beat(silent_ms)
+        monkeypatch.setattr(time, "time_ns", lambda: own_ns() + ahead_ms * 1_000_000)
+        outcome = client.wait(client.send(new_command(CLUSTER, Pause())), 10)
+        assert isinstance(outcome, NoOutcome)
+        assert outcome.is_job_away(60_000) == (silent_ms > 60_000), outcome
 
 
 def test_client_serves_asyncio_with_many_commands_at_once(

@@ -1,6 +1,7 @@
 """The follower of `commands` on real Delta tables: every waiter is told, whatever came first."""
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -120,10 +121,11 @@ def test_watch_that_is_forgotten_is_cancelled_and_others_go_on(
 def test_writer_silence_is_the_time_since_its_last_commit(
     table: CommandsTable, tmp_path: Path
 ) -> None:
-    assert writer_silent_ms(tmp_path / "nowhere") == NEVER
-    assert writer_silent_ms(table.root) == NEVER
-    table.beat(silent_ms=3_600_000)
-    assert 3_600_000 <= writer_silent_ms(table.root) < 3_700_000
+    now_ms, hour_ms = time.time_ns() // 1_000_000, 3_600_000
+    for nowhere in (tmp_path / "nowhere", table.root):
+        assert writer_silent_ms(nowhere, [now_ms], watched=(-1, 0)) == NEVER
+    table.beat(silent_ms=hour_ms)
+    assert 0 <= hour_ms - writer_silent_ms(table.root, [now_ms], watched=(-1, 0)) < 60_000
 
 
 def test_outcome_that_cannot_be_read_keeps_no_other_from_being_told(

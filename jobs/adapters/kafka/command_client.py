@@ -15,6 +15,7 @@ import getpass
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeFollower, OutcomeWatch
 from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
+from jobs.adapters.processes.clocks import boot_ms
 from jobs.console import MisuseError, UnknownError
 from lbcore.balancer.tasks.identity import identity
 from lbcore.model.tables import OWNERSHIP_EVENTS
@@ -105,11 +107,24 @@ def local_principal() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def writer_silent_ms(tables: str | TablePlace) -> int:
-    """Milliseconds since the batch of the job's last commit, NEVER when there is none."""
+def writer_silent_ms(
+    tables: str | TablePlace, clocks_ms: Sequence[int], *, watched: tuple[int, int]
+) -> int:
+    """Milliseconds since the batch of the job's last commit, NEVER when there is none.
+
+    clocks_ms: what each clock shows now. watched: the table's version when we began to watch it,
+    and for how many milliseconds we have. A clock by which the commit is younger than was seen is
+    wrong; of the others the least is taken, so that one clock that is wrong decides nothing.
+    """
     events = table_path(tables, OWNERSHIP_EVENTS.name)
-    commit = last_writer_commit(events, newest_version(events))
-    return NEVER if commit is None else max(0, time.time_ns() // 1_000_000 - commit.now_ms)
+    version = newest_version(events)
+    commit = last_writer_commit(events, version)
+    if commit is None:
+        return NEVER
+    known_version, watched_ms = watched
+    least_ms = watched_ms if version == known_version else 0
+    ages_ms = (now_ms - commit.now_ms for now_ms in clocks_ms)
+    return min((age_ms for age_ms in ages_ms if age_ms >= least_ms), default=least_ms)
 
 
 class CommandClient:
@@ -132,6 +147,7 @@ class CommandClient:
         self._client_id = client_id
         self._follower = OutcomeFollower(tables, cluster)
         self._sender: Sender | None = None
+        self._kafka_booted_ms: int | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> "CommandClient":  # noqa: PYI034 typing.Self came with Python 3.11
@@ -164,6 +180,7 @@ class CommandClient:
         except NotYetError:
             found = NotDelivered(topic=topic.value, reason="Kafka doesn't answer")
         if isinstance(found, Delivered):
+            self._kafka_booted_ms = found.timestamp_ms - boot_ms()
             return ticket
         self._follower.forget(ticket)
         raise UnknownError(
@@ -175,6 +192,7 @@ class CommandClient:
 
     def wait(self, ticket: Ticket, timeout_ms: int) -> CommandOutcome | NoOutcome:
         """Wait for the command's end, so long at most; the ticket is used up."""
+        version, began_ms = self._events_version(), boot_ms()
         try:
             return ticket.final.result(timeout=timeout_ms / 1000)
         except NotYetError:
@@ -182,7 +200,9 @@ class CommandClient:
                 command_id=ticket.command_id,
                 waited_ms=timeout_ms,
                 accepted=ticket.first.result() if ticket.first.done() else None,
-                writer_silent_ms=writer_silent_ms(self._tables),
+                writer_silent_ms=writer_silent_ms(
+                    self._tables, self._clocks_ms(), watched=(version, boot_ms() - began_ms)
+                ),
             )
         finally:
             self._follower.forget(ticket)
@@ -202,6 +222,16 @@ class CommandClient:
             if self._sender is not None:
                 self._sender.close()
                 self._sender = None
+
+    def _events_version(self) -> int:
+        return newest_version(table_path(self._tables, OWNERSHIP_EVENTS.name))
+
+    def _clocks_ms(self) -> tuple[int, ...]:
+        """What the machine's clock shows, and Kafka's, counted on from its last stamp."""
+        own_ms = time.time_ns() // 1_000_000
+        if self._kafka_booted_ms is None:
+            return (own_ms,)
+        return own_ms, self._kafka_booted_ms + boot_ms()
 
     def _connected(self) -> Sender:
         with self._lock:
