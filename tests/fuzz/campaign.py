@@ -25,6 +25,8 @@ from tests.support.worlds.story_actions import ACTIONS, Action
 from tests.support.worlds.world import CLUSTER, KAFKA_BROKERS, World, gapless
 
 STEP_MS = 500
+SLOW = 2
+"""Waits of batches last so many times as long while their time waits for the clocks."""
 REST_STEPS = 400
 LEFT_OUT = frozenset({"commands", "more_commands", "recreate", "restart_one_by_one", "job_away"})
 """Actions of stories that take long, or that are drawn here in another way."""
@@ -213,7 +215,8 @@ def come_to_rest(world: FuzzedWorld) -> None:
     _revive(world, world.random)
     world.run(5_000)
     asked = _take_back_rules(world)
-    world.run(healing_ms(world.config) + world.config.signals.report_max_interval_ms)
+    waits_ms = healing_ms(world.config) + world.config.signals.report_max_interval_ms
+    world.run(waits_ms * (SLOW if is_slow(world) else 1))
     ends = {row["command_id"]: row for row in world.other_rows["commands"]}
     for name in asked:
         assert ends[name]["status"] in ("done", "refused"), ends[name]
@@ -223,6 +226,12 @@ def come_to_rest(world: FuzzedWorld) -> None:
     served = {Bundle.parse(name).namespace for name in world.served()}
     assert served == set(world.hashes), served ^ set(world.hashes)
     check_tables(world)
+
+
+def is_slow(world: World) -> bool:
+    """Whether batches go by a time that is ahead of all clocks, and so at half speed."""
+    assert world.state is not None
+    return world.state.times.decided_ms > world.now_ms + world.config.ownership.clock_step_max_ms
 
 
 def set_clocks_right(world: World) -> None:

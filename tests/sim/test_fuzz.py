@@ -13,7 +13,7 @@ from tests.fuzz.fuzzed_world import FuzzedWorld
 STEPS = 500
 WORLDS = 40
 MANY = 50
-WENT_WRONG: tuple[int, ...] = (10_231,)
+WENT_WRONG: tuple[int, ...] = (10_231, 10_833, 11_519)
 """Seeds that found something."""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from lbcore.agent.reporting import LoadRead
 from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.effects import RESEND, TOMBSTONE, Effect
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
@@ -132,11 +133,26 @@ def test_report_as_old_as_the_record_is_not_judged() -> None:
     assert world.state is not None
     written_ms = max(int(str(row["at_ms"])) for row in world.newest())
     old = bundle_report(world, ONE, [bundle], written_ms)
-    step = world.balancer.step(world.state, [old], world.now_ms)
+    step = world.balancer.step(read_until(world, written_ms), [old], world.now_ms)
     assert not [effect for effect in step.effects if effect.kind == RESEND]
     new = bundle_report(world, ONE, [bundle], world.now_ms)
     step = world.balancer.step(world.state, [new], world.now_ms)
     assert [effect for effect in step.effects if effect.kind == RESEND]
+
+
+def test_report_stamped_by_a_clock_an_hour_behind_is_as_old_as_its_batch() -> None:
+    """Also where the batches' time is ahead, since a clock was: it waits for the others to come."""
+    world = lying()
+    bundle = a_bundle_of(world, TWO)
+    assert world.state is not None
+    report = bundle_report(world, ONE, [bundle, "lost/n/0x0_0x1"], world.now_ms - 3_600_000)
+    step = world.balancer.step(world.state, [report], world.now_ms)
+    sent = {
+        effect.kind: [row["bundle"] for row in effect.rows]
+        for effect in step.effects
+        if effect.kind in (RESEND, TOMBSTONE)
+    }
+    assert sent == {RESEND: [bundle], TOMBSTONE: ["lost/n/0x0_0x1"]}
 
 
 def test_report_of_another_start_is_not_judged() -> None:
@@ -188,9 +204,15 @@ def test_bundle_that_has_no_record_is_forgotten_unless_its_namespace_has_just_ch
     written_ms = max(int(str(row["at_ms"])) for row in world.newest())
     for at_ms, forgotten in ((written_ms, unknown[:1]), (world.now_ms, sorted(unknown))):
         report = bundle_report(world, ONE, unknown, at_ms)
-        step = world.balancer.step(world.state, [report], world.now_ms)
+        step = world.balancer.step(read_until(world, at_ms), [report], world.now_ms)
         rows = [row for effect in step.effects if effect.kind == TOMBSTONE for row in effect.rows]
         assert [row["bundle"] for row in rows] == forgotten
+
+
+def read_until(world: LyingWorld, read_ms: int) -> BalancerState:
+    """The state of a job that has read nothing since."""
+    assert world.state is not None
+    return replace(world.state, times=replace(world.state.times, read_ms=read_ms))
 
 
 def bundle_report(world: LyingWorld, broker: str, names: list[str], at_ms: int) -> GroupUpdate:

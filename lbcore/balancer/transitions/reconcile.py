@@ -83,7 +83,7 @@ def _disagreeing(
     foreign: list[Rows] = [np.empty(0, dtype=np.int64)]
     unknown: dict[str, int] = {}
     for sender, report in reports:
-        heard_ms = min(report.reported_ms, work.now_ms)  # no later, whatever Kafka's clock says
+        heard_ms = work.dated(report.reported_ms)  # as records are dated
         found = np.array([ledger.index.get(name, NOBODY) for name in report.names], dtype=np.int64)
         unknown.update((report.names[at], heard_ms) for at in np.where(found == NOBODY)[0])
         found = found[found != NOBODY]
