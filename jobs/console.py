@@ -19,6 +19,7 @@ class Exit(IntEnum):
     FAILED = 1
     MISUSE = 2
     UNKNOWN = 3
+    CUT = 130
 
 
 class CommandError(Exception):

@@ -14,7 +14,7 @@ from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.durations import format_instant
-from jobs.operating.league_page import COLUMNS
+from jobs.operating.league_figures import COLUMNS
 from jobs.operating.simulations import config_of, note_wrong
 from lbcore.config.tree import Config
 from lbcore.model.times import duration

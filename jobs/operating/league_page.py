@@ -1,46 +1,22 @@
 """The league as a page: who met what is demanded, ours against the default, where ours is not best.
 
-Decides the form, and when a difference counts: two hundredths of an imbalance, a tenth of moves or
-of time without service. Used by `ballast league --page`. Source: ours.
+Decides the form; `league_figures` when a difference counts. Used by `ballast league --page`.
+Source: ours.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from jobs.operating.league_bars import bars_page
 from jobs.operating.league_bounds import possible_page
+from jobs.operating.league_figures import COLUMNS, MARGINS, NEVER, is_worse, title_of
 from jobs.operating.machine import computed_where
 from jobs.operating.simulations import RECOMMENDED, STRATEGIES
 from lbcore.sim.reports.report import format_value
 
 Row: TypeAlias = Mapping[str, Any]
 
-COLUMNS: Mapping[str, tuple[str, str]] = {
-    "floor p50": ("floor_adjusted.p50", ""),
-    "floor p95": ("floor_adjusted.p95", ""),
-    "imb p50": ("imbalance.p50", ""),
-    "imb p95": ("imbalance.p95", ""),
-    "balanced": ("balanced", "1.2"),
-    "moves": ("moves", ""),
-    "least": ("", ""),
-    "thrash": ("thrash", ""),
-    "splits": ("splits", ""),
-    "topics": ("", ""),
-    "unserved": ("unserved", ""),
-    "unmet": ("", ""),
-}
-"""Title → metric and its argument; "" = counted by the league itself, under the title."""
-
 OURS, DEFAULT = "ballast", "avg"
-_NEVER = float("inf")
-_MARGINS: Mapping[str, tuple[float, float]] = {
-    "floor_adjusted.p50": (0.02, 0.0),
-    "floor_adjusted.p95": (0.02, 0.0),
-    "balanced": (30_000.0, 0.1),
-    "thrash": (0.01, 0.0),
-    "moves": (2.0, 0.1),
-    "unserved": (5_000.0, 0.1),
-}
-"""Metric → (absolute, relative): a smaller difference is none. Less is better of each."""
 
 _HEAD = """\
 # The league of strategies
@@ -74,19 +50,10 @@ def league_page(rows: Sequence[Row]) -> str:
         *_summary(rows),
         *_duel(rows),
         *_not_best(rows),
+        *bars_page(rows, OURS),
         *possible_page(rows),
     ]
     return "\n".join([*parts, *_everything(rows), ""])
-
-
-def is_worse(metric: str, mine: float | None, other: float | None) -> bool:
-    """Whether one value of a metric is worse than another by more than the margin; None = never."""
-    absolute, relative = _MARGINS[metric]
-    one = _NEVER if mine is None else mine
-    two = _NEVER if other is None else other
-    if two == _NEVER:
-        return False
-    return one > two + max(absolute, relative * two)
 
 
 def _cell(row: Row, title: str, metric: str) -> str:
@@ -207,8 +174,8 @@ def _conclusion(ahead: int, priced: int, count: int) -> str:
 def _verdict(mine: Row, theirs: Row) -> tuple[list[str], list[str]]:
     """What ours is better in, and what worse; each with both values."""
     better, worse = [], []
-    for metric in _MARGINS:
-        words = f"{_title(metric)} {_value(mine, metric)} ({_value(theirs, metric)})"
+    for metric in MARGINS:
+        words = f"{title_of(metric)} {_value(mine, metric)} ({_value(theirs, metric)})"
         if is_worse(metric, theirs[metric], mine[metric]):
             better.append(words)
         elif is_worse(metric, mine[metric], theirs[metric]):
@@ -223,12 +190,12 @@ def _not_best(rows: Sequence[Row]) -> Iterator[str]:
     """Each number in which somebody who met all demands did better than ours."""
     lines = []
     for mine in (row for row in rows if row["strategy"] == OURS):
-        for metric in _MARGINS:
+        for metric in MARGINS:
             best = _best(mine, metric, rows)
             if best is not None:
                 ours, theirs = _value(mine, metric), _value(best, metric)
                 lines.append(
-                    (mine["scenario"], _title(metric), ours, f"{theirs} (`{best['strategy']}`)")
+                    (mine["scenario"], title_of(metric), ours, f"{theirs} (`{best['strategy']}`)")
                 )
     if not any(row["strategy"] == OURS for row in rows):
         return
@@ -251,7 +218,7 @@ def _best(mine: Row, metric: str, rows: Sequence[Row]) -> Row | None:
         and not is_worse("floor_adjusted.p50", row["floor_adjusted.p50"], _loose(mine))
         and is_worse(metric, mine[metric], row[metric])
     ]
-    key = [(_NEVER if row[metric] is None else row[metric], at) for at, row in enumerate(rivals)]
+    key = [(NEVER if row[metric] is None else row[metric], at) for at, row in enumerate(rivals)]
     return rivals[min(key)[1]] if key else None
 
 
@@ -271,10 +238,6 @@ def _everything(rows: Sequence[Row]) -> Iterator[str]:
 
 def _names(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["strategy"] for row in rows))
-
-
-def _title(metric: str) -> str:
-    return next(title for title, (name, _) in COLUMNS.items() if name == metric)
 
 
 def _value(row: Row, metric: str) -> str:

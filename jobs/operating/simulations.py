@@ -31,6 +31,8 @@ from lbcore.sim.scenario.words import ScenarioError
 from lbcore.validation.check import require_suitable
 
 SUFFIX = ".scenario"
+_BROKERS_OF_A_BATCH, _BUNDLES_OF_A_BROKER = 10, 50
+"""What a batch costs by itself is what ten brokers cost in it, and a broker what 50 bundles do."""
 PULSAR_PREFIX = "pulsar-"
 _EXTENSIBLE = (
     "shedding.strategy=transfer",
@@ -136,6 +138,13 @@ def note_wrong(done: Run) -> Run:
     for (reason, words), count in sorted(wrong.items()):
         note(f"the strategy decided nothing in {count} cycles ({reason}): {words}")
     return done
+
+
+def weight_of(scenario: Scenario, config: Config) -> float:
+    """About how long a run takes, in proportion to others: batches times who takes part in them."""
+    batches = scenario.run_ms / config.pipeline.trigger_ms
+    bundles = sum(space.bundles for space in scenario.namespaces)
+    return batches * (_BROKERS_OF_A_BATCH + len(scenario.brokers) + bundles / _BUNDLES_OF_A_BROKER)
 
 
 def add_rows_argument(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,11 @@
 """A scenario from its start to its end.
 
-Decides nothing; joins the engine with what happens. Source: ours.
+Decides nothing; joins the engine with what happens, and tells how far it is. Source: ours.
 """
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
 
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine, Run
@@ -9,18 +13,47 @@ from lbcore.sim.engine.events import plan_happenings
 from lbcore.sim.engine.load_map import Film
 from lbcore.sim.scenario.model import Scenario
 
+Tell: TypeAlias = Callable[[float], bool]
+"""Told with each sample which share of the run is over; False: it ends there."""
 
-def run_scenario(scenario: Scenario, config: Config) -> Run:
-    """Run a scenario from its start to its end; the same scenario always gives the same run."""
+
+def tell_nobody(_share: float) -> bool:
+    """Go on to the end."""
+    return True
+
+
+def run_scenario(scenario: Scenario, config: Config, tell: Tell = tell_nobody) -> Run:
+    """Run a scenario from its start to its end; the same scenario always gives the same run.
+
+    Where `tell` ends it, the run is that of a scenario which is so long, and expects nothing.
+    """
     engine = Engine(scenario, config)
     plan_happenings(engine)
-    return engine.run()
+    return _run(engine, tell)
 
 
-def film_scenario(scenario: Scenario, config: Config) -> tuple[Run, Film]:
+def film_scenario(scenario: Scenario, config: Config, tell: Tell = tell_nobody) -> tuple[Run, Film]:
     """As `run_scenario`, with a film of it; the run is the same."""
     engine = Engine(scenario, config)
     film = Film(engine)
     film.begin()
     plan_happenings(engine)
-    return engine.run(), film
+    return _run(engine, tell), film
+
+
+def _run(engine: Engine, tell: Tell) -> Run:
+    """Let it happen."""
+    seen, length_ms = engine.when_sampled, max(1, engine.scenario.run_ms)
+
+    def look() -> None:
+        if seen is not None:
+            seen()
+        if not tell(engine.clock.scenario_ms / length_ms):
+            engine.clock.stop()
+
+    engine.when_sampled = look
+    run = engine.run()
+    if engine.clock.scenario_ms >= engine.scenario.run_ms:
+        return run
+    short = replace(engine.scenario, run_ms=engine.clock.scenario_ms, expectations=())
+    return replace(run, scenario=short)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jobs.cli import main
-from jobs.operating.league_page import is_worse, league_page
+from jobs.operating.league_figures import is_worse
+from jobs.operating.league_page import league_page
 from lbcore.config.tree import Config
 from lbcore.sim.engine.rehearsal import run_scenario
 from lbcore.sim.judge.fewest_moves import first_owners, least_moves

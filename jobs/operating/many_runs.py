@@ -1,0 +1,173 @@
+"""Many runs side by side, in processes: results in order, progress, and an orderly end.
+
+Decides how the work is dealt out, and what Ctrl-C does: what is done is kept, what is under way is
+given up (a run in this process ends at its next sample), and a second Ctrl-C ends at once. What a
+run comes to does not depend on how many run beside it. Source: ours.
+"""
+
+import argparse
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.sharedctypes import RawArray
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+from jobs.console import CommandError, note
+from jobs.operating.run_progress import RunProgress
+from lbcore.sim.engine.rehearsal import Tell
+
+Result = TypeVar("Result")
+
+_LOOKED_EACH_S = 0.25
+_shares: Any = None
+"""In a process that works: how far each item is, shared with the process that waits."""
+
+
+def add_workers_argument(parser: argparse.ArgumentParser) -> None:
+    """What `ManyRuns` is given."""
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes side by side; the answer is the same with any number",
+    )
+
+
+def _count(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1")
+    return int(word)
+
+
+class ManyRuns(Generic[Result]):
+    """Items worked on by several processes. is_cut: whether Ctrl-C ended it early."""
+
+    def __init__(
+        self, work: Callable[[Any, Tell], Result | None], workers: int, what: str = "runs"
+    ) -> None:
+        """work: what is done with an item; None: it was given up. workers: from 1.
+
+        Work runs in other processes: it is a function of a module, or a partial of one, and items
+        and results are values.
+        """
+        self._work, self._workers, self._what = work, workers, what
+        self.is_cut = False
+
+    def results(self, items: Sequence[Any], weights: Sequence[float] = ()) -> Iterator[Result]:
+        """What each item came to, in their order, as soon as it is known.
+
+        weights: how long each takes in proportion to the others; none: all the same. Raises
+        CommandError when a process was ended by somebody else.
+        """
+        if not items:
+            return
+        weights = [max(1.0, weight) for weight in weights] or [1.0] * len(items)
+        progress = RunProgress(self._what, len(items))
+        with self._until_interrupted():
+            alone = self._workers == 1 or len(items) == 1
+            found = (self._here if alone else self._beside)(items, weights, progress)
+            for result in found:
+                progress.clear()
+                if result is not None:
+                    yield result
+            progress.clear()
+        if self.is_cut:
+            note("stopped: what follows is what was known by then")
+
+    def _here(
+        self, items: Sequence[Any], weights: Sequence[float], progress: RunProgress
+    ) -> Iterator[Result | None]:
+        """One after the other, in this process."""
+        total, passed = sum(weights), 0.0
+        for done, (item, weight) in enumerate(zip(items, weights, strict=True)):
+            if self.is_cut:
+                return
+
+            def tell(share: float, *, done: int = done, before: float = passed) -> bool:
+                progress.tell(done, (before + share * weights[done]) / total)
+                return not self.is_cut
+
+            yield self._work(item, tell)
+            passed += weight
+
+    def _beside(
+        self, items: Sequence[Any], weights: Sequence[float], progress: RunProgress
+    ) -> Iterator[Result | None]:
+        """Several at once, each in a process of its own."""
+        shares = RawArray("d", len(items))
+        before = set(multiprocessing.active_children())
+        workers = min(self._workers, len(items))
+        with ProcessPoolExecutor(workers, initializer=_begin, initargs=(shares,)) as pool:
+            futures = [pool.submit(_work_on, self._work, at, item) for at, item in enumerate(items)]
+            try:
+                for future in futures:
+                    self._await(future, futures, (shares, weights, progress))
+                    if self.is_cut and not future.done():
+                        continue
+                    yield future.result()
+            except BrokenProcessPool:
+                raise CommandError(
+                    "a process that ran a simulation was ended from outside",
+                    why="most often there was not enough memory for all of them",
+                    next_step="run fewer side by side with --workers",
+                ) from None
+            finally:
+                for future in futures:
+                    future.cancel()
+                if not all(future.done() for future in futures):
+                    for process in set(multiprocessing.active_children()) - before:
+                        process.terminate()
+
+    def _await(
+        self,
+        future: Future[Any],
+        futures: Sequence[Future[Any]],
+        course: tuple[Any, Sequence[float], RunProgress],
+    ) -> None:
+        """Wait for one, telling how far all are."""
+        shares, weights, progress = course
+        while not (future.done() or self.is_cut):
+            wait([future], timeout=_LOOKED_EACH_S, return_when=FIRST_COMPLETED)
+            passed = sum(share * weight for share, weight in zip(shares, weights, strict=True))
+            progress.tell(sum(one.done() for one in futures), passed / sum(weights))
+
+    @contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        """Ctrl-C marks this as cut, where this is the main thread; the next one is as usual."""
+
+        def cut(_number: int, _frame: FrameType | None) -> None:
+            self.is_cut = True
+            signal.signal(signal.SIGINT, before)
+
+        try:
+            before = signal.signal(signal.SIGINT, cut)
+        except ValueError:  # not the main thread: nobody interrupts it
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _begin(shares: Any) -> None:
+    """A process begins: Ctrl-C is for the one that waits."""
+    global _shares  # noqa: PLW0603 the only way into a process of a pool
+    _shares = shares
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _work_on(work: Callable[[Any, Tell], Any], at: int, item: Any) -> Any:
+    def tell(share: float) -> bool:
+        _shares[at] = share
+        return True
+
+    found = work(item, tell)
+    _shares[at] = 1.0
+    return found

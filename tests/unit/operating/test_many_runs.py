@@ -1,0 +1,87 @@
+"""Many runs side by side: order, one answer with any number of processes, and an orderly end."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from jobs.console import CommandError
+from jobs.operating.many_runs import ManyRuns
+from lbcore.sim.engine.rehearsal import Tell
+
+HERE = os.getpid()
+
+
+def doubled(item: int, tell: Tell) -> int:
+    """The later ones are done first."""
+    time.sleep(0.02 * (5 - item))
+    tell(1.0)
+    return 2 * item
+
+
+def interrupting(item: int, tell: Tell) -> "int | None":
+    """The third gets Ctrl-C, as everybody in front of the terminal does, and is given up."""
+    if item == 2:
+        os.kill(HERE, signal.SIGINT)
+        while os.getpid() != HERE or tell(0.5):
+            time.sleep(0.01)
+        return None
+    return item
+
+
+def killed(_item: int, _tell: Tell) -> int:
+    """Nobody sees the end of it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_results_come_in_the_order_of_their_items(workers: int) -> None:
+    assert list(ManyRuns(doubled, workers).results(range(5))) == [0, 2, 4, 6, 8]
+
+
+def test_nothing_to_run_comes_to_nothing() -> None:
+    assert list(ManyRuns(doubled, 2).results([])) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_keeps_what_is_done_and_gives_up_the_rest(
+    workers: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs: ManyRuns[int] = ManyRuns(interrupting, workers)
+    before = signal.getsignal(signal.SIGINT)
+    found = list(runs.results([0, 1, 2, 3, 4, 5]))
+    assert runs.is_cut
+    if workers == 1:
+        assert found == [0, 1]
+    # of several, others may be done by then or not: what is done is kept, in order
+    assert set(found) <= {0, 1, 3, 4, 5}
+    assert found == sorted(found)
+    assert "stopped" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_process_that_is_killed_is_told() -> None:
+    with pytest.raises(CommandError, match="ended from outside"):
+        list(ManyRuns(killed, 2).results([0, 1]))
+
+
+def test_progress_is_told_by_share_of_all_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, float]] = []
+
+    class Seen:
+        def __init__(self, _what: str, _count: int) -> None:
+            pass
+
+        def tell(self, done: int, share: float) -> None:
+            told.append((done, share))
+
+        def clear(self) -> None:
+            pass
+
+    monkeypatch.setattr("jobs.operating.many_runs.RunProgress", Seen)
+    weights: Sequence[float] = [30.0, 10.0]
+    assert list(ManyRuns(doubled, 1).results([3, 4], weights)) == [6, 8]
+    assert told == [(0, 0.75), (1, 1.0)]
