@@ -1,0 +1,42 @@
+"""Leases beside wrong clocks: never two holders, and nobody loses a permit for a clock of others.
+
+The world itself fails where two brokers may use one hash at any moment.
+"""
+
+import pytest
+
+from tests.sim.test_clock_faults import AHEAD_MS, CLOCKS, ClockWorld
+from tests.support.worlds.leased_world import LEASED, LeasedWorld
+from tests.support.worlds.world import is_settled
+
+BUNDLES = 8
+
+
+class LeasedClockWorld(ClockWorld, LeasedWorld):
+    """A world under leases whose clocks can be turned. unused: moments without all permits."""
+
+    unused = 0
+
+    def look(self) -> None:
+        """Count the moments at which a bundle could not be used."""
+        super().look()
+        self.unused += len(self.used()) < BUNDLES
+
+
+@pytest.mark.parametrize("lasts_ms", [2_000, 60_000])
+@pytest.mark.parametrize("ahead_ms", AHEAD_MS)
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_permits_are_kept_beside_a_wrong_clock(clock: str, ahead_ms: int, lasts_ms: int) -> None:
+    world = LeasedClockWorld(LEASED, 3, seed=3)
+    world.run(2_000)
+    world.command("create_namespace", namespace="t/n", bundles=BUNDLES)
+    world.run(60_000)
+    assert is_settled(world)
+    assert len(world.used()) == BUNDLES
+    world.unused = 0
+    world.turn(clock, ahead_ms)
+    world.run(lasts_ms)
+    world.turn(clock, 0)
+    world.run(30_000)
+    assert world.unused == 0
+    assert is_settled(world)
