@@ -16,7 +16,7 @@ from jobs.service.counts import GateCounts
 from jobs.service.exchange import RETRY, HttpError
 from jobs.service.rates import RateLimiter
 from jobs.service.streams import Message
-from jobs.service.tokens import Bearer, TokenChecker, TokenError, TrustedKey
+from jobs.service.tokens import Bearer, TokenChecker, TokenError, TokenFault, TrustedKey
 
 FORBIDDEN, UNAUTHENTICATED, TOO_MANY = "forbidden", "unauthenticated", "too_many_requests"
 OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)
@@ -25,6 +25,14 @@ OTHER_REFUSALS = (FORBIDDEN, UNAUTHENTICATED, TOO_MANY)
 _BEARER = b"bearer "
 _CACHE_MAX = 10_000
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="ballast"')
+# Said of tokens with a good signature alone, so to nobody but who was given it: the bearer, or the
+# operator of a machine whose clock is wrong, knows what to do.
+_BY_THE_CLOCK = {
+    TokenFault.EXPIRED: "the token's time is over by the clock of this service; get a new one, or"
+    " set the clock right",
+    TokenFault.NOT_YET_VALID: "the token's time has not begun by the clock of this service; wait,"
+    " or set the clock right",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +137,9 @@ class Gatekeeper:
             self._limit(address)
             self.counts.refused[error.fault.value] += 1
             challenge = _CHALLENGE[1] + b', error="invalid_token"'
+            reason = _BY_THE_CLOCK.get(error.fault, "the token is not accepted")
             raise HttpError(
-                401,
-                "Authentication required: the token is not accepted",
-                (_CHALLENGE[0], challenge),
+                401, f"Authentication required: {reason}", (_CHALLENGE[0], challenge)
             ) from None
         self._bearers[token] = (checker.keys, bearer)
         if len(self._bearers) > _CACHE_MAX:

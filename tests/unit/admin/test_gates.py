@@ -114,6 +114,36 @@ def test_token_that_expires_after_it_was_accepted_is_refused(
     assert call(app, LOOKUP, text).status == 401
 
 
+@pytest.mark.parametrize(
+    ("ahead_s", "refused"),
+    [
+        (-3_600, "has not begun"),
+        (-40, "has not begun"),
+        (-4, ""),
+        (0, ""),
+        (5, ""),
+        (40, ""),
+        (3_600, "is over"),
+    ],
+)
+@pytest.mark.parametrize("begins", ["nbf", "iat"])
+def test_token_beside_a_service_with_a_wrong_clock_is_let_in_or_told_of_the_clock(
+    tables: Path, begins: str, ahead_s: int, refused: str
+) -> None:
+    issued_s = time.time() - ahead_s
+    text = signed("viewer", exp=issued_s + 600, **{begins: issued_s})
+    reply = call(service(tables), LOOKUP, text)
+    assert reply.status == (401 if refused else 200)
+    if refused:
+        assert f"the token's time {refused} by the clock of this service" in reply.json["reason"]
+
+
+def test_token_that_is_not_signed_is_told_nothing_of_its_time(tables: Path) -> None:
+    forged = token("another secret of at least 32 bytes", "HS256", exp=1)
+    reply = call(service(tables), LOOKUP, forged)
+    assert reply.json["reason"] == "Authentication required: the token is not accepted"
+
+
 def _refuse(_: object, __: str) -> None:
     from jobs.service.tokens import TokenError, TokenFault  # noqa: PLC0415 (only here)
 
