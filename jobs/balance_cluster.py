@@ -47,6 +47,7 @@ from jobs.adapters.spark.checkpoint import (
     write_manifest,
 )
 from jobs.adapters.spark.clock_steps import ClockSteps
+from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
 from jobs.adapters.spark.lost_parts import told_in_words
 from jobs.adapters.spark.present_manifest import present_manifest
 from jobs.adapters.spark.recovery import (
@@ -207,9 +208,13 @@ class _Job:
                 HistoryUpkeep(kind=pipeline.history, days=pipeline.history_days),
             )
             each = _EachBatch(sink, resumption, upkeep)
-            query = start_query(session.result(), self.config, beginning, each)
             told = _Told(log=log, metrics=metrics)
-            return _wait(query, self.stop, watch, each, told)
+
+            def attempt() -> int:
+                query = start_query(session.result(), self.config, beginning, each)
+                return _wait(query, self.stop, watch, each, told)
+
+            return in_time(attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +307,10 @@ def _wait(
             query.stop()
             raise
         if not query.isActive:
-            note(_explain(str(query.exception()), watch))
+            error = str(query.exception())
+            if each.ended < 0 and is_late_worker(error):
+                raise LateWorkerError(error)
+            note(_explain(error, watch))
             return Exit.FAILED
         # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
         progress = query.lastProgress if each.ended > last else None

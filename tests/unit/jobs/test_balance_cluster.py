@@ -9,6 +9,7 @@ import pytest
 
 from jobs.adapters.spark.checkpoint import Resumption
 from jobs.adapters.spark.clock_steps import ClockSteps
+from jobs.adapters.spark.late_worker import STARTS_MAX, LateWorkerError, in_time
 from jobs.balance_cluster import _EachBatch, _Told, _wait
 from jobs.console import CommandError, Exit
 
@@ -129,3 +130,57 @@ def test_clock_that_goes_back_ends_the_job_and_any_other_way_of_it_does_not(
     with pytest.raises(CommandError, match="went back by 3600 s"):
         _wait(query, stop, watch, each, told)  # type: ignore[arg-type]
     assert not stop.happenings
+
+
+LATE = "org.apache.spark.SparkException: Python worker failed to connect back."
+
+
+class EndedQuery(Query):
+    """A query that has ended with an error of Spark's."""
+
+    isActive = False  # noqa: N815 Spark's name
+
+    def __init__(self, error: str) -> None:
+        super().__init__()
+        self.error = error
+
+    def exception(self) -> str:
+        return self.error
+
+
+def waited(tmp_path: Path, error: str, *, ended: int = -1) -> int:
+    """What waiting for a query that has ended comes to. ended: its last batch."""
+    each, _ = each_batch(tmp_path, lambda _: None)
+    each.ended = ended
+    told = _Told(log=lambda _: None, metrics=SimpleNamespace())  # type: ignore[arg-type]
+    watch = SimpleNamespace(loss=lambda: None, look=lambda: None)
+    return _wait(EndedQuery(error), Clock(lambda: None), watch, each, told)  # type: ignore[arg-type]
+
+
+def test_query_whose_worker_came_too_late_is_begun_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    errors = [LATE, LATE, "another"]
+    assert in_time(lambda: waited(tmp_path, errors.pop(0))) == Exit.FAILED
+    said = capsys.readouterr().err
+    assert "did not start within 10 s (2 of" in said
+    assert "another" in said
+
+
+def test_worker_that_is_lost_after_a_batch_ends_the_job(tmp_path: Path) -> None:
+    assert waited(tmp_path, LATE, ended=3) == Exit.FAILED
+
+
+def test_machine_that_is_always_too_busy_is_told_of_with_what_to_do(tmp_path: Path) -> None:
+    attempts: list[int] = []
+
+    def attempt() -> int:
+        attempts.append(1)
+        return waited(tmp_path, LATE)
+
+    with pytest.raises(CommandError, match="could not begin") as raised:
+        in_time(attempt)
+    assert len(attempts) == STARTS_MAX
+    assert "less busy" in raised.value.next_step
+    with pytest.raises(LateWorkerError):
+        waited(tmp_path, LATE)

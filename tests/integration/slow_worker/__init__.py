@@ -1,0 +1,1 @@
+"""Planted in a job by its PYTHONPATH: a worker that comes too late."""
