@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,12 +210,8 @@ class _Job:
             )
             each = _EachBatch(sink, resumption, upkeep)
             told = _Told(log=log, metrics=metrics)
-
-            def attempt() -> int:
-                query = start_query(session.result(), self.config, beginning, each)
-                return _wait(query, self.stop, watch, each, told)
-
-            return in_time(attempt)
+            begin = partial(start_query, session.result(), self.config, beginning, each)
+            return in_time(lambda: _wait(begin(), self.stop, watch, each, told))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

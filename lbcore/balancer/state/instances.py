@@ -5,29 +5,23 @@ Decides nothing. Part of the ledger. Source: ours.
 
 from dataclasses import dataclass, field
 
+from lbcore.ownership.changes import Instance
+
 NOBODY = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerStart:
-    """One start of a broker."""
-
-    broker: str
-    incarnation: str
 
 
 @dataclass(slots=True)
 class Instances:
     """All starts of brokers that a record may name; an id stays valid for ever."""
 
-    rows: list[BrokerStart] = field(default_factory=list)
-    ids: dict[BrokerStart, int] = field(default_factory=dict)
+    rows: list[Instance] = field(default_factory=list)
+    ids: dict[Instance, int] = field(default_factory=dict)
 
     def id_of(self, broker: str, incarnation: str) -> int:
         """The id of this start, given on first use; NOBODY for no broker."""
         if not broker:
             return NOBODY
-        instance = BrokerStart(broker=broker, incarnation=incarnation)
+        instance = Instance(broker=broker, incarnation=incarnation)
         if instance not in self.ids:
             self.ids[instance] = len(self.rows)
             self.rows.append(instance)
@@ -35,7 +29,7 @@ class Instances:
 
     def find(self, broker: str, incarnation: str) -> int:
         """The id of this start; NOBODY for one that no record ever named."""
-        return self.ids.get(BrokerStart(broker=broker, incarnation=incarnation), NOBODY)
+        return self.ids.get(Instance(broker=broker, incarnation=incarnation), NOBODY)
 
     def of(self, instance_id: int) -> tuple[str, str]:
         """Broker and incarnation; two empty texts for NOBODY."""

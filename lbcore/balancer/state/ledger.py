@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.balancer.state.instances import NOBODY, BrokerStart, Instances
+from lbcore.balancer.state.instances import NOBODY, Instances
 from lbcore.balancer.state.name_order import merged, places_of, rows_in_order, stretch_of
 from lbcore.balancer.state.row_chunks import RowChunks, read, write_changes, write_whole
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.model.names import bundle_order, index_namespaces
+from lbcore.ownership.changes import Instance
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.signals.averages import DEFAULT_TRAFFIC, BundleAverages
@@ -245,7 +246,7 @@ class Ledger:
             return
         named = np.bincount(np.append(self.source, self.destination) + 1)[1:]
         kept = {self.instances.rows[i] for i in np.flatnonzero(named).tolist()}
-        kept |= {BrokerStart(broker=broker, incarnation=start) for broker, start in present}
+        kept |= {Instance(broker=broker, incarnation=start) for broker, start in present}
         before, self.instances = self.instances, Instances()
         ids = np.full(len(before.rows) + 1, NOBODY, dtype="<i4")
         for old, instance in enumerate(before.rows):
