@@ -6,63 +6,63 @@ Differences within the league's margins are noise. Source: ours.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
 
-from jobs.operating.league_figures import MARGINS, NEVER, is_worse, title_of
+from jobs.operating.league_figures import (
+    DEFAULT,
+    MARGINS,
+    Row,
+    as_number,
+    is_worse,
+    or_balanced,
+    rivals_of,
+    title_of,
+)
+from lbcore.sim.judge.possible import BAR
 from lbcore.sim.reports.report import format_value
 
-Row: TypeAlias = Mapping[str, Any]
-
-FLOOR_MAX, BOUND_MAX = 1.2, 1.15
+BOUND_MAX = 1.15
 LEAST_TIMES = 1.5
 THRASH_MAX = 0.01
 REPORT_INTERVAL_MS = 60_000
-RIVAL = "avg"
-TITLES = ("unmet", "floor p95", "bound", "moves", "least", RIVAL, "thrash", "balanced", "fastest",
+TITLES = ("unmet", "floor p95", "bound", "moves", "least", DEFAULT, "thrash", "balanced", "fastest",
           "worse in")  # fmt: skip
 ABOUT = f"""\
-A figure with ! misses its bar. *unmet*: none. *floor p95*: at most {FLOOR_MAX} where *bound*, the
+A figure with ! misses its bar. *unmet*: none. *floor p95*: at most {BAR} where *bound*, the
 least imbalance that was possible, has a p95 of {BOUND_MAX} at most. *moves*: at most {LEAST_TIMES}
-times *least* (the greater of the league's two), and no more than `{RIVAL}` made where that met all
-demands and was as balanced. *thrash*: at most {THRASH_MAX:.0%}. *balanced*: no later than
+times *least* (the greater of the league's two), and no more than `{DEFAULT}` made where that met
+all demands and was as balanced. *thrash*: at most {THRASH_MAX:.0%}. *balanced*: no later than
 *fastest*, the first of those that met all demands, and two reports (2 min). *worse in*: nothing
-that somebody who met all demands and was as balanced (or below {FLOOR_MAX}) did better, beyond
+that somebody who met all demands and was as balanced (or below {BAR}) did better, beyond
 noise."""
 
 
 def bars_of(mine: Row, rows: Sequence[Row]) -> dict[str, str]:
     """What each bar that is missed says, by its title; none: all are met.
 
-    rows: of the same scenario, every contestant's.
+    rows: every contestant's.
     """
-    rivals = [row for row in rows if row["strategy"] != mine["strategy"]]
+    rivals = rivals_of(mine, rows)
     found = {title: bar(mine, rivals) for title, bar in _BARS.items()}
     return {title: words for title, words in found.items() if words}
 
 
 def missed_bars(rows: Sequence[Row], strategy: str) -> dict[str, dict[str, str]]:
     """Scenario → the bars that the strategy misses there; every scenario that it played."""
-    return {
-        mine["scenario"]: bars_of(
-            mine, [row for row in rows if row["scenario"] == mine["scenario"]]
-        )
-        for mine in rows
-        if mine["strategy"] == strategy and "possible" in mine
-    }
+    return {mine["scenario"]: bars_of(mine, rows) for mine in _judged(rows, strategy)}
 
 
 def bar_cells(mine: Row, rows: Sequence[Row]) -> list[str]:
     """A row's cells, in the order of TITLES; ! where a bar is missed."""
     missed = bars_of(mine, rows)
-    rivals = [row for row in rows if row["strategy"] != mine["strategy"]]
-    least, fastest, rival = least_of(mine), _fastest(rivals), _named(RIVAL, rivals)
+    rivals = rivals_of(mine, rows)
+    least, fastest, rival = least_of(mine), _fastest(rivals), _named(DEFAULT, rivals)
     cells = {
         "unmet": str(len(mine["unmet"])),
         "floor p95": format_value("floor_adjusted.p95", mine["floor_adjusted.p95"]),
         "bound": format_value("imbalance.p95", mine["possible"]["bound_p95"]),
         "moves": format_value("moves", mine["moves"]),
         "least": "-" if least is None else str(least),
-        RIVAL: "-" if rival is None else format_value("moves", rival["moves"]),
+        DEFAULT: "-" if rival is None else format_value("moves", rival["moves"]),
         "thrash": format_value("thrash", mine["thrash"]),
         "balanced": format_value("balanced", mine["balanced"]),
         "fastest": format_value("balanced", fastest),
@@ -79,11 +79,7 @@ def bar_table(rows: Sequence[Row], strategy: str) -> list[tuple[str, ...]]:
 
     Rows that don't tell what was possible have none.
     """
-    return [
-        (mine["scenario"], *bar_cells(mine, _beside(mine, rows)))
-        for mine in rows
-        if mine["strategy"] == strategy and "possible" in mine
-    ]
+    return [(mine["scenario"], *bar_cells(mine, rows)) for mine in _judged(rows, strategy)]
 
 
 def bar_lines(rows: Sequence[Row], strategy: str) -> Iterator[str]:
@@ -128,8 +124,9 @@ def least_of(row: Row) -> int | None:
     return max(known) if known and row["possible"]["least"] is not None else None
 
 
-def _beside(mine: Row, rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["scenario"] == mine["scenario"]]
+def _judged(rows: Sequence[Row], strategy: str) -> list[Row]:
+    """A strategy's rows that tell what was possible."""
+    return [row for row in rows if row["strategy"] == strategy and "possible" in row]
 
 
 def _unmet(mine: Row, _rivals: Sequence[Row]) -> str:
@@ -140,16 +137,16 @@ def _floor(mine: Row, _rivals: Sequence[Row]) -> str:
     bound, floor = mine["possible"]["bound_p95"], mine["floor_adjusted.p95"]
     if bound is None or floor is None or bound > BOUND_MAX:
         return ""
-    return f"{floor:.2f} above {FLOOR_MAX}" if round(floor, 2) > FLOOR_MAX else ""
+    return f"{floor:.2f} above {BAR}" if round(floor, 2) > BAR else ""
 
 
 def _moves(mine: Row, rivals: Sequence[Row]) -> str:
-    least, rival, words = least_of(mine), _named(RIVAL, rivals), []
+    least, rival, words = least_of(mine), _named(DEFAULT, rivals), []
     noise = MARGINS["moves"][0]
     if least is not None and mine["moves"] > LEAST_TIMES * least + noise:
         words.append(f"{mine['moves']:.0f} above {LEAST_TIMES} times {least}")
     if rival is not None and _is_as_good(mine, rival) and _is_beaten("moves", mine, rival):
-        words.append(f"{mine['moves']:.0f} above {RIVAL}'s {rival['moves']:.0f}")
+        words.append(f"{mine['moves']:.0f} above {DEFAULT}'s {rival['moves']:.0f}")
     return "; ".join(words)
 
 
@@ -161,8 +158,7 @@ def _balanced(mine: Row, rivals: Sequence[Row]) -> str:
     fastest = _fastest(rivals)
     if fastest is None:
         return ""
-    own = NEVER if mine["balanced"] is None else mine["balanced"]
-    late = own > fastest + 2 * REPORT_INTERVAL_MS
+    late = as_number(mine["balanced"]) > fastest + 2 * REPORT_INTERVAL_MS
     words = [format_value("balanced", value) for value in (mine["balanced"], fastest)]
     return f"{words[0]} after {words[1]} and two reports" if late else ""
 
@@ -172,7 +168,7 @@ def _worse(mine: Row, rivals: Sequence[Row]) -> str:
     for metric in MARGINS:
         better = [r for r in rivals if _is_as_good(mine, r) and _is_beaten(metric, mine, r)]
         if better:
-            best = min(better, key=lambda row: (_number(row, metric), row["strategy"]))
+            best = min(better, key=lambda row: (as_number(row[metric]), row["strategy"]))
             figures = [format_value(metric, row[metric]) for row in (mine, best)]
             words.append(f"{title_of(metric)} {figures[0]} ({best['strategy']} {figures[1]})")
     return ", ".join(words)
@@ -193,21 +189,13 @@ def _is_as_good(mine: Row, rival: Row) -> bool:
     if rival["unmet"]:
         return False
     return not any(
-        is_worse(metric, rival[metric], _at_least(mine[metric], FLOOR_MAX))
+        is_worse(metric, rival[metric], or_balanced(mine[metric]))
         for metric in ("floor_adjusted.p50", "floor_adjusted.p95")
     )
 
 
-def _at_least(value: float | None, least: float) -> float | None:
-    return None if value is None else max(value, least)
-
-
 def _is_beaten(metric: str, mine: Row, rival: Row) -> bool:
     return is_worse(metric, mine[metric], rival[metric])
-
-
-def _number(row: Row, metric: str) -> float:
-    return NEVER if row[metric] is None else float(row[metric])
 
 
 def _fastest(rivals: Iterable[Row]) -> float | None:

@@ -3,12 +3,11 @@
 Decides the columns and their words; `lbcore.sim.judge.possible` computes. Source: ours.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
+from jobs.operating.league_figures import Row
 from lbcore.sim.judge.possible import BAR
 
-Row: TypeAlias = Mapping[str, Any]
 TITLES = (
     "bound p50",
     "bound p95",

@@ -4,14 +4,22 @@ Decides the columns, and the margins: two hundredths of an imbalance, a tenth of
 without service. Source: ours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from lbcore.sim.judge.possible import BAR
+
+Row: TypeAlias = Mapping[str, Any]
+"""What a strategy came to on a scenario, by the names of metrics."""
+
+OURS, DEFAULT = "ballast", "avg"
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "floor p50": ("floor_adjusted.p50", ""),
     "floor p95": ("floor_adjusted.p95", ""),
     "imb p50": ("imbalance.p50", ""),
     "imb p95": ("imbalance.p95", ""),
-    "balanced": ("balanced", "1.2"),
+    "balanced": ("balanced", f"{BAR}"),
     "moves": ("moves", ""),
     "least": ("", ""),
     "thrash": ("thrash", ""),
@@ -37,11 +45,28 @@ MARGINS: Mapping[str, tuple[float, float]] = {
 def is_worse(metric: str, mine: float | None, other: float | None) -> bool:
     """Whether one value of a metric is worse than another by more than the margin; None = never."""
     absolute, relative = MARGINS[metric]
-    one = NEVER if mine is None else mine
-    two = NEVER if other is None else other
-    if two == NEVER:
+    if other is None:
         return False
-    return one > two + max(absolute, relative * two)
+    return as_number(mine) > other + max(absolute, relative * other)
+
+
+def as_number(value: float | None) -> float:
+    """A value that can be compared; None is later than all."""
+    return NEVER if value is None else float(value)
+
+
+def or_balanced(value: float | None) -> float | None:
+    """An imbalance, or what counts as balanced, whichever is worse."""
+    return None if value is None else max(BAR, value)
+
+
+def rivals_of(mine: Row, rows: Sequence[Row]) -> list[Row]:
+    """Of all rows, the others of the same scenario."""
+    return [
+        row
+        for row in rows
+        if row["scenario"] == mine["scenario"] and row["strategy"] != mine["strategy"]
+    ]
 
 
 def title_of(metric: str) -> str:

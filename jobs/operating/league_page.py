@@ -4,19 +4,25 @@ Decides the form; `league_figures` when a difference counts. Used by `ballast le
 Source: ours.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
 from jobs.operating.league_bars import bars_page
 from jobs.operating.league_bounds import possible_page
-from jobs.operating.league_figures import COLUMNS, MARGINS, NEVER, is_worse, title_of
+from jobs.operating.league_figures import (
+    COLUMNS,
+    DEFAULT,
+    MARGINS,
+    OURS,
+    Row,
+    as_number,
+    is_worse,
+    or_balanced,
+    rivals_of,
+    title_of,
+)
 from jobs.operating.machine import computed_where
 from jobs.operating.simulations import RECOMMENDED, STRATEGIES
 from lbcore.sim.reports.report import format_value
-
-Row: TypeAlias = Mapping[str, Any]
-
-OURS, DEFAULT = "ballast", "avg"
 
 _HEAD = """\
 # The league of strategies
@@ -209,23 +215,15 @@ def _not_best(rows: Sequence[Row]) -> Iterator[str]:
 
 def _best(mine: Row, metric: str, rows: Sequence[Row]) -> Row | None:
     """Who beats ours by more than the margin, the best of them."""
+    enough = or_balanced(mine["floor_adjusted.p50"])
     rivals = [
         row
-        for row in rows
-        if row["scenario"] == mine["scenario"]
-        and row["strategy"] != OURS
-        and not row["unmet"]
-        and not is_worse("floor_adjusted.p50", row["floor_adjusted.p50"], _loose(mine))
+        for row in rivals_of(mine, rows)
+        if not row["unmet"]
+        and not is_worse("floor_adjusted.p50", row["floor_adjusted.p50"], enough)
         and is_worse(metric, mine[metric], row[metric])
     ]
-    key = [(NEVER if row[metric] is None else row[metric], at) for at, row in enumerate(rivals)]
-    return rivals[min(key)[1]] if key else None
-
-
-def _loose(row: Row) -> float | None:
-    """Ours, or what counts as balanced, whichever is worse."""
-    value = row["floor_adjusted.p50"]
-    return None if value is None else max(1.2, value)
+    return min(rivals, key=lambda row: as_number(row[metric]), default=None)
 
 
 def _everything(rows: Sequence[Row]) -> Iterator[str]:

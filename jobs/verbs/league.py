@@ -17,8 +17,8 @@ from jobs.console import Exit, MisuseError, answer
 from jobs.operating.exact_bounds import exact_least
 from jobs.operating.league_bars import bar_lines
 from jobs.operating.league_bounds import possible_lines
-from jobs.operating.league_figures import COLUMNS
-from jobs.operating.league_page import OURS, cells_of, league_page
+from jobs.operating.league_figures import COLUMNS, OURS
+from jobs.operating.league_page import cells_of, league_page
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import (
     CONTESTANTS,
@@ -114,11 +114,8 @@ def _played(
     args: argparse.Namespace, runs: ManyRuns[dict[str, Any]], contests: Sequence[Contest]
 ) -> Iterator[dict[str, Any]]:
     """The rows of contests; every one's settings are looked at before the first begins."""
-    weights = [
-        weight_of(one.scenario, config_of(one.scenario, each.strategy, args.set))
-        for each in contests
-        for one in (each.one,)
-    ]
+    scenarios = [(each.one.scenario, each.strategy) for each in contests]
+    weights = [weight_of(one, config_of(one, name, args.set)) for one, name in scenarios]
     return runs.results(contests, weights)
 
 
