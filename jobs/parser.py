@@ -6,6 +6,7 @@ was probably meant. Every process and verb reads its words with it. Source: ours
 
 import argparse
 import difflib
+import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -100,3 +101,11 @@ class Parser(argparse.ArgumentParser):
         """The example that the help shows, if there is one."""
         first = (self.epilog or "").partition("\n")[0]
         return f"; for {first}" if first.startswith(_EXAMPLE) else ""
+
+
+def whole_number(word: str, most: float = math.inf) -> int:
+    """For argparse: a whole number from 1; raises ArgumentTypeError for anything else."""
+    if not word.isdecimal() or not 1 <= int(word) <= most:
+        upto = "" if most == math.inf else f" to {most}"
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1{upto}")
+    return int(word)

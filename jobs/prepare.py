@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         note("set-up: interrupted; the same command goes on where it stopped")
-        return 130
+        return Exit.CUT
     return Exit.DONE
 
 

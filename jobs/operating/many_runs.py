@@ -9,8 +9,8 @@ import argparse
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.sharedctypes import RawArray
@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from jobs.console import CommandError, note
 from jobs.operating.run_progress import RunProgress
+from jobs.parser import whole_number
 from lbcore.sim.engine.rehearsal import Tell
 
 Result = TypeVar("Result")
@@ -32,17 +33,11 @@ def add_workers_argument(parser: argparse.ArgumentParser) -> None:
     """What `ManyRuns` is given."""
     parser.add_argument(
         "--workers",
-        type=_count,
+        type=whole_number,
         default=os.cpu_count() or 1,
         metavar="N",
         help="processes side by side; the answer is the same with any number",
     )
-
-
-def _count(word: str) -> int:
-    if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1")
-    return int(word)
 
 
 class ManyRuns(Generic[Result]):
@@ -84,17 +79,18 @@ class ManyRuns(Generic[Result]):
         self, items: Sequence[Any], weights: Sequence[float], progress: RunProgress
     ) -> Iterator[Result | None]:
         """One after the other, in this process."""
-        total, passed = sum(weights), 0.0
-        for done, (item, weight) in enumerate(zip(items, weights, strict=True)):
+        shares = [0.0] * len(items)
+        for at, item in enumerate(items):
             if self.is_cut:
                 return
 
-            def tell(share: float, *, done: int = done, before: float = passed) -> bool:
-                progress.tell(done, (before + share * weights[done]) / total)
+            def tell(share: float, *, at: int = at) -> bool:
+                shares[at] = share
+                progress.tell(at, _passed(shares, weights))
                 return not self.is_cut
 
             yield self._work(item, tell)
-            passed += weight
+            shares[at] = 1.0
 
     def _beside(
         self, items: Sequence[Any], weights: Sequence[float], progress: RunProgress
@@ -107,7 +103,10 @@ class ManyRuns(Generic[Result]):
             futures = [pool.submit(_work_on, self._work, at, item) for at, item in enumerate(items)]
             try:
                 for future in futures:
-                    self._await(future, futures, (shares, weights, progress))
+                    while not (future.done() or self.is_cut):
+                        wait([future], timeout=_LOOKED_EACH_S)
+                        done = sum(one.done() for one in futures)
+                        progress.tell(done, _passed(shares, weights))
                     if self.is_cut and not future.done():
                         continue
                     yield future.result()
@@ -123,19 +122,6 @@ class ManyRuns(Generic[Result]):
                 if not all(future.done() for future in futures):
                     for process in set(multiprocessing.active_children()) - before:
                         process.terminate()
-
-    def _await(
-        self,
-        future: Future[Any],
-        futures: Sequence[Future[Any]],
-        course: tuple[Any, Sequence[float], RunProgress],
-    ) -> None:
-        """Wait for one, telling how far all are."""
-        shares, weights, progress = course
-        while not (future.done() or self.is_cut):
-            wait([future], timeout=_LOOKED_EACH_S, return_when=FIRST_COMPLETED)
-            passed = sum(share * weight for share, weight in zip(shares, weights, strict=True))
-            progress.tell(sum(one.done() for one in futures), passed / sum(weights))
 
     @contextmanager
     def _until_interrupted(self) -> Iterator[None]:
@@ -154,6 +140,12 @@ class ManyRuns(Generic[Result]):
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def _passed(shares: Iterable[float], weights: Sequence[float]) -> float:
+    """The share of all work that is done, by each item's."""
+    done = sum(share * weight for share, weight in zip(shares, weights, strict=True))
+    return done / sum(weights)
 
 
 def _begin(shares: Any) -> None:

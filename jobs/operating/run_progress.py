@@ -37,7 +37,7 @@ class RunProgress:
         if now_s - self._told_s < (_DRAWN_EACH_S if self._is_terminal else _SAID_EACH_S):
             return
         self._told_s = now_s
-        words = progress_words((done, self._count, self._what), share, now_s - self._began_s)
+        words = progress_words(done, self._count, self._what, share, now_s - self._began_s)
         if not self._is_terminal:
             note(words)
             return
@@ -55,13 +55,12 @@ class RunProgress:
             self._width = 0
 
 
-def progress_words(counted: tuple[int, int, str], share: float, passed_s: float) -> str:
-    """E.g. 12 of 44 runs, 31%, about 4 min left. counted: done, of how many, of what.
+def progress_words(done: int, count: int, what: str, share: float, passed_s: float) -> str:
+    """E.g. 12 of 44 runs, 31%, about 4 min left.
 
     What is left takes as long as what was done, share for share; nothing is foretold of less than
     half a percent.
     """
-    done, count, what = counted
     words = f"{done} of {count} {what}, {share:.0%}"
     if share < _SHARE_MIN:
         return words

@@ -8,6 +8,7 @@ load_history has, names replaced by keyed hashes. docs/traces.md says more.
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
 from jobs.adapters.delta.recordings import read_history
@@ -25,6 +26,7 @@ from jobs.operating.tracing import (
     write_recording,
     write_scenario,
 )
+from jobs.parser import whole_number
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.model.times import duration
 from lbcore.sim.load.folding import UNITS, Resource
@@ -35,6 +37,7 @@ KEY = "BALLAST_TRACE_KEY"
 MINUTE_MS = 60_000
 _BUNDLES_MAX = 1_000_000
 _KEY_BYTES = 32
+_COUNT = partial(whole_number, most=_BUNDLES_MAX)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,9 +59,9 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=_parquet, required=True, metavar="FILE.parquet", help="the recording"
     )
-    parser.add_argument("--bundles", type=_count, required=True, metavar="N", help="fold into N")
+    parser.add_argument("--bundles", type=_COUNT, required=True, metavar="N", help="fold into N")
     parser.add_argument(
-        "--brokers", type=_count, default=10, metavar="N", help="who owns them at first, in turn"
+        "--brokers", type=_COUNT, default=10, metavar="N", help="who owns them at first, in turn"
     )
     parser.add_argument("--namespace", type=_namespace, default="trace/load", metavar="NAME")
     parser.add_argument(
@@ -159,12 +162,6 @@ def _parquet(word: str) -> Path:
     if not word.endswith(".parquet"):
         raise argparse.ArgumentTypeError(f"{word!r} does not end with .parquet")
     return Path(word)
-
-
-def _count(word: str) -> int:
-    if not word.isdecimal() or not 1 <= int(word) <= _BUNDLES_MAX:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1 to {_BUNDLES_MAX}")
-    return int(word)
 
 
 def _namespace(word: str) -> str:

@@ -17,7 +17,7 @@ from jobs.operating.run_progress import RunProgress, progress_words
 def test_what_is_left_is_in_proportion_to_what_is_done(
     share: float, passed_s: float, words: str
 ) -> None:
-    assert progress_words((0, 8, "runs"), share, passed_s) == words
+    assert progress_words(0, 8, "runs", share, passed_s) == words
 
 
 def test_line_comes_each_half_minute_where_there_is_no_terminal(
