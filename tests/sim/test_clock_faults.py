@@ -22,6 +22,7 @@ CONFIG = Config()
 CLOCKS = ("driver", "kafka", "kafka 0", "kafka 1", "kafka 2")
 AHEAD_MS = (-3_600_000, -40_000, 5_000, 40_000, 3_600_000)
 FOR_GOOD_MS = 120_000
+BUNDLES = 8
 NAMES = {
     "kafka 0": {"broker-load-0", "broker-load-3"},
     "kafka 1": {"broker-load-1"},
@@ -59,11 +60,16 @@ class ClockWorld(World):
 @cache
 def _at_rest() -> ClockWorld:
     world = ClockWorld(CONFIG, 3, seed=3)
-    world.run(2_000)
-    world.command("create_namespace", namespace="t/n", bundles=8)
-    world.run(30_000)
-    assert is_settled(world)
+    settle(world, BUNDLES, 30_000)
     return world
+
+
+def settle(world: World, bundles: int, rest_ms: int) -> None:
+    """Create a namespace, and see everything served after that time."""
+    world.run(2_000)
+    world.command("create_namespace", namespace="t/n", bundles=bundles)
+    world.run(rest_ms)
+    assert is_settled(world)
 
 
 def _command_for(world: World, duration_ms: int) -> dict[str, int]:

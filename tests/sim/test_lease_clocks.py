@@ -8,11 +8,9 @@ from functools import cache
 
 import pytest
 
-from tests.sim.test_clock_faults import AHEAD_MS, CLOCKS, ClockWorld
+from tests.sim.test_clock_faults import AHEAD_MS, BUNDLES, CLOCKS, ClockWorld, settle
 from tests.support.worlds.leased_world import LEASED, LeasedWorld
 from tests.support.worlds.world import is_settled
-
-BUNDLES = 8
 
 
 class LeasedClockWorld(ClockWorld, LeasedWorld):
@@ -42,10 +40,7 @@ def test_permits_are_kept_beside_a_wrong_clock(clock: str, ahead_ms: int, lasts_
 @cache
 def _at_rest() -> LeasedClockWorld:
     world = LeasedClockWorld(LEASED, 3, seed=3)
-    world.run(2_000)
-    world.command("create_namespace", namespace="t/n", bundles=BUNDLES)
-    world.run(60_000)
-    assert is_settled(world)
+    settle(world, BUNDLES, 60_000)
     assert len(world.used()) == BUNDLES
     world.unused = 0
     return world
