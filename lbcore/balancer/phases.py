@@ -34,6 +34,7 @@ from lbcore.balancer.tasks.creations import drive_creations
 from lbcore.balancer.tasks.deletions import drive_deletions, forget_expired
 from lbcore.balancer.tasks.drains import drive_drains
 from lbcore.balancer.tasks.forgetting import forget_what_is_over
+from lbcore.balancer.tasks.pace import keep_pace
 from lbcore.balancer.tasks.pins import end_pins, follow_pins
 from lbcore.balancer.tasks.reserving import drop_unrecorded, reserve_bundles
 from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands
@@ -143,6 +144,8 @@ def _write_brokers(work: Work, batch: Batch) -> None:
 PHASES: dict[str, Phase] = {
     # whose clock is ahead or behind, before any time is believed
     "watch_clocks": Whole(do=lambda work, batch: watch_clocks(work, batch.updates)),
+    # how much of long work this batch does, by how long the last ones took
+    "keep_pace": Whole(do=lambda work, _: keep_pace(work)),
     # whose lives the namespaces of this batch's commands follow
     "reserve_bundles": Whole(
         do=lambda work, batch: reserve_bundles(work, _messages(batch.of(Command)))

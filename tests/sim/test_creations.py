@@ -199,3 +199,56 @@ def test_splits_while_a_namespace_is_made_do_not_disturb_it() -> None:
     assert outcome(world, made)["status"] == "done"
     assert set(expected("t/big")[1:]) <= set(live(world, "t/big"))
     assert len(live(world, "t/big")) == BUNDLES + 1
+
+
+class SlowWorld(World):
+    """Runs the job on a machine on which a batch takes as long as it makes bundles, and then some.
+
+    took_ms: of each batch that made or deleted any. made_ms: what one bundle takes.
+    """
+
+    def __init__(self, config: Config, *, made_ms: float) -> None:
+        super().__init__(config, 3)
+        self.made_ms = made_ms
+        self.took_ms: list[float] = []
+
+    def step_job(self) -> None:
+        before = len(self.events)
+        super().step_job()
+        took_ms = 300 + self.made_ms * (len(self.events) - before)
+        if len(self.events) > before + 1:
+            self.took_ms.append(took_ms)
+        self.next_batch_ms = max(self.next_batch_ms, self.now_ms + int(took_ms))
+
+
+def test_slow_machine_makes_less_in_a_batch_so_that_nobody_waits_for_long() -> None:
+    config = with_dynamic(Config(), {"limits.bundles_made_max": 400})
+    world = SlowWorld(config, made_ms=10.0)
+    world.run(5_000)
+    for kind, arguments in (("create_namespace", {"bundles": 1_000}), ("delete_namespace", {})):
+        world.took_ms.clear()
+        world.command(kind, namespace="t/big", **arguments)
+        world.run(180_000)
+        halvings = 6  # of what was seen once, and a batch in which its acknowledgements come
+        assert max(world.took_ms) > 2_000
+        assert max(world.took_ms[halvings:]) < 2_000
+    assert live(world, "t/big") == []
+    assert gapless(world)
+
+
+def test_fast_machine_makes_as_much_in_a_batch_as_is_allowed() -> None:
+    world = SlowWorld(with_dynamic(Config(), {"limits.bundles_made_max": 400}), made_ms=0.5)
+    world.run(5_000)
+    made = world.command("create_namespace", namespace="t/big", bundles=2_000)
+    world.run(8_000)
+    assert outcome(world, made)["status"] == "done"
+
+
+def test_job_that_was_away_makes_as_much_again_at_once() -> None:
+    world = running()
+    world.is_job_away = True
+    world.run(600_000)
+    world.is_job_away = False
+    world.run(2_000)
+    assert world.state is not None
+    assert world.state.times.share == SLICE

@@ -106,7 +106,7 @@ def _release(work: Work, command: Command, before: Mapping[str, Any], part: int)
 
 
 def _room(work: Work) -> int:
-    return work.config.limits.bundles_made_max - work.unloaded
+    return work.share - work.unloaded
 
 
 def _rest(work: Work, command_id: str) -> Sequence[int]:

@@ -30,7 +30,8 @@ class Times:
     the last rows of history. newcomer_clock_ms: clock_ms when a broker's start was first seen;
     brake_clock_ms: and when the brake was engaged. fault_ms: when a fault was last written down.
     version_floor: no time, but the highest version of forgotten namespaces. apart: clock → by how
-    much it was ahead at most, when that was last seen, and when it was last written down.
+    much it was ahead at most, when that was last seen, and when it was last written down. share: no
+    time either, but `Work.share`, 0 = not known yet.
     """
 
     clock_ms: int = 0
@@ -47,6 +48,7 @@ class Times:
     brake_clock_ms: int = 0
     fault_ms: int = 0
     version_floor: int = 0
+    share: int = 0
     apart: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 

@@ -246,6 +246,12 @@ class Work:
         return min(max(stamp_ms, self.read_ms), self.now_ms)
 
     @property
+    def share(self) -> int:
+        """How many bundles this batch makes at most, and deletes, and has unloaded; see `pace`."""
+        most = self.config.limits.bundles_made_max
+        return min(self.times.share or most, most)
+
+    @property
     def clock_ms(self) -> int:
         """The waiting clock."""
         return self.times.clock_ms

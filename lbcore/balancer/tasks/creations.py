@@ -62,7 +62,7 @@ def room_for_whole(work: Work) -> int:
 
     Half of what a batch makes is left to those that are in the making.
     """
-    most = work.config.limits.bundles_made_max
+    most = work.share
     is_shared = any(CREATING in entry.properties for entry in work.namespaces.values())
     return (most // 2 if is_shared else most) - work.made
 
@@ -105,7 +105,7 @@ def drive_creations(work: Work) -> None:
 
 
 def _drive(work: Work, names: Sequence[str]) -> None:
-    room = max(work.config.limits.bundles_made_max - work.made, 0)
+    room = max(work.share - work.made, 0)
     makings = sorted((_making(work, name) for name in names), key=lambda one: (one.left, one.name))
     parts: dict[str, int] = {}
     for at, making in enumerate(makings):

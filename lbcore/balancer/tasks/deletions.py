@@ -56,7 +56,7 @@ def drive_deletions(work: Work) -> None:
 
 def _drive(work: Work, namespaces: Sequence[str]) -> None:
     """The smallest first; each has an equal part of what is left of a batch's share."""
-    room = work.config.limits.bundles_made_max
+    room = work.share
     sizes = sorted((len(work.ledger.live_rows(name)), name) for name in namespaces)
     for at, (size, name) in enumerate(sizes):
         part = max(room // (len(sizes) - at), 1)
@@ -112,7 +112,7 @@ def forget_expired(work: Work) -> None:
     deleted = ledger.rows_in(State.DELETED)
     age_ms = work.now_ms - ledger.at_ms[deleted]
     expired = deleted[age_ms > work.config.ownership.tombstone_delay_ms]
-    expired = expired[: work.config.limits.bundles_made_max]
+    expired = expired[: work.share]
     if not len(expired):
         return
     highest: dict[str, int] = {}

@@ -19,7 +19,7 @@ from lbcore.wire.messages import Command
 def reserve_bundles(work: Work, commands: Sequence[Command]) -> None:
     """Add the bundles of the namespaces that these commands ask for and that one batch makes."""
     creating = [command for command in commands if command.kind == "create_namespace"]
-    room = work.config.limits.bundles_made_max
+    room = work.share
     names: list[str] = []
     for command in creating if len(creating) > 1 else ():
         names += _bundles(work, command, room - len(names))
