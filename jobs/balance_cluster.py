@@ -7,9 +7,7 @@ Decides nothing about load, health or placement: it starts Spark, hands rows to 
 import argparse
 import json
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +33,7 @@ from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.jars import jar_paths
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.json_log import log_json_lines
+from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from jobs.adapters.spark.checkpoint import (
@@ -58,7 +57,7 @@ from jobs.adapters.spark.recovery import (
     send_all_records,
 )
 from jobs.adapters.spark.state_folder import hold_folder
-from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, spark_session, start_query
+from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, jvm_id, spark_session, start_query
 from jobs.console import CommandError, Exit, note
 from jobs.parser import Parser
 from jobs.telemetry import exposition
@@ -69,6 +68,7 @@ from lbcore.wire.messages import Topic
 _POLL_S = 0.2
 _COMMIT_POLL_S = 0.002  # Spark begins the next batch some 20 ms after a commit
 _LAST_BATCH_S = 60
+_END_S = 90  # the last batch, and Spark's own end on a busy machine
 _STEP_BACK_MAX_MS = 10_000  # about as long as a restart takes
 _OUR_ERRORS = (
     "FencedError: ",
@@ -90,17 +90,15 @@ def main(
     config = load_settings(args.config or None, args.set, known=last.own if last else ())
     for own in config.own.values():
         note(f"strategy {own.name}: {own.problem or own.code}")
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    end = OrderedEnd(limit_s=_END_S).listen()
     try:
         with told_in_words(), ExitStack() as cleanup:
-            job = _Job(args=args, config=config, stop=stop, passed=passed, cleanup=cleanup)
+            job = _Job(args=args, config=config, end=end, passed=passed, cleanup=cleanup)
             if args.standby:
                 job.warm_up()
                 _logger(args.log)({"event": "standby"})
             cleanup.enter_context(store_errors(args.tables))
-            with hold_folder(args.state_dir, until=stop if args.standby else None) as is_held:
+            with hold_folder(args.state_dir, until=end.asked if args.standby else None) as is_held:
                 return job.run() if is_held else Exit.DONE
     except CommandError as error:
         note(str(error))
@@ -137,7 +135,7 @@ class _Job:
 
     args: argparse.Namespace
     config: Config
-    stop: threading.Event
+    end: OrderedEnd
     passed: Callable[[str], None]
     cleanup: ExitStack
     session: SparkSession | None = None
@@ -147,6 +145,7 @@ class _Job:
         if self.session is None:
             self.session = _session(self.args)
             self.cleanup.callback(self.session.stop)
+            self.end.children.append(jvm_id(self.session))
             ticker = _ticker(self.config, kafka_address(self.config, self.args.bootstrap))
             self.cleanup.callback(ticker.stop)
             ticker.start()
@@ -211,7 +210,7 @@ class _Job:
             each = _EachBatch(sink, resumption, upkeep)
             told = _Told(log=log, metrics=metrics)
             begin = partial(start_query, session.result(), self.config, beginning, each)
-            return in_time(lambda: _wait(begin(), self.stop, watch, each, told))
+            return in_time(lambda: _wait(begin(), self.end, watch, each, told))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,14 +284,14 @@ class _EachBatch:
 
 def _wait(
     query: Any,
-    stop: threading.Event,
+    end: OrderedEnd,
     watch: TopicWatch,
     each: _EachBatch,
     told: _Told,
 ) -> int:
     last, steps = -1, ClockSteps()
     checkpoint = each.resumption.checkpoint
-    while not stop.wait(_POLL_S):
+    while not end.asked.wait(_POLL_S):
         loss = watch.loss()
         if loss is not None:
             query.stop()
@@ -318,6 +317,7 @@ def _wait(
     _let_batch_end(query, checkpoint)
     query.stop()
     told.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
+    end.is_done = True
     return Exit.DONE
 
 

@@ -98,6 +98,12 @@ def spark_session(
     return session
 
 
+def jvm_id(session: SparkSession) -> int:
+    """The process id of the session's JVM."""
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 (Spark has no other way to it)
+    return int(jvm.java.lang.ProcessHandle.current().pid())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
     """Where a query goes on.

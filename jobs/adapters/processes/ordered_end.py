@@ -1,0 +1,64 @@
+"""An end in order, in bounded time: what hangs on the way out is told, and left.
+
+Decides how long a process that was asked to end may take. Past that it writes what each of its
+threads is doing (and, of a JVM among its children, what each of that one's is), and goes as a crash
+would, which everything here survives. Source: ours; SIGQUIT makes a JVM write its stacks.
+"""
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+
+from jobs.console import CommandError, Exit, note
+
+_STACKS_S = 2.0  # for a JVM to write them
+
+
+@dataclass(slots=True)
+class OrderedEnd:
+    """Whether a process was asked to end; from then on it does within `limit_s` seconds.
+
+    limit_s: more than what an end in order may take at worst. children: ids of processes that go
+    with it. is_done: all that matters is written, so that even an end by force is no failure.
+    """
+
+    limit_s: float
+    asked: threading.Event = field(default_factory=threading.Event)
+    children: list[int] = field(default_factory=list)
+    is_done: bool = False
+
+    def listen(self) -> "OrderedEnd":
+        """Take SIGTERM and SIGINT for the request. Main thread only."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.ask)
+        return self
+
+    def ask(self, *_: object) -> None:
+        """Ask the process to end, from any thread; what follows the first time changes nothing."""
+        if not self.asked.is_set():
+            self.asked.set()
+            threading.Thread(target=self._force, name="ordered-end", daemon=True).start()
+
+    def _force(self) -> None:
+        time.sleep(self.limit_s)
+        note(str(self._late()))
+        faulthandler.dump_traceback(file=sys.stderr)
+        for number, then_s in ((signal.SIGQUIT, _STACKS_S), (signal.SIGKILL, 0.0)):
+            for child in self.children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, number)
+            time.sleep(then_s)
+        os._exit(Exit.DONE if self.is_done else Exit.FAILED)
+
+    def _late(self) -> CommandError:
+        lost = "nothing is lost" if self.is_done else "its last batch may be done again"
+        return CommandError(
+            f"the process was asked to end and had not after {self.limit_s:g} s: it goes by force",
+            why="something that it waits for hangs; what each thread was doing follows",
+            next_step=f"start it again, {lost}; report the stacks if it happens often",
+        )

@@ -1,0 +1,97 @@
+"""What is asked to end does, whatever hangs on its way out, with real processes."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobs.adapters.processes.ordered_end import OrderedEnd
+from jobs.adapters.processes.processes import Child, ProcessSpec
+from tests.integration.stack import running_stack, wait_for
+
+_ASKED = """
+import subprocess, sys, threading
+from jobs.adapters.processes.ordered_end import OrderedEnd
+
+def hangs_for_ever():
+    threading.Event().wait()
+
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+end = OrderedEnd(limit_s=0.5, children=[child.pid]).listen()
+print("child", child.pid, flush=True)
+end.asked.wait()
+"""
+
+
+def _ended(folder: Path, then: str) -> tuple[int, str]:
+    """Exit code and log of a process that does this when it is asked to end."""
+    spec = ProcessSpec(
+        name="asked",
+        command=(sys.executable, "-c", _ASKED + then),
+        log_path=folder / "asked.log",
+        grace_ms=60_000,
+    )
+    child = Child(spec)
+    wait_for("it to be up", lambda: "child" in spec.log_path.read_text(), 60)
+    code = child.stop()
+    return code, spec.log_path.read_text()
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether it has ended, whoever is to take note of it."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("then", "expected", "told"),
+    [
+        ("hangs_for_ever()", 1, "its last batch may be done again"),
+        ("end.is_done = True\nhangs_for_ever()", 0, "nothing is lost"),
+    ],
+)
+def test_what_hangs_at_its_end_goes_by_force_and_says_where_it_hung(
+    tmp_path: Path, then: str, expected: int, told: str
+) -> None:
+    code, log = _ended(tmp_path, then)
+    assert code == expected
+    assert "had not after 0.5 s: it goes by force" in log
+    assert told in log
+    assert "in hangs_for_ever" in log
+    assert _is_gone(int(log.split()[1]))
+
+
+def test_what_ends_in_order_says_nothing(tmp_path: Path) -> None:
+    code, log = _ended(tmp_path, "child.kill(); child.wait(); sys.exit(7)")
+    assert code == 7
+    assert len(log.splitlines()) == 1
+
+
+def test_asked_twice_is_asked_once() -> None:
+    end = OrderedEnd(limit_s=600)
+    end.ask()
+    end.ask()
+    assert end.asked.is_set()
+
+
+@pytest.mark.long
+def test_job_whose_spark_hangs_ends_by_itself_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    with running_stack(tmp_path) as stack:
+        (jvm,) = (
+            process
+            for process in psutil.process_iter(["name"])
+            if process.info["name"] == "java"
+            and os.getpgid(process.pid) == stack.children["job"].pid
+        )
+        jvm.send_signal(signal.SIGSTOP)
+        assert stack.stop("job") == 1
+        assert "goes by force" in (tmp_path / "job.log").read_text()
+        assert _is_gone(jvm.pid)
+        stack.start_job()
+        stack.wait_for_batches(2)
+        stack.wait_settled()
