@@ -72,7 +72,7 @@ def add_command(parser: argparse.ArgumentParser, verb: CommandVerb) -> None:
         add(parser, declared, hints[declared.name])
     if verb.kind == "reset_config":
         parser.add_argument("--all", action="store_true", help="all that commands have changed")
-    _add_sending(parser, verb.timeout_ms)
+    add_sending(parser, verb.timeout_ms)
     add_stack_arguments(parser)
 
 
@@ -86,6 +86,8 @@ def read_command(args: argparse.Namespace) -> CommandArguments:
     }
     if kind == "set_config":
         given["values"] = _pairs(given["values"])
+    if kind == "propose_plan":
+        given["moves"] = _moves(given["moves"])
     if kind == "reset_config" and bool(given["keys"]) == args.all:
         raise MisuseError(
             "it is not clear what to reset",
@@ -138,7 +140,8 @@ def _add_option(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: A
     parser.add_argument(flag, **options)
 
 
-def _add_sending(parser: argparse.ArgumentParser, timeout_ms: int) -> None:
+def add_sending(parser: argparse.ArgumentParser, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+    """How a command is sent, and how long it is waited for."""
     group = parser.add_argument_group("sending")
     group.add_argument(
         "--wait",
@@ -167,6 +170,21 @@ def _add_sending(parser: argparse.ArgumentParser, timeout_ms: int) -> None:
 
 def _is_list(hint: Any) -> bool:
     return get_origin(hint) is tuple
+
+
+def _moves(given: Mapping[str, str] | Iterable[str]) -> Mapping[str, str]:
+    """Bundle → broker, from words like acme/a/0x00000000_0x40000000=broker-2:8080."""
+    if isinstance(given, Mapping):
+        return given
+    pairs = [word.rpartition("=") for word in given]
+    wrong = [broker for bundle, _, broker in pairs if not (bundle and broker)]
+    if wrong:
+        raise MisuseError(
+            f"{wrong[0]!r} is no move",
+            why="a move is written as bundle=broker",
+            next_step="for example: acme/a/0x00000000_0x40000000=broker-2:8080",
+        )
+    return {bundle.strip(): broker.strip() for bundle, _, broker in pairs}
 
 
 def _pairs(words: Iterable[str]) -> Mapping[str, str]:

@@ -73,7 +73,8 @@ VERBS = {
         module="jobs.verbs.performance", summary="the four performance tests, in virtual time"
     ),
     "plan": Verb(
-        module="jobs.verbs.plan", summary="what the next cycles would do, and what if; a dry run"
+        module="jobs.verbs.plan",
+        summary="look ahead (--dry-run); approve, reject, undo plans that wait",
     ),
     "release-brake": Verb(
         module="jobs.verbs.release_brake", summary="go on after many brokers vanished at once"

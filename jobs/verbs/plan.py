@@ -1,24 +1,46 @@
-"""Say what the next cycles would do on what the tables say, before and after; nothing is sent.
+"""What the next cycles would do (--dry-run), and the plans that wait for a person.
 
-With the balancer's own code. Each decision says after how many more hits it comes. What the tables
-don't know (hits and averages of most strategies, load of the last moments) ends the answer.
+A dry run is the balancer's own code on what the tables say, before and after; nothing is sent. Each
+decision says after how many more hits it comes. What the tables don't know (hits and averages of
+most strategies, load of the last moments) ends the answer. Under cluster.approval=ask a cycle's
+moves wait as a plan: list, show, approve or reject it, propose one, undo what was done.
 """
 
 import argparse
+from typing import Any
 
+from jobs.adapters.delta.table_reader import wall_ms
 from jobs.adapters.processes.own_strategies import with_own
-from jobs.console import Exit, MisuseError, answer
+from jobs.console import Exit, MisuseError, add_json_option, answer, note
+from jobs.operating.command_words import (
+    EXIT_CODES,
+    CommandVerb,
+    add_commands,
+    add_sending,
+)
+from jobs.operating.commanding import run_command
+from jobs.operating.durations import parse_duration_ms
 from jobs.operating.foreseeing import look_ahead
+from jobs.operating.proposals import known, list_lines, proposals_of, show_lines, way_back
 from jobs.operating.simulations import STRATEGIES
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from lbcore.foresight.foresee import WhatIf
+from lbcore.model.times import duration
+
+COMMANDS = (
+    CommandVerb(name="approve", kind="approve_plan", example="t6jnqc"),
+    CommandVerb(name="reject", kind="reject_plan", example="t6jnqc --reason 'after the sale'"),
+    CommandVerb(
+        name="propose",
+        kind="propose_plan",
+        example="acme/a/0x00000000_0x40000000=broker-2:8080 --why 'its own disk'",
+    ),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What would be otherwise."""
-    parser.add_argument(
-        "--dry-run", action="store_true", help="required: plans are carried out by the job alone"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="say what the next cycles would do")
     parser.add_argument(
         "--strategy", default="", metavar="S", help=f"as if it were {', '.join(STRATEGIES)}"
     )
@@ -37,15 +59,81 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "example: ballast plan --dry-run --strategy threshold --add-brokers 2"
     add_stack_arguments(parser, with_kafka=False)
+    actions = parser.add_subparsers(title="plans that wait", metavar="ACTION", dest="action")
+    for name, about in (("list", "Those that wait, and those of the last day."), ("show", "One.")):
+        one = actions.add_parser(name, help=about, description=about)
+        if name == "show":
+            one.add_argument("plan", help="its name")
+        add_json_option(one, default=argparse.SUPPRESS)
+        add_stack_arguments(one, with_kafka=False)
+    add_commands(actions, COMMANDS)
+    _add_undo(actions)
+
+
+def _add_undo(actions: Any) -> None:
+    about = "Propose the way back of a plan, or of what balancing has moved of late."
+    undo = actions.add_parser("undo", help=about, description=about)
+    undo.add_argument("plan", nargs="?", default="", help="name of the plan whose moves go back")
+    undo.add_argument(
+        "--since",
+        type=parse_duration_ms,
+        default=0,
+        metavar="DURATION",
+        dest="since_ms",
+        help="instead: all that balancing has moved for so long, such as 2h",
+    )
+    undo.epilog = f"example: {undo.prog} t6jnqc, or: {undo.prog} --since 2h\n{EXIT_CODES}"
+    undo.formatter_class = argparse.RawDescriptionHelpFormatter
+    undo.set_defaults(command_kind="propose_plan")
+    add_json_option(undo, default=argparse.SUPPRESS)
+    add_sending(undo)
+    add_stack_arguments(undo)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what would happen."""
+    """Write what would happen, or what waits, or send what is asked for."""
+    if args.action in ("list", "show"):
+        return _look(args)
+    if args.action == "undo":
+        return _undo(args)
+    return run_command(args) if args.action else _look_ahead(args)
+
+
+def _look(args: argparse.Namespace) -> int:
+    found, now_ms = proposals_of(whereabouts(args).reader()), wall_ms()
+    if args.action == "show":
+        one = known(found, args.plan)
+        answer(args, one.to_json(), "\n".join(show_lines(args.plan, one, now_ms)))
+        return Exit.DONE
+    value = {name: one.to_json() for name, one in found.items()}
+    none = "no plan waits: under cluster.approval=ask each cycle's moves would"
+    answer(args, value, "\n".join(list_lines(found, now_ms)) if found else none)
+    return Exit.DONE
+
+
+def _undo(args: argparse.Namespace) -> int:
+    """Propose the way back; what can't go back is said first."""
+    if bool(args.plan) == bool(args.since_ms):
+        raise MisuseError(
+            "it is not clear what to undo",
+            why="either a plan must be named, or --since given",
+            next_step="for example: ballast plan undo --since 2h",
+        )
+    since_ms = wall_ms() - args.since_ms if args.since_ms else 0
+    moves, left = way_back(whereabouts(args).reader(), plan=args.plan, since_ms=since_ms)
+    for line in left:
+        note(line)
+    what = f"plan {args.plan}" if args.plan else f"the last {duration(args.since_ms)}"
+    args.argument_moves, args.argument_why = moves, f"undo of {what}"
+    return run_command(args)
+
+
+def _look_ahead(args: argparse.Namespace) -> int:
     if not args.dry_run:
         raise MisuseError(
-            "`plan` only looks ahead",
-            why="the streaming job makes and carries out its plans by itself",
-            next_step="write `ballast plan --dry-run`; `ballast bundle unload` moves one by hand",
+            "`plan` needs a word more",
+            why="it looks ahead with --dry-run, and at plans that wait with an action",
+            next_step="write `ballast plan --dry-run` or `ballast plan list`",
         )
     where = whereabouts(args)
     what_if = WhatIf(

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from lbcore.balancer.checking import check_transitions
 from lbcore.balancer.commands.commands import carry_out_placed, take_command, take_queued_of
 from lbcore.balancer.commands.unloads import drive_unloads
+from lbcore.balancer.decisions.approvals import drive_proposals
 from lbcore.balancer.decisions.cycle import place_free, run_cycle
 from lbcore.balancer.decisions.move_effects import observe_moves
 from lbcore.balancer.faults import put_answer_aside, put_command_aside, put_message_aside
@@ -214,6 +215,8 @@ PHASES: dict[str, Phase] = {
     "place_free": Whole(do=lambda work, _: place_free(work)),
     # when it is due: the plan, what to shed and split
     "run_cycle": Whole(do=lambda work, _: run_cycle(work)),
+    # plans that a person has approved, some steps further
+    "drive_proposals": Whole(do=lambda work, _: drive_proposals(work)),
     # brokers that are being emptied: how far, and whether it is over
     "drive_drains": Whole(do=lambda work, _: drive_drains(work)),
     # pinned bundles that are elsewhere

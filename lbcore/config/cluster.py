@@ -10,6 +10,10 @@ from lbcore.config.setting import setting
 BALLAST = "ballast"
 EXTERNAL = "external"
 
+AUTO = "auto"
+ASK = "ask"
+ASK_ABOVE = "ask_above"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
@@ -27,4 +31,36 @@ class ClusterConfig:
         dynamic=True,
         doc="Plans are made, explained and written down, and nothing of them is carried out; what"
         " people ask for by command still is. The bridge sets it, and takes it back when told to.",
+    )
+    approval: str = setting(
+        AUTO,
+        choices=(AUTO, ASK, ASK_ABOVE),
+        dynamic=True,
+        doc="auto: a cycle's moves and splits are carried out at once. ask: they wait as a plan"
+        " until somebody approves it (`ballast plan`). ask_above: those of a cycle wait that moves"
+        " more than approval_bundles or approval_percent. Failover, drains and pins never wait.",
+    )
+    approval_bundles: int = setting(
+        10,
+        unit="bundles",
+        minimum=0,
+        maximum=1_000_000,
+        dynamic=True,
+        doc="ask_above: a cycle that moves or splits more bundles than this waits.",
+    )
+    approval_percent: float = setting(
+        5.0,
+        unit="%",
+        minimum=0.0,
+        maximum=100.0,
+        dynamic=True,
+        doc="ask_above: a cycle that moves more than this share of all messages waits.",
+    )
+    approval_wait_ms: int = setting(
+        3_600_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=2_592_000_000,
+        dynamic=True,
+        doc="A plan that nobody has answered for this long lapses, and the next cycle plans anew.",
     )

@@ -39,6 +39,7 @@ _STANDSTILLS = frozenset(
         "StaleReports",
         "JustRestarted",
         "Disabled",
+        "PlanWaits",
     }
 )
 _SHOWN = 3

@@ -21,15 +21,15 @@ from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
 from lbcore.balancer.faults import KIND as FAULT
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
+from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import NEVER_MS, CycleGap, JobState, JobWord, gaps, judge_job
 from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status
+from lbcore.explain.plan_words import plan_alarms
 from lbcore.model.times import duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.plan.shed.own import FAULTS
 from lbcore.signals.shown_load import ShownLoad, imbalance_of, shown_loads
-
-Row = Mapping[str, Any]
 
 RECENT_MS = 600_000
 """How far back alarms look for decisions and rejected reports."""
@@ -336,6 +336,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
             f"the changed setting {key} is set aside and the file's value is in force ({why}):"
             f" `ballast config reset {key}`, or mend the file and start the job again"
         )
+    yield from plan_alarms(rows.policies)
     yield from (held.words for held in status.held)
     yield from _waiting(status, rows, config)
     yield from mirror_alarms(status.mirror)

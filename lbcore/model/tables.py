@@ -147,7 +147,7 @@ POLICIES = Table(
         _column(
             "kind",
             "string",
-            "isolation, anti_affinity, excluded, paused, drain, brake, set_aside",
+            "isolation, anti_affinity, excluded, paused, drain, brake, set_aside, proposal",
         ),
         _column("name", "string", "policy, namespace or broker; '' = the whole cluster"),
         _column("value", "string", "JSON object; of a drain: total, left, estimated_end_ms, ..."),

@@ -124,8 +124,9 @@ ONLY_PLACES = Scope(
 class Decision:
     """One thing to do.
 
-    source, destination: broker names, "" = none. inputs: the numbers that decided. split: what is
-    split where, for Kind.SPLIT only; children: child → broker, "" = stays with the source.
+    source, destination: broker names, "" = none; expected: where placement would put now what is
+    unloaded without a destination. inputs: the numbers that decided. split: what is split where,
+    for Kind.SPLIT only; children: child → broker, "" = stays with the source.
     """
 
     kind: Kind
@@ -134,6 +135,7 @@ class Decision:
     bundle: str
     source: str = ""
     destination: str = ""
+    expected: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     split: SplitDecision | None = None
     children: Mapping[str, str] = field(default_factory=dict)

@@ -106,6 +106,14 @@ def finish_placing(draft: Draft) -> tuple[Places, PlanState]:
     return Places(found={**found, **draft.children}, trace=trace), state
 
 
+def finish_moves(draft: Draft) -> tuple[Floats, Floats, PlanState]:
+    """Usages before and after the draft's moves, float64[n], and the state that counts them."""
+    state, load = _remember(draft)
+    brokers, signals = draft.reported.brokers, draft.config.signals
+    before = weighted_usage(with_load(brokers, _unseen_before(draft)).percent, signals)
+    return before, weighted_usage(with_load(brokers, load).percent, signals), state
+
+
 def _remember(draft: Draft) -> tuple[PlanState, Floats]:
     """The state with this plan's moves, which the next plans count until reports show them.
 
@@ -219,6 +227,7 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
             bundle=bundles[bundle],
             source=brokers[source],
             destination="" if is_plain else brokers[destination],
+            expected=brokers[destination] if is_plain and destination >= 0 else "",
             inputs={**inputs[origin], **_effect(draft, usage, (bundle, source, destination))},
         )
         for bundle, source, destination, origin in zip(

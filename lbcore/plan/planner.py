@@ -19,14 +19,15 @@ from lbcore.plan.decision import (
     Scope,
     Skip,
 )
-from lbcore.plan.finish import finish, finish_placing, opened
+from lbcore.plan.draft import Moves
+from lbcore.plan.finish import finish, finish_moves, finish_placing, opened
 from lbcore.plan.phases.adjust import adjust
 from lbcore.plan.phases.assign import assign
 from lbcore.plan.phases.eligible import eligible, index
 from lbcore.plan.phases.limit import limit
 from lbcore.plan.phases.shed import shed
 from lbcore.plan.phases.split import split
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.snapshot import Floats, Snapshot
 from lbcore.plan.split.decision import SplitDecision
 
 PHASES = (
@@ -77,3 +78,15 @@ def place(
     for phase in PLACING:
         draft = phase(draft)
     return finish_placing(draft)
+
+
+def follow(
+    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, moves: Moves
+) -> tuple[Floats, Floats, PlanState]:
+    """What moves that were decided elsewhere make of the brokers' usages.
+
+    Before and after them, weighted, float64[n], 1.0 = 100 %, load that is decided and not reported
+    yet counted in both; and the state in which they count as decided. O(brokers + moves).
+    """
+    draft = replace(adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves)
+    return finish_moves(draft)

@@ -4,6 +4,7 @@ Decides the rules that hold for every kind: what is missing, of the wrong form o
 refused with a sentence for the one who asked. The kinds stand in `wire.commands`. Source: ours.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
@@ -24,6 +25,8 @@ Reader = Callable[[Mapping[str, Any], str], Any]
 
 MAX_CHARS = 4_096
 MAX_ITEMS = 100_000
+MAX_MOVES = 1_000
+_PLAN_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _MAX_FLOAT = 1.7976931348623157e308
 
 
@@ -162,6 +165,29 @@ def settings(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     for key in found:
         wire.nonempty({name: key}, name, MAX_CHARS)
         _check_setting(found, key)
+    return found
+
+
+def moves(given: Mapping[str, Any], name: str) -> Mapping[str, str]:
+    """At least one bundle with the broker that it is to be moved to."""
+    found = wire.mapping(given, name)
+    if not found:
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, f"{name} must have at least one bundle")
+    if len(found) > MAX_MOVES:
+        raise FieldRefusal(RejectReason.TOO_LARGE, f"{name} must have at most {MAX_MOVES} bundles")
+    for key in found:
+        bundle({name: key}, name)
+        wire.nonempty(found, key, MAX_CHARS)
+        broker(found, key)
+    return found
+
+
+def plan_name(given: Mapping[str, Any], name: str) -> str:
+    """The name of a plan that waits for a person."""
+    found = wire.nonempty(given, name, MAX_CHARS)
+    if _PLAN_NAME.fullmatch(found) is None:
+        detail = f"{name} must be 1 to 40 letters, digits, - and _, got {shown(found)}"
+        raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
     return found
 
 

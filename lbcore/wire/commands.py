@@ -180,6 +180,30 @@ class ReleaseBrake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProposePlan:
+    """Propose moves of bundles, to be carried out once somebody approves them."""
+
+    moves: Mapping[str, str] = argument(read.moves, "tenant/namespace/range -> broker")
+    why: str = argument(read.text, "what they are for", "")
+    plan: str = argument(read.plan_name, "its name; '' = chosen", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovePlan:
+    """Carry out a plan that waits, as far as it still suits and helps."""
+
+    plan: str = argument(read.plan_name, "its name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectPlan:
+    """Let a plan that waits go, or stop one that is being carried out."""
+
+    plan: str = argument(read.plan_name, "its name")
+    reason: str = argument(read.text, "why", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetConfig:
     """Change settings while running, all of them at once or none."""
 
@@ -261,6 +285,9 @@ CommandArguments: TypeAlias = (
     | Pause
     | Resume
     | ReleaseBrake
+    | ProposePlan
+    | ApprovePlan
+    | RejectPlan
     | SetConfig
     | ResetConfig
     | SetIsolationPolicy
@@ -289,6 +316,9 @@ KINDS: Mapping[str, type[CommandArguments]] = {
     "pause": Pause,
     "resume": Resume,
     "release_brake": ReleaseBrake,
+    "propose_plan": ProposePlan,
+    "approve_plan": ApprovePlan,
+    "reject_plan": RejectPlan,
     "set_config": SetConfig,
     "reset_config": ResetConfig,
     "set_isolation_policy": SetIsolationPolicy,

@@ -48,10 +48,6 @@ RECORD_COLUMNS = (
 )
 
 
-class NoSuchVersionError(CommandError):
-    """A version of a table that never was, or that its log has no more."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsOf:
     """The records at one moment. version: of ownership_events; at_ms: of its newest row or asked.
@@ -143,15 +139,12 @@ class TableReader:
         return self.at_version(newest_version(self._events), condition)
 
     def at_version(self, version: int, condition: str = "") -> AsOf:
-        """The records as they were when ownership_events had this version.
-
-        Raises NoSuchVersionError.
-        """
+        """The records as they were when ownership_events had this version."""
         newest = newest_version(self._events)
         if not 0 <= version <= newest:
-            raise NoSuchVersionError(
+            raise CommandError(
                 f"ownership_events has no version {version}",
-                why=f"its log has versions {oldest_version(self._events)} to {newest}",
+                why=f"its versions go from 0 to {newest}",
                 next_step="choose one of these, or a time such as 5m",
             )
         with self._readable(OWNERSHIP_EVENTS.name):
@@ -200,10 +193,10 @@ class TableReader:
         try:
             return WholeTable(name=OWNERSHIP_EVENTS.name, live=open_delta(self._events, version))
         except TableNotFoundError as error:
-            raise NoSuchVersionError(
+            raise CommandError(
                 f"version {version} of ownership_events can't be read any more",
-                why=f"its log reaches back to version {oldest_version(self._events)}, the newest "
-                f"is {newest_version(self._events)}: it is kept for half an hour",
+                why=f"its log reaches back to version {oldest_version(self._events)}: it is kept "
+                "for half an hour",
                 next_step="ask by time: events are kept, whatever became of the log",
             ) from error
 

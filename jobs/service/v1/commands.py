@@ -33,6 +33,9 @@ OPERATING = frozenset(
         "pause",
         "resume",
         "release_brake",
+        "propose_plan",
+        "approve_plan",
+        "reject_plan",
         "exclude_namespace",
         "include_namespace",
     }

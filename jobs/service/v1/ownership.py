@@ -10,12 +10,11 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from jobs.adapters.delta.table_reader import AsOf, NoSuchVersionError, TableReader
+from jobs.adapters.delta.table_reader import AsOf, TableReader
 from jobs.service.about import TEXT, TEXTS, About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
-from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Route
 from jobs.service.v1.reading import in_background, require, tenant_of
 from lbcore.model.names import InvalidNameError, check_namespace, parse_topic
@@ -187,10 +186,7 @@ def _at(reader: TableReader, moment: str, namespace: str) -> AsOf:
     if not moment:
         return reader.newest(condition)
     if moment.startswith("v"):
-        try:
-            return reader.at_version(int(moment[1:]), condition)
-        except NoSuchVersionError as error:
-            raise ReadRefusedError(404, f"{error.what}: {error.why}") from None
+        return reader.at_version(int(moment[1:]), condition)
     return reader.at_time(int(moment), condition)
 
 

@@ -8,6 +8,7 @@ interface.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
 from lbcore.balancer.state.outcome import ACCEPTED, DONE, Outcome, refuse
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import is_rest
@@ -35,18 +36,6 @@ def find_record(work: Work, bundle: str) -> OwnershipRecord | Outcome:
         return refuse(f"bundle {bundle} stands for those that are still being made; ask again when "
                       "the create_namespace of its namespace is done")  # fmt: skip
     return record
-
-
-def reason_not_to_take(work: Work, broker: str) -> str:
-    """Why a broker can't be a destination now; "" when it can, or when none is named."""
-    if not broker:
-        return ""
-    entry = work.brokers.get(broker)
-    if entry is None or entry.is_silent or not entry.reported_ms:
-        return f"broker {broker} is not active; choose one that is"
-    if entry.is_draining or broker in work.rules.drains:
-        return f"broker {broker} is being drained; choose another, or cancel the drain first"
-    return ""
 
 
 def release(work: Work, record: OwnershipRecord, origin: Origin, destination: str) -> str:

@@ -15,6 +15,7 @@ from lbcore.balancer.commands.bundles import BUNDLE_HANDLERS
 from lbcore.balancer.commands.catalogue import CATALOGUE_HANDLERS
 from lbcore.balancer.commands.mirroring import EXTERNAL_HANDLERS
 from lbcore.balancer.commands.namespaces import NAMESPACE_HANDLERS, has_split_under_way
+from lbcore.balancer.commands.plans import PLAN_HANDLERS
 from lbcore.balancer.commands.policies import POLICY_HANDLERS
 from lbcore.balancer.commands.settings import SETTINGS_HANDLERS
 from lbcore.balancer.commands.splits import SPLIT_HANDLERS, place_splits, split_target
@@ -60,6 +61,7 @@ HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
     **SPLIT_HANDLERS,
     **BROKER_HANDLERS,
     **BALANCING_HANDLERS,
+    **PLAN_HANDLERS,
     **POLICY_HANDLERS,
     **SETTINGS_HANDLERS,
     **CATALOGUE_HANDLERS,

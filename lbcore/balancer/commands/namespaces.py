@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.commands.bundles import reason_not_to_take
 from lbcore.balancer.commands.unloads import begin_unload
+from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
 from lbcore.balancer.state.book import SPLIT_ALGORITHM, NamespaceEntry
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.ledger import STATE_CODE

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lbcore.balancer.commands.bundles import reason_not_to_take, release
+from lbcore.balancer.commands.bundles import release
+from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
 from lbcore.balancer.state.outcome import ACCEPTED, AFTER, DONE, FAILED, Outcome
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.deletions import reason_not_to_change

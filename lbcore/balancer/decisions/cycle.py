@@ -7,12 +7,12 @@ Last deciding phase of `balancer`. Source: ours.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
+from lbcore.balancer.decisions.approvals import propose
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_considered
+from lbcore.balancer.decisions.carrying_out import carry_out
 from lbcore.balancer.decisions.hot_brokers import Planned, watch_hot
-from lbcore.balancer.decisions.move_effects import watch_move
 from lbcore.balancer.decisions.placing import (
     make_snapshot,
     place,
@@ -28,10 +28,10 @@ from lbcore.balancer.tasks.creations import is_rest
 from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.balancer.tasks.drains import is_emptying
 from lbcore.config.ownership import EAGER
-from lbcore.ownership.changes import Refused, Transition
-from lbcore.ownership.protocol import assign, split, transfer, unload
+from lbcore.ownership.changes import Transition
+from lbcore.ownership.protocol import assign
 from lbcore.ownership.records import Cause, State
-from lbcore.plan.decision import Decision, Kind, Plan, Scope
+from lbcore.plan.decision import Plan, Scope
 from lbcore.plan.phases.shed import PHASE as SHED
 from lbcore.plan.planner import plan
 from lbcore.plan.registry import placement_name, shedding_strategy
@@ -49,7 +49,6 @@ ALARM = "strategy"
 """A strategy that is not Ballast's decides nothing, by its own fault."""
 
 _SETTLING_ROUNDS = 5
-_CAUSES = {Kind.DRAIN: Cause.DRAIN}
 _ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False, is_traced=True)
 """A plan that only moves what operators want moved: off draining brokers, and to pins."""
 
@@ -155,6 +154,10 @@ def _plan(work: Work, scope: Scope) -> None:
     config = planning_config(work)
     before = work.plan
     result, work.plan = plan(snapshot, before, config, work.now_ms, scope)
+    if propose(work, snapshot, result):
+        # what waits is not decided: the memory goes on without it, and with what operators want
+        scope = _ONLY_WISHES
+        result, work.plan = plan(snapshot, before, config, work.now_ms, scope)
     if config.cluster.observe_only:
         work.plan = replace(work.plan, moves=before.moves)  # none of them happens
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
@@ -176,7 +179,7 @@ def _plan(work: Work, scope: Scope) -> None:
     ids: dict[str, str] = {}
     for decision in result.decisions:
         names = (decision.bundle, *decision.children)
-        ids |= dict.fromkeys(names, _carry_out(work, decision))
+        ids |= dict.fromkeys(names, carry_out(work, decision))
     write_considered(work, result.trace, ids)
 
 
@@ -200,59 +203,3 @@ def _tell_unsplittable(work: Work, snapshot: Snapshot, known: Mapping[str, int])
         source = snapshot.brokers.names[owner] if owner >= 0 else ""
         names = {"bundle": name, "source": source}
         work.write_decision(work.next_decision(), "skip", "unsplittable", inputs, **names)
-
-
-def _carry_out(work: Work, decision: Decision) -> str:
-    """Make the decision's transition and its row; returns its id."""
-    decision_id = work.next_decision()
-    inputs: dict[str, Any] = {**decision.inputs, **_wish(work, decision)}
-    refused = _transit(work, decision, decision_id)
-    if refused:
-        inputs["refused"] = refused
-    else:
-        watch_move(work, decision, decision_id)
-    names: Mapping[str, str] = {
-        "strategy": decision.strategy,
-        "bundle": decision.bundle,
-        "source": decision.source,
-        "destination": decision.destination,
-    }
-    work.write_decision(decision_id, decision.kind.value, decision.reason, inputs, **names)
-    return decision_id
-
-
-def _wish(work: Work, decision: Decision) -> dict[str, Any]:
-    """What an operator wanted that led to the decision."""
-    if decision.kind is Kind.DRAIN and decision.source in work.rules.drains:
-        return asdict(work.rules.drains[decision.source])
-    if decision.reason == "Pinned" and decision.bundle in work.rules.pins:
-        return asdict(work.rules.pins[decision.bundle])
-    return {}
-
-
-def _children(work: Work, decision: Decision) -> Mapping[str, str]:
-    """Where the children of a split go; those of a pinned bundle stay with it."""
-    if decision.bundle in work.rules.pins:
-        return dict.fromkeys(decision.children, "")
-    return decision.children
-
-
-def _transit(work: Work, decision: Decision, decision_id: str) -> str:
-    """Make the decision's transition; why not, or ""."""
-    record = work.ledger.record(decision.bundle)
-    if record is None:
-        return "unknown_bundle"
-    if work.config.cluster.observe_only:
-        return "observe_only"
-    origin = work.origin(_CAUSES.get(decision.kind, Cause.SHED), decision_id)
-    if decision.kind is Kind.SPLIT:
-        children = _children(work, decision)
-        answer = split(record, children, work.origin(Cause.SPLIT, decision_id))
-    elif decision.destination:
-        answer = transfer(record, work.instance(decision.destination), origin)
-    else:
-        answer = unload(record, origin)
-    if isinstance(answer, Refused):
-        return answer.reason.value
-    work.apply(answer)
-    return ""

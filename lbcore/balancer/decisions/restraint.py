@@ -8,8 +8,11 @@ too many brokers have just restarted, so that loads say little. Asked by the cyc
 from typing import Any
 
 from lbcore.balancer.decisions.placing import usable_brokers
+from lbcore.balancer.state.proposals import Station
 from lbcore.balancer.state.rules import WHOLE_CLUSTER
 from lbcore.balancer.state.work import Work
+
+PLAN_WAITS = "PlanWaits"
 
 Reason = tuple[str, dict[str, Any]]
 """A label, "" = there is none, and the numbers behind it."""
@@ -53,4 +56,24 @@ def reason_not_to_balance(work: Work) -> Reason:
         return "StaleReports", inputs
     if 100 * restarted > rhythm.unsettled_max_percent * len(live):
         return "JustRestarted", inputs
+    name = open_proposal(work)
+    if name:
+        proposal = work.rules.proposals[name]
+        told = {"plan": name, "station": proposal.station.value, "until_ms": proposal.until_ms}
+        return PLAN_WAITS, told
     return "", {}
+
+
+def open_proposal(work: Work) -> str:
+    """The plan that is carried out for a person, or of a cycle and waits; "" = there is none.
+
+    What a person proposes holds no cycle up while it waits.
+    """
+    return next(
+        (
+            name
+            for name, one in sorted(work.rules.proposals.items())
+            if one.station is Station.APPROVED or (one.station is Station.WAITS and not one.by)
+        ),
+        "",
+    )

@@ -1,7 +1,8 @@
 """Eligible brokers: which brokers may be given bundles, as far as it depends on the brokers alone.
 
-Decides who drains and who flaps. Placing, repairs and the cycle ask. Part of `balancer`. Source:
-ours; a broker that starts again and again would drop what it is given again and again.
+Decides who drains, who flaps, and why one can't be a destination now. Placing, commands, repairs
+and the cycle ask. Part of `balancer`. Source: ours; a broker that starts again and again would drop
+what it is given again and again.
 """
 
 from lbcore.balancer.state.work import Work
@@ -26,6 +27,18 @@ def is_open(work: Work, broker: str) -> bool:
     """Whether the broker lives and is not being emptied."""
     entry = work.brokers.get(broker)
     return entry is not None and not entry.is_silent and not is_draining(work, broker)
+
+
+def reason_not_to_take(work: Work, broker: str) -> str:
+    """Why a broker can't be a destination now; "" when it can, or when none is named."""
+    if not broker:
+        return ""
+    entry = work.brokers.get(broker)
+    if entry is None or entry.is_silent or not entry.reported_ms:
+        return f"broker {broker} is not active; choose one that is"
+    if entry.is_draining or broker in work.rules.drains:
+        return f"broker {broker} is being drained; choose another, or cancel the drain first"
+    return ""
 
 
 def note_flapping(work: Work) -> None:

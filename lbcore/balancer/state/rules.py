@@ -12,6 +12,7 @@ from typing import Any
 
 from lbcore import packing
 from lbcore.balancer.state.effects import to_json
+from lbcore.balancer.state.proposals import Proposal
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 
 ISOLATION = "isolation"
@@ -22,6 +23,7 @@ DRAIN = "drain"
 BRAKE = "brake"
 PIN = "pin"
 SET_ASIDE = "set_aside"
+PROPOSAL = "proposal"
 
 WHOLE_CLUSTER = ""
 
@@ -83,7 +85,8 @@ class ClusterRules:
     pins: by bundle. drains: by broker. paused: by namespace, "" = the whole cluster. isolation: by
     the policy's name. anti_affinity: namespace → group. excluded: namespaces never shed, sorted.
     brake: None = nothing has happened. config_changes: changes of the configuration so far.
-    set_aside: changed settings that don't suit the files, by "section.name" → why not.
+    set_aside: changed settings that don't suit the files, by "section.name" → why not. proposals:
+    plans that wait for a person, or did of late, by their name.
     """
 
     pins: Mapping[str, Pin] = field(default_factory=dict)
@@ -95,6 +98,7 @@ class ClusterRules:
     brake: Brake | None = None
     config_changes: int = 0
     set_aside: Mapping[str, str] = field(default_factory=dict)
+    proposals: Mapping[str, Proposal] = field(default_factory=dict)
 
     def policies(self) -> Policies:
         """Where namespaces may live, as the plan reads it."""
@@ -146,6 +150,9 @@ class ClusterRules:
             brake=brakes[0] if brakes else None,
             config_changes=config_changes,
             set_aside={name: value["why"] for name, value in of.get(SET_ASIDE, {}).items()},
+            proposals={
+                name: Proposal.from_json(value) for name, value in of.get(PROPOSAL, {}).items()
+            },
         )
 
     def to_plain(self) -> dict[str, Any]:
@@ -206,6 +213,7 @@ _FACTS: Mapping[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "isolation": (ISOLATION, lambda policy: policy.to_json()),
     "anti_affinity": (ANTI_AFFINITY, lambda group: {"group": group}),
     "excluded": (EXCLUDED, lambda _: {}),
+    "proposals": (PROPOSAL, lambda proposal: proposal.to_json()),
     "set_aside": (SET_ASIDE, lambda why: {"why": why}),
     "brake": (BRAKE, lambda brake: {**packing.fields_of(brake), "lost": list(brake.lost)}),
 }

@@ -128,7 +128,7 @@ def _single_broker(word: str) -> None:
 
 _KINDS = (
     "assign", "transfer", "unload", "split", "drain", "failover", "fault", "no_candidate", "repair",
-    "override", "pin", "skip", "ticks", "clock",
+    "override", "pin", "skip", "ticks", "clock", "plan",
 )  # fmt: skip
 """Kinds of rows of the table decisions."""
 

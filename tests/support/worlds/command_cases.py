@@ -68,6 +68,7 @@ class Case:
 
 _ISOLATION = {"policy": "p", "namespaces": ["t/i"], "primary": ["broker-1.*"]}
 _DRAIN = {"broker": DRAINED, "max_in_flight": 1}
+_PROPOSED = {"moves": {BUNDLES[0]: BROKERS[3]}, "plan": "p"}
 _OWNED = {"brokers": BROKERS, "namespaces": {"t/m": [0, 0xFFFFFFFF]}, "owners": {}}
 _POLICIES = {
     "isolation": {
@@ -110,6 +111,9 @@ CASES: Mapping[str, Case] = {
     "pause": Case(arguments={"namespace": NS, "reason": "works"}),
     "resume": Case(first=[("pause", {"reason": "works"})]),
     "release_brake": Case(killed=BROKERS[4:8]),
+    "propose_plan": Case(arguments=_PROPOSED),
+    "approve_plan": Case(first=[("propose_plan", _PROPOSED)], arguments={"plan": "p"}),
+    "reject_plan": Case(first=[("propose_plan", _PROPOSED)], arguments={"plan": "p"}),
     "set_config": Case(arguments={"values": {SETTING: 5_000}}),
     "reset_config": Case(
         first=[("set_config", {"values": {SETTING: 5_000}})], arguments={"keys": [SETTING]}

@@ -26,6 +26,7 @@ STRATEGIES = (
     {"shedding.strategy": "uniform", "placement.strategy": "round_robin"},
 )
 SETTINGS: tuple[Mapping[str, Any], ...] = (
+    {"cluster.approval": "ask"},
     *STRATEGIES,
     {"ownership.assign": "on_demand"},
     {"ownership.assign": "eager"},
@@ -42,6 +43,12 @@ def _broker(world: World, chooser: random.Random) -> str:
 def _bundle(world: World, chooser: random.Random) -> str:
     names = [str(row["bundle"]) for row in world.newest()]
     return chooser.choice([*names, "t/crc/0x00000000_0x00000007"])
+
+
+def _plan(world: World) -> str:
+    """The plan that was proposed last, or one that there is not."""
+    known = world.state.rules.proposals if world.state is not None else {}
+    return max(known, key=lambda name: (known[name].since_ms, name), default="none")
 
 
 def _namespace(chooser: random.Random) -> str:
@@ -93,6 +100,9 @@ DRAWN: Mapping[str, Callable[[World, random.Random], dict[str, Any]]] = {
     "pause": lambda _, c: {"namespace": c.choice(("", _namespace(c)))},
     "resume": lambda _, c: {"namespace": c.choice(("", _namespace(c)))},
     "release_brake": lambda _, __: {},
+    "propose_plan": lambda w, c: {"moves": {_bundle(w, c): _broker(w, c)}},
+    "approve_plan": lambda w, _: {"plan": _plan(w)},
+    "reject_plan": lambda w, _: {"plan": _plan(w)},
     "set_config": lambda _, c: {"values": dict(c.choice(SETTINGS))},
     "reset_config": lambda _, __: {"keys": []},
     "set_isolation_policy": lambda w, c: {

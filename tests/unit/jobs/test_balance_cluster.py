@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.spark.checkpoint import Resumption
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.late_worker import STARTS_MAX, LateWorkerError, in_time
@@ -105,7 +106,8 @@ def test_progress_is_asked_for_when_a_batch_has_ended_until_it_is_told(tmp_path:
     stop = Clock(nothing, nothing, batch, nothing, told, nothing, nothing)
     metrics = SimpleNamespace(see_progress=lambda _: None)
     watch = SimpleNamespace(loss=lambda: None)
-    code = _wait(query, stop, watch, each, _Told(log=lines.append, metrics=metrics))  # type: ignore[arg-type]
+    end = OrderedEnd(limit_s=600, asked=stop)  # type: ignore[arg-type]
+    code = _wait(query, end, watch, each, _Told(log=lines.append, metrics=metrics))  # type: ignore[arg-type]
     assert code == Exit.DONE
     assert [line.get("spark_batch") for line in lines] == [4, None]
     assert query.asked == 3
@@ -128,7 +130,7 @@ def test_clock_that_goes_back_ends_the_job_and_any_other_way_of_it_does_not(
     told = _Told(log=lines.append, metrics=SimpleNamespace(see_progress=lambda _: None))  # type: ignore[arg-type]
     watch = SimpleNamespace(loss=lambda: None)
     with pytest.raises(CommandError, match="went back by 3600 s"):
-        _wait(query, stop, watch, each, told)  # type: ignore[arg-type]
+        _wait(query, OrderedEnd(limit_s=600, asked=stop), watch, each, told)  # type: ignore[arg-type]
     assert not stop.happenings
 
 
@@ -154,7 +156,8 @@ def waited(tmp_path: Path, error: str, *, ended: int = -1) -> int:
     each.ended = ended
     told = _Told(log=lambda _: None, metrics=SimpleNamespace())  # type: ignore[arg-type]
     watch = SimpleNamespace(loss=lambda: None, look=lambda: None)
-    return _wait(EndedQuery(error), Clock(lambda: None), watch, each, told)  # type: ignore[arg-type]
+    end = OrderedEnd(limit_s=600, asked=Clock(lambda: None))  # type: ignore[arg-type]
+    return _wait(EndedQuery(error), end, watch, each, told)  # type: ignore[arg-type]
 
 
 def test_query_whose_worker_came_too_late_is_begun_again(

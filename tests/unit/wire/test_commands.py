@@ -56,6 +56,9 @@ FULL: dict[str, dict[str, Any]] = {
     "pause": {"namespace": NS, "reason": "works"},
     "resume": {"namespace": NS},
     "release_brake": {},
+    "propose_plan": {"moves": {BUNDLE: "b:1"}, "why": "undo", "plan": "p-1"},
+    "approve_plan": {"plan": "t6jnqc"},
+    "reject_plan": {"plan": "t6jnqc", "reason": "not today"},
     "set_config": {"values": {"shedding.strategy": "uniform"}},
     "reset_config": {"keys": ["shedding.strategy"]},
     "set_isolation_policy": {

@@ -1,0 +1,130 @@
+"""Plans that wait for a person: those there are, one in full, and the way back from what was done.
+
+Decides what an undo moves: each bundle that is where the plan, or the time, has put it goes back to
+whom it was taken from. Source: ours.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.console import CommandError
+from jobs.operating.text_table import text_table
+from lbcore.balancer.state.proposals import Proposal, Station
+from lbcore.balancer.state.rules import PROPOSAL
+from lbcore.model.times import duration, instant
+from lbcore.ownership.records import State
+
+_MOVES = frozenset({"transfer", "unload"})
+
+
+def proposals_of(reader: TableReader) -> dict[str, Proposal]:
+    """Name → plan, of those that wait, go on, or ended within a day; the oldest first."""
+    rows = reader.rows("policies", condition=f"is_set AND kind = '{PROPOSAL}'")
+    found = {row["name"]: Proposal.from_json(json.loads(row["value"])) for row in rows}
+    return dict(sorted(found.items(), key=lambda item: (item[1].since_ms, item[0])))
+
+
+def list_lines(found: Mapping[str, Proposal], now_ms: int) -> list[str]:
+    """A line a plan."""
+    head = ("plan", "is", "made", "steps", "hottest broker", "why")
+    cells = [head, *(_cells(name, one, now_ms) for name, one in found.items())]
+    return list(text_table(cells, right=(3,)))
+
+
+def show_lines(name: str, one: Proposal, now_ms: int) -> list[str]:
+    """A plan with its reasons, its steps, and load before and after."""
+    lines = [f"plan {name}: {one.why or 'no reason was given'}", f"  {_standing(one, now_ms)}"]
+    by = f"by {one.by}" if one.by else "by a cycle"
+    lines += [f"  proposed {by} at {instant(one.since_ms)}", "", "usage, before and after:"]
+    brokers = [broker for broker in one.before if broker not in ("max", "mean")]
+    cells = [
+        (f"  {broker}", _percent(one.before[broker]), "->", _percent(one.after[broker]))
+        for broker in (*brokers, "mean", "max")
+        if broker in one.before
+    ]
+    lines += [*text_table(cells, right=(1, 3)), "", "steps:"]
+    steps = [(f"  {at}", *_step(step)) for at, step in enumerate(one.steps, start=1)]
+    lines += text_table(steps)
+    if one.station is Station.WAITS:
+        lines += ["", f"ballast plan approve {name}    or: ballast plan reject {name}"]
+    return lines
+
+
+def way_back(
+    reader: TableReader, *, plan: str = "", since_ms: int = 0
+) -> tuple[dict[str, str], list[str]]:
+    """Bundle → broker that undoes a plan, or what balancing has moved since; and what it leaves.
+
+    Raises CommandError when nothing can be moved back.
+    """
+    rows = reader.rows("decisions", condition=f"at_ms >= {since_ms}")
+    done = [row for row in sorted(rows, key=lambda row: row["at_ms"]) if _is_of(row, plan)]
+    first: dict[str, str] = {}
+    last: dict[str, str] = {}
+    for row in done:
+        if row["kind"] in _MOVES:
+            first.setdefault(row["bundle"], row["source"])
+            last[row["bundle"]] = row["destination"]
+    owners = {
+        row["bundle"]: row["destination"]
+        for row in reader.rows("bundle_ownership", condition=f"state = '{State.OWNED.value}'")
+    }
+    moves, left = {}, []
+    for bundle, origin in sorted(first.items()):
+        owner = owners.get(bundle, "")
+        if owner and owner != origin and last[bundle] in ("", owner):
+            moves[bundle] = origin
+        elif owner != origin:
+            left.append(f"{bundle} has been moved on, to {owner or 'nobody yet'}")
+    left += [f"the split of {row['bundle']} stays" for row in done if row["kind"] == "split"]
+    if not moves:
+        raise CommandError(
+            "there is nothing to undo",
+            why="; ".join(left) or "no bundle that was moved is elsewhere than it was",
+            next_step="`ballast plan list` has the plans of the last day, `ballast sql` all moves",
+        )
+    return moves, left
+
+
+def known(found: Mapping[str, Proposal], name: str) -> Proposal:
+    """The plan of that name; raises CommandError."""
+    if name in found:
+        return found[name]
+    raise CommandError(
+        f"there is no plan {name}",
+        why=f"there are {', '.join(found)}" if found else "no plan waits, or has of late",
+        next_step="`ballast plan list` shows them; older ones are rows of the table decisions",
+    )
+
+
+def _is_of(row: Mapping[str, Any], plan: str) -> bool:
+    """Whether balancing did it, for this plan if one is named."""
+    if not row["bundle"] or row["kind"] not in (*_MOVES, "split"):
+        return False
+    inputs = json.loads(row["inputs"])
+    return "refused" not in inputs and (not plan or inputs.get("plan") == plan)
+
+
+def _cells(name: str, one: Proposal, now_ms: int) -> Sequence[str]:
+    hottest = f"{_percent(one.before['max'])} -> {_percent(one.after['max'])}"
+    ago = f"{duration(max(0, now_ms - one.since_ms))} ago"
+    return (name, _standing(one, now_ms), ago, str(len(one.steps)), hottest, one.why)
+
+
+def _standing(one: Proposal, now_ms: int) -> str:
+    done = sum(step.became == "done" for step in one.steps)
+    if one.station is Station.WAITS:
+        return f"waits, lapses in {duration(max(0, one.until_ms - now_ms))}"
+    by = f" by {one.answered_by}" if one.answered_by else ""
+    return f"{one.station.value}{by}, {done} of {len(one.steps)} done"
+
+
+def _step(step: Any) -> Iterable[str]:
+    where = f"{step.source} -> {step.destination}" if step.destination else step.source
+    return (step.kind, step.bundle, where, step.became or step.reason)
+
+
+def _percent(usage: float) -> str:
+    return f"{100.0 * usage:.0f} %"

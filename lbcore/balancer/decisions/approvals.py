@@ -1,0 +1,320 @@
+"""Approvals: plans that a person is asked about, from the proposal to its end.
+
+Decides which of a cycle's decisions wait (`cluster.approval`), and follows each proposal: it lapses
+when nobody answers or when it would help no more; what is approved is carried out step by step,
+each held against the present first. While one is open, no cycle plans another. Failover, drains and
+pins never wait. Part of `balancer`; `commands.plans` answers people. Source: ours; Strimzi's
+rebalance proposals wait and are approved in the same way.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lbcore.balancer.decisions.carrying_out import carry_out
+from lbcore.balancer.decisions.placing import make_snapshot, planning_config, usable_brokers
+from lbcore.balancer.decisions.restraint import (
+    PLAN_WAITS,
+    reason_not_to_balance,
+    reason_to_stand_still,
+)
+from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
+from lbcore.balancer.state.proposals import Proposal, ProposedStep, Station
+from lbcore.balancer.state.work import Work
+from lbcore.config.cluster import ASK, ASK_ABOVE, AUTO
+from lbcore.ownership.records import State
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip
+from lbcore.plan.draft import NOBODY, Moves
+from lbcore.plan.pending import move_of
+from lbcore.plan.planner import follow
+from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
+from lbcore.wire.messages import Command
+
+STEPS_MAX = 500
+"""Steps of a proposal; what a plan has beyond them is planned again."""
+
+KEPT_MS = 86_400_000
+"""A proposal that has ended is among the rules for so long; its rows stay."""
+
+_NAME_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_DONE = "done"
+_HELPS = 1e-6  # of usage, 1.0 = 100 %
+
+
+@dataclass(slots=True, kw_only=True)
+class _Load:
+    """The present, and what the steps taken so far make of it.
+
+    usage: float64[n], 1.0 = 100 %. rows: bundle → row of the snapshot. taken: (row, source,
+    destination) of each move.
+    """
+
+    snapshot: Snapshot
+    usage: Floats
+    brokers: Mapping[str, int]
+    rows: Mapping[str, int]
+    taken: list[tuple[int, int, int]]
+
+    @staticmethod
+    def of(work: Work, steps: Sequence[ProposedStep]) -> "_Load":
+        """O(bundles)."""
+        snapshot, _ = make_snapshot(work, usable_brokers(work))
+        wanted = {step.bundle for step in steps}
+        usage, _, _ = _followed(work, snapshot, ())
+        return _Load(
+            snapshot=snapshot,
+            usage=usage,
+            brokers={name: at for at, name in enumerate(snapshot.brokers.names)},
+            rows={name: at for at, name in enumerate(snapshot.bundles.names) if name in wanted},
+            taken=[],
+        )
+
+    def take(self, step: ProposedStep, *, only_if_it_helps: bool) -> bool:
+        """Count a move, unless it must help and does not; True for what is no move.
+
+        It helps when the more loaded of the two brokers is less loaded then, as
+        `move_effects` judges it afterwards.
+        """
+        row = self.rows.get(step.bundle)
+        source, destination = (self.brokers.get(name) for name in (step.source, step.destination))
+        if row is None or source is None or destination is None:
+            return True
+        move = move_of(self.snapshot, self.usage, (row, source, destination), 0)
+        gives, gets = move.ema_points, move.ema_points * move.destination_scale
+        now = max(self.usage[source], self.usage[destination])
+        then = max(self.usage[source] - gives, self.usage[destination] + gets)
+        if only_if_it_helps and then > now - _HELPS:
+            return False
+        self.usage[source] -= gives
+        self.usage[destination] += gets
+        self.taken.append((row, source, destination))
+        return True
+
+
+def propose(work: Work, snapshot: Snapshot, result: Plan | Skip) -> bool:
+    """Let a plan wait for a person if it is to; whether it does. O(steps)."""
+    waiting = _to_be_asked(work, snapshot, result)
+    if waiting:
+        steps = tuple(map(ProposedStep.of, waiting[:STEPS_MAX]))
+        reasons = ", ".join(sorted({step.reason for step in steps}))
+        offer(work, steps, f"{steps[0].strategy}: {reasons}")
+    return bool(waiting)
+
+
+def offer(
+    work: Work,
+    steps: Sequence[ProposedStep],
+    why: str,
+    command: Command | None = None,
+    name: str = "",
+) -> tuple[str, Proposal]:
+    """Make a proposal of steps, of a cycle or (command) of a person; its name and itself.
+
+    name: "" = chosen.
+    """
+    load = _Load.of(work, steps)
+    before = load.usage.copy()
+    for step in steps:
+        load.take(step, only_if_it_helps=False)
+    touched = sorted({load.snapshot.brokers.names[at] for one in load.taken for at in one[1:]})
+    name = name or _new_name(work)
+    proposal = Proposal(
+        station=Station.WAITS,
+        since_ms=work.now_ms,
+        until_ms=work.now_ms + work.config.cluster.approval_wait_ms,
+        steps=tuple(steps),
+        why=why,
+        by=(command.principal or "somebody") if command else "",
+        before=_shown(load, before, touched),
+        after=_shown(load, load.usage, touched),
+    )
+    _keep(work, name, proposal, "Proposed", command)
+    return name, proposal
+
+
+def answer(work: Work, name: str, station: Station, why: str, command: Command) -> None:
+    """Note that a person approved, rejected or stopped a proposal that is open."""
+    proposal = work.rules.proposals[name]
+    answered = replace(
+        proposal,
+        station=station,
+        answered_by=command.principal or "somebody",
+        why=why or proposal.why,
+        until_ms=proposal.until_ms if station.is_open else work.now_ms + KEPT_MS,
+    )
+    if not station.is_open:
+        _hold_back(work, answered)
+    _keep(work, name, answered, station.value.capitalize(), command)
+
+
+def drive_proposals(work: Work) -> None:
+    """Carry on what is approved; end what nobody answers, what is done, what helps no more."""
+    work.guard.each(
+        "approve",
+        sorted(work.rules.proposals),
+        lambda names: _drive(work, names),
+        lambda name, _: name,
+    )
+
+
+def _drive(work: Work, names: Sequence[str]) -> None:
+    for name in names:
+        proposal = work.rules.proposals[name]
+        if proposal.station is Station.APPROVED:
+            _advance(work, name, proposal)
+        elif work.now_ms >= proposal.until_ms:
+            if proposal.station.is_open:
+                _end(work, name, proposal, Station.LAPSED, "nobody answered in time")
+            else:
+                work.set_rule("proposals", name, None)
+        elif proposal.station is Station.WAITS and not proposal.by:
+            _look_again(work, name, proposal)
+
+
+def _look_again(work: Work, name: str, proposal: Proposal) -> None:
+    """Once a cycle, end what a cycle proposed if it would not help, or is not to be asked."""
+    if work.config.cluster.approval == AUTO:
+        _end(work, name, proposal, Station.LAPSED, "plans need no approval any more")
+    elif work.times.cycle_ms == work.now_ms and _is_load_known(work):
+        load = _Load.of(work, proposal.steps)
+        if not any(
+            not _unsuited(work, step) and load.take(step, only_if_it_helps=True)
+            for step in proposal.steps
+        ):
+            _end(work, name, proposal, Station.LAPSED, "none of its steps would help any more")
+
+
+def _advance(work: Work, name: str, proposal: Proposal) -> None:
+    """Carry out as many steps as may be under way, each if it suits the present and helps."""
+    if not proposal.left:
+        if not _under_way(work, proposal):
+            _end(work, name, proposal, Station.DONE, proposal.why)
+        return
+    room = work.config.shedding.max_drains_in_flight - _under_way(work, proposal)
+    if room <= 0 or not _is_load_known(work):
+        return
+    load = _Load.of(work, proposal.left)
+    became: dict[str, str] = {}
+    for step in proposal.left[:room]:
+        problem = _unsuited(work, step)
+        if not problem and not load.take(step, only_if_it_helps=not proposal.by):
+            stopped = proposal.with_steps(became)
+            why = f"moving {step.bundle} would not help any more"
+            _remember(work, load)
+            _end(work, name, stopped, Station.STOPPED, why)
+            return
+        if not problem:
+            carry_out(work, step.decision(name))
+        became[step.bundle] = problem or _DONE
+    _remember(work, load)
+    work.set_rule("proposals", name, proposal.with_steps(became))
+
+
+def _is_load_known(work: Work) -> bool:
+    """Whether a cycle would judge loads now, were it not for the plan: reports are in, no pause."""
+    stands_still, _ = reason_to_stand_still(work)
+    reason, _ = reason_not_to_balance(work)
+    return not stands_still and reason in ("", PLAN_WAITS)
+
+
+def _unsuited(work: Work, step: ProposedStep) -> str:
+    """Why a step can't be taken as things are; "" when it can."""
+    record = work.ledger.record(step.bundle)
+    if record is None or record.state is not State.OWNED or record.destination != step.source:
+        return f"it is not {step.source}'s to give any more"
+    pin = work.rules.pins.get(step.bundle)
+    if step.destination and pin is not None and pin.broker != step.destination:
+        return f"it is pinned to {pin.broker}"
+    return reason_not_to_take(work, step.destination)
+
+
+def _under_way(work: Work, proposal: Proposal) -> int:
+    records = (work.ledger.record(step.bundle) for step in proposal.steps if step.became == _DONE)
+    return sum(record is not None and record.state in IN_FLIGHT for record in records)
+
+
+def _remember(work: Work, load: _Load) -> None:
+    """Let the next cycles count the moves as decided."""
+    if load.taken:
+        _, _, work.plan = _followed(work, load.snapshot, load.taken)
+
+
+def _followed(
+    work: Work, snapshot: Snapshot, taken: Sequence[tuple[int, int, int]]
+) -> tuple[Floats, Floats, PlanState]:
+    columns = np.array([(*one, NOBODY) for one in taken], dtype=np.int64).reshape(-1, 4)
+    moves = Moves(
+        bundle=columns[:, 0], source=columns[:, 1], destination=columns[:, 2], origin=columns[:, 3]
+    )
+    return follow(snapshot, work.plan, planning_config(work), work.now_ms, moves)
+
+
+def _hold_back(work: Work, proposal: Proposal) -> None:
+    """What a person did not want is not proposed again within the grace period."""
+    given_back = dict.fromkeys((step.bundle for step in proposal.left), work.now_ms)
+    work.plan = replace(work.plan, unloaded_ms={**work.plan.unloaded_ms, **given_back})
+
+
+def _end(work: Work, name: str, proposal: Proposal, station: Station, why: str) -> None:
+    ended = replace(proposal, station=station, why=why, until_ms=work.now_ms + KEPT_MS)
+    _keep(work, name, ended, station.value.capitalize(), None)
+
+
+def _keep(work: Work, name: str, proposal: Proposal, reason: str, command: Command | None) -> None:
+    """Let the proposal stand as it is now, and write down what has become of it."""
+    work.set_rule("proposals", name, proposal, command)
+    became = [step.became for step in proposal.steps]
+    inputs = {
+        "plan": name,
+        "why": proposal.why,
+        "by": proposal.by,
+        "answered_by": proposal.answered_by,
+        "steps": len(became),
+        "done": became.count(_DONE),
+        "passed_over": sum(one not in ("", _DONE) for one in became),
+        "before": proposal.before,
+        "after": proposal.after,
+    }
+    work.write_decision(work.next_decision(), "plan", reason, inputs)
+
+
+def _to_be_asked(work: Work, snapshot: Snapshot, result: Plan | Skip) -> Sequence[Decision]:
+    """The decisions that wait for a person; none where they are to be carried out at once."""
+    cluster = work.config.cluster
+    if cluster.approval == AUTO or cluster.observe_only or isinstance(result, Skip):
+        return ()
+    balancing = [one for one in result.decisions if not _is_wish(one)]
+    if cluster.approval == ASK or not balancing:
+        return balancing
+    rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum()
+    moved = sum(float(one.inputs.get("msg_rate", 0.0)) for one in balancing)
+    is_large = len(balancing) > cluster.approval_bundles
+    is_heavy = 100.0 * moved > cluster.approval_percent * rates
+    return balancing if cluster.approval == ASK_ABOVE and (is_large or is_heavy) else ()
+
+
+def _is_wish(decision: Decision) -> bool:
+    """Whether an operator has asked for it already."""
+    return decision.kind is Kind.DRAIN or decision.reason == "Pinned"
+
+
+def _shown(load: _Load, usage: Floats, touched: Sequence[str]) -> dict[str, float]:
+    found = {name: round(float(usage[load.brokers[name]]), 4) for name in touched}
+    if len(usage):
+        found |= {"max": round(float(usage.max()), 4), "mean": round(float(usage.mean()), 4)}
+    return found
+
+
+def _new_name(work: Work) -> str:
+    """Six letters that no other open proposal has, by the time of the batch; short to type."""
+    number = work.now_ms // 1_000
+    while True:
+        name, rest = "", number
+        for _ in range(6):
+            rest, digit = divmod(rest, len(_NAME_LETTERS))
+            name = _NAME_LETTERS[digit] + name
+        if name not in work.rules.proposals:
+            return name
+        number += 1

@@ -1,0 +1,27 @@
+"""Plans that wait for a person, in words: what somebody is asked, until when, and how to answer.
+
+Decides nothing. Part of the status. Source: ours.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+
+from lbcore.balancer.state.proposals import Proposal, Station
+from lbcore.balancer.state.rules import PROPOSAL
+from lbcore.explain.explanation import Row
+from lbcore.model.times import instant
+
+
+def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
+    """A sentence for each plan that waits. policies: rows of the table, the newest of each name."""
+    for row in sorted(policies, key=lambda row: str(row["name"])):
+        if row["kind"] != PROPOSAL or not row["is_set"]:
+            continue
+        plan = Proposal.from_json(json.loads(row["value"]))
+        if plan.station is Station.WAITS:
+            hottest = f"{100 * plan.before['max']:.0f} -> {100 * plan.after['max']:.0f} %"
+            yield (
+                f"plan {row['name']} waits for somebody until {instant(plan.until_ms)}:"
+                f" {len(plan.steps)} steps, hottest broker {hottest}, and no cycle moves anything"
+                f" meanwhile: `ballast plan show {row['name']}`"
+            )

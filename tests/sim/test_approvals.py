@@ -1,0 +1,291 @@
+"""Plans that wait for a person: proposed, approved, carried out, stopped, taken back."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from lbcore.balancer.rebuild import newest_rows
+from lbcore.balancer.state.proposals import Proposal, Station
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
+from lbcore.explain.plan_words import plan_alarms
+from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.ruled_world import outcome
+from tests.support.worlds.world import World, gapless, is_settled, states
+
+HOT, COLD = "broker-0:8080", "broker-1:8080"
+SETTINGS = (
+    "shedding.strategy=uniform",
+    "placement.strategy=least_long_term_message_rate",
+    "shedding.cool_down_ms=0",
+    "shedding.grace_period_ms=120000",
+    "splitting.enabled=false",
+    "cluster.approval=ask",
+)
+WAIT_MS = 3_600_000
+
+
+def hot(*more: str) -> World:
+    """Three brokers, the first of which carries most, under a policy that asks."""
+    config = parse_assignments(Config(), [*SETTINGS, "shedding.is_shedding=false", *more])
+    world = CheckedWorld(config, 3)
+    world.command("create_namespace", namespace="acme/a", bundles=24)
+    world.run(60_000)
+    assert is_settled(world)
+    for row in world.newest():
+        world.rates[str(row["bundle"])] = 800.0 if row["destination"] == HOT else 50.0
+    world.run(600_000, step_ms=1_000)
+    world.command("set_config", values={"shedding.is_shedding": True})
+    return world
+
+
+def proposals(world: World) -> Mapping[str, Proposal]:
+    assert world.state is not None
+    return world.state.rules.proposals
+
+
+def waiting(world: World, within_ms: int = 600_000) -> str:
+    """The name of the plan that waits."""
+    end_ms = world.now_ms + within_ms
+    while world.now_ms < end_ms:
+        world.run(1_000)
+        for name, one in proposals(world).items():
+            if one.station is Station.WAITS:
+                return name
+    raise AssertionError("nothing was proposed")
+
+
+def owners(world: World) -> dict[str, str]:
+    return {str(row["bundle"]): str(row["destination"]) for row in world.newest()}
+
+
+def told(world: World, reason: str) -> list[dict[str, Any]]:
+    rows = [d for d in world.decisions if (d["kind"], d["reason"]) == ("plan", reason)]
+    return [json.loads(str(row["inputs"])) for row in rows]
+
+
+def test_cycle_moves_nothing_until_its_plan_is_approved_and_then_what_it_showed() -> None:
+    world = hot()
+    before = owners(world)
+    name = waiting(world)
+    world.run(300_000)
+    assert owners(world) == before
+    proposal = proposals(world)[name]
+    assert proposal.after["max"] < proposal.before["max"]
+    assert len([one for one in proposals(world).values() if one.station.is_open]) == 1
+    approved = world.command("approve_plan", plan=name)
+    world.run(60_000)
+    assert outcome(world, approved)["status"] == "done"
+    after = owners(world)
+    moved = {step.bundle: step.destination for step in proposal.steps}
+    assert {bundle: after[bundle] for bundle in moved} == moved
+    assert {b: o for b, o in after.items() if b not in moved} == {
+        b: o for b, o in before.items() if b not in moved
+    }
+    assert proposals(world)[name].station is Station.DONE
+    (end,) = told(world, "Done")
+    assert (end["steps"], end["done"], end["passed_over"]) == (len(moved), len(moved), 0)
+    assert gapless(world)
+    rows = [row for row in world.other_rows["policies"] if row["name"] == name]
+    assert [json.loads(str(row["value"]))["station"] for row in rows][-1] == "done"
+
+
+def test_every_decision_of_an_approved_plan_names_it() -> None:
+    world = hot()
+    name = waiting(world)
+    world.command("approve_plan", plan=name)
+    world.run(60_000)
+    inputs = [json.loads(str(d["inputs"])) for d in world.decisions if d["kind"] == "transfer"]
+    assert [one["plan"] for one in inputs] == [name] * len(proposals(world)[name].steps)
+
+
+@pytest.mark.parametrize("way_back", ["restart_job", "rebuild_job"])
+def test_plan_that_waits_and_one_half_done_survive(way_back: str) -> None:
+    world = hot()
+    name = waiting(world)
+    getattr(world, way_back)()
+    world.run(5_000)
+    world.command("approve_plan", plan=name)
+    world.run(1_500)
+    getattr(world, way_back)()
+    world.run(60_000)
+    assert proposals(world)[name].station is Station.DONE
+    after = owners(world)
+    assert all(after[step.bundle] == step.destination for step in proposals(world)[name].steps)
+
+
+def test_rejected_plan_is_not_proposed_again_within_the_grace_period() -> None:
+    world = hot()
+    before = owners(world)
+    name = waiting(world)
+    rejected = world.command("reject_plan", plan=name, reason="not today")
+    world.run(100_000)
+    assert outcome(world, rejected)["status"] == "done"
+    assert owners(world) == before
+    was = {step.bundle for step in proposals(world)[name].steps}
+    assert not [
+        one
+        for one in proposals(world).values()
+        if one.station is Station.WAITS and was & {step.bundle for step in one.steps}
+    ]
+    assert told(world, "Rejected")[0]["why"] == "not today"
+    assert waiting(world) != name
+
+
+def test_unanswered_plan_lapses_and_the_next_cycle_plans_anew() -> None:
+    world = hot("cluster.approval_wait_ms=60000")
+    name = waiting(world)
+    world.run(70_000)
+    assert proposals(world)[name].station is Station.LAPSED
+    late = world.command("approve_plan", plan=name)
+    world.run(2_000)
+    assert outcome(world, late)["status"] == "refused"
+    assert f"plan {name} is lapsed already" in outcome(world, late)["reason"]
+    assert waiting(world) != name
+
+
+def test_plan_approved_twice_or_unknown_is_refused_in_words() -> None:
+    world = hot()
+    name = waiting(world)
+    asked = [world.command("approve_plan", plan=one) for one in (name, name, "nosuch")]
+    world.run(2_000)
+    answers = [outcome(world, one) for one in asked]
+    assert [one["status"] for one in answers] == ["done", "refused", "refused"]
+    assert "is approved already by somebody" in answers[1]["reason"]
+    assert "there is no plan nosuch" in answers[2]["reason"]
+
+
+def test_failover_drains_and_pins_do_not_wait() -> None:
+    world = hot()
+    name = waiting(world)
+    mine = sorted(bundle for bundle, owner in owners(world).items() if owner == HOT)
+    world.command("pin_bundle", bundle=mine[0], broker=COLD)
+    world.run(60_000)
+    assert owners(world)[mine[0]] == COLD
+    world.kill("broker-2:8080")
+    world.run(120_000)
+    assert "broker-2:8080" not in owners(world).values()
+    world.command("drain_broker", broker=HOT)
+    world.run(120_000)
+    assert HOT not in owners(world).values()
+    assert states(world)["Owned"] == 24
+    # what it would move is elsewhere now: it is taken back by itself
+    assert proposals(world)[name].station is Station.LAPSED
+
+
+def test_step_that_suits_no_more_is_passed_over_and_the_others_done() -> None:
+    world = hot()
+    name = waiting(world)
+    steps = proposals(world)[name].steps
+    assert len(steps) > 1
+    elsewhere = next(b for b in world.brokers if b not in (HOT, steps[0].destination))
+    world.command("unload_bundle", bundle=steps[0].bundle, destination=elsewhere)
+    world.run(10_000)
+    world.command("approve_plan", plan=name)
+    world.run(60_000)
+    became = [step.became for step in proposals(world)[name].steps]
+    assert became[0] == f"it is not {HOT}'s to give any more"
+    assert set(became[1:]) == {"done"}
+    assert owners(world)[steps[0].bundle] == elsewhere
+
+
+def test_plan_stops_where_a_step_would_not_help_any_more() -> None:
+    world = hot("shedding.max_drains_in_flight=1")
+    name = waiting(world)
+    steps = proposals(world)[name].steps
+    world.command("approve_plan", plan=name)
+    while not any(step.became for step in proposals(world)[name].steps):
+        world.run(500)
+    for broker in world.brokers.values():
+        broker.is_hanging = True  # the first move stands still while load shifts
+    for bundle, owner in owners(world).items():
+        world.rates[bundle] = 1.0 if owner == HOT else 2_000.0
+    world.run(60_000, step_ms=1_000)
+    for broker in world.brokers.values():
+        broker.is_hanging = False
+    world.run(120_000)
+    ended = proposals(world)[name]
+    assert ended.station is Station.STOPPED
+    assert "would not help any more" in ended.why
+    assert 0 < sum(step.became == "done" for step in ended.steps) < len(steps)
+
+
+def test_person_stops_a_plan_that_is_being_carried_out() -> None:
+    world = hot("shedding.max_drains_in_flight=1")
+    name = waiting(world)
+    world.command("approve_plan", plan=name)
+    while not any(step.became for step in proposals(world)[name].steps):
+        world.run(500)
+    world.command("reject_plan", plan=name, reason="enough")
+    world.run(60_000)
+    ended = proposals(world)[name]
+    assert (ended.station, ended.why) == (Station.STOPPED, "enough")
+    assert ended.left
+    assert is_settled(world)
+
+
+def test_plan_is_taken_back_when_none_of_its_steps_would_help() -> None:
+    world = hot()
+    name = waiting(world)
+    for step in proposals(world)[name].steps:
+        world.rates[step.bundle] = 1.0
+    receivers = {step.destination for step in proposals(world)[name].steps}
+    for bundle, owner in owners(world).items():
+        if owner in receivers:
+            world.rates[bundle] = 2_000.0
+    world.run(600_000, step_ms=1_000)
+    assert proposals(world)[name].station is Station.LAPSED
+    assert told(world, "Lapsed")[-1]["why"] == "none of its steps would help any more"
+
+
+def test_person_proposes_a_way_back_and_it_is_done_though_it_helps_nobody() -> None:
+    world = hot()
+    before = owners(world)
+    name = waiting(world)
+    world.command("approve_plan", plan=name)
+    world.run(60_000)
+    back = {step.bundle: step.source for step in proposals(world)[name].steps}
+    asked = world.command("propose_plan", moves=back, why=f"undo {name}")
+    world.run(2_000)
+    undo = json.loads(str(outcome(world, asked)["result"]))["plan"]
+    assert proposals(world)[undo].after["max"] > proposals(world)[undo].before["max"]
+    world.command("approve_plan", plan=undo)
+    world.run(60_000)
+    assert {bundle: owners(world)[bundle] for bundle in back} == back
+    assert {b: before[b] for b in back} == back
+
+
+def test_small_plan_is_carried_out_at_once_where_only_large_ones_are_asked_about() -> None:
+    large = ("cluster.approval=ask_above", "cluster.approval_bundles=0")
+    world = hot(*large)
+    assert waiting(world)
+    small = ("cluster.approval=ask_above", "cluster.approval_percent=100")
+    world = hot(*small)
+    world.run(120_000)
+    assert not proposals(world)
+    assert [d for d in world.decisions if d["kind"] in ("transfer", "unload")]
+
+
+def test_cycle_that_waits_says_so() -> None:
+    world = hot()
+    name = waiting(world)
+    world.run(120_000)
+    skips = [d for d in world.decisions if (d["kind"], d["reason"]) == ("skip", "PlanWaits")]
+    assert json.loads(str(skips[-1]["inputs"]))["plan"] == name
+    rows = newest_rows(world.newest(), world.other_rows)
+    (told_by_status,) = plan_alarms(rows.policies)
+    assert told_by_status.startswith(f"plan {name} waits for somebody until ")
+
+
+def test_ended_plans_are_forgotten_after_a_day_and_stay_in_the_table() -> None:
+    world = hot("cluster.approval_wait_ms=60000")
+    name = waiting(world)
+    world.command("set_config", values={"cluster.approval": "auto"})
+    world.run(120_000)
+    assert name in proposals(world)
+    world.run(87_000_000, step_ms=60_000)
+    assert name not in proposals(world)
+    rows = [row for row in world.other_rows["policies"] if row["name"] == name]
+    assert [row["is_set"] for row in rows][-1] is False
