@@ -8,15 +8,23 @@ NamespaceBundleStats), the names here are ours. Source: ours.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lbcore import columns
+from lbcore.model.resources import COUNT
 
 Floats: TypeAlias = NDArray[np.float64]
 
 TRAFFIC = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 BUNDLE_COLUMNS = (*TRAFFIC, "topics", "consumerCount", "producerCount", "cacheSize")
+
+OfResources: TypeAlias = Annotated[Floats, columns.Row(COUNT)]
+OfTraffic: TypeAlias = Annotated[Floats, columns.Row(len(TRAFFIC))]
+OfTopics: TypeAlias = Annotated[Floats, columns.Table(len(TRAFFIC))]
+OfBundles: TypeAlias = Annotated[Floats, columns.Table(len(BUNDLE_COLUMNS))]
 
 
 class Topic(str, Enum):
@@ -118,9 +126,9 @@ class BrokerLoad:
     """
 
     envelope: Envelope
-    usage: Floats
-    limit: Floats
-    traffic: Floats
+    usage: OfResources
+    limit: OfResources
+    traffic: OfTraffic
     topic_count: int = 0
     bundle_count: int = 0
     consumer_count: int = 0
@@ -148,7 +156,7 @@ class BundleLoad:
     part: int
     parts: int
     names: tuple[str, ...]
-    stats: Floats
+    stats: OfBundles
     refused: tuple[Rejected, ...] = ()
 
 
@@ -162,8 +170,8 @@ class TopicLoad:
     envelope: Envelope
     bundle: str
     topics: tuple[str, ...]
-    traffic: Floats
-    refused: tuple[Rejected, ...] = ()
+    traffic: OfTopics
+    refused: Annotated[tuple[Rejected, ...], columns.LEFT_OUT] = ()
 
 
 class AckOutcome(str, Enum):
@@ -192,7 +200,7 @@ class Acks:
 
     envelope: Envelope
     acks: tuple[Ack, ...]
-    refused: tuple[Rejected, ...] = ()
+    refused: Annotated[tuple[Rejected, ...], columns.LEFT_OUT] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

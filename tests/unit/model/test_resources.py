@@ -35,8 +35,12 @@ from lbcore.plan.decision import Plan, PlanState
 from lbcore.plan.planner import plan
 from lbcore.plan.shed.common import ShedState
 from lbcore.signals.usage import weighted_usage, weighted_usage_with_memory
+from lbcore.scorer.group_update import (
+    Arrivals, BrokerReport, GroupUpdate, pack_update, unpack_update,
+)
 from lbcore.sim.load.usage import usage_of
 from lbcore.wire import broker_load
+from lbcore.wire.messages import BrokerLoad, Envelope
 from tests.support.values.planning import Sections, cluster_of
 """
 
@@ -89,6 +93,26 @@ assert 'gpu' in [column.name for column in found.columns]
 said = {'numTopics': 1, 'gpu': {'usage': 45.0, 'limit': 50.0}}
 usage, limit = broker_load._resources(said)
 assert (usage[-1], limit[-1]) == (45.0, 50.0)
+""",
+    "batches": """
+envelope = Envelope(cluster='c', broker='b', incarnation='1', seq=1, reported_at_ms=0)
+load = BrokerLoad(
+    envelope=envelope, usage=np.arange(6.0), limit=np.arange(6.0) * 10, traffic=np.arange(4.0)
+)
+report = BrokerReport(
+    load=load, percent=np.arange(6.0) * 5, weighted_max_ema=0.5, throughput_ema=9.0, reported_ms=7
+)
+none = np.zeros(0, dtype=np.int64)
+arrivals = Arrivals(partition=none, offset=none, timestamp_ms=none, broker=none)
+update = GroupUpdate(
+    group=0, brokers=('b',), incarnations=('1',), arrivals=arrivals, loads=(report,)
+)
+back = unpack_update(pack_update(update)).loads[0]
+assert back.load.usage.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+assert back.load.limit[-1] == 50.0
+assert back.load.traffic.tolist() == [0.0, 1.0, 2.0, 3.0]
+assert back.percent[-1] == 25.0
+assert (back.weighted_max_ema, back.throughput_ema, back.load.capacity) == (0.5, 9.0, 1.0)
 """,
     "scores": """
 percent = np.array([[10.0, 0, 0, 0, 0, 90.0]])

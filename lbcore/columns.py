@@ -1,0 +1,278 @@
+"""Records as columns, and back, by their fields: what one batch's operators hand to each other.
+
+Decides how a record is laid out, from its types alone, so that a new field or a wider row is
+declared once, in the record. Many records of one type are packed together: their numbers as
+arrays, the rest as plain lists. Where a type says too little it is annotated: `Row`, `Table`,
+`LINES`, `LEFT_OUT`. A layout is this version's of the code: nothing that outlives a batch is packed
+so, it has a schema (`plain` and the chunks of the state). Source: ours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from itertools import accumulate, chain, pairwise
+from types import UnionType
+from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbcore import packing
+from lbcore.plain import plain_of
+
+T = TypeVar("T")
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Marks an array of the same length in every record."""
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Marks an array [rows, width]; each record has as many rows as it likes."""
+
+    width: int
+
+
+LINES = "lines"
+"""Marks a sequence of texts without line breaks, of which there are many."""
+
+LEFT_OUT = "left out"
+"""Marks a field that isn't packed and comes back as its default."""
+
+
+class Column(Protocol):
+    """The values that many records have in one field."""
+
+    def put(self, name: str, values: Sequence[Any], into: "Packed") -> None:
+        """Pack the values, of which there is at least one, under this name and longer ones."""
+        ...
+
+    def take(self, name: str, source: "Packed") -> Sequence[Any]:
+        """As many values as were put."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What is packed, by the column's name."""
+
+    plain: dict[str, Any]
+    arrays: dict[str, Array]
+
+    def put(self, name: str, values: Sequence[Any], column: Column) -> None:
+        """Pack a column; one without values leaves nothing."""
+        if values:
+            column.put(name, values, self)
+
+    def take(self, name: str, count: int, column: Column) -> Sequence[Any]:
+        """A column of as many values as were put."""
+        return column.take(name, self) if count else ()
+
+
+def pack_record(record: Any) -> bytes:
+    """A record as one blob; equal records give equal bytes. Raises TypeError for odd types."""
+    kind: Any = type(record)
+    into = Packed({}, {})
+    column_of(kind).put("", [record], into)
+    return packing.pack(into.plain, into.arrays)
+
+
+def unpack_record(kind: type[T], blob: bytes) -> T:
+    """The inverse of `pack_record`. Raises MalformedBlobError."""
+    hint: Any = kind
+    found: T = column_of(hint).take("", Packed(*packing.unpack(blob)))[0]
+    return found
+
+
+@cache
+def column_of(hint: Any) -> Column:
+    """The column of a type. Raises TypeError for one that can't be packed."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _marked(*arguments)
+    if origin is np.ndarray:
+        return _Arrays(_dtype(hint), ())
+    if origin is tuple and _holds_records(arguments[0]):
+        return _Many(column_of(arguments[0]))
+    if _holds_records(hint):
+        return _Either(arguments) if origin in {Union, UnionType} else _Records(hint)
+    return _flat(hint)
+
+
+def _flat(hint: Any) -> Column:
+    if hint is float:
+        return _Numbers()
+    return _Bytes() if hint is bytes else _Plain(hint)
+
+
+def _holds_records(hint: Any) -> bool:
+    """A record, or one of several types."""
+    return is_dataclass(hint) or (
+        get_origin(hint) in {Union, UnionType} and all(map(is_dataclass, get_args(hint)))
+    )
+
+
+def _marked(hint: Any, mark: Any) -> Column:
+    if mark == LINES:
+        return _Lines()
+    if isinstance(mark, Row):
+        return _Rows(_dtype(hint), mark.width)
+    if isinstance(mark, Table):
+        return _Arrays(_dtype(hint), (mark.width,))
+    raise TypeError(f"a packed field must be marked Row, Table, LINES or LEFT_OUT, got {mark}")
+
+
+def _dtype(hint: Any) -> Any:
+    return get_args(get_args(hint)[1])[0]
+
+
+class _Plain:
+    """What JSON has."""
+
+    def __init__(self, hint: Any) -> None:
+        self._way = plain_of(hint)
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        way = self._way.to
+        into.plain[name] = list(values if way is None else map(way, values))
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        found: list[Any] = source.plain[name]
+        return found if self._way.back is None else list(map(self._way.back, found))
+
+
+class _Numbers:
+    """Floats, exactly."""
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        into.arrays[name] = np.array(values, dtype=np.float64)
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        found: list[float] = source.arrays[name].tolist()
+        return found
+
+
+class _Rows:
+    """Arrays of one length."""
+
+    def __init__(self, dtype: Any, width: int) -> None:
+        self._dtype, self._width = dtype, width
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        rows = np.array(values, dtype=self._dtype)
+        if rows.shape[1] != self._width:
+            raise ValueError(f"{name} must be {self._width} wide, got {rows.shape[1]}")
+        into.arrays[name] = rows
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        return list(source.arrays[name])
+
+
+class _Arrays:
+    """Arrays of different lengths, behind each other."""
+
+    def __init__(self, dtype: Any, shape: tuple[int, ...]) -> None:
+        self._dtype, self._shape = dtype, shape
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        into.plain[name] = list(map(len, values))
+        arrays = [value.reshape(len(value), *self._shape) for value in values]
+        into.arrays[name] = np.concatenate(arrays).astype(self._dtype, copy=False)
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        return _cut(source.arrays[name], source.plain[name])
+
+
+class _Lines:
+    """Texts without line breaks."""
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        into.plain[name] = list(map(len, values))
+        into.arrays[name] = packing.join_names(list(chain.from_iterable(values)))
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        counts = source.plain[name]
+        return _cut(packing.split_names(source.arrays[name], sum(counts)), counts)
+
+
+class _Bytes:
+    """Bytes, behind each other."""
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        into.plain[name] = list(map(len, values))
+        into.arrays[name] = np.frombuffer(b"".join(values), dtype=np.uint8)
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        return _cut(source.arrays[name].tobytes(), source.plain[name])
+
+
+class _Records:
+    """Records of one type, field by field."""
+
+    def __init__(self, kind: type[Any]) -> None:
+        hints = get_type_hints(kind, include_extras=True)
+        packed = [one.name for one in fields(kind) if not _is_left_out(hints[one.name])]
+        self._kind = kind
+        self._columns = {name: column_of(hints[name]) for name in packed}
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        for field, column in self._columns.items():
+            column.put(f"{name}.{field}", [getattr(value, field) for value in values], into)
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        columns = [
+            column.take(f"{name}.{field}", source) for field, column in self._columns.items()
+        ]
+        kind, names = self._kind, tuple(self._columns)
+        return [kind(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+class _Many:
+    """Tuples of values, behind each other."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        into.plain[f"{name}#"] = list(map(len, values))
+        into.put(name, list(chain.from_iterable(values)), self._column)
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        counts = source.plain[f"{name}#"]
+        found = source.take(name, sum(counts), self._column)
+        return list(map(tuple, _cut(found, counts)))
+
+
+class _Either:
+    """Records of several types: which it is, and those of each type together."""
+
+    def __init__(self, kinds: Sequence[Any]) -> None:
+        self._columns = {kind.__name__: column_of(kind) for kind in kinds}
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        into.plain[name] = [type(value).__name__ for value in values]
+        for kind, column in self._columns.items():
+            some = [value for value in values if type(value).__name__ == kind]
+            into.put(f"{name}:{kind}", some, column)
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        kinds = source.plain[name]
+        found = {
+            kind: iter(source.take(f"{name}:{kind}", kinds.count(kind), column))
+            for kind, column in self._columns.items()
+        }
+        return [next(found[kind]) for kind in kinds]
+
+
+def _is_left_out(hint: Any) -> bool:
+    return get_origin(hint) is Annotated and LEFT_OUT in hint.__metadata__
+
+
+def _cut(values: Any, counts: Sequence[int]) -> list[Any]:
+    """The values in pieces of these lengths."""
+    return [values[first:end] for first, end in pairwise(chain((0,), accumulate(counts)))]

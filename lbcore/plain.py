@@ -1,0 +1,108 @@
+"""Values as what JSON has, and back, by their declared types.
+
+Decides nothing. Records become objects by their fields' names, enums their values, tuples and sets
+lists (sets sorted), keys of mappings texts. The way is looked up once for each type, so that a
+field of a record is declared where the record is, and nowhere else. Source: ours.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+Way = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """How values of one type become plain and come back. None: they are plain as they are."""
+
+    to: Way | None = None
+    back: Way | None = None
+
+
+_AS_IT_IS = Plain()
+_SCALARS = (str, int, float, bool)
+_ITEMS: Mapping[Any, type[Any]] = {tuple: tuple, frozenset: frozenset, Sequence: list}
+
+
+@cache
+def plain_of(hint: Any) -> Plain:
+    """The way of a type. Raises TypeError for one that JSON has nothing for."""
+    if hint is Any or hint in _SCALARS:
+        return _AS_IT_IS
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _record(hint)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        members = {one.value: one for one in hint}
+        return Plain(lambda value: value.value, members.__getitem__)
+    return _composed(hint, get_origin(hint), get_args(hint))
+
+
+def _composed(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> Plain:
+    some = [one for one in arguments if one is not NoneType]
+    if origin in {Union, UnionType} and len(some) == 1:
+        return _optional(plain_of(some[0]))
+    if origin in _ITEMS and arguments[1:] in {(), (...,)}:
+        return _items(_ITEMS[origin], plain_of(arguments[0]))
+    if origin is Mapping:
+        return _mapping(arguments[0], plain_of(arguments[1]))
+    raise TypeError(f"a packed field must be of a type that JSON has, got {hint}")
+
+
+def _record(kind: type[Any]) -> Plain:
+    hints = get_type_hints(kind)
+    ways = {field.name: plain_of(hints[field.name]) for field in fields(kind)}
+
+    def to(record: Any) -> dict[str, Any]:
+        return {name: _applied(way.to, getattr(record, name)) for name, way in ways.items()}
+
+    def back(plain: Mapping[str, Any]) -> Any:
+        return kind(**{name: _applied(ways[name].back, value) for name, value in plain.items()})
+
+    return Plain(to, back)
+
+
+def _optional(way: Plain) -> Plain:
+    if way == _AS_IT_IS:
+        return _AS_IT_IS
+
+    def to(value: Any) -> Any:
+        return None if value is None else _applied(way.to, value)
+
+    def back(plain: Any) -> Any:
+        return None if plain is None else _applied(way.back, plain)
+
+    return Plain(to, back)
+
+
+def _items(kind: type[Any], way: Plain) -> Plain:
+    def to(values: Any) -> list[Any]:
+        ordered = sorted(values) if kind is frozenset else values
+        return list(ordered) if way.to is None else list(map(way.to, ordered))
+
+    def back(plain: list[Any]) -> Any:
+        return kind(plain) if way.back is None else kind(map(way.back, plain))
+
+    return Plain(to, back)
+
+
+def _mapping(key: Any, way: Plain) -> Plain:
+    if key is str and way == _AS_IT_IS:
+        return Plain(dict)
+    if key not in {str, int}:
+        raise TypeError(f"a key of a packed mapping must be str or int, got {key}")
+
+    def to(values: Mapping[Any, Any]) -> dict[str, Any]:
+        return {str(name): _applied(way.to, value) for name, value in values.items()}
+
+    def back(plain: Mapping[str, Any]) -> dict[Any, Any]:
+        return {key(name): _applied(way.back, value) for name, value in plain.items()}
+
+    return Plain(to, back)
+
+
+def _applied(way: Way | None, value: Any) -> Any:
+    return value if way is None else way(value)
