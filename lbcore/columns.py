@@ -3,8 +3,8 @@
 Decides how a record is laid out, from its types alone, so that a new field or a wider row is
 declared once, in the record. Many records of one type are packed together: their numbers as
 arrays, the rest as plain lists. Where a type says too little it is annotated: `Row`, `Table`,
-`LINES`, `LEFT_OUT`. A layout is this version's of the code: nothing that outlives a batch is packed
-so, it has a schema (`plain` and the chunks of the state). Source: ours.
+`LINES`, `plain.LEFT_OUT`. A layout is this version's of the code: nothing that outlives a batch is
+packed so, it has a schema (`plain` and the chunks of the state). Source: ours.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.plain import plain_of
+from lbcore.plain import is_left_out, plain_of
 
 T = TypeVar("T")
 Array = NDArray[Any]
@@ -40,9 +40,6 @@ class Table:
 
 LINES = "lines"
 """Marks a sequence of texts without line breaks, of which there are many."""
-
-LEFT_OUT = "left out"
-"""Marks a field that isn't packed and comes back as its default."""
 
 
 class Column(Protocol):
@@ -216,7 +213,7 @@ class _Records:
 
     def __init__(self, kind: type[Any]) -> None:
         hints = get_type_hints(kind, include_extras=True)
-        packed = [one.name for one in fields(kind) if not _is_left_out(hints[one.name])]
+        packed = [one.name for one in fields(kind) if not is_left_out(hints[one.name])]
         self._kind = kind
         self._columns = {name: column_of(hints[name]) for name in packed}
 
@@ -267,10 +264,6 @@ class _Either:
             for kind, column in self._columns.items()
         }
         return [next(found[kind]) for kind in kinds]
-
-
-def _is_left_out(hint: Any) -> bool:
-    return get_origin(hint) is Annotated and LEFT_OUT in hint.__metadata__
 
 
 def _cut(values: Any, counts: Sequence[int]) -> list[Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 Way = Callable[[Any], Any]
 
@@ -22,6 +22,9 @@ class Plain:
     to: Way | None = None
     back: Way | None = None
 
+
+LEFT_OUT = "left out"
+"""Marks, by Annotated, a field that isn't packed and comes back as its default."""
 
 _AS_IT_IS = Plain()
 _SCALARS = (str, int, float, bool)
@@ -41,6 +44,11 @@ def plain_of(hint: Any) -> Plain:
     return _composed(hint, get_origin(hint), get_args(hint))
 
 
+def is_left_out(hint: Any) -> bool:
+    """Whether a field of this type is marked LEFT_OUT."""
+    return get_origin(hint) is Annotated and LEFT_OUT in hint.__metadata__
+
+
 def _composed(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> Plain:
     some = [one for one in arguments if one is not NoneType]
     if origin in {Union, UnionType} and len(some) == 1:
@@ -53,14 +61,15 @@ def _composed(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> Plain:
 
 
 def _record(kind: type[Any]) -> Plain:
-    hints = get_type_hints(kind)
-    ways = {field.name: plain_of(hints[field.name]) for field in fields(kind)}
+    hints = get_type_hints(kind, include_extras=True)
+    kept = [one.name for one in fields(kind) if not is_left_out(hints[one.name])]
+    ways = {name: plain_of(hints[name]) for name in kept}
 
     def to(record: Any) -> dict[str, Any]:
-        return {name: _applied(way.to, getattr(record, name)) for name, way in ways.items()}
+        return {name: applied(way.to, getattr(record, name)) for name, way in ways.items()}
 
     def back(plain: Mapping[str, Any]) -> Any:
-        return kind(**{name: _applied(ways[name].back, value) for name, value in plain.items()})
+        return kind(**{name: applied(ways[name].back, value) for name, value in plain.items()})
 
     return Plain(to, back)
 
@@ -70,10 +79,10 @@ def _optional(way: Plain) -> Plain:
         return _AS_IT_IS
 
     def to(value: Any) -> Any:
-        return None if value is None else _applied(way.to, value)
+        return None if value is None else applied(way.to, value)
 
     def back(plain: Any) -> Any:
-        return None if plain is None else _applied(way.back, plain)
+        return None if plain is None else applied(way.back, plain)
 
     return Plain(to, back)
 
@@ -96,13 +105,14 @@ def _mapping(key: Any, way: Plain) -> Plain:
         raise TypeError(f"a key of a packed mapping must be str or int, got {key}")
 
     def to(values: Mapping[Any, Any]) -> dict[str, Any]:
-        return {str(name): _applied(way.to, value) for name, value in values.items()}
+        return {str(name): applied(way.to, value) for name, value in values.items()}
 
     def back(plain: Mapping[str, Any]) -> dict[Any, Any]:
-        return {key(name): _applied(way.back, value) for name, value in plain.items()}
+        return {key(name): applied(way.back, value) for name, value in plain.items()}
 
     return Plain(to, back)
 
 
-def _applied(way: Way | None, value: Any) -> Any:
+def applied(way: Way | None, value: Any) -> Any:
+    """What a way makes of a value."""
     return value if way is None else way(value)

@@ -5,7 +5,7 @@ Decides nothing; `agent` does. Source: ours.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from lbcore.agent.lease import EndConfirmed, Lease, ReportConfirmed
 from lbcore.agent.reporting import LoadRead, Reporting, TopicsRead
@@ -22,6 +22,7 @@ from lbcore.ownership.holding import (
 from lbcore.ownership.open_ranges import OpenRanges
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.stuck import CallOverdue, refuse_call
+from lbcore.plain import LEFT_OUT
 from lbcore.wire.messages import Acks, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 
@@ -96,10 +97,10 @@ class AgentState:
 
     versions: Mapping[str, int] = field(default_factory=dict)
     holdings: Mapping[str, Holding] = field(default_factory=dict)
-    pending: frozenset[str] = frozenset()
-    busy: Busy = field(default_factory=dict)
+    pending: Annotated[frozenset[str], LEFT_OUT] = frozenset()
+    busy: Annotated[Busy, LEFT_OUT] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
-    stuck: frozenset[str] = frozenset()
+    stuck: Annotated[frozenset[str], LEFT_OUT] = frozenset()
     reporting: Reporting = field(default_factory=Reporting)
     stopping_at_ms: int | None = None
     is_stopped: bool = False

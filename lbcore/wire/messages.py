@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lbcore import columns
 from lbcore.model.resources import COUNT
+from lbcore.plain import LEFT_OUT
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -171,7 +172,7 @@ class TopicLoad:
     bundle: str
     topics: tuple[str, ...]
     traffic: OfTopics
-    refused: Annotated[tuple[Rejected, ...], columns.LEFT_OUT] = ()
+    refused: Annotated[tuple[Rejected, ...], LEFT_OUT] = ()
 
 
 class AckOutcome(str, Enum):
@@ -200,7 +201,7 @@ class Acks:
 
     envelope: Envelope
     acks: tuple[Ack, ...]
-    refused: Annotated[tuple[Rejected, ...], columns.LEFT_OUT] = ()
+    refused: Annotated[tuple[Rejected, ...], LEFT_OUT] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lbcore import columns
+from lbcore.plain import LEFT_OUT
 from lbcore.scorer.group_update import (
     Arrivals,
     BrokerReport,
@@ -75,7 +76,7 @@ class Cart:
     tags: tuple[str, ...] = ()
     prices: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     colour: Colour | None = None
-    noise: Annotated[tuple[str, ...], columns.LEFT_OUT] = ()
+    noise: Annotated[tuple[str, ...], LEFT_OUT] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

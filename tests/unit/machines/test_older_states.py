@@ -91,6 +91,14 @@ def test_scorers_of_an_older_schema_are_read(schema: int) -> None:
     assert sorted(name for found in tracks for name in found) == known["brokers"]
 
 
+@pytest.mark.parametrize("schema", _OLDER)
+def test_scorers_of_an_older_schema_are_packed_alike(schema: int) -> None:
+    for group, texts in packed(schema)["scorers"].items():
+        scorer = make_scorer(Config(), cluster="local", group=int(group), loads=json.loads)
+        chunks = chunks_of(texts)
+        assert scorer.pack(scorer.unpack(chunks)) == chunks
+
+
 def test_state_of_a_newer_schema_is_refused_with_the_command_that_helps() -> None:
     known = chunks_of(packed(1)["balancer"])
     plain, arrays = packing.unpack(known["clock"])
