@@ -112,6 +112,29 @@ OWNERSHIP = (
            "The drain of {{ $labels.broker }} stands still with {{ $value }} bundles left."),
 )  # fmt: skip
 
+
+def _found(name: str, severity: str, trouble: str, summary: str) -> Alert:
+    expr = f'ballast_bridge_findings{{trouble="{trouble}"}} > 0'
+    return _alert(name, severity, 0, expr, summary)
+
+
+PULSAR = (
+    _found("BallastPulsarDoubled", CRITICAL, "doubled",
+           "{{ $value }} bundles of {{ $labels.cluster }} have two brokers that say they own them."),
+    _found("BallastPulsarUnserved", CRITICAL, "unserved",
+           "{{ $value }} bundles of {{ $labels.cluster }} have clients and no broker."),
+    _found("BallastPulsarStuck", CRITICAL, "stuck",
+           "{{ $value }} bundles of {{ $labels.cluster }} are on their way for longer than a move takes."),
+    _found("BallastPulsarCircling", CRITICAL, "circling",
+           "Lookups of {{ $value }} bundles of {{ $labels.cluster }} go in circles."),
+    _found("BallastPulsarPoison", CRITICAL, "poison",
+           "The owners of {{ $value }} bundles of {{ $labels.cluster }} die one after the other."),
+    _found("BallastPulsarUnlisted", CRITICAL, "unlisted",
+           "{{ $value }} brokers of {{ $labels.cluster }} serve, and Pulsar lists them no more."),
+    _alert("BallastPulsarQuarantined", CRITICAL, 0, "ballast_bridge_quarantined > 0",
+           "{{ $value }} bundles of {{ $labels.cluster }} could not be mended, and are left alone."),
+)  # fmt: skip
+
 BALANCE = (
     _alert("BallastImbalance", WARNING, 900, "ballast_floor_adjusted_imbalance > 1.6",
            "One broker of {{ $labels.cluster }} carries {{ $value | humanize }} times what it should."),
@@ -170,6 +193,7 @@ GROUPS = {
     "ballast-job": JOB,
     "ballast-brokers": BROKERS,
     "ballast-ownership": OWNERSHIP,
+    "ballast-pulsar": PULSAR,
     "ballast-balance": BALANCE,
     "ballast-lookup": LOOKUP,
 }

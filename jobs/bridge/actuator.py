@@ -30,13 +30,16 @@ from lbcore.bridge.acting import (
     next_action,
     positions_for,
 )
+from lbcore.bridge.guardian import Finding
 from lbcore.bridge.looking import topic_within
+from lbcore.bridge.sights import Looked, Trouble
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.wire.messages import Ack, Acks, Envelope
 
 logger = logging.getLogger(__name__)
 
+QUARANTINED = "it is quarantined: `ballast status` says why"
 _AGAIN_S = 0.5
 _REPEAT_S = 10.0
 _REMEMBERED_MAX = 1_000
@@ -74,6 +77,7 @@ class Actuator:
         self._seqs: dict[str, int] = {}
         self._is_closed = threading.Event()
         self.bounds = Effort(forbidden="the bridge has just started")
+        self.quarantined: frozenset[str] = frozenset()
         self._metrics = collector.metrics
         self.counts: dict[str, int] = {}
 
@@ -127,7 +131,8 @@ class Actuator:
         while not self._is_closed.is_set() and newest(record.bundle) == record.version_id:
             waited_ms = round((time.monotonic() - began_s) * 1_000)
             tried = replace(tried, waited_ms=waited_ms)
-            action = next_action(record, self._see(record), tried, self.bounds)
+            bounds = self._bounds_of(record.bundle)
+            action = next_action(record, self._see(record), tried, bounds)
             if isinstance(action, RecordAnswer):
                 self._answer(record, action, tried)
                 return
@@ -135,6 +140,32 @@ class Actuator:
                 self._log("left to the mirror", record, why=action.reason)
                 return
             tried = self._carry_out(record, action, tried)
+
+    def _bounds_of(self, bundle: str) -> Effort:
+        if bundle not in self.quarantined:
+            return self.bounds
+        return replace(self.bounds, forbidden=self.bounds.forbidden or QUARANTINED)
+
+    def mend(self, finding: Finding) -> None:
+        """Ask Pulsar once for what may end a finding, in a thread; a new look shows whether."""
+        self._pool.submit(self._mend, finding)
+
+    def _mend(self, finding: Finding) -> None:
+        is_unserved = finding.trouble is Trouble.UNSERVED
+        fields = {"bundle": finding.subject, "trouble": finding.trouble.value}
+        try:
+            self._wait_for_turn()
+            if is_unserved:
+                self._look_up(finding.subject)
+            else:
+                self._metrics.count_asked(UNLOAD)
+                self._admin.unload(finding.subject)
+        except PulsarAdminError as error:
+            self._metrics.count_not_done(is_refusal=error.is_refusal)
+            logger.warning("not mended", extra={"fields": {**fields, "why": str(error)}})
+        else:
+            done = "looked up" if is_unserved else "unloaded"
+            logger.info("asked to mend", extra={"fields": {**fields, "done": done}})
 
     def _carry_out(self, record: OwnershipRecord, action: Action, tried: Tried) -> Tried:
         try:
@@ -167,8 +198,9 @@ class Actuator:
 
     def _look_up(self, bundle: str) -> None:
         topic = self._collector.topic_of(bundle) or topic_within(bundle)
-        if topic:
-            self._admin.look_up(topic)
+        looked = self._admin.look_up(topic) if topic else Looked()
+        if looked.refused:
+            raise PulsarAdminError(looked.refused)
 
     def _see(self, record: OwnershipRecord) -> SeenInPulsar:
         """Ask now; a broker that doesn't answer makes it unclear."""

@@ -19,12 +19,14 @@ from jobs.bridge.actuator import Actuator, AskingLimits
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
+from jobs.bridge.watchman import Watchman
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.acting import Effort
 from lbcore.bridge.answers import Settings
 from lbcore.bridge.guard import SHEDDING, reason_not_to_act, splits_by_itself
-from lbcore.bridge.mirror import Difference, Look, commands_of, compare
+from lbcore.bridge.guardian import Finding
+from lbcore.bridge.mirror import Difference, Look, commands_of, compare, written_finding
 from lbcore.config.tree import Config
 from lbcore.wire.commands import CommandArguments, SetConfig
 from lbcore.wire.format import format_message
@@ -76,6 +78,9 @@ class Bridge:
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
         interval_ms = options.rhythm.namespaces_ms
         self._policies = PolicyFollower(admin, pulsar_cluster, interval_ms, self._tell_policies)
+        self._watchman = Watchman(admin, self._collector)
+        self._look_in_s = 0.0
+        self._found: dict[tuple[str, str], str] = {}
         self._before: Look | None = None
         self._told: tuple[Difference, float] = (Difference(), 0.0)
         self._brokers: tuple[str, ...] = ()
@@ -97,11 +102,12 @@ class Bridge:
         reader = threading.Thread(target=self._read, daemon=True, name="ownership")
         reader.start()
         self._wait_for_records()
-        look_due_s = 0.0
+        looked_s = -self._look_in_s
         while not self._end.is_set():
             self._actuator.consider(dict(self._feed.records), self._version)
-            if time.monotonic() >= look_due_s:
-                look_due_s = time.monotonic() + self._options.rhythm.look_ms / 1_000
+            if time.monotonic() - looked_s >= self._look_in_s:
+                looked_s = time.monotonic()
+                self._look_in_s = self._options.rhythm.look_ms / 1_000
                 self._round()
             self._end.wait(_TICK_S)
         if self._observes is False:  # nobody is left to carry decisions out
@@ -109,6 +115,7 @@ class Bridge:
         self._actuator.close()
         self._collector.close()
         self._policies.close()
+        self._watchman.close()
         reader.join(_LAST_WORDS_MS / 1_000)
         self._sender.close(_LAST_WORDS_MS)
         self._tail.close()
@@ -127,10 +134,27 @@ class Bridge:
         self._policies.follow(tuple(look.namespaces))
         self._collector.domains = self._policies.domains
         self._guard(look)
-        difference = self._compare(look, busy)
+        difference = replace(self._compare(look, busy), findings=self._watch(look))
         self._tell(difference)
         self._before = look
         self._log(look, difference)
+
+    def _watch(self, look: Look) -> tuple[Finding, ...]:
+        """What is wrong; what can be mended is asked for, and a doubt brings the next look near."""
+        acts = not self._actuator.bounds.forbidden
+        judged = self._watchman.watch(look, dict(self._feed.records), acts=acts)
+        self._actuator.quarantined = judged.quarantined
+        for finding in judged.mends:
+            self._actuator.mend(finding)
+        if judged.look_in_ms is not None:
+            self._look_in_s = min(self._look_in_s, max(_TICK_S, judged.look_in_ms / 1_000))
+        self.metrics.show_findings(judged.findings)
+        found = {(one.trouble.value, one.subject): one.standing.value for one in judged.findings}
+        if found != self._found:
+            for one in judged.findings:
+                logger.warning("found", extra={"fields": written_finding(one)})
+            self._found = found
+        return judged.findings
 
     def _compare(self, look: Look, busy_before: frozenset[str]) -> Difference:
         """Work that began or ended in the meantime makes the look older than what is recorded."""
@@ -142,8 +166,9 @@ class Bridge:
         now_s = time.monotonic()
         is_alive_due = now_s - self._alive_s >= _ALIVE_S and self._before is not None
         told, told_s = self._told
-        is_news = bool(difference.count or difference.brokers) and (
-            difference != told or now_s - told_s >= _TOLD_AGAIN_S
+        is_wrong = bool(difference.count or difference.brokers or difference.findings)
+        is_news = difference.findings != told.findings or (
+            is_wrong and (difference != told or now_s - told_s >= _TOLD_AGAIN_S)
         )
         if not is_news and not is_alive_due:
             return

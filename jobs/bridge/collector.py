@@ -8,6 +8,7 @@ import logging
 import random
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
@@ -17,6 +18,7 @@ from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (
+    Claims,
     TopicTable,
     Unreadable,
     is_mirrored,
@@ -36,7 +38,7 @@ from lbcore.bridge.reports import (
     with_network,
 )
 from lbcore.config.tree import Config
-from lbcore.wire.messages import Envelope, Message, Rejected
+from lbcore.wire.messages import BUNDLE_COLUMNS, Envelope, Message, Rejected
 from lbcore.wire.pulsar import parse_pulsar_report
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ logger = logging.getLogger(__name__)
 _JITTER = 0.2
 _REFUSALS = 3
 _SERVER_ERROR = 500
+_LOST_S, _LOST_ANSWER_S = 600.0, 1.0
+_CLIENTS = [BUNDLE_COLUMNS.index(name) for name in ("consumerCount", "producerCount")]
 
 Send = Callable[[Message], None]
 
@@ -67,8 +71,16 @@ class _Broker:
     is_extensible: bool = False
     refusals: int = 0
     load_due_s: float = 0.0
-    owning: "Future[frozenset[str]] | None" = None
+    owning: "Future[Claims] | None" = None
     loading: "Future[None] | None" = None
+
+
+@dataclass(slots=True)
+class _Lost:
+    """A broker that Pulsar lists no more, asked until the monotonic time until_s."""
+
+    until_s: float
+    owning: "Future[Claims] | None" = None
 
 
 class Collector:
@@ -87,6 +99,9 @@ class Collector:
         self._namespaces: dict[str, tuple[int, ...]] = {}
         self._namespaces_due_s = 0.0
         self._topics: dict[str, str] = {}
+        self._clients: set[str] = set()
+        self._lost: dict[str, _Lost] = {}
+        self.closing: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(32, thread_name_prefix="ask")
         self.failures: dict[str, str] = {}
@@ -101,16 +116,16 @@ class Collector:
         Brokers that have not answered within the round are None in it; loads go on beside.
         """
         active = self._admin.brokers(self.pulsar_cluster)
-        for gone in self._brokers.keys() - set(active):
-            del self._brokers[gone]
-            self._admin.forget_address(gone)
-            self.failures.pop(gone, None)
+        for gone in sorted(self._brokers.keys() - set(active)):
+            self._lose(gone)
         self.metrics.keep_brokers(active)
         for name in active:
             self._ask(name, self._brokers.setdefault(name, _Broker()))
         asked = {name: self._brokers[name].owning for name in active}
         wait_for([one for one in asked.values() if one], timeout=self._rhythm.look_ms / 1_000)
-        owned = {name: self._answer(name, future) for name, future in asked.items()}
+        claims = {name: self._answer(name, future) for name, future in asked.items()}
+        owned = {name: None if one is None else one.owned for name, one in claims.items()}
+        self.closing = frozenset[str]().union(*(one.closing for one in claims.values() if one))
         self._refresh_namespaces(bundle for held in owned.values() for bundle in held or ())
         return Look(
             owned=owned,
@@ -134,14 +149,53 @@ class Collector:
 
     def _ask(self, name: str, broker: _Broker) -> None:
         if broker.owning is None or broker.owning.done():
-            broker.owning = self._pool.submit(self._admin.owned, self.pulsar_cluster, name)
+            broker.owning = self._pool.submit(self._admin.claims, self.pulsar_cluster, name)
         is_free = broker.loading is None or broker.loading.done()
         if is_free and time.monotonic() >= broker.load_due_s:
             spread = 1.0 + _JITTER * (random.random() - 0.5)  # noqa: S311 (no secret: jitter)
             broker.load_due_s = time.monotonic() + spread * self._rhythm.load_ms / 1_000
             broker.loading = self._pool.submit(self._report, name, broker)
 
-    def _answer(self, name: str, future: "Future[frozenset[str]] | None") -> frozenset[str] | None:
+    def _lose(self, gone: str) -> None:
+        """Pulsar lists it no more: for a while it is asked whether it serves all the same."""
+        self._lost[gone] = _Lost(until_s=time.monotonic() + _LOST_S)
+        del self._brokers[gone]
+        self.failures.pop(gone, None)
+
+    def unlisted(self) -> Mapping[str, frozenset[str] | None]:
+        """What brokers say they own that Pulsar has listed of late and lists no more."""
+        now_s = time.monotonic()
+        for name in [one for one, lost in self._lost.items() if lost.until_s < now_s]:
+            del self._lost[name]
+            self._admin.forget_address(name)
+        self._lost = {name: one for name, one in self._lost.items() if name not in self._brokers}
+        if not self._admin.may_ask_unlisted():
+            return {}
+        for name, lost in self._lost.items():
+            if lost.owning is None or lost.owning.done():
+                lost.owning = self._pool.submit(self._admin.claims, self.pulsar_cluster, name)
+        asked = {name: one.owning for name, one in sorted(self._lost.items()) if one.owning}
+        wait_for(asked.values(), timeout=_LOST_ANSWER_S)
+        return {
+            name: one.result().owned if one.done() and one.exception() is None else None
+            for name, one in asked.items()
+        }
+
+    def asked_for(self) -> frozenset[str]:
+        """The bundles that exist and had clients when their owner last reported."""
+        with self._lock:
+            return frozenset(name for name in self._clients if self._has(name))
+
+    def _note_clients(self, measured: Measured) -> None:
+        """Of the bundles of one report; forgotten with their namespace, at a namespaces' look."""
+        has_clients = measured.stats[:, _CLIENTS].sum(axis=1) > 0.0
+        for name, is_used in zip(measured.names, has_clients.tolist(), strict=True):
+            if is_used:
+                self._clients.add(name)
+            else:
+                self._clients.discard(name)
+
+    def _answer(self, name: str, future: "Future[Claims] | None") -> Claims | None:
         if future is None or not future.done():
             self.failures[name] = "it has not answered in this round"
             return None
@@ -172,6 +226,7 @@ class Collector:
                     for bundle, topic in self._topics.items()
                     if bundle.rpartition("/")[0] in from_pulsar
                 }
+                self._clients = {one for one in self._clients if self._has(one)}
         else:
             self._namespaces |= from_pulsar
 
@@ -189,11 +244,8 @@ class Collector:
         namespace, _, key = bundle.rpartition("/")
         lower, _, upper = key.partition("_")
         boundaries = self._namespaces.get(namespace, ())
-        try:
-            at = boundaries.index(int(lower, 16))
-            return boundaries[at + 1] == int(upper, 16)
-        except (ValueError, IndexError):
-            return False
+        at = bisect_left(boundaries, int(lower, 16))
+        return boundaries[at : at + 2] == (int(lower, 16), int(upper, 16))
 
     def _report(self, name: str, broker: _Broker) -> None:
         """In a thread of the pool: measure one broker and send what is new."""
@@ -210,6 +262,8 @@ class Collector:
         if self._rhythm.network_bytes_per_s > 0.0:
             measured = with_network(measured, self._rhythm.network_bytes_per_s)
         broker.incarnation = measured.load.envelope.incarnation
+        with self._lock:
+            self._note_clients(measured)
         now_ms = self._clock.now_ms()
         signals, agent = self._config.signals, self._config.agent
         broker.told, messages = report(

@@ -10,28 +10,33 @@ import http.client
 import json
 import ssl
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from jobs.adapters.http.exchange import Answered, HttpQuestion, connection_to, exchange
+from jobs.bridge.redirects import redirect_leads_to_broker
 from jobs.console import MisuseError
 from lbcore.bridge.answers import (
     MAX_BYTES,
+    Claims,
     Settings,
     Unreadable,
+    looked_up,
     parse_boundaries,
+    parse_claims,
     parse_names,
-    parse_owned,
     parse_settings,
 )
 from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
+from lbcore.bridge.sights import Looked
 
 Value = TypeVar("Value")
 
 _REDIRECTS_MAX = 5
+_HOPS_MAX = 16
 _REDIRECTED = frozenset({301, 302, 307, 308})
 _SHOWN = 200
 _GLOBAL = "global"
@@ -134,8 +139,16 @@ class PulsarAdmin:
 
     def owned(self, cluster: str, broker: str) -> frozenset[str]:
         """The mirrored bundles that a broker says it owns; it is asked itself."""
+        return self.claims(cluster, broker).owned
+
+    def claims(self, cluster: str, broker: str) -> Claims:
+        """What a broker says of the mirrored bundles that it owns; it is asked itself."""
         path = f"/admin/v2/brokers/{_part(cluster)}/{_part(broker)}/ownedNamespaces"
-        return self._ask(path, parse_owned, self._base(cluster, broker))
+        return self._ask(path, parse_claims, self._base(cluster, broker))
+
+    def may_ask_unlisted(self) -> bool:
+        """Whether a broker that Pulsar lists no more may be asked: its place may be another's."""
+        return self._tls is not None or self._address.token_file is None
 
     def load_report(self, cluster: str, broker: str) -> bytes:
         """The broker's load report, as it is."""
@@ -194,10 +207,20 @@ class PulsarAdmin:
         body = json.dumps(list(positions)).encode()
         self._request("PUT", path, self._entry, body=body, timeout_s=_UNLOAD_S)
 
-    def look_up(self, topic: str) -> None:
-        """Look a topic up, which makes its bundle owned."""
-        path = f"/lookup/v2/topic/{quote(topic.replace('://', '/'))}"
-        self._request("GET", path, self._entry)
+    def look_up(self, topic: str) -> Looked:
+        """Look a topic up as a client does, which makes its bundle owned.
+
+        A broker may be passed twice, when it learns at the second time that it is to answer.
+        """
+        url = f"{self._entry}/lookup/v2/topic/{quote(topic.replace('://', '/'))}"
+        hops: list[str] = []
+        while url not in hops and len(hops) < _HOPS_MAX:
+            hops.append(url)
+            answer = self._once("GET", url, b"", None)
+            if answer.status not in _REDIRECTED or not answer.location:
+                return looked_up(answer.status, answer.content)
+            url = self._checked(url, answer.location)
+        return Looked(hops=tuple(urlsplit(one).netloc for one in (*hops, url)))
 
     def web_service_url(self, cluster: str, broker: str) -> str:
         """Where a broker answers itself."""
@@ -347,36 +370,6 @@ class PulsarAdmin:
                 raise PulsarAdminError(f"the token can't be read: {error}") from None
             headers["Authorization"] = f"Bearer {token}"
         return headers
-
-
-def redirect_leads_to_broker(url: str, target: str, listed: Collection[str]) -> bool:
-    """Whether a token that was meant for `url` may be shown where it redirects to.
-
-    listed: the brokers as Pulsar names them, host:port of their web services. Over http it must be
-    one of them. Over https the host's certificate proves it, and its port may be another than the
-    one that is listed, which is that of http where a broker speaks both. Never from https to http.
-    """
-    try:
-        parts = urlsplit(target)
-        port = parts.port
-    except ValueError:
-        return False
-    host = (parts.hostname or "").lower()
-    if not host or parts.username is not None or parts.scheme not in ("http", "https"):
-        return False
-    known = {_place_of(broker) for broker in listed}
-    if parts.scheme == "https":
-        return host in {name for name, _ in known}
-    return urlsplit(url).scheme == "http" and (host, port or http.client.HTTP_PORT) in known
-
-
-def _place_of(broker: str) -> tuple[str, int]:
-    """Host and port of a broker's name; ("", 0) of what is none."""
-    try:
-        parts = urlsplit(f"//{broker}")
-        return (parts.hostname or "").lower(), parts.port or http.client.HTTP_PORT
-    except ValueError:
-        return "", 0
 
 
 def _part(text: str) -> str:

@@ -19,7 +19,9 @@ from jobs.telemetry.bridge_names import (
     UNLOAD,
 )
 from jobs.telemetry.store import MetricStore
+from lbcore.bridge.guardian import Finding, Standing
 from lbcore.bridge.mirror import Look
+from lbcore.bridge.sights import Trouble
 from lbcore.wire.messages import AckOutcome
 
 
@@ -32,6 +34,7 @@ class BridgeMetrics:
         self._messages = [0, 0]
         self._store.set("ballast_bridge_info", 1, cluster, VERSION)
         self.show_acting(is_acting=False)
+        self.show_findings(())
         for name, labels in (
             ("ballast_bridge_looks_total", (LOOKED, FAILED)),
             ("ballast_bridge_asked_total", (UNLOAD, SPLIT)),
@@ -69,6 +72,14 @@ class BridgeMetrics:
         """What differs, and how many bundles are being worked on."""
         self._store.set("ballast_bridge_differences", differences, self._cluster)
         self._store.set("ballast_bridge_working", working, self._cluster)
+
+    def show_findings(self, findings: Collection[Finding]) -> None:
+        """What the guardian has found in this look."""
+        for trouble in Trouble:
+            count = sum(one.trouble is trouble for one in findings)
+            self._store.set("ballast_bridge_findings", count, self._cluster, trouble.value)
+        held = sum(one.standing is Standing.QUARANTINED for one in findings)
+        self._store.set("ballast_bridge_quarantined", held, self._cluster)
 
     def show_messages(self, delivered: int, not_delivered: int) -> None:
         """What became of the messages to Kafka, since the start; called by one thread."""

@@ -4,6 +4,7 @@ Decides nothing. Source: ours.
 """
 
 from jobs.telemetry.declared import S_BUCKETS, DeclaredMetric, counter, gauge, histogram
+from lbcore.bridge.sights import Trouble
 from lbcore.wire.messages import AckOutcome
 
 _OF = "cluster"
@@ -21,6 +22,9 @@ BRIDGE_METRICS: tuple[DeclaredMetric, ...] = (
     gauge("ballast_bridge_differences",
           "Bundles and namespaces that Pulsar has otherwise than our records.", _OF),
     gauge("ballast_bridge_working", "Bundles whose unload or split is being followed.", _OF),
+    gauge("ballast_bridge_findings", "What is wrong in the cluster, by trouble.", _OF, "trouble",
+          trouble=tuple(trouble.value for trouble in Trouble)),
+    gauge("ballast_bridge_quarantined", "Findings that could not be mended, left alone.", _OF),
     counter("ballast_bridge_looks_total", "Looks at who owns what.", _OF, "result",
             result=(LOOKED, FAILED)),
     histogram("ballast_bridge_look_seconds", "How long a look took.", S_BUCKETS, _OF),

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from lbcore.bridge.sights import Looked
 from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
 from lbcore.model.monitoring import is_monitoring_namespace
 from lbcore.model.names import InvalidNameError, check_namespace, parse_bundle, tenant_of
@@ -28,6 +29,7 @@ Value = TypeVar("Value")
 MAX_BYTES = 256 * 1_048_576
 MAX_CHARS = 4_096
 _MAX_ITEMS = 1_000_000
+_OK = 200
 _OWN_TENANTS = ("pulsar", "sla-monitor")
 _SAMPLE = re.compile(r"^(\w+)\{([^}]*)\} (\S+)", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -77,6 +79,14 @@ class TopicTable:
     rates: Mapping[str, TopicRates]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What a broker says that it owns, and which of these it has closed already."""
+
+    owned: frozenset[str]
+    closing: frozenset[str] = frozenset()
+
+
 Settings: TypeAlias = Mapping[str, str]
 
 
@@ -90,9 +100,33 @@ def parse_names(raw: bytes) -> tuple[str, ...] | Unreadable:
     return _read(raw, lambda value: tuple(sorted(_texts(value))))
 
 
-def parse_owned(raw: bytes) -> frozenset[str] | Unreadable:
+def parse_claims(raw: bytes) -> Claims | Unreadable:
     """The mirrored bundles of an answer to ownedNamespaces."""
-    return _read(raw, lambda value: frozenset(filter(_is_mirrored_bundle, as_object(value))))
+
+    def read(value: Any) -> Claims:
+        found = as_object(value)
+        owned = frozenset(filter(_is_mirrored_bundle, found))
+        closing = frozenset(name for name in owned if _is_closing(found[name]))
+        return Claims(owned=owned, closing=closing)
+
+    return _read(raw, read)
+
+
+def _is_closing(status: Any) -> bool:
+    return isinstance(status, Mapping) and status.get("is_active") is False
+
+
+def looked_up(status: int, raw: bytes) -> Looked:
+    """An answer to a lookup over HTTP that is no redirect."""
+    found = parse_object(raw)
+    if status != _OK:
+        reason = "" if isinstance(found, Unreadable) else shown(found.get("reason", ""))
+        return Looked(refused=f"HTTP {status} {reason}".strip())
+    if isinstance(found, Unreadable):
+        return Looked(refused=found.detail)
+    urls = (found.get(name) for name in ("httpUrl", "httpUrlTls", "brokerUrl", "brokerUrlSsl"))
+    named = next((url for url in urls if isinstance(url, str) and url), "")
+    return Looked(named=named.rpartition("//")[2]) if named else Looked(refused=shown(found))
 
 
 def parse_boundaries(raw: bytes) -> tuple[int, ...] | Unreadable:

@@ -9,12 +9,15 @@ is right in every case. Source: ours.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
+from lbcore.bridge.guardian import Finding
 from lbcore.model.names import format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.wire.mirror_commands import ObserveOwnership
+from lbcore.wire.mirror_commands import FINDINGS_MAX, ObserveOwnership
 
 NOBODY = ""
+_EVIDENCE_MAX = 500
 _ASKED_AT_ONCE = 1_000
 """Most bundles, and most namespaces, of one command."""
 
@@ -58,12 +61,13 @@ class Difference:
 
     brokers: all active ones, () when they are those that were told last. namespaces: namespace →
     its boundaries, () for one that is gone. owners: bundle → (the record's version, the owner,
-    its incarnation).
+    its incarnation). findings: what is wrong there, whatever we have recorded.
     """
 
     brokers: tuple[str, ...] = ()
     namespaces: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     owners: Mapping[str, tuple[int, str, str]] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
 
     @property
     def count(self) -> int:
@@ -104,6 +108,7 @@ def commands_of(difference: Difference) -> list[ObserveOwnership]:
     namespaces = sorted(difference.namespaces.items())
     owners = [(name, *found) for name, found in sorted(difference.owners.items())]
     count = max(len(namespaces), len(owners), 1)
+    findings = tuple(written_finding(one) for one in difference.findings[:FINDINGS_MAX])
     return [
         ObserveOwnership(
             brokers=difference.brokers if start == 0 else (),
@@ -116,9 +121,21 @@ def commands_of(difference: Difference) -> list[ObserveOwnership]:
                 for name, version, broker, incarnation in owners[start : start + _ASKED_AT_ONCE]
             },
             differences=difference.count,
+            findings=findings,
         )
         for start in range(0, count, _ASKED_AT_ONCE)
     ]
+
+
+def written_finding(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON values."""
+    return {
+        "trouble": finding.trouble.value,
+        "subject": finding.subject,
+        "since_ms": finding.since_ms,
+        "evidence": finding.evidence[:_EVIDENCE_MAX],
+        "standing": finding.standing.value,
+    }
 
 
 def live_bundles(records: Iterable[OwnershipRecord]) -> dict[str, list[OwnershipRecord]]:

@@ -10,12 +10,34 @@ from typing import Any
 
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
+from lbcore.model.times import instant
 
 Row = Mapping[str, Any]
 
 NEVER_MS = -1
 _AWAY_MS = 180_000
 """A bridge tells something once a minute, if only that it looks."""
+_SHOWN = 10
+_STANDINGS = {
+    "mending": "; the bridge has asked Pulsar to mend it",
+    "quarantined": "; quarantined: nothing of Ballast's touches it till it is over",
+}
+ALERTS: Mapping[str, str] = {
+    "circling": "BallastPulsarCircling",
+    "doubled": "BallastPulsarDoubled",
+    "poison": "BallastPulsarPoison",
+    "stuck": "BallastPulsarStuck",
+    "unlisted": "BallastPulsarUnlisted",
+    "unserved": "BallastPulsarUnserved",
+}
+ADVICE: Mapping[str, str] = {
+    "circling": "unload the bundle; if that is refused, restart the brokers of the circle in turn",
+    "doubled": "unload the bundle, then restart the broker that lookups do not name",
+    "poison": "find the topic that kills its owners before anybody gets the bundle again",
+    "stuck": "unload the bundle; if that is refused, restart its owner",
+    "unlisted": "restart this broker, unless it is just being stopped",
+    "unserved": "look one of its topics up; if that fails, unload the bundle",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +45,8 @@ class MirrorStatus:
     """What was told of late.
 
     heard_ago_ms: NEVER_MS when nothing was. differences: as told last, of bundles
-    and namespaces; taken_over: owners that were then, and in the last ten minutes.
+    and namespaces; taken_over: owners that were then, and in the last ten minutes. findings: what
+    the guardian told last: trouble, subject, since_ms, evidence, standing.
     """
 
     heard_ago_ms: int
@@ -31,6 +54,7 @@ class MirrorStatus:
     taken_over: int
     taken_over_lately: int
     observe_only: bool
+    findings: tuple[Row, ...] = ()
 
 
 def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorStatus | None:
@@ -45,6 +69,7 @@ def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorSta
         differences=int(last.get("differences", 0)),
         taken_over=int(last.get("owners", 0)),
         taken_over_lately=sum(int(result.get("owners", 0)) for result in results),
+        findings=tuple(last.get("findings", ())),
         observe_only=bool(last.get("observe_only", config.cluster.observe_only)),
     )
 
@@ -58,3 +83,16 @@ def mirror_alarms(mirror: MirrorStatus | None) -> Iterable[str]:
     elif mirror.heard_ago_ms > _AWAY_MS:
         silent_s = mirror.heard_ago_ms // 1_000
         yield f"the bridge has told nothing for {silent_s} s: start it again, or read its log"
+    for finding in mirror.findings[:_SHOWN]:
+        yield finding_words(finding)
+    if len(mirror.findings) > _SHOWN:
+        yield f"and {len(mirror.findings) - _SHOWN} more of the guardian's (--json has all)"
+
+
+def finding_words(finding: Row) -> str:
+    """What the guardian found, since when, and what to do."""
+    trouble, since = str(finding["trouble"]), instant(int(finding["since_ms"]))
+    standing = _STANDINGS.get(str(finding["standing"]), "")
+    alert = f"section {ALERTS[trouble]} of docs/runbook.md" if trouble in ALERTS else "see its log"
+    words = f"{finding['subject']} is {trouble} since {since}: {finding['evidence']}{standing}"
+    return f"{words}; {ADVICE.get(trouble, 'read the log of the bridge')} ({alert})"

@@ -19,6 +19,7 @@ from lbcore.wire.messages import RejectReason
 
 _PARTS = 3
 _LIMIT_MAX = 1_000_000
+FINDINGS_MAX = 100
 
 
 def _boundaries_by_namespace(given: Mapping[str, Any], name: str) -> Mapping[str, list[int]]:
@@ -48,6 +49,19 @@ def _owners_by_bundle(given: Mapping[str, Any], name: str) -> Mapping[str, list[
     return {bundle: list(found[bundle]) for bundle in sorted(found)}
 
 
+def _findings(given: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
+    return tuple(map(_finding, fields.column(given, name, FINDINGS_MAX)))
+
+
+def _finding(item: Any) -> Mapping[str, Any]:
+    if not isinstance(item, Mapping):
+        detail = f"a finding must be an object, got {shown(item)}"
+        raise FieldRefusal(RejectReason.WRONG_TYPE, detail)
+    texts = {name: read.nonempty(item, name) for name in ("trouble", "subject", "standing")}
+    since_ms = read.whole(0, 1 << 62)(item, "since_ms")
+    return {**texts, "evidence": read.text(item, "evidence"), "since_ms": since_ms}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObserveOwnership:
     """Take over what another authority has decided; refused where Ballast is the authority."""
@@ -63,6 +77,9 @@ class ObserveOwnership:
     )
     differences: int = argument(
         read.whole(0, 1 << 40), "bundles and namespaces that differ in all", 0
+    )
+    findings: tuple[Mapping[str, Any], ...] = argument(
+        _findings, "what the guardian found: trouble, subject, since_ms, evidence, standing", ()
     )
 
 

@@ -52,7 +52,8 @@ def _observe_ownership(work: Work, command: Command, arguments: ObserveOwnership
     work.counts["taken_over"] += taken["owners"]
     is_observed = work.config.cluster.observe_only
     told = {"late": late, "differences": arguments.differences, "observe_only": is_observed}
-    return Outcome(status=DONE, result={**taken, **told})
+    found = {"findings": list(arguments.findings)} if arguments.findings else {}
+    return Outcome(status=DONE, result={**taken, **told, **found})
 
 
 def _take_brokers(work: Work, active: Sequence[str]) -> int:

@@ -57,7 +57,18 @@ def _lookup_times(fast: int, slow: int) -> Series:
     }
 
 
+def _found(trouble: str) -> Case:
+    return _constant(f'ballast_bridge_findings{{cluster="c",trouble="{trouble}"}}', 1, 0)
+
+
 CASES: Mapping[str, Case] = {
+    "BallastPulsarDoubled": _found("doubled"),
+    "BallastPulsarUnserved": _found("unserved"),
+    "BallastPulsarStuck": _found("stuck"),
+    "BallastPulsarCircling": _found("circling"),
+    "BallastPulsarPoison": _found("poison"),
+    "BallastPulsarUnlisted": _found("unlisted"),
+    "BallastPulsarQuarantined": _constant('ballast_bridge_quarantined{cluster="c"}', 1, 0),
     "BallastJobDown": Case(fires={"up": "1x120"}, quiet={'ballast_job_info{version="1"}': "1x120"}),
     "BallastJobSilent": Case(
         fires={'ballast_batch_time_seconds{cluster="c"}': "100x120"},

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbcore.bridge.answers import (
+    Claims,
     Gauges,
     TopicTable,
     Unreadable,
     is_mirrored,
     parse_boundaries,
+    parse_claims,
     parse_metrics,
     parse_names,
-    parse_owned,
     parse_settings,
     parse_topics,
 )
@@ -127,8 +128,10 @@ def test_owned_namespaces_leave_out_what_brokers_keep_for_themselves() -> None:
         "pulsar/system/0x00000000_0x40000000",
         "public/load/0xc0000000_0xffffffff",
     )
-    owned = parse_owned(raw(dict.fromkeys(names, status)))
-    assert owned == {"public/load/0xc0000000_0xffffffff"}
+    claims = parse_claims(raw(dict.fromkeys(names, status)))
+    assert claims == Claims(owned=frozenset(names[-1:]))
+    closed = parse_claims(raw({name: {**status, "is_active": False} for name in names}))
+    assert closed == Claims(owned=frozenset(names[-1:]), closing=frozenset(names[-1:]))
 
 
 def test_runtime_settings_of_a_real_broker_have_the_shedding_switch() -> None:
@@ -157,7 +160,7 @@ def test_namespaces_of_pulsar_itself_are_not_mirrored(namespace: str, mirrored: 
         (parse_names, b"<html>502</html>"),
         (parse_names, b'{"a": 1}'),
         (parse_names, b"[1]"),
-        (parse_owned, b"[]"),
+        (parse_claims, b"[]"),
         (parse_boundaries, b'{"boundaries": ["0x0", "x"]}'),
         (parse_boundaries, b'{"numBundles": 4}'),
         (parse_settings, b"null"),
@@ -174,7 +177,7 @@ def test_answer_of_another_form_is_unreadable(parse: Any, garbage: bytes) -> Non
 
 @given(noise=st.binary(max_size=80))
 def test_answers_of_arbitrary_bytes_never_raise(noise: bytes) -> None:
-    for parse in (parse_names, parse_owned, parse_boundaries, parse_settings, parse_topics):
+    for parse in (parse_names, parse_claims, parse_boundaries, parse_settings, parse_topics):
         parsed: Any = parse(noise)
         assert isinstance(parsed, Unreadable | tuple | frozenset | dict | TopicTable)
     assert isinstance(parse_metrics(noise), Unreadable)

@@ -1,0 +1,38 @@
+"""Where a redirect may take our token.
+
+Decides it by what Pulsar lists as its brokers; `jobs.bridge.pulsar_admin` follows. Source: ours.
+"""
+
+import http.client
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+
+def redirect_leads_to_broker(url: str, target: str, listed: Collection[str]) -> bool:
+    """Whether a token that was meant for `url` may be shown where it redirects to.
+
+    listed: the brokers as Pulsar names them, host:port of their web services. Over http it must be
+    one of them. Over https the host's certificate proves it, and its port may be another than the
+    one that is listed, which is that of http where a broker speaks both. Never from https to http.
+    """
+    try:
+        parts = urlsplit(target)
+        port = parts.port
+    except ValueError:
+        return False
+    host = (parts.hostname or "").lower()
+    if not host or parts.username is not None or parts.scheme not in ("http", "https"):
+        return False
+    known = {_place_of(broker) for broker in listed}
+    if parts.scheme == "https":
+        return host in {name for name, _ in known}
+    return urlsplit(url).scheme == "http" and (host, port or http.client.HTTP_PORT) in known
+
+
+def _place_of(broker: str) -> tuple[str, int]:
+    """Host and port of a broker's name; ("", 0) of what is none."""
+    try:
+        parts = urlsplit(f"//{broker}")
+        return (parts.hostname or "").lower(), parts.port or http.client.HTTP_PORT
+    except ValueError:
+        return "", 0

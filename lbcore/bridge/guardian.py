@@ -1,0 +1,175 @@
+"""The guardian: what a Pulsar cluster has lost of its ownership, found from outside.
+
+Decides which sights last too long to be a move, and what the admin interface may be asked to mend.
+A sight is made by one round of questions; it is a finding once it was the same in every round for
+`confirm_ms` (a broker of its that does not answer keeps it as it is). Each finding is mended once,
+and quarantined when that has not helped. Sights are `lbcore.bridge.sights`'. Source: ours; the
+holding back of a bundle that kills its owners: Databricks Dicer, KeyOfDeathDetector.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from lbcore.bridge.sights import Memory, Round, Sight, Trouble, remember, sights
+
+_MINUTE_MS = 60_000
+
+
+class Standing(Enum):
+    """How far a finding is."""
+
+    TOLD = "told"
+    MENDING = "mending"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long what may last, ms, and how much is asked of Pulsar.
+
+    confirm_ms: a move is over by then; stuck_ms: of a bundle on its way; mend_ms: a mend has helped
+    by then. poison_ms: deaths count together so long. crowd: more bundles of that kind than these
+    have died with their brokers, none has killed them.
+    """
+
+    confirm_ms: int = 3_000
+    stuck_ms: int = 30_000
+    mend_ms: int = 20_000
+    poison_ms: int = 600_000
+    crowd: int = 8
+    mends_per_minute: int = 4
+
+    def of(self, trouble: Trouble) -> int:
+        """How long a sight must last to be a finding; 0 for what has been waited for already."""
+        if trouble is Trouble.POISON:
+            return 0
+        return self.stuck_ms if trouble is Trouble.STUCK else self.confirm_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What is wrong. subject: a bundle, or a broker (UNLISTED); since_ms: of the first sight."""
+
+    trouble: Trouble
+    subject: str
+    since_ms: int
+    evidence: str
+    standing: Standing = Standing.TOLD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watched:
+    """A sight that goes on. mended_ms: when Pulsar was asked to mend it, None = it was not."""
+
+    sight: Sight
+    since_ms: int
+    rounds: int = 1
+    mended_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardState:
+    """What the guardian knows between rounds. mends_ms: when Pulsar was asked, of late."""
+
+    memory: Memory = field(default_factory=Memory)
+    watched: Mapping[tuple[Trouble, str], _Watched] = field(default_factory=dict)
+    mends_ms: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One round's outcome, in order of trouble and subject.
+
+    mends: what to ask of Pulsar now. look_in_ms: a look by then confirms a sight; None = no hurry.
+    """
+
+    state: GuardState
+    findings: tuple[Finding, ...]
+    mends: tuple[Finding, ...] = ()
+    look_in_ms: int | None = None
+
+    @property
+    def quarantined(self) -> frozenset[str]:
+        """The bundles that are left alone."""
+        held = (one for one in self.findings if one.standing is Standing.QUARANTINED)
+        return frozenset(one.subject for one in held)
+
+
+def judge(state: GuardState, seen: Round, now_ms: int, patience: Patience, *, acts: bool) -> Judged:
+    """The guardian's step. now_ms: never runs back; acts: Pulsar may be asked. O(bundles)."""
+    memory = remember(state.memory, seen, now_ms, patience.confirm_ms, patience.poison_ms)
+    found = {(one.trouble, one.subject): one for one in sights(memory, seen, patience.crowd)}
+    watched = dict(sorted(_watch(state.watched, found, seen, now_ms), key=_order))
+    sure = {key: one for key, one in watched.items() if _is_sure(one, now_ms, patience)}
+    lately = tuple(at for at in state.mends_ms if now_ms - at < _MINUTE_MS)
+    may_ask = patience.mends_per_minute - len(lately) if acts else 0
+    due = [key for key, one in sure.items() if _is_mendable(one)][: max(0, may_ask)]
+    watched |= {key: replace(watched[key], mended_ms=now_ms) for key in due}
+    told = {key: _finding(watched[key], now_ms, patience, acts=acts) for key in sure}
+    kept = GuardState(memory=memory, watched=watched, mends_ms=lately + (now_ms,) * len(due))
+    return Judged(
+        state=kept,
+        findings=tuple(told.values()),
+        mends=tuple(told[key] for key in due),
+        look_in_ms=_look_in(watched.values(), now_ms, patience),
+    )
+
+
+def _order(item: tuple[tuple[Trouble, str], _Watched]) -> tuple[str, str]:
+    (trouble, subject), _ = item
+    return trouble.value, subject
+
+
+def _watch(
+    before: Mapping[tuple[Trouble, str], _Watched],
+    found: Mapping[tuple[Trouble, str], Sight],
+    seen: Round,
+    now_ms: int,
+) -> Iterable[tuple[tuple[Trouble, str], _Watched]]:
+    """Old sights go on while they are the same, or while nobody can say; new ones begin."""
+    for key in before.keys() | found.keys():
+        known, sight = before.get(key), found.get(key)
+        if sight is None:
+            if known is not None and seen.is_unclear(known.sight):
+                yield key, known
+        elif known is not None and known.sight.witnesses == sight.witnesses:
+            yield key, replace(known, sight=sight, rounds=known.rounds + 1)
+        else:
+            yield key, _Watched(sight=sight, since_ms=now_ms)
+
+
+def _is_sure(one: _Watched, now_ms: int, patience: Patience) -> bool:
+    needed_ms = patience.of(one.sight.trouble)
+    return now_ms - one.since_ms >= needed_ms and (one.rounds > 1 or not needed_ms)
+
+
+def _is_mendable(one: _Watched) -> bool:
+    mends = one.sight.trouble not in (Trouble.UNLISTED, Trouble.POISON)
+    return mends and one.mended_ms is None
+
+
+def _finding(one: _Watched, now_ms: int, patience: Patience, *, acts: bool) -> Finding:
+    standing = Standing.TOLD
+    if acts and one.sight.trouble is Trouble.POISON:
+        standing = Standing.QUARANTINED
+    elif one.mended_ms is not None:
+        is_over = now_ms - one.mended_ms >= patience.mend_ms
+        standing = Standing.QUARANTINED if is_over else Standing.MENDING
+    return Finding(
+        trouble=one.sight.trouble,
+        subject=one.sight.subject,
+        since_ms=one.since_ms,
+        evidence=one.sight.evidence,
+        standing=standing,
+    )
+
+
+def _look_in(watched: Iterable[_Watched], now_ms: int, patience: Patience) -> int | None:
+    """Until the first sight that is soon sure; those that are sure, or far from it, can wait."""
+    left = [
+        one.since_ms + patience.of(one.sight.trouble) - now_ms
+        for one in watched
+        if one.sight.trouble is not Trouble.STUCK and not _is_sure(one, now_ms, patience)
+    ]
+    return max(0, min(left)) if left else None

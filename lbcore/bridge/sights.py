@@ -1,0 +1,201 @@
+"""What one round of questions to a Pulsar cluster shows that should not be.
+
+Decides what counts as a sight of trouble, by the brokers' own words and the lookups; whether it
+lasts is `lbcore.bridge.guardian`'s. Nothing is concluded of a broker that did not answer, but that
+its bundles are not served if it was the last to have them. Source: ours; apache/pulsar 24057
+(a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner after a restart).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+_OWNERS = 2
+"""So many say that they own it, or have died with it: one too many, and not by chance."""
+
+
+class Trouble(Enum):
+    """What is wrong; also the label of metrics."""
+
+    CIRCLING = "circling"
+    DOUBLED = "doubled"
+    POISON = "poison"
+    STUCK = "stuck"
+    UNLISTED = "unlisted"
+    UNSERVED = "unserved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What a lookup of a topic said. named: the broker, "" = none; refused: in Pulsar's words.
+
+    hops: the places that it went through, when it came to the same question twice.
+    """
+
+    named: str = ""
+    refused: str = ""
+    hops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round.
+
+    listed: brokers that Pulsar lists as active. owned: broker (also one that is listed no more) →
+    bundles that it says it owns, None without an answer. closing: bundles that their owner says
+    are not active; moving: bundle → the step that our records have it in. asked_for: bundles that
+    exist and had clients when last reported. lookups: of bundles that were looked up.
+    """
+
+    listed: frozenset[str]
+    owned: Mapping[str, frozenset[str] | None]
+    closing: frozenset[str] = frozenset()
+    moving: Mapping[str, str] = field(default_factory=dict)
+    asked_for: frozenset[str] = frozenset()
+    lookups: Mapping[str, Looked] = field(default_factory=dict)
+
+    def is_unclear(self, sight: "Sight") -> bool:
+        """Whether some broker that the sight is of has not answered."""
+        return any(one in self.owned and self.owned[one] is None for one in sight.witnesses)
+
+    def silent(self) -> frozenset[str]:
+        """Listed brokers without an answer."""
+        return frozenset(one for one in self.listed if self.owned.get(one) is None)
+
+    def claims(self) -> Mapping[str, tuple[str, ...]]:
+        """Bundle → who says that it owns it, in name order. O(bundles)."""
+        found: dict[str, tuple[str, ...]] = defaultdict(tuple)
+        for broker in sorted(self.owned):
+            for bundle in self.owned[broker] or ():
+                found[bundle] += (broker,)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """Something wrong. witnesses: what must stay the same for it to be the same sight."""
+
+    trouble: Trouble
+    subject: str
+    evidence: str
+    witnesses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """An owner died with the bundle."""
+
+    broker: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What earlier rounds have shown.
+
+    homes: bundle → its last clear owner. silent_ms: broker → since when it has not answered though
+    it is listed; dead: those of them whose death has been counted. deaths: bundle → of its owners.
+    """
+
+    homes: Mapping[str, str] = field(default_factory=dict)
+    silent_ms: Mapping[str, int] = field(default_factory=dict)
+    dead: frozenset[str] = frozenset()
+    deaths: Mapping[str, tuple[Death, ...]] = field(default_factory=dict)
+
+
+def remember(memory: Memory, seen: Round, now_ms: int, confirm_ms: int, poison_ms: int) -> Memory:
+    """The memory after a round; a broker dies once, when it was silent for confirm_ms.
+
+    One that leaves the list before it falls silent was stopped, and has not died.
+    """
+    homes = dict(memory.homes)
+    for bundle, brokers in seen.claims().items():
+        homes[bundle] = brokers[0] if len(brokers) == 1 else homes.get(bundle, brokers[0])
+    homes = {name: one for name, one in homes.items() if one in seen.listed or one in seen.owned}
+    silent_ms = {one: memory.silent_ms.get(one, now_ms) for one in sorted(seen.silent())}
+    over = {one for one, since_ms in silent_ms.items() if now_ms - since_ms >= confirm_ms}
+    deaths = {
+        bundle: kept
+        for bundle, known in memory.deaths.items()
+        if (kept := tuple(one for one in known if now_ms - one.at_ms < poison_ms))
+    }
+    for bundle, broker in sorted(homes.items()):
+        if broker in over - memory.dead:
+            deaths[bundle] = (*deaths.get(bundle, ()), Death(broker=broker, at_ms=now_ms))
+    return Memory(homes=homes, silent_ms=silent_ms, dead=frozenset(over), deaths=deaths)
+
+
+def sights(memory: Memory, seen: Round, crowd: int) -> Iterable[Sight]:
+    """All that is wrong in this round. O(bundles)."""
+    claims = seen.claims()
+    yield from _doubled(claims)
+    yield from _unserved(memory, seen, claims)
+    yield from _stuck(seen)
+    yield from _circling(seen)
+    yield from _unlisted(seen)
+    yield from _poison(memory, crowd)
+
+
+def _doubled(claims: Mapping[str, tuple[str, ...]]) -> Iterable[Sight]:
+    for bundle, brokers in claims.items():
+        if len(brokers) >= _OWNERS:
+            words = f"{' and '.join(brokers)} say that they own it"
+            yield _sight(Trouble.DOUBLED, bundle, words, *brokers)
+
+
+def _unserved(
+    memory: Memory, seen: Round, claims: Mapping[str, tuple[str, ...]]
+) -> Iterable[Sight]:
+    silent = seen.silent()
+    for bundle in seen.asked_for - claims.keys():
+        home = memory.homes.get(bundle, "")
+        if silent and home not in silent:
+            continue  # one of those that have not answered may have taken it
+        words = f"{home}, which had it, does not answer" if home in silent else "no broker owns it"
+        looked = seen.lookups.get(bundle, Looked())
+        if looked.named:
+            words += f", and the lookup names {looked.named}"
+        elif looked.refused:
+            words += f", and the lookup says: {looked.refused}"
+        yield _sight(Trouble.UNSERVED, bundle, words)
+
+
+def _stuck(seen: Round) -> Iterable[Sight]:
+    for bundle in seen.closing:
+        yield _sight(Trouble.STUCK, bundle, "its owner has closed it and not let it go", "closing")
+    for bundle, step in seen.moving.items():
+        if bundle not in seen.closing:
+            yield _sight(Trouble.STUCK, bundle, f"our records have it {step}", step)
+
+
+def _circling(seen: Round) -> Iterable[Sight]:
+    for bundle, looked in seen.lookups.items():
+        if looked.hops:
+            words = f"lookups go in circles: {' → '.join(looked.hops)}"
+            yield _sight(Trouble.CIRCLING, bundle, words)
+
+
+def _unlisted(seen: Round) -> Iterable[Sight]:
+    for broker, owned in seen.owned.items():
+        if owned and broker not in seen.listed:
+            words = f"Pulsar lists it no more, and it serves {len(owned)} bundles"
+            yield _sight(Trouble.UNLISTED, broker, words, broker)
+
+
+def _poison(memory: Memory, crowd: int) -> Iterable[Sight]:
+    """Of bundles whose owners have died; none where so many share the fate that it is chance."""
+    victims = {
+        bundle: brokers
+        for bundle, deaths in memory.deaths.items()
+        if len(brokers := sorted({one.broker for one in deaths})) >= _OWNERS
+    }
+    if len(victims) > crowd:
+        return
+    for bundle, brokers in victims.items():
+        words = f"{' and '.join(brokers)} died while they owned it"
+        yield _sight(Trouble.POISON, bundle, words)
+
+
+def _sight(trouble: Trouble, subject: str, evidence: str, *witnesses: str) -> Sight:
+    return Sight(trouble=trouble, subject=subject, evidence=evidence, witnesses=witnesses)

@@ -1,0 +1,171 @@
+"""Each trouble of ownership, made round by round in virtual time: what is told, mended, held."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from lbcore.bridge.guardian import GuardState, Judged, Patience, Standing, judge
+from lbcore.bridge.sights import Looked, Round, Trouble
+
+A, B, C = "a:8080", "b:8080", "c:8080"
+ONE, TWO = "acme/ns/0x00000000_0x80000000", "acme/ns/0x80000000_0xffffffff"
+PATIENCE = Patience()
+STEP_MS = 3_000
+
+
+def seen(
+    a: Any = (), b: Any = (), c: Any = (), *, listed: Iterable[str] = (A, B, C), **more: Any
+) -> Round:
+    owned = {name: None if held is None else frozenset(held) for name, held in zip(
+        (A, B, C), (a, b, c), strict=True)}  # fmt: skip
+    return Round(listed=frozenset(listed), owned=owned, **more)
+
+
+def watch(rounds: Iterable[Round], *, acts: bool = False, step_ms: int = STEP_MS) -> list[Judged]:
+    state, found = GuardState(), []
+    for number, each in enumerate(rounds):
+        found.append(judge(state, each, 1_000 + number * step_ms, PATIENCE, acts=acts))
+        state = found[-1].state
+    return found
+
+
+def troubles(judged: Judged) -> list[tuple[Trouble, str]]:
+    return [(one.trouble, one.subject) for one in judged.findings]
+
+
+HEALTHY = seen(a=[ONE], b=[TWO], asked_for=frozenset((ONE, TWO)))
+WRONG = {
+    "two owners": (seen(a=[ONE], b=[ONE, TWO]), (Trouble.DOUBLED, ONE)),
+    "no owner though clients ask": (
+        seen(b=[TWO], asked_for=frozenset((ONE, TWO))),
+        (Trouble.UNSERVED, ONE),
+    ),
+    "the owner does not answer": (
+        seen(a=None, b=[TWO], asked_for=frozenset((ONE, TWO))),
+        (Trouble.UNSERVED, ONE),
+    ),
+    "lookups in circles": (
+        seen(a=[ONE], b=[TWO], lookups={ONE: Looked(hops=(A, B, A))}),
+        (Trouble.CIRCLING, ONE),
+    ),
+    "a broker that is listed no more and serves": (
+        seen(a=[ONE], b=[TWO], listed=(B, C)),
+        (Trouble.UNLISTED, A),
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrong", "told"), WRONG.values(), ids=list(WRONG))
+def test_trouble_is_told_once_it_has_lasted_and_no_more_when_it_is_over(
+    wrong: Round, told: tuple[Trouble, str]
+) -> None:
+    before, first, second, after = watch([HEALTHY, wrong, wrong, HEALTHY])
+    assert troubles(before) == troubles(first) == []
+    assert first.look_in_ms == PATIENCE.confirm_ms
+    assert troubles(second) == [told]
+    assert second.findings[0].since_ms == 1_000 + STEP_MS
+    assert second.findings[0].evidence
+    assert troubles(after) == []
+    assert after.look_in_ms is None
+
+
+@pytest.mark.parametrize(("wrong", "told"), WRONG.values(), ids=list(WRONG))
+def test_what_lasts_for_one_round_is_no_finding(wrong: Round, told: tuple[Trouble, str]) -> None:
+    found = watch([HEALTHY, wrong, HEALTHY, wrong, HEALTHY], step_ms=60_000)
+    assert told
+    assert not any(one.findings for one in found)
+
+
+def test_other_two_owners_are_another_sight() -> None:
+    found = watch([seen(a=[ONE], b=[ONE]), seen(b=[ONE], c=[ONE]), seen(a=[ONE], c=[ONE])])
+    assert not any(one.findings for one in found)
+
+
+def test_owner_that_falls_silent_leaves_a_finding_as_it_is() -> None:
+    doubled = seen(a=[ONE], b=[ONE])
+    assert troubles(watch([doubled, doubled, seen(a=[ONE], b=None)])[-1]) == [
+        (Trouble.DOUBLED, ONE)
+    ]
+
+
+def test_bundle_that_may_be_at_a_silent_broker_is_not_called_unserved() -> None:
+    unclear = seen(b=[TWO], c=None, asked_for=frozenset((ONE, TWO)))
+    assert not any(one.findings for one in watch([HEALTHY, unclear, unclear, unclear]))
+
+
+def test_bundle_without_an_owner_and_without_clients_is_no_finding() -> None:
+    unasked = seen(b=[TWO], asked_for=frozenset((TWO,)))
+    assert not any(one.findings for one in watch([HEALTHY, unasked, unasked]))
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        seen(a=[ONE], b=[TWO], closing=frozenset((ONE,))),
+        seen(a=[ONE], b=[TWO], moving={ONE: "Releasing, version 7"}),
+    ],
+)
+def test_bundle_on_its_way_is_told_when_that_lasts_longer_than_a_move(stuck: Round) -> None:
+    found = watch([HEALTHY, *[stuck] * 12])
+    first = next(number for number, one in enumerate(found) if one.findings)
+    assert (first - 1) * STEP_MS == PATIENCE.stuck_ms
+    assert troubles(found[first]) == [(Trouble.STUCK, ONE)]
+
+
+def test_each_new_step_of_a_bundle_on_its_way_has_the_whole_time() -> None:
+    steps = [seen(moving={ONE: f"Releasing, version {n // 9}"}) for n in range(40)]
+    assert not any(one.findings for one in watch(steps))
+
+
+def test_bundle_whose_owners_die_one_after_the_other_is_poison_and_held_back() -> None:
+    dead_a = seen(a=None, b=[TWO])
+    moved, dead_c = seen(a=None, b=[TWO], c=[ONE]), seen(a=None, b=[TWO], c=None)
+    found = watch([HEALTHY, dead_a, dead_a, moved, dead_c, dead_c], acts=True)
+    assert not any(one.findings for one in found[:-1])
+    assert troubles(found[-1]) == [(Trouble.POISON, ONE)]
+    assert f"{A} and {C} died" in found[-1].findings[0].evidence
+    assert found[-1].quarantined == {ONE}
+
+
+def test_brokers_that_are_stopped_one_after_the_other_poison_nothing() -> None:
+    found = watch(
+        [
+            HEALTHY,
+            *[seen(a=None, b=[ONE, TWO], listed=(B, C))] * 3,
+            *[seen(a=None, b=None, c=[ONE, TWO], listed=(C,))] * 3,
+        ],
+        acts=True,
+    )
+    assert not any(one.findings for one in found)
+
+
+def test_many_bundles_that_died_with_two_brokers_are_no_poison() -> None:
+    many = [f"acme/ns{number}/0x00000000_0xffffffff" for number in range(PATIENCE.crowd + 1)]
+    rounds = [seen(a=many), *[seen(a=None)] * 2, seen(a=None, b=many), *[seen(a=None, b=None)] * 3]
+    assert not any(one.findings for one in watch(rounds))
+
+
+def test_mend_is_asked_once_and_what_it_does_not_help_is_quarantined() -> None:
+    found = watch([seen(a=[ONE], b=[ONE])] * 12, acts=True)
+    assert [len(one.mends) for one in found].count(1) == 1
+    standings = [one.findings[0].standing for one in found if one.findings]
+    assert standings[0] is Standing.MENDING
+    assert standings[-1] is Standing.QUARANTINED
+    first = next(number for number, one in enumerate(found) if one.quarantined)
+    assert first * STEP_MS <= PATIENCE.confirm_ms + 30_000
+    assert found[-1].quarantined == {ONE}
+
+
+def test_observing_guardian_mends_and_holds_nothing() -> None:
+    found = watch([seen(a=[ONE], b=[ONE])] * 12)
+    assert not any(one.mends or one.quarantined for one in found)
+
+
+def test_no_more_is_asked_in_a_minute_than_allowed() -> None:
+    many = [f"acme/ns{number}/0x00000000_0xffffffff" for number in range(9)]
+    found = watch([seen(a=many, b=many)] * 22, acts=True)
+    asked = [len(one.mends) for one in found]
+    assert asked[:3] == [0, PATIENCE.mends_per_minute, 0]
+    assert sum(asked[:20]) == PATIENCE.mends_per_minute
+    assert sum(asked) == 2 * PATIENCE.mends_per_minute
