@@ -248,6 +248,7 @@ REBUILD = "rebuild_rows"
 """Counts the rows that a rebuild could not read."""
 
 INNER_PHASES = (
+    "approve",
     "assign_free",
     "create",
     "delete",
