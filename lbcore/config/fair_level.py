@@ -15,7 +15,7 @@ class FairLevelConfig:
     """When a broker is too far from the fair level, and what is done about it."""
 
     tolerance_percent: float = setting(
-        10.0,
+        8.0,
         doc="A broker that is this much above or below the fair level, in percent of that level, "
         "counts a low hit.",
         unit="percent of the level",
@@ -30,7 +30,7 @@ class FairLevelConfig:
         dynamic=True,
     )
     high_points: float = setting(
-        20.0,
+        8.0,
         doc="A broker that is this far from the fair level counts a high hit, too.",
         unit="points",
         minimum=0,
@@ -65,5 +65,13 @@ class FairLevelConfig:
         unit="part of the level",
         minimum=0.05,
         maximum=1,
+        dynamic=True,
+    )
+    rounds_in_vain: int = setting(
+        3,
+        doc="After so many rounds in a row in which a broker's usage rose although its traffic "
+        "fell it is left alone, and told, until its traffic rises or it is hot no more.",
+        unit="rounds",
+        minimum=1,
         dynamic=True,
     )

@@ -56,6 +56,8 @@ VERDICTS: Mapping[str, str] = {
     "below_min_unload": "what may move is less than is worth moving (shedding.min_unload_*)",
     "below_min_throughput": "what would move is below shedding.min_throughput_mib_per_s",
     "no_fitting_bundle": "each bundle that may move is larger than what is to be moved",
+    "no_gain": "no move or exchange of its bundles gains more than it costs",
+    "left_alone": "it got worse although it carries less: what else uses it?",
     "churn_budget": "waited: the round has moved what its budget allows (fair_level.churn_budget)",
     "no_eligible_bundle": "none of its bundles may move now",
     "sole_bundle": "it has one bundle only",

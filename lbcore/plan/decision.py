@@ -225,6 +225,10 @@ class PlanState:
                 hits_low=of_brokers(self.shed.hits_low),
                 hits_high=of_brokers(self.shed.hits_high),
                 destinations=of_bundles(self.shed.destinations),
+                left=of_bundles(self.shed.left),
+                left_ms=of_bundles(self.shed.left_ms),
+                evidence=self.shed.evidence,
+                tried=of_brokers(self.shed.tried),
             ),
             transfer=replace(
                 self.transfer, unloaded_brokers=of_brokers(self.transfer.unloaded_brokers)
@@ -258,6 +262,7 @@ class PlanState:
 
         return replace(
             self,
+            shed=replace(self.shed, left_ms=all_of(self.shed.left_ms)),
             transfer=replace(
                 self.transfer, unloaded_brokers=all_of(self.transfer.unloaded_brokers)
             ),

@@ -22,7 +22,14 @@ from lbcore.signals.usage import weighted_usage
 BROKERS_MAX = 20
 _NEVER_STUCK = frozenset({"", "below_threshold"})
 _TOO_LITTLE = frozenset(
-    {"no_fitting_bundle", "no_eligible_bundle", "below_min_unload", "below_min_throughput"}
+    {
+        "no_fitting_bundle",
+        "no_gain",
+        "left_alone",
+        "no_eligible_bundle",
+        "below_min_unload",
+        "below_min_throughput",
+    }
 )
 """What strategies say before limits and filters are asked."""
 

@@ -216,6 +216,7 @@ STRATEGY: Mapping[str, Lift] = {
     "unload_budget": _setting("shedding", "max_unload_fraction", _ENDLESS),
     "churn_budget": _setting("fair_level", "churn_budget", _ENDLESS),
     "shedding_delay": _setting("transfer", "shedding_delay_ms", 0),
+    "left_alone": _setting("fair_level", "rounds_in_vain", int(_ENDLESS)),
 }
 """Rule → what a strategy finds worth moving, and how much of it."""
 

@@ -1,7 +1,8 @@
 """What messages and bytes cost: CPU that traffic explains, and bundles that cost more than theirs.
 
-Decides how both are learnt from what brokers report; nothing is moved by it here. Two steps, each
-deterministic to the bit: sums are taken in order, and no library for linear algebra is called.
+Decides how both are learnt from what brokers report; `plan.shed.ballast` goes by the first. Two
+steps, each deterministic to the bit: sums are taken in order, and no library for linear algebra is
+called.
 
 `fit_costs`: over all reports, cpu × capacity = idle × capacity + a × messages + b × bytes, least
 squares with no negative part. Of the eight ways to leave parts out, the one with the least residual
@@ -16,8 +17,9 @@ distance to a point of both. Bundles that never move apart can't be told apart; 
 their broker costs too much, the heavier the more. Source: ours; Kaczmarz 1937.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations_with_replacement, product
 from typing import TypeAlias
 
 import numpy as np
@@ -29,6 +31,9 @@ Ints: TypeAlias = NDArray[np.int64]
 FACTOR_MIN, FACTOR_MAX = 0.1, 20.0
 GAIN = 0.2
 """Part of the way that one report leads, above 0 and below 2; less is steadier in noise."""
+RIDGE = 1e-9
+MESSAGES, BYTES = 1e4, 1e7
+"""A second: units in which the two columns have numbers of about the same size."""
 _TINY = 1e-9
 
 
@@ -51,37 +56,87 @@ class Costs:
         return found
 
 
-def fit_costs(cpu: Floats, capacity: Floats, messages: Floats, bytes_per_s: Floats) -> Costs | None:
-    """The costs that fit reports best; None for fewer than three. Arrays have a row a report.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What reports have said, as the sums of products that least squares need: ten numbers.
 
-    cpu: percent of the broker. messages, bytes_per_s: in and out together. O(reports).
+    reports: how many count, each older one a little less. products: of (capacity, messages, bytes,
+    points), row by row, the upper triangle, messages and bytes in MESSAGES and BYTES. points: sum.
     """
-    if len(cpu) < 3:  # noqa: PLR2004 as many as there are unknowns
+
+    reports: float = 0.0
+    points: float = 0.0
+    products: tuple[float, ...] = (0.0,) * 10
+
+    def to_plain(self) -> dict[str, float]:
+        """Names and numbers."""
+        named = {f"product_{at}": value for at, value in enumerate(self.products)}
+        return {"points": self.points, **named, "reports": self.reports}
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, float]) -> "Evidence":
+        """The inverse; of nothing, no evidence."""
+        if not plain:
+            return Evidence()
+        return Evidence(
+            reports=plain["reports"],
+            points=plain["points"],
+            products=tuple(plain[f"product_{at}"] for at in range(10)),
+        )
+
+
+def observed(before: Evidence, reports: Floats, keep: float = 1.0) -> Evidence:
+    """The evidence with more reports. O(reports).
+
+    reports: float64[k, 4], a row each: percent of CPU, capacity, msg/s and bytes/s, in and out
+    together. keep: what is left of the weight of what was known before, 0 to 1.
+    """
+    cpu, capacity, messages, volume = reports.T
+    columns = (capacity, messages / MESSAGES, volume / BYTES, cpu * capacity)
+    pairs = combinations_with_replacement(columns, 2)
+    return Evidence(
+        reports=before.reports * keep + len(reports),
+        points=before.points * keep + _sum(columns[3]),
+        products=tuple(
+            old * keep + _sum(a * b) for old, (a, b) in zip(before.products, pairs, strict=True)
+        ),
+    )
+
+
+def fit_costs(evidence: Evidence) -> Costs | None:
+    """The costs that fit the reports best; None for fewer than three. O(1).
+
+    A little is added to each column's own product (RIDGE of it), so that columns which always go
+    together share what they explain instead of being told apart by the last bit.
+    """
+    if evidence.reports < 3:  # noqa: PLR2004 as many as there are unknowns
         return None
-    columns = [capacity, messages, bytes_per_s]
-    scales = [float(np.abs(column).max()) or 1.0 for column in columns]
-    scaled = [column / scale for column, scale in zip(columns, scales, strict=True)]
-    points = cpu * capacity
-    best: tuple[float, tuple[float, ...]] = (_sum(points * points), (0.0, 0.0, 0.0))
+    matrix, wanted, power = _normal(evidence.products)
+    best: tuple[float, tuple[float, ...]] = (power, (0.0, 0.0, 0.0))
     for used in product((True, False), repeat=3):
-        found = _least_squares(scaled, points, used)
+        found = _least_squares(matrix, wanted, used)
         if found is None or min(found) < 0.0:
             continue
-        error = points - sum(part * column for part, column in zip(found, scaled, strict=True))
-        residual = _sum(error * error)
-        if residual < best[0] - _TINY:
-            best = (residual, found)
-    idle, per_message, per_byte = (
-        part / scale for part, scale in zip(best[1], scales, strict=True)
-    )
-    around = points - _sum(points) / len(points)
-    varied = _sum(around * around)
+        explains = sum(part * value for part, value in zip(found, wanted, strict=True))
+        if power - explains < best[0] - _TINY * power:
+            best = (power - explains, found)
+    idle, per_message, per_byte = best[1]
+    varied = power - evidence.points * evidence.points / evidence.reports
     return Costs(
         idle=idle,
-        per_message=per_message,
-        per_byte=per_byte,
-        explained=max(0.0, 1.0 - best[0] / varied) if varied > _TINY else 0.0,
+        per_message=per_message / MESSAGES,
+        per_byte=per_byte / BYTES,
+        explained=min(1.0, max(0.0, 1.0 - best[0] / varied)) if varied > _TINY * power else 0.0,
     )
+
+
+def _normal(products: tuple[float, ...]) -> tuple[list[list[float]], list[float], float]:
+    """The matrix of the three columns, their products with the points, and the points' own."""
+    cc, cm, cb, cp, mm, mb, mp, bb, bp, pp = products
+    matrix = [[cc, cm, cb], [cm, mm, mb], [cb, mb, bb]]
+    for at in range(3):
+        matrix[at][at] *= 1.0 + RIDGE
+    return matrix, [cp, mp, bp], pp
 
 
 def learn(factors: Floats, expected: Floats, measured: float) -> Floats:
@@ -101,16 +156,16 @@ def learn(factors: Floats, expected: Floats, measured: float) -> Floats:
 
 
 def _least_squares(
-    columns: list[Floats], wanted: Floats, used: tuple[bool, ...]
+    matrix: list[list[float]], wanted: list[float], used: tuple[bool, ...]
 ) -> tuple[float, ...] | None:
     """By the normal equations of the used columns, 0 for the others; None: they are singular."""
-    own = [column for column, is_used in zip(columns, used, strict=True) if is_used]
-    rows = [[_sum(a * b) for b in own] + [_sum(a * wanted)] for a in own]
+    kept = [at for at in range(3) if used[at] and matrix[at][at] > 0.0]
+    rows = [[matrix[a][b] for b in kept] + [wanted[a]] for a in kept]
     solved = _solved(rows)
     if solved is None:
         return None
-    parts = iter(solved)
-    return tuple(next(parts) if is_used else 0.0 for is_used in used)
+    parts = dict(zip(kept, solved, strict=True))
+    return tuple(parts.get(at, 0.0) for at in range(3))
 
 
 def _solved(rows: list[list[float]]) -> list[float] | None:

@@ -51,7 +51,7 @@ TOP = 10
 STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "ballast")
 GROWTH = ((10, 1_000), (100, 10_000), (1_000, 100_000), (2_000, 500_000))
 JAVA_MS = {"threshold": 3_429, "avg": 279, "overload": 69, "uniform": 67, "transfer": 0.9}
-TARGET_MS = {**dict.fromkeys(STRATEGIES, 60), "transfer": 60}
+TARGET_MS = {**dict.fromkeys(STRATEGIES, 60), "ballast": 250}
 PLOT_WIDTH = 50
 
 

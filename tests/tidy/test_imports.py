@@ -67,7 +67,6 @@ def _is_started_by_itself(path: Path) -> bool:
 
 _FOR_OTHERS = {
     "lbcore/wire/pulsar.py",  # reads a Pulsar broker's own report: a library function for bridges
-    "lbcore/signals/cost.py",  # what traffic costs: tried by property tests first
 }
 
 

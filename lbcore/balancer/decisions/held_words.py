@@ -42,6 +42,10 @@ _RULES: Mapping[str, tuple[str, str]] = {
         "a split of its largest bundle, or a larger part",
     ),
     "churn_budget": ("the round has moved what its budget allows", "a larger budget"),
+    "left_alone": (
+        "it got worse although it carries less, so nothing more is taken from it",
+        "what else uses it",
+    ),
     "shedding_delay": ("it gave a short while ago", "a shorter delay"),
 }
 """Rule → what it is, and what would free the broker."""

@@ -6,7 +6,7 @@ balancing: their load is on its way out. Source: Pulsar 4.0.8's strategies behin
 ModularLoadManagerImpl.doLoadShedding for what is dropped afterwards.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.subset import Subset, without_brokers
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns, GaugeRows
+from lbcore.signals.usage import resource_weights
 
 PHASE = "shed"
 STRATEGY = "strategy"
@@ -88,7 +89,21 @@ def _view(draft: Draft, subset: Subset) -> ShedView:
         is_due=draft.is_due[subset.original],
         owned=owner_index(subset.snapshot),
         keys=subset.snapshot.bundles.names,
+        now_ms=draft.now_ms,
+        gave=_in_role(draft, draft.state.gave_ms),
+        took=_in_role(draft, draft.state.took_ms),
+        weighted=subset.snapshot.brokers.percent * resource_weights(draft.config.signals),
+        admitted=(
+            draft.candidates.row,
+            draft.candidates.verdicts[:, subset.original] == FilterVerdict.OK,
+        ),
     )
+
+
+def _in_role(draft: Draft, since: Mapping[str, int]) -> frozenset[str]:
+    """The brokers that have had a role within the cool-down."""
+    after_ms = draft.now_ms - draft.config.shedding.role_cool_down_ms
+    return frozenset(name for name, at_ms in since.items() if at_ms > after_ms)
 
 
 def _translated(selections: Sequence[Selection], subset: Subset) -> tuple[Selection, ...]:

@@ -1,26 +1,26 @@
-"""Ballast's own strategy: everybody to the fair level, the hottest broker with the coldest first.
+"""Ballast's own strategy: everybody to the fair level, by one objective and a search.
 
 Decides which bundles leave which broker for which one, and which are to be divided because no move
 can place them. One of the strategies of the plan's shed phase; placement by `ballast` goes by the
-same load. Source: ours; the pairing is AvgShedder's, the budget Slicer's.
+same score. Who is a tolerance away from the level in some fresh reports lets a search begin
+(`ballast_search`), which makes the objective (`ballast_objective`) smaller until nothing that is
+worth its price is left. Source: ours.
 
-Promises, which `tests/property/test_ballast.py` holds it to: a receiver never ends above its
-source; a round moves at most the budget and one bundle; a cluster within the tolerance is left
-alone; with unchanging load the moves come to an end.
+Promises, which `tests/property/test_ballast.py` holds it to: a round makes the objective smaller,
+by more than its moves cost; it moves at most the budget and one bundle; a cluster within the
+tolerance is left alone; with unchanging load the moves come to an end.
 """
 
-import math
-from bisect import bisect_left
-from dataclasses import dataclass, field, replace
-from functools import reduce
-from heapq import heapify, heappop, heappush
-from operator import add
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
-from lbcore.plan.readings import Readings, readings_of
-from lbcore.plan.shed.ballast_level import fair_level
+from lbcore.plan.shed.ballast_costs import told
+from lbcore.plan.shed.ballast_problem import Round, round_of
+from lbcore.plan.shed.ballast_search import Found, search
+from lbcore.plan.shed.ballast_vain import LEFT_ALONE, judged, left_alone, tried
 from lbcore.plan.shed.common import (
     Selection,
     Shed,
@@ -34,68 +34,79 @@ from lbcore.plan.snapshot import Bools, Floats, Ints
 _PERCENT = 100.0
 _NEAR = 0.25
 """So near to the level, in tolerances, is near enough for a broker that gives or is given to."""
-_EQUAL = 1e-9
-"""Loads are called equal within this part of them: they are sums in different orders."""
+STEPS = 1_000
+"""Steps of the search in a round; no more bundles move in a cycle by default, either."""
 
 
 def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> Shed:
-    """The bundles that leave each hot broker, coldest receiver first, until the level is reached.
+    """The bundles that leave hot brokers, as far as that is worth it.
 
     A broker that is a tolerance above or below the level hits; when its counter is full it gives,
-    or others give to it. Worked: traffic 90 and 10, level 50, tolerance 5: forty points are to
-    move, fifteen in each round under a budget of 15 %, and none when 1.25 are left.
-    O(bundles + brokers log brokers + bundles of the giving brokers).
+    or others give to it. O(bundles + brokers), and `STEPS` steps of the search at most.
     """
-    readings = readings_of(view.snapshot, view.usage)
-    level = fair_level(view, readings)
-    tolerance = max(config.tolerance_points, level * config.tolerance_percent / _PERCENT)
-    away = _deviation(readings, level)
-    low, high = _count(view, state, away, (tolerance, config))
-    cycle = _Round(
-        view=view,
-        config=config,
-        readings=readings,
-        level=level,
-        tolerance=tolerance,
-        is_full=(np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits),
-        hits=(low, high),
-        hot=readings.hot.tolist(),
-        cold=readings.cold.tolist(),
-        ceiling=[math.inf] * len(readings.cold),
-        size=readings.capacity.tolist(),
-        left=config.churn_budget * sequential_sum(readings.traffic * readings.capacity),
-    )
-    if cycle.is_full.any():
-        cycle.run()
-        low, high = cycle.hits_left()
+    cycle = round_of(view, state, config)
+    low, high = _count(view, state, cycle.away, (cycle.tolerance, config))
+    is_full = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
+    state = _remembered(cycle.state, view.now_ms)
+    is_hot = cycle.away >= cycle.tolerance
+    state = replace(state, tried=judged(view, state, cycle.readings, is_hot))
+    numbers = {"level": cycle.level, "tolerance": cycle.tolerance, **told(cycle.costs)}
+    selections: tuple[Selection, ...] = ()
+    verdicts: dict[int, str] = {}
+    too_big: Ints = np.zeros(0, dtype=np.int64)
+    if is_full.any():
+        is_left = left_alone(view, state, config.rounds_in_vain)
+        problem = cycle.problem(is_full, is_left)
+        found = search(problem, STEPS, _budget(cycle, config))
+        full = _Full(cycle=cycle, config=config, is_full=is_full, hits=(low, high), found=found)
+        selections, verdicts, too_big = full.selections(), full.verdicts(), full.too_big()
+        verdicts |= dict.fromkeys(np.flatnonzero(is_left & is_hot).tolist(), LEFT_ALONE)
+        low, high = full.hits_left()
+        state = full.remembered(state)
+        givers = (one.source for one in selections)
+        state = replace(state, tried=tried(view, state.tried, cycle.readings, givers))
+        numbers |= _told(found)
     return Shed(
-        selections=tuple(cycle.selections),
+        selections=selections,
         state=replace(state, hits_low=_named(view, low), hits_high=_named(view, high)),
-        reason="" if cycle.selections else _why_none(cycle),
-        columns={"usage": readings.usage, "traffic": readings.traffic, "deviation": away},
-        numbers={"level": level, "tolerance": tolerance},
-        verdicts=cycle.verdicts,
-        too_big=_too_big(cycle),
+        reason="" if selections else _why_none(low, is_full),
+        columns={
+            "usage": cycle.readings.usage,
+            "traffic": cycle.readings.traffic,
+            "deviation": cycle.away,
+        },
+        numbers=numbers,
+        verdicts=verdicts,
+        too_big=_divided(cycle, too_big, selections),
     )
 
 
-def _too_big(cycle: "_Round") -> TooBig:
+def _budget(cycle: Round, config: FairLevelConfig) -> float:
+    """Points of a broker of mean size that the round may move."""
+    return config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
+
+
+def _told(found: Found) -> dict[str, float]:
+    """What stands in the inputs of each decision. stopped: the index of ENDS."""
+    return {
+        "objective_before": found.before,
+        "objective_after": found.after,
+        "objective_bound": found.bound,
+        "steps": float(found.steps),
+        f"stopped_{found.stopped}": 1.0,
+    }
+
+
+def _divided(cycle: Round, rows: Ints, selections: tuple[Selection, ...]) -> TooBig:
     """What is to be divided, and into how many parts at least; what moves is not."""
-    moving = {row for one in cycle.selections for row in one.rows.tolist()}
-    rows = np.array(sorted(cycle.too_big - moving), dtype=np.int64)
-    limit = cycle.config.split_share * cycle.level
+    moving = {row for one in selections for row in one.rows.tolist()}
+    kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
+    limit = cycle.split_share * cycle.level
     return TooBig(
-        rows=rows,
-        excess=cycle.readings.bundle[rows] / max(limit, 1e-9),
+        rows=kept,
+        excess=cycle.readings.bundle[kept] / max(limit, 1e-9),
         by_rate=cycle.readings.by_rate,
     )
-
-
-def _deviation(readings: Readings, level: float) -> Floats:
-    """Points above the level (positive), or below it, as far as both readings agree; float64[n]."""
-    above, below = readings.hot - level, level - readings.cold
-    away: Floats = np.where(above > 0, above, np.where(below > 0, -below, 0.0))
-    return away
 
 
 def _count(
@@ -125,213 +136,117 @@ def _named(view: ShedView, hits: Ints) -> dict[str, int]:
     return {names[at]: int(hits[at]) for at in np.flatnonzero(hits).tolist()}
 
 
-def _why_none(cycle: "_Round") -> str:
-    if not cycle.hits[0].any():
-        return "NoOverloadedBroker"
-    return "NoBundles" if cycle.is_full.any() else "HitCount"
+def _why_none(low: Ints, is_full: Bools) -> str:
+    if is_full.any():
+        return "NoBundles"
+    return "HitCount" if low.any() else "NoOverloadedBroker"
 
 
-@dataclass(slots=True, kw_only=True)
-class _Round:
-    """One round.
+LEFT_MS = 3_600_000
+"""For so long it is remembered which broker a bundle has left, and going back is dear."""
 
-    hot, cold: of each broker, as they will be. ceiling: a receiver rises no higher: the lowest of
-    those that have given to it. size: capacities. Lists: single numbers are read faster than from
-    arrays. left: of the budget, in points of capacity 1.
-    """
 
-    view: ShedView
+def _remembered(state: ShedState, now_ms: int) -> ShedState:
+    kept = {name: at_ms for name, at_ms in state.left_ms.items() if at_ms > now_ms - LEFT_MS}
+    return replace(state, left={name: state.left[name] for name in kept}, left_ms=kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Full:
+    """A round in which somebody's counter is full, and what the search has found for it."""
+
+    cycle: Round
     config: FairLevelConfig
-    readings: Readings
-    level: float
-    tolerance: float
     is_full: Bools
     hits: tuple[Ints, Ints]
-    hot: list[float]
-    cold: list[float]
-    ceiling: list[float]
-    size: list[float]
-    left: float
-    selections: list[Selection] = field(default_factory=list)
-    verdicts: dict[int, str] = field(default_factory=dict)
-    too_big: set[int] = field(default_factory=set)
-    takers: list[tuple[float, int]] = field(default_factory=list)
+    found: Found
 
-    def hits_left(self) -> tuple[Ints, Ints]:
-        """The hits after the round: who acts starts anew, unless the budget ended before it did."""
-        if self.left <= 0:
-            return self.hits
-        away = np.maximum(np.array(self.hot) - self.level, self.level - np.array(self.cold))
-        is_done = self.is_full & (away < self.tolerance)
-        return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
+    def selections(self) -> tuple[Selection, ...]:
+        """One a pair of brokers, in the order in which the search came upon them."""
+        pairs: dict[tuple[int, int], list[int]] = {}
+        home = self.cycle.view.snapshot.bundles.owner
+        for row, taker in self.found.moves:
+            pairs.setdefault((int(home[row]), taker), []).append(row)
+        return tuple(self._selection(pair, rows) for pair, rows in pairs.items())
 
-    def run(self) -> None:
-        """Each giver in turn, the hottest first, until everyone is at the level or budget ends."""
-        self.takers = [(cold, at) for at, cold in enumerate(self.cold) if cold < self.level]
-        heapify(self.takers)
-        heat = self.hot.copy()
-        for giver in np.argsort(-np.array(heat), kind="stable").tolist():
-            if heat[giver] <= self.level:
-                return
-            if self.left <= 0:
-                self.verdicts[giver] = "churn_budget"
-                return
-            if self.is_full[giver] or (self.takers and self.is_full[self.takers[0][1]]):
-                self._give(giver, _Shelf.of(self, giver))
-
-    def _give(self, giver: int, shelf: "_Shelf") -> None:
-        """Take from one broker for the coldest ones, each in turn."""
-        slack = self._points(giver, self.tolerance * _NEAR)
-        takers: set[int] = set()
-        excess = self._points(giver, self.hot[giver] - self.level)
-        while self.takers and self.left > 0 and excess > 0:
-            if excess <= slack and not self._is_waiting(self.takers[0][1]):
-                break
-            _, taker = heappop(self.takers)
-            deficit = self._points(taker, self._top(taker) - self.cold[taker])
-            taken = shelf.take(min(excess, deficit), slack, self.left)
-            taken = taken or shelf.take_one(self._reach(giver, taker, excess, takers))
-            if taken:
-                self._move(giver, taker, shelf, taken)
-                takers.add(taker)
-            if not taken or self._top(taker) - self.cold[taker] > self.tolerance * _NEAR:
-                heappush(self.takers, (self.cold[taker], taker))
-            excess = self._points(giver, self.hot[giver] - self.level)
-            if not taken:
-                break
-        for taker in takers:
-            self.ceiling[taker] = min(self.ceiling[taker], self.hot[giver])
-        if self.is_full[giver] and excess * _NEAR >= slack and self.left > 0:
-            self.verdicts.setdefault(giver, "no_fitting_bundle")
-            self.too_big.update(shelf.too_big(self._points(giver, self._part)))
-
-    def _is_waiting(self, taker: int) -> bool:
-        """Whether others are to make room for a receiver although they are near the level."""
-        return bool(self.is_full[taker] and self._top(taker) - self.cold[taker] > self.tolerance)
-
-    def _top(self, taker: int) -> float:
-        """How high a receiver is filled."""
-        return min(self.level, self.ceiling[taker])
-
-    def _reach(self, giver: int, taker: int, excess: float, takers: set[int]) -> float:
-        """How large one bundle may be where none fits: it must leave both nearer to the level.
-
-        And never more than half of the difference: no receiver ends above a source of its own.
-        """
-        gap = self.hot[giver] - self.cold[taker]
-        half = gap / (1.0 / self.size[giver] + 1.0 / self.size[taker])
-        below = self._points(taker, self.level - self.cold[taker]) if self.is_full[taker] else 0.0
-        room = self._points(taker, self.ceiling[taker] - self.cold[taker])
-        lowest = max((self.cold[one] for one in takers), default=0.0)
-        spare = self._points(giver, self.hot[giver] - lowest)
-        return min(half, max(2.0 * excess, below), room, spare)
-
-    def _move(self, giver: int, taker: int, shelf: "_Shelf", taken: list[int]) -> None:
-        moved = reduce(add, (shelf.loads[at] for at in taken))
-        is_taken = np.zeros(len(shelf.rows), dtype=np.bool_)
-        is_taken[taken] = True
-        actor = giver if self.is_full[giver] else taker
-        self.selections.append(
-            Selection(
-                source=giver,
-                destination=taker,
-                considered=shelf.rows,
-                traffic=shelf.points,
-                is_taken=is_taken,
-                reason="Overloaded" if actor == giver else "Underloaded",
-                numbers=self._numbers(giver, taker, actor),
-            )
+    def _selection(self, pair: tuple[int, int], rows: list[int]) -> Selection:
+        giver, taker = pair
+        bundles, load = self.cycle.view.snapshot.bundles, self.cycle.readings.bundle
+        considered = self.cycle.view.owned.of(giver)
+        considered = considered[bundles.can_move[considered] & (load[considered] > 0)]
+        considered = considered[np.argsort(-load[considered], kind="stable")]
+        actor = giver if self.is_full[giver] and self.cycle.away[giver] > 0 else taker
+        return Selection(
+            source=giver,
+            destination=taker,
+            considered=considered,
+            traffic=load[considered],
+            is_taken=np.isin(considered, rows),
+            reason="Overloaded" if actor == giver else "Underloaded",
+            numbers=self._numbers(giver, taker, actor),
         )
-        self.left -= moved
-        self.hot[giver] -= moved / self.size[giver]
-        self.cold[taker] += moved / self.size[taker]
 
-    def _numbers(self, giver: int, taker: int, actor: int) -> dict[str, float]:
+    def _numbers(self, giver: int, taker: int, actor: int) -> Mapping[str, float]:
         low, high = self.hits
         return {
-            "score": self.hot[giver],
-            "score_of_destination": self.cold[taker],
-            "by_rate": float(self.readings.by_rate),
+            "score": float(self.found.load[giver].max()),
+            "score_of_destination": float(self.found.load[taker].max()),
+            "by_rate": float(self.cycle.readings.by_rate),
             "hits_low": float(abs(low[actor])),
             "hits_high": float(abs(high[actor])),
             "hits_low_needed": float(self.config.low_hits),
             "hits_high_needed": float(self.config.high_hits),
-            "threshold_low": self.tolerance,
+            "threshold_low": self.cycle.tolerance,
             "threshold_high": self.config.high_points,
         }
 
-    @property
-    def _part(self) -> float:
-        return self.config.split_share * self.level
+    def verdicts(self) -> dict[int, str]:
+        """Why brokers that are still too hot gave no more."""
+        text = "churn_budget" if self.found.stopped != "done" else "no_gain"
+        return dict.fromkeys(self._stuck().tolist(), text)
 
-    def _points(self, broker: int, own: float) -> float:
-        """Points of a broker in points of capacity 1."""
-        return own * self.size[broker]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Shelf:
-    """The bundles that one broker can give, k of them, most load first.
-
-    points: float64[k], of capacity 1; loads: the same as a list. left: positions of those not taken
-    yet; falling: their loads, negated, ascending.
-    """
-
-    rows: Ints
-    points: Floats
-    loads: list[float]
-    left: list[int]
-    falling: list[float]
-
-    @staticmethod
-    def of(cycle: _Round, broker: int) -> "_Shelf":
-        """Those that may move and carry something.
-
-        One above the fair share of the largest broker is divided first, if it has several topics.
-        """
-        bundles, load = cycle.view.snapshot.bundles, cycle.readings.bundle
-        rows = cycle.view.owned.of(broker)
-        rows = rows[bundles.can_move[rows] & (load[rows] > 0)]
-        rows = rows[np.argsort(-load[rows], kind="stable")]
-        points = load[rows]
-        share = cycle.level * float(cycle.readings.capacity.max())
-        is_whole = (points > share) & (bundles.topics[rows] > 1)
-        if cycle.is_full[broker]:
-            cycle.too_big.update(rows[is_whole].tolist())
-        left = np.flatnonzero(~is_whole)
-        return _Shelf(
-            rows=rows,
-            points=points,
-            loads=points.tolist(),
-            left=left.tolist(),
-            falling=(-points[left]).tolist(),
+    def _stuck(self) -> Ints:
+        hot = self.found.load.max(axis=1) - self.cycle.level
+        stuck: Ints = np.flatnonzero(
+            self.is_full & (self.cycle.away > 0) & (hot >= self.cycle.tolerance)
         )
+        return stuck
 
-    def take(self, goal: float, slack: float, budget: float) -> list[int]:
-        """Positions of the largest bundles that fit into the goal, until only the slack is left.
+    def too_big(self) -> Ints:
+        """Bundles that are to be divided: above a whole share, or the largest of who is stuck."""
+        rows = self.cycle.whole_rows(self._is_sure()).tolist()
+        load, limit = self.cycle.readings.bundle, self.cycle.split_share * self.cycle.level
+        if self.found.stopped == "done":
+            for broker in self._stuck()[self._is_sure()[self._stuck()]].tolist():
+                own = self.cycle.view.owned.of(broker)
+                own = own[self.cycle.view.snapshot.bundles.can_move[own]]
+                if len(own):
+                    row = int(own[np.argmax(load[own])])
+                    if load[row] > limit * self.cycle.readings.capacity[broker]:
+                        rows.append(row)
+        return np.array(sorted(set(rows)), dtype=np.int64)
 
-        budget: points; one bundle may exceed it. O(taken x k), in fast steps.
-        """
-        at, taken = 0, []
-        while goal > slack and budget > 0:
-            at = bisect_left(self.falling, -goal, at)
-            if at >= len(self.falling):
-                break
-            load = self.falling.pop(at)
-            taken.append(self.left.pop(at))
-            goal += load
-            budget += load
-        return taken
+    def _is_sure(self) -> Bools:
+        """Who has all low hits: a division can't be taken back, so it waits for more reports."""
+        low, high = self.hits
+        return np.maximum(np.abs(low), np.abs(high)) >= self.config.low_hits
 
-    def take_one(self, most: float) -> list[int]:
-        """The position of the smallest bundle, if it is not larger than that."""
-        if not self.left or -self.falling[-1] > most * (1.0 + _EQUAL):
-            return []
-        self.falling.pop()
-        return [self.left.pop()]
+    def hits_left(self) -> tuple[Ints, Ints]:
+        """The hits after the round: who acts starts anew, unless the budget ended before it did."""
+        if self.found.stopped != "done":
+            return self.hits
+        away = np.abs(self.found.load[:, 0] - self.cycle.level)
+        is_done = self.is_full & (away < self.cycle.tolerance)
+        return np.where(is_done, 0, self.hits[0]), np.where(is_done, 0, self.hits[1])
 
-    def too_big(self, limit: float) -> list[int]:
-        """The row of the largest bundle, if it alone makes more than the limit."""
-        if not self.left or -self.falling[0] <= limit:
-            return []
-        return [int(self.rows[self.left[0]])]
+    def remembered(self, state: ShedState) -> ShedState:
+        """The state with which broker each bundle has left now, and when."""
+        view = self.cycle.view
+        names, brokers = view.snapshot.bundles.names, view.snapshot.brokers.names
+        home = view.snapshot.bundles.owner
+        moved = {names[row]: brokers[int(home[row])] for row, _ in self.found.moves}
+        return replace(
+            state,
+            left={**state.left, **moved},
+            left_ms={**state.left_ms, **dict.fromkeys(moved, view.now_ms)},
+        )

@@ -30,13 +30,20 @@ class ShedState:
     """What shedding remembers from cycle to cycle; plain data, empty at the start.
 
     ema: broker → average of its weighted usage (threshold). hits_low, hits_high: broker → hits in
-    a row (avg, multi_hit). destinations: bundle → broker that avg chose for it.
+    a row (avg, multi_hit). destinations: bundle → broker that avg chose for it. left,
+    left_ms: bundle → broker that ballast took it from, and when, of the last hour. evidence: what
+    ballast has learnt of costs, `signals.cost.Evidence`. tried: broker → when ballast last took
+    something from it its `usage` and `traffic`, and how many `rounds` in a row were in vain.
     """
 
     ema: Mapping[str, float] = field(default_factory=dict)
     hits_low: Mapping[str, int] = field(default_factory=dict)
     hits_high: Mapping[str, int] = field(default_factory=dict)
     destinations: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+    left_ms: Mapping[str, int] = field(default_factory=dict)
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    tried: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,9 @@ class ShedView:
 
     usage: float64[n], weighted usage of each broker, 1.0 = 100 %. is_due: bool[n], whose hits and
     averages may advance in this cycle. keys: what avg remembers a bundle's destination by, a text
-    a bundle row.
+    a bundle row. gave, took: brokers that keep that role for now. weighted: float64[n, resources],
+    percent times its weight; None = as reported. admitted: whom the filters let have a bundle: its
+    row int64[m] of bool[rows, n]; None = everybody anything.
     """
 
     snapshot: Snapshot
@@ -65,6 +74,11 @@ class ShedView:
     is_due: Bools
     owned: OwnerIndex
     keys: Sequence[str]
+    now_ms: int = 0
+    gave: frozenset[str] = frozenset()
+    took: frozenset[str] = frozenset()
+    weighted: Floats | None = None
+    admitted: tuple[Ints, Bools] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,8 +170,9 @@ TRANSFER_SHEDDER = Shedding(
 
 BALLAST_SHEDDER = Shedding(
     name="ballast",
-    rule="Everybody to the fair level: the hottest broker gives to the coldest, within a "
-    "budget a round; a bundle that no move can place is divided.",
+    rule="Everybody to the fair level, by [one objective](#what-ballast-makes-small): moves and "
+    "exchanges that win more than they cost, within a budget a round; a bundle that nothing can "
+    "place is divided.",
     use_when="Loads are skewed, hot spots jump, brokers differ in size, or other processes use "
     "the same machines.",
     beware="usage that traffic doesn't explain is relieved by nobody; [the league](league.md) "

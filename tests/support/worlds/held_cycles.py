@@ -138,7 +138,7 @@ def _section(section: str, **values: Any) -> Callable[[Cycle], Cycle]:
 
 LIFTED: Mapping[str, Callable[[Cycle], Cycle]] = {
     "grace": lambda cycle: replace(cycle, state=replace(cycle.state, unloaded_ms={})),
-    "cool_down": _bundles(moved_ms=None),
+    "cool_down": _section("shedding", cool_down_ms=0),
     "pinned": _bundles(pin=None),
     "paused_namespace": _bundles(is_held=None),
     "in_flight": _at_rest,
@@ -158,6 +158,7 @@ LIFTED: Mapping[str, Callable[[Cycle], Cycle]] = {
     "churn_budget": _section("fair_level", churn_budget=1e9),
     "policies_not_shed": _section("transfer", shed_bundles_with_policies=True),
     "shedding_delay": _section("transfer", shedding_delay_ms=0),
+    "left_alone": _section("fair_level", rounds_in_vain=10**9),
     "distribute_evenly": _section("filters", distribute_evenly=False),
     "older_version": _section("filters", prefer_later_versions=False),
     "max_topics": _section("filters", max_topics_per_broker=10**9),

@@ -1,0 +1,101 @@
+"""What `ballast` has learnt of costs, and the resources beside the busiest one.
+
+Decides what a bundle counts for on each resource. CPU: by what a message and a byte cost, fitted to
+what brokers report (`signals.cost`), so that small messages weigh what they cost; while reports
+don't tell, by the readings' own unit. Bandwidth: the bytes that it takes. Source: ours.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from lbcore.plan.readings import PERCENT, Readings, unit_cost
+from lbcore.plan.shed.common import ShedView, message_rate, throughput
+from lbcore.plan.snapshot import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from lbcore.signals.cost import Costs, Evidence, fit_costs, observed
+from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
+
+KEEP = 0.98
+"""What is left of older reports' weight at each round that has new ones."""
+_REPORTS_MIN = 20.0
+_EXPLAINED_MIN = 0.9
+"""Below this part of the variance, costs that were fitted explain too little to go by."""
+_UNEXPLAINED = 2.0
+_IDLE_POINTS = 10.0
+"""A broker that uses so many times what its traffic makes, and points more, tells nothing of it."""
+_MATTERS = 0.5
+"""A resource counts once some broker uses this part of the level of it."""
+
+
+def learnt(view: ShedView, readings: Readings, before: Evidence) -> Evidence:
+    """The evidence with what brokers have reported since. O(brokers)."""
+    brokers = view.snapshot.brokers
+    explained = _UNEXPLAINED * readings.shown + _IDLE_POINTS
+    is_told = view.is_due & (brokers.percent[:, CPU] < explained) & (readings.shown > 0)
+    if not is_told.any():
+        return before
+    columns = (
+        brokers.percent[:, CPU],
+        brokers.capacity,
+        message_rate(brokers.traffic),
+        throughput(brokers.traffic),
+    )
+    return observed(before, np.stack(columns, axis=1)[is_told], KEEP)
+
+
+def usable_costs(evidence: Evidence) -> Costs | None:
+    """The fitted costs, if they explain what brokers use."""
+    costs = fit_costs(evidence) if evidence.reports >= _REPORTS_MIN else None
+    return costs if costs and costs.explained >= _EXPLAINED_MIN else None
+
+
+def with_costs(readings: Readings, view: ShedView, costs: Costs) -> Readings:
+    """The readings in which messages and bytes weigh what they cost, an idle broker included."""
+    brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
+    load = costs.expected(message_rate(bundles.short), throughput(bundles.short))
+    plain = message_rate(bundles.short) * readings.cost
+    jump = np.where(plain > 0, readings.bundle / np.where(plain > 0, plain, 1.0), 1.0)
+    bundle: Floats = load * jump
+    owned = np.bincount(bundles.owner + 1, weights=bundle, minlength=len(brokers.names) + 1)[1:]
+    shown = costs.expected(message_rate(brokers.traffic), throughput(brokers.traffic))
+    return replace(
+        readings,
+        bundle=bundle,
+        traffic=costs.idle + owned / brokers.capacity,
+        shown=costs.idle + shown / brokers.capacity,
+    )
+
+
+def other_resources(view: ShedView, level: float) -> list[tuple[Floats, Floats]]:
+    """Of each other resource that matters: its load, float64[n], and its weight, float64[m].
+
+    Points of the broker's own size, as far above the level as what is reported and what bundles
+    carry both say; points on a broker of capacity 1. O(bundles + brokers log brokers).
+    """
+    brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
+    used = brokers.percent if view.weighted is None else view.weighted
+    found = []
+    for column, rate in ((BANDWIDTH_IN, THROUGHPUT_IN), (BANDWIDTH_OUT, THROUGHPUT_OUT)):
+        if float(used[:, column].max(initial=0.0)) < _MATTERS * level:
+            continue
+        carried = bundles.short[:, rate]
+        sums = np.bincount(bundles.owner + 1, weights=carried, minlength=len(brokers.names) + 1)
+        owned = np.asarray(sums[1:], dtype=np.float64)
+        cost = unit_cost(used[:, column] * brokers.capacity, owned)
+        traffic = owned * cost / brokers.capacity
+        low, high = np.minimum(used[:, column], traffic), np.maximum(used[:, column], traffic)
+        load = np.where(low > level, low, np.minimum(high, level))
+        found.append((load, carried * cost))
+    return found
+
+
+def told(costs: Costs | None) -> dict[str, float]:
+    """What stands in the inputs of each decision: points a thousand msg/s, and a MB/s."""
+    if costs is None:
+        return {}
+    return {
+        "cost_idle": costs.idle,
+        "cost_1000_messages": costs.per_message * 1e3,
+        "cost_megabyte": costs.per_byte * 1e6,
+        "cost_explained_percent": PERCENT * costs.explained,
+    }
