@@ -27,7 +27,8 @@ from lbcore.plan.split.algorithms import (
     specified_boundaries,
     topic_count_boundaries,
 )
-from lbcore.plan.split.extensible import (
+from tests.conformance.bundles import hex_text, java_bundle, java_bundles, java_long, java_range
+from tests.conformance.reference.extensible_split import (
     BrokerView,
     ExtensibleSplit,
     ExtensibleState,
@@ -35,8 +36,7 @@ from lbcore.plan.split.extensible import (
     SeenBundle,
     decide_extensible_splits,
 )
-from lbcore.plan.split.modular import find_modular_splits
-from tests.conformance.bundles import hex_text, java_bundle, java_bundles, java_long, java_range
+from tests.conformance.reference.modular_split import find_modular_splits
 from tests.conformance.runner import Case, Handler, JavaError
 from tests.conformance.view import calls_of
 
@@ -114,7 +114,8 @@ def _total(stats: Mapping[str, Any] | None, kind: str) -> float:
     return float(given.get(f"{kind}In") or 0) + float(given.get(f"{kind}Out") or 0)
 
 
-def _bundle_load(name: str, stats: Mapping[str, Any]) -> SeenBundle:
+def seen_bundle(name: str, stats: Mapping[str, Any]) -> SeenBundle:
+    """A bundle with what was reported of it; missing numbers are 0."""
     return SeenBundle(
         name=name,
         topics=stats.get("topics") or 0,
@@ -140,7 +141,7 @@ def ext_split(case: Case) -> dict[str, Any]:
     bundles: list[SeenBundle] = []
     for call, _is_repetition in calls_of(case):
         if "bundleStats" in call:
-            bundles = [_bundle_load(each["bundle"], each["stats"]) for each in call["bundleStats"]]
+            bundles = [seen_bundle(each["bundle"], each["stats"]) for each in call["bundleStats"]]
         decisions, state = decide_extensible_splits(
             bundles, state, config, _view(call, case["owner"])
         )
@@ -195,7 +196,7 @@ def mod_split(case: Case) -> dict[str, Any]:
     brokers = [
         (
             broker["name"],
-            [_bundle_load(name, stats) for name, stats in (broker.get("lastStats") or {}).items()],
+            [seen_bundle(name, stats) for name, stats in (broker.get("lastStats") or {}).items()],
         )
         for broker in case["brokers"]
     ]

@@ -4,7 +4,7 @@ Decides the splits; not who gets the children (placement does), nor how a split 
 ownership protocol does). Runs after shedding and before placement. A bundle must be over one of
 four limits in more fresh observations in a row than a threshold, owned, at rest, and divisible; the
 worst go first. Source: ours; limits, hit counts and caps as in Pulsar 4.0.8's
-DefaultNamespaceBundleSplitStrategyImpl, which `extensible` follows to the letter.
+DefaultNamespaceBundleSplitStrategyImpl, which tests/conformance/reference follows to the letter.
 """
 
 from collections.abc import Callable

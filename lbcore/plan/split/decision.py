@@ -1,8 +1,8 @@
 """What a split decision is, and why one was taken or not.
 
-Decides nothing; `decide`, `extensible` and `modular` make these values, the planner turns them into
-ownership transitions and rows. The enums' values are also the labels of metrics.
-Source: Pulsar 4.0.8, SplitDecision and SplitCounter; SplitVerdict is ours.
+Decides nothing; `decide` makes these values, the planner turns them into ownership transitions and
+rows. The enums' values are also the labels of metrics. Source: Pulsar 4.0.8, SplitDecision and
+SplitCounter; SplitVerdict is ours.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,6 @@ from lbcore.plan.split.algorithms import SplitAlgorithm
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
-
-
-class SplitLabel(Enum):
-    """How a decision ended, by Pulsar's names."""
-
-    SUCCESS = "Success"
-    SKIP = "Skip"
-    FAILURE = "Failure"
 
 
 class SplitReason(Enum):

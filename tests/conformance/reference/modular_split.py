@@ -1,7 +1,8 @@
 """The modular manager's split rule, to the letter: what the leader splits of all brokers' bundles.
 
-Decides which bundles it would split in one run, without memory; Ballast's own phase is `decide`.
-Used to compare with Pulsar, bundle for bundle. Source: Pulsar 4.0.8, BundleSplitterTask.
+Decides which bundles it would split in one run, without memory. The job runs
+`lbcore.plan.split.decide` instead, whose limits are held to this one's. Source: Pulsar 4.0.8,
+BundleSplitterTask.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import replace
 from lbcore.config.splitting import Splitting
 from lbcore.model.names import split_bundle_name
 from lbcore.plan.split.decision import SplitReason
-from lbcore.plan.split.extensible import LookupFailedError, SeenBundle, limit_reason
+from tests.conformance.reference.extensible_split import LookupFailedError, SeenBundle, limit_reason
 
 
 def find_modular_splits(
@@ -33,7 +34,7 @@ def find_modular_splits(
         for bundle in bundles:
             rate, throughput = long_term.get(bundle.name, (0.0, 0.0))
             averaged = replace(bundle, msg_rate=rate, throughput=throughput)
-            if bundle.topics < 2 or limit_reason(averaged, config) is SplitReason.UNKNOWN:  # noqa: PLR2004 one topic
+            if bundle.topics < 2 or limit_reason(averaged, config) is SplitReason.UNKNOWN:
                 continue
             namespace = split_bundle_name(bundle.name)[0]
             if _has_room(namespace, chosen, config, bundle_count):

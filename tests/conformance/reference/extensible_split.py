@@ -1,12 +1,13 @@
 """The extensible manager's split rule, to the letter: what one broker splits of its own bundles.
 
-Decides which of a broker's bundles it would split in one cycle, with the hit counts that it keeps;
-Ballast's own phase is `decide`. Used to compare with Pulsar, bundle for bundle.
+Decides which of a broker's bundles it would split in one cycle, with the hit counts that it keeps.
+The job runs `lbcore.plan.split.decide` instead, whose limits are held to this one's.
 Source: Pulsar 4.0.8, DefaultNamespaceBundleSplitStrategyImpl.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, TypeAlias
 
 from lbcore.config.splitting import Splitting
@@ -17,7 +18,16 @@ from lbcore.model.bundles import (
     parse_range_leniently,
 )
 from lbcore.model.names import split_bundle_name
-from lbcore.plan.split.decision import SplitLabel, SplitReason
+from lbcore.plan.split.decision import SplitReason
+
+
+class SplitLabel(Enum):
+    """How a decision ended, by Pulsar's names."""
+
+    SUCCESS = "Success"
+    SKIP = "Skip"
+    FAILURE = "Failure"
+
 
 FAILED = f"{SplitLabel.FAILURE.value}/{SplitReason.UNKNOWN.value}"
 """The counter's key of everything that goes wrong."""
@@ -141,7 +151,7 @@ class _Cycle:
     def visit(self, bundle: SeenBundle) -> None:
         """One turn of the loop: at most one decision, one failure or one hit."""
         self.has_just_decided = False
-        if bundle.topics < 2 or not self.view.is_owner(bundle.name):  # noqa: PLR2004 one topic
+        if bundle.topics < 2 or not self.view.is_owner(bundle.name):
             return
         namespace, text = split_bundle_name(bundle.name)
         target = parse_range_leniently(text)

