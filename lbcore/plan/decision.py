@@ -35,7 +35,6 @@ Value = TypeVar("Value")
 class Kind(str, Enum):
     """What is done with a bundle; the value stands in the decisions table."""
 
-    ASSIGN = "assign"
     TRANSFER = "transfer"
     UNLOAD = "unload"
     SPLIT = "split"
@@ -96,27 +95,28 @@ class Scope:
     """Which work this cycle does; the rest is passed over.
 
     drains: also moves bundles to their pins. is_traced: also record every candidate that lost, but
-    of bundles without an owner no more than the heaviest placements_traced.
+    of bundles without an owner no more than the heaviest placements_traced. only_places: bundles
+    without an owner get one (`planner.place`), by what is reported now; no other cycle does that.
     """
 
     sheds: bool = True
     drains: bool = True
     splits: bool = True
-    assigns: bool = True
     is_traced: bool = False
     placements_traced: int = sys.maxsize
-
-    @property
-    def only_places(self) -> bool:
-        """Whether nothing is judged: what is reported now is what counts."""
-        return self.assigns and not (self.sheds or self.drains or self.splits)
+    only_places: bool = False
 
 
 EVERYTHING = Scope()
 PLACEMENTS_NAMED = 50
 """How many bundles of one decision are explained by name; the others are counted."""
 ONLY_PLACES = Scope(
-    sheds=False, drains=False, splits=False, is_traced=True, placements_traced=PLACEMENTS_NAMED
+    sheds=False,
+    drains=False,
+    splits=False,
+    is_traced=True,
+    placements_traced=PLACEMENTS_NAMED,
+    only_places=True,
 )
 
 

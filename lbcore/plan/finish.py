@@ -88,7 +88,7 @@ def finish(draft: Draft) -> tuple[Plan | Skip, PlanState]:
     state, load = _remember(draft)
     usage = weighted_usage(with_load(draft.reported.brokers, load).percent, draft.config.signals)
     trace = Trace(brokers=draft.snapshot.brokers.names, numbers=draft.numbers, parts=draft.parts)
-    decisions = (*_assignments(draft), *_forced(draft), *_sheddings(draft, usage), *_splits(draft))
+    decisions = (*_forced(draft), *_sheddings(draft, usage), *_splits(draft))
     if decisions:
         return Plan(decisions=decisions, skipped=draft.skipped, trace=trace), state
     reason = draft.skipped.get("shed", "NoBundles")
@@ -172,23 +172,6 @@ def _unseen_before(draft: Draft) -> Floats:
     known = draft.state.unseen
     lines = [known[name].load if name in known else nothing for name in names]
     return np.array(lines, dtype=np.float64).reshape(len(names), COLUMNS)
-
-
-def _assignments(draft: Draft) -> list[Decision]:
-    moves, bundles = draft.assignments, draft.snapshot.bundles.names
-    brokers = draft.snapshot.brokers.names
-    strategy = placement_name(draft.config.placement.strategy)
-    columns = (moves.bundle.tolist(), moves.destination.tolist())
-    return [
-        Decision(
-            kind=Kind.ASSIGN,
-            strategy=strategy,
-            reason="Unowned",
-            bundle=bundles[bundle],
-            destination=brokers[destination],
-        )
-        for bundle, destination in zip(*columns, strict=True)
-    ]
 
 
 def _forced(draft: Draft) -> list[Decision]:

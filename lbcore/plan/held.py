@@ -76,7 +76,7 @@ class HeldQuestion:
 
     def plan(self, inputs: Inputs) -> frozenset[str]:
         """The brokers that give something in this cycle under other inputs."""
-        scope = replace(self.scope, splits=False, assigns=False, is_traced=False)
+        scope = replace(self.scope, splits=False, is_traced=False)
         found, _ = plan(inputs.snapshot, inputs.state, inputs.config, self.now_ms, scope)
         return givers(found)
 

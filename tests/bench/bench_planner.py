@@ -26,7 +26,7 @@ from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.phases.eligible import candidate_index
-from lbcore.plan.planner import plan
+from lbcore.plan.planner import place, plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import ShedState, shed_view
@@ -209,9 +209,8 @@ def assignment(view: Snapshot) -> Callable[[], int]:
     config, state = sections("avg"), PlanState()
 
     def run() -> int:
-        scope = Scope(sheds=False, drains=False, splits=False)
-        answer, _ = plan(orphaned, state, config, CYCLE_MS, scope)
-        return len(answer.decisions) if isinstance(answer, Plan) else 0
+        places, _ = place(orphaned, state, config, CYCLE_MS)
+        return len(places.found)
 
     return run
 

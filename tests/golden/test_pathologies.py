@@ -14,8 +14,8 @@ from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.shedding import SheddingConfig
-from lbcore.plan.decision import Plan, PlanConfig, PlanState, Scope
-from lbcore.plan.planner import plan
+from lbcore.plan.decision import PlanConfig, PlanState
+from lbcore.plan.planner import place
 from lbcore.plan.shed.avg import shed_avg
 from lbcore.plan.shed.common import ShedState, shed_view
 from lbcore.plan.snapshot import Snapshot
@@ -234,14 +234,13 @@ def with_unowned(cluster: Snapshot, name: str) -> Snapshot:
 
 
 def placed_at(config: PlanConfig, points: list[int]) -> set[str]:
-    """Where a hundred single unowned bundles would go, each in a plan of its own."""
+    """Where a hundred single unowned bundles would go, each by itself."""
     base = cluster_of({f"b{at}": [1_000.0] * point for at, point in enumerate(points)})
     found = set()
     for number in range(100):
         cluster = with_unowned(base, f"t/new/{number:08x}")
-        answer, _ = plan(cluster, PlanState(), config, 60_000, Scope(sheds=False))
-        assert isinstance(answer, Plan)
-        found |= {one.destination for one in answer.decisions}
+        places, _ = place(cluster, PlanState(), config, 60_000)
+        found |= set(places.found.values())
     return found
 
 

@@ -97,22 +97,18 @@ def check(cluster: Snapshot, decisions: tuple[Decision, ...], config: Sections) 
     rows = {name: row for row, name in enumerate(bundles.names)}
     number = {name: at for at, name in enumerate(brokers.names)}
     assert len({one.bundle for one in decisions}) == len(decisions)
-    shed = [one for one in decisions if one.kind is not Kind.ASSIGN]
     for one in decisions:
         row = rows[one.bundle]
-        if one.kind is Kind.ASSIGN:
-            assert bundles.owner[row] == -1
-        else:
-            assert bundles.can_move[row], one
-            assert brokers.names[bundles.owner[row]] == one.source != one.destination
+        assert bundles.can_move[row], one
+        assert brokers.names[bundles.owner[row]] == one.source != one.destination
         if one.reason != "Pinned":
             assert not brokers.is_draining[number[one.destination]]
         if one.kind is Kind.DRAIN:
             assert brokers.is_draining[number[one.source]]
-    balanced = [one for one in shed if one.kind is Kind.TRANSFER and one.reason != "Pinned"]
+    balanced = [one for one in decisions if one.kind is Kind.TRANSFER and one.reason != "Pinned"]
     cap = config.shedding.max_moves_per_cycle
     assert cap == -1 or len(balanced) <= cap
-    leaving = Counter(one.source for one in shed if one not in balanced)
+    leaving = Counter(one.source for one in decisions if one not in balanced)
     assert max(leaving.values(), default=0) <= config.shedding.max_drains_in_flight
 
 

@@ -49,7 +49,7 @@ ALARM = "strategy"
 """A strategy that is not Ballast's decides nothing, by its own fault."""
 
 _SETTLING_ROUNDS = 5
-_ONLY_WISHES = Scope(sheds=False, splits=False, assigns=False, is_traced=True)
+_ONLY_WISHES = Scope(sheds=False, splits=False, is_traced=True)
 """A plan that only moves what operators want moved: off draining brokers, and to pins."""
 
 
@@ -146,7 +146,7 @@ def _scope(work: Work) -> Scope:
         shed_ms=work.now_ms if is_shedding else times.shed_ms,
         split_ms=work.now_ms if is_splitting else times.split_ms,
     )
-    return Scope(sheds=is_shedding, splits=is_splitting, assigns=False, is_traced=True)
+    return Scope(sheds=is_shedding, splits=is_splitting, is_traced=True)
 
 
 def _plan(work: Work, scope: Scope) -> None:

@@ -54,7 +54,7 @@ def assign(draft: Draft) -> Draft:
     """The draft with destinations; a bundle that nobody may take stays where it is."""
     draft = _place_shed(draft)
     draft = _place_forced(draft)
-    if not draft.scope.assigns and not any(found.place_children for found in draft.splits):
+    if not draft.scope.only_places and not any(found.place_children for found in draft.splits):
         return draft.skip(PHASE, "NotThisCycle")
     return _place_unowned(draft)
 
@@ -144,7 +144,7 @@ def _place_unowned(draft: Draft) -> Draft:
     """Bundles without an owner, if it is their cycle, and the children of this plan's splits."""
     bundles = draft.snapshot.bundles
     needs = bundles.needs_owner if bundles.needs_owner is not None else bundles.owner < 0
-    rows = np.flatnonzero(needs & draft.scope.assigns)
+    rows = np.flatnonzero(needs & draft.scope.only_places)
     family = with_children(_planned(draft), draft.candidates, draft.usage, draft.splits)
     everyone = np.concatenate([rows, family.rows])
     if not len(everyone):

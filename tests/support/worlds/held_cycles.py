@@ -18,7 +18,7 @@ from lbcore.plan.snapshot import Snapshot
 from tests.support.values.planning import Sections, cluster_of
 
 NOW_MS = 10_000_000
-SCOPE = replace(EVERYTHING, splits=False, assigns=False, is_traced=True)
+SCOPE = replace(EVERYTHING, splits=False, is_traced=True)
 _POLICY = {
     "namespaces": ["t/n.*"],
     "primary": ["b0"],

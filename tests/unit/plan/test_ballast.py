@@ -11,7 +11,7 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
-from lbcore.plan.planner import plan
+from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import readings_of
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_level import fair_level
@@ -168,9 +168,8 @@ def test_unowned_bundles_go_where_they_leave_the_least_score() -> None:
     owner = cluster.bundles.owner.copy()
     owner[:6] = -1
     cluster = replace(cluster, bundles=replace(cluster.bundles, owner=owner))
-    answer, _ = plan(cluster, PlanState(), config_of(), 10_000, Scope(sheds=False))
-    assert isinstance(answer, Plan)
-    found = [one.destination for one in answer.decisions]
+    places, _ = place(cluster, PlanState(), config_of(), 10_000)
+    found = list(places.found.values())
     assert (found.count("b2"), found.count("b3"), found.count("b1")) == (4, 2, 0)
 
 

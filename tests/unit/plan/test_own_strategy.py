@@ -20,7 +20,7 @@ from lbcore.plan.snapshot import Snapshot
 from tests.support.values.planning import Sections, cluster_of
 
 NOW_MS = 1_000_000
-SCOPE = replace(EVERYTHING, splits=False, assigns=False, is_traced=True)
+SCOPE = replace(EVERYTHING, splits=False, is_traced=True)
 BUNDLE = "t/n0/00000000"
 Decide = Callable[..., Any]
 POLICY = {

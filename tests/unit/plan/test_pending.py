@@ -8,7 +8,7 @@ import pytest
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import PlanState, Scope
 from lbcore.plan.pending import COLUMNS, Unseen, load_share, placed_load, unseen_arrays
-from lbcore.plan.planner import plan
+from lbcore.plan.planner import place, plan
 from tests.support.values.clusters import broker_table
 from tests.support.values.planning import Sections, cluster_of
 
@@ -78,7 +78,7 @@ def test_assignment_counts_until_the_broker_reports_it() -> None:
     cluster = cluster_of({"a": [30_000.0], "b": [20_000.0], "c": []})
     cluster = replace(cluster, bundles=replace(cluster.bundles, owner=np.array([0, -1])))
     config = Sections(shedding=SheddingConfig())
-    _, state = plan(cluster, PlanState(), config, 10_000)
+    _, state = place(cluster, PlanState(), config, 10_000)
     (broker,) = state.unseen
     assert state.unseen[broker].load[0] > 0
     shown = cluster.brokers.percent.copy()

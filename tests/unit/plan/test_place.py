@@ -33,7 +33,7 @@ from lbcore.plan.place.request import (
 )
 from lbcore.plan.place.resource_usage import below_average, of_least_usage
 from lbcore.plan.place.round_robin import COUNT_MAX, RoundRobinState, next_in_turn
-from lbcore.plan.planner import plan
+from lbcore.plan.planner import place
 from lbcore.plan.snapshot import Snapshot
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 from tests.support.values.planning import Sections
@@ -312,7 +312,7 @@ def test_unknown_strategy_is_refused_by_name() -> None:
         place_bundles(request, PlacementState(), settings, 1)
 
 
-def test_plan_forgets_the_averages_of_departed_brokers() -> None:
+def test_placing_forgets_the_averages_of_departed_brokers() -> None:
     snap = small_pool()
     unowned = np.where(np.arange(14) < 4, snap.bundles.owner, -1)
     sections = Sections(
@@ -321,5 +321,5 @@ def test_plan_forgets_the_averages_of_departed_brokers() -> None:
     )
     state = PlanState(placement=PlacementState(smoothed_usage={"b1": 0.5, "gone": 0.5}))
     snap = replace(snap, bundles=replace(snap.bundles, owner=unowned))
-    _, state = plan(snap, state, sections, 10_000)
+    _, state = place(snap, state, sections, 10_000)
     assert sorted(state.placement.smoothed_usage) == ["b1", "b2", "b3", "b4"]
