@@ -231,14 +231,6 @@ class NamespaceBundles:
         return index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeSplit:
-    """What a split gives: the namespace's new set, and the children in ascending order."""
-
-    bundles: NamespaceBundles
-    children: tuple[BundleRange, ...]
-
-
 def even_boundaries(count: int) -> tuple[int, ...]:
     """The boundaries of `count` bundles of equal width, 1 .. 2^32; the last takes the remainder.
 
@@ -329,21 +321,3 @@ def children_of(target: BundleRange, at: Sequence[int]) -> tuple[BundleRange, ..
     """
     check_can_split(target, at)
     return tuple(BundleRange(*ends) for ends in pairwise((target.lower, *sorted(at), target.upper)))
-
-
-def split_bundles(
-    source: NamespaceBundles, target: BundleRange, *, at: Sequence[int] = (), parts: int = 2
-) -> RangeSplit:
-    """Splits one bundle of the set at the given boundaries, or evenly into `parts` without any.
-
-    The new set keeps the hash function and the version (a store compares and sets with it).
-    Raises InvalidRangeError as `children_of`, `split_even`; UnknownBundleError when the target is
-    not in the set.
-    """
-    check_can_split(target, at)
-    index = source.index_of(target)
-    inner = sorted(at) if at else split_even(target, parts)
-    children = children_of(target, inner)
-    boundaries = (*source.boundaries[: index + 1], *inner, *source.boundaries[index + 1 :])
-    split = NamespaceBundles(source.namespace, boundaries, source.hash_function, source.version)
-    return RangeSplit(bundles=split, children=children)

@@ -29,13 +29,6 @@ class StateData:
     is_forced: bool = False
 
 
-class StateDataFault(Enum):
-    """Why Pulsar's ServiceUnitStateData can't be made."""
-
-    NO_STATE = "state must be given, got none"
-    NO_BROKER = "destination or source must be given in every state but Free, got neither"
-
-
 class ResolverVerdict(Enum):
     """What the resolver says of a record, and why."""
 
@@ -90,17 +83,6 @@ class MissingOwnerError(ValueError):
     """A record in Owned that names no owner; Pulsar's resolver fails on it as well."""
 
 
-def state_data_fault(
-    state: State | None, destination: str | None, source: str | None
-) -> StateDataFault | None:
-    """Why a record with these fields can't be made; None when it can."""
-    if state is None:
-        return StateDataFault.NO_STATE
-    if state is not State.FREE and _is_blank(destination) and _is_blank(source):
-        return StateDataFault.NO_BROKER
-    return None
-
-
 def next_version(version_id: int | None) -> int:
     """The version after this one; None = no record yet. Wraps as a signed 64-bit number does."""
     if version_id is None:
@@ -139,19 +121,6 @@ def resolve(
     if checks_brokers and before is not None and not _has_right_brokers(before, after):
         return ResolverVerdict.WRONG_BROKERS
     return ResolverVerdict.ACCEPTED
-
-
-def should_keep_left(
-    before: StateData | None,
-    after: StateData | None,
-    rules: ReplacementRules = BALLAST,
-    *,
-    checks_brokers: bool = True,
-) -> bool:
-    """Whether `after` is rejected, under Pulsar's name for the question."""
-    return (
-        resolve(before, after, rules, checks_brokers=checks_brokers) is not ResolverVerdict.ACCEPTED
-    )
 
 
 def state_data(record: OwnershipRecord) -> StateData:

@@ -130,20 +130,3 @@ def inherited_averages(averages: BundleAverages, parents: Ints, shares: Floats) 
         long_count=averages.long_count[parents],
         topics=np.floor(averages.topics[parents] * shares).astype(np.int64),
     )
-
-
-def broker_sums(average: Floats, owner: Ints, brokers: int) -> Floats:
-    """Each broker's sum of its bundles' averages, float64[brokers, 4], added in row order.
-
-    average: float64[k, 4]; owner: int64[k], broker index, -1 = nobody's. A bundle that a broker
-    reports and that has no averages belongs in here with DEFAULT_TRAFFIC.
-    """
-    is_owned = owner >= 0
-    owned, of_broker = average[is_owned], owner[is_owned]
-    return np.stack(
-        [
-            np.bincount(of_broker, weights=owned[:, column], minlength=brokers)
-            for column in range(TRAFFIC_COLUMNS)
-        ],
-        axis=1,
-    )

@@ -1,13 +1,11 @@
 """Which of two bundles is heavier, and the heaviest few of a broker.
 
 Decides an order, not a move. The agent's top list, the transfer shedder and split decisions use
-it. Source: Pulsar 4.0.8 NamespaceBundleStats.compareTo, TimeAverageMessageData.compareTo,
-TopKBundles.
+it. Source: Pulsar 4.0.8 NamespaceBundleStats.compareTo, TopKBundles.
 
-Both compare bucket numbers, field after field, the first difference wins: throughput in,
-throughput out (100,000 bytes/s a bucket), message rate in plus out (100 msg/s), and bundle stats
-also sessions (500) and cache (100,000 bytes). They round differently: 149 and 151 msg/s differ for
-bundle stats (round: 1, 2) and are equal for averages (truncate: 1, 1).
+Bucket numbers are compared, field after field, the first difference wins: throughput in,
+throughput out (100,000 bytes/s a bucket), message rate in plus out (100 msg/s), sessions (500) and
+cache (100,000 bytes). They are rounded: 149 and 151 msg/s differ.
 """
 
 from collections.abc import Callable
@@ -43,27 +41,6 @@ def stats_order(stats: Floats) -> Ints:
         stats[:, CACHE] / CACHE_BUCKET,
     )
     return np.stack([_rounded(column) for column in columns], axis=1)
-
-
-def average_order(average: Floats) -> Ints:
-    """Bucket numbers of averages, int64[n, 3], to be compared from left to right.
-
-    average: float64[n, 4] in the order of `wire.messages.TRAFFIC`.
-    """
-    columns = (
-        average[:, THROUGHPUT_IN] / THROUGHPUT_BUCKET,
-        average[:, THROUGHPUT_OUT] / THROUGHPUT_BUCKET,
-        (average[:, RATE_IN] + average[:, RATE_OUT]) / RATE_BUCKET,
-    )
-    return np.stack([_as_long(np.trunc(column)) for column in columns], axis=1)
-
-
-def compare_rows(left: Ints, right: Ints) -> int:
-    """-1, 0 or 1: how two rows of bucket numbers compare."""
-    for mine, other in zip(left.tolist(), right.tolist(), strict=True):
-        if mine != other:
-            return -1 if mine < other else 1
-    return 0
 
 
 def top_bundles(stats: Floats, limit: int) -> Ints:

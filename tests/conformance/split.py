@@ -12,7 +12,6 @@ from lbcore.model.bundles import (
     BundleRange,
     InvalidRangeError,
     UnknownBundleError,
-    split_bundles,
 )
 from lbcore.model.hashing import crc32
 from lbcore.model.names import format_bundle
@@ -28,6 +27,7 @@ from lbcore.plan.split.algorithms import (
     topic_count_boundaries,
 )
 from tests.conformance.bundles import hex_text, java_bundle, java_bundles, java_long, java_range
+from tests.conformance.reference.bundle_split import split_bundles
 from tests.conformance.reference.extensible_split import (
     BrokerView,
     ExtensibleSplit,

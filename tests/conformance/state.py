@@ -6,11 +6,13 @@ from lbcore.ownership.records import State
 from lbcore.ownership.resolve import (
     MissingOwnerError,
     StateData,
+)
+from lbcore.ownership.states import ACTIVE, IN_FLIGHT, RULES
+from tests.conformance.reference.conflict_resolver import (
     StateDataFault,
     should_keep_left,
     state_data_fault,
 )
-from lbcore.ownership.states import ACTIVE, IN_FLIGHT, RULES
 from tests.conformance.runner import Case, Handler, JavaError
 
 JAVA_NAMES = {

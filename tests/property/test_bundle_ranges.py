@@ -12,10 +12,10 @@ from lbcore.model.bundles import (
     decode_boundary,
     even_boundaries,
     explicit_boundaries,
-    split_bundles,
 )
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_UPPER, format_bundle, parse_bundle, parse_topic
+from tests.conformance.reference.bundle_split import split_bundles
 from tests.support.models.split_models import slow_find
 
 HASHES = st.one_of(

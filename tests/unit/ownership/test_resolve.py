@@ -9,14 +9,16 @@ from lbcore.ownership.resolve import (
     MissingOwnerError,
     ResolverVerdict,
     StateData,
-    StateDataFault,
     is_newer,
     next_version,
     resolve,
+)
+from lbcore.ownership.states import BALLAST, METADATA_STORE, SYSTEM_TOPIC, ReplacementRules
+from tests.conformance.reference.conflict_resolver import (
+    StateDataFault,
     should_keep_left,
     state_data_fault,
 )
-from lbcore.ownership.states import BALLAST, METADATA_STORE, SYSTEM_TOPIC, ReplacementRules
 
 OWNED = StateData(State.OWNED, 5, "a", "")
 

@@ -6,7 +6,6 @@ import pytest
 from lbcore.config.signals import SignalsConfig
 from lbcore.signals.averages import (
     DEFAULT_TRAFFIC,
-    broker_sums,
     default_averages,
     inherited_averages,
     observe_bundles,
@@ -19,6 +18,7 @@ from lbcore.signals.broker_score import (
     observe_reports,
 )
 from lbcore.signals.ema import decay_table, ema_step, time_weight
+from tests.conformance.reference.load_models import broker_sums
 
 PERIOD_MS = 60_000
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lbcore.signals.ordering import average_order, compare_rows, stats_order, top_bundles
+from lbcore.signals.ordering import stats_order, top_bundles
+from tests.conformance.reference.load_models import average_order, compare_rows
 
 
 def stats(**columns: float) -> list[float]:

@@ -6,12 +6,12 @@ import pytest
 from lbcore.config.setting import section_from_pulsar
 from lbcore.config.signals import SignalsConfig
 from lbcore.signals.usage import (
-    max_usage_local,
     max_usage_reported,
     resource_percent,
     weighted_usage,
     weighted_usage_with_memory,
 )
+from tests.conformance.reference.load_models import max_usage_local
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""A namespace's set of bundles after one of them is split, as NamespaceBundleFactory makes it.
+
+The job never makes a set anew: a split is a change of ownership records. Source: Pulsar 4.0.8,
+NamespaceBundleFactory.splitBundles.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lbcore.model.bundles import (
+    BundleRange,
+    NamespaceBundles,
+    check_can_split,
+    children_of,
+    split_even,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeSplit:
+    """What a split gives: the namespace's new set, and the children in ascending order."""
+
+    bundles: NamespaceBundles
+    children: tuple[BundleRange, ...]
+
+
+def split_bundles(
+    source: NamespaceBundles, target: BundleRange, *, at: Sequence[int] = (), parts: int = 2
+) -> RangeSplit:
+    """Splits one bundle of the set at the given boundaries, or evenly into `parts` without any.
+
+    The new set keeps the hash function and the version (a store compares and sets with it).
+    Raises InvalidRangeError as `children_of`, `split_even`; UnknownBundleError when the target is
+    not in the set.
+    """
+    check_can_split(target, at)
+    index = source.index_of(target)
+    inner = sorted(at) if at else split_even(target, parts)
+    children = children_of(target, inner)
+    boundaries = (*source.boundaries[: index + 1], *inner, *source.boundaries[index + 1 :])
+    split = NamespaceBundles(source.namespace, boundaries, source.hash_function, source.version)
+    return RangeSplit(bundles=split, children=children)
