@@ -29,13 +29,14 @@ class Patience:
     """How long what may last, ms, and how much is asked of Pulsar.
 
     confirm_ms: a move is over by then; stuck_ms: of a bundle on its way; mend_ms: a mend has helped
-    by then. poison_ms: deaths count together so long. crowd: more bundles of that kind than these
-    have died with their brokers, none has killed them.
+    by then; again_ms: until the same is asked for again. poison_ms: deaths count together so long.
+    crowd: where more bundles than these have died with their brokers, none has killed them.
     """
 
     confirm_ms: int = 3_000
     stuck_ms: int = 30_000
     mend_ms: int = 20_000
+    again_ms: int = 300_000
     poison_ms: int = 600_000
     crowd: int = 8
     mends_per_minute: int = 4
@@ -60,21 +61,23 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watched:
-    """A sight that goes on. mended_ms: when Pulsar was asked to mend it, None = it was not."""
+    """A sight that goes on."""
 
     sight: Sight
     since_ms: int
     rounds: int = 1
-    mended_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardState:
-    """What the guardian knows between rounds. mends_ms: when Pulsar was asked, of late."""
+    """What the guardian knows between rounds. mended_ms: when Pulsar was asked for what, of late.
+
+    It outlasts the sight: a mend may give the bundle another owner, beside whom it is wrong again.
+    """
 
     memory: Memory = field(default_factory=Memory)
     watched: Mapping[tuple[Trouble, str], _Watched] = field(default_factory=dict)
-    mends_ms: tuple[int, ...] = ()
+    mended_ms: Mapping[tuple[Trouble, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +105,18 @@ def judge(state: GuardState, seen: Round, now_ms: int, patience: Patience, *, ac
     found = {(one.trouble, one.subject): one for one in sights(memory, seen, patience.crowd)}
     watched = dict(sorted(_watch(state.watched, found, seen, now_ms), key=_order))
     sure = {key: one for key, one in watched.items() if _is_sure(one, now_ms, patience)}
-    lately = tuple(at for at in state.mends_ms if now_ms - at < _MINUTE_MS)
-    may_ask = patience.mends_per_minute - len(lately) if acts else 0
-    due = [key for key, one in sure.items() if _is_mendable(one)][: max(0, may_ask)]
-    watched |= {key: replace(watched[key], mended_ms=now_ms) for key in due}
-    told = {key: _finding(watched[key], now_ms, patience, acts=acts) for key in sure}
-    kept = GuardState(memory=memory, watched=watched, mends_ms=lately + (now_ms,) * len(due))
+    mended = {
+        key: at_ms for key, at_ms in state.mended_ms.items() if now_ms - at_ms < patience.again_ms
+    }
+    lately = sum(now_ms - at_ms < _MINUTE_MS for at_ms in mended.values())
+    may_ask = patience.mends_per_minute - lately if acts else 0
+    due = [key for key in sure if _is_mendable(key) and key not in mended][: max(0, may_ask)]
+    mended |= dict.fromkeys(due, now_ms)
+    told = {
+        key: replace(_finding(one), standing=_standing(key, mended, now_ms, patience, acts=acts))
+        for key, one in sure.items()
+    }
+    kept = GuardState(memory=memory, watched=watched, mended_ms=mended)
     return Judged(
         state=kept,
         findings=tuple(told.values()),
@@ -144,25 +153,35 @@ def _is_sure(one: _Watched, now_ms: int, patience: Patience) -> bool:
     return now_ms - one.since_ms >= needed_ms and (one.rounds > 1 or not needed_ms)
 
 
-def _is_mendable(one: _Watched) -> bool:
-    mends = one.sight.trouble not in (Trouble.UNLISTED, Trouble.POISON)
-    return mends and one.mended_ms is None
+def _is_mendable(key: tuple[Trouble, str]) -> bool:
+    return key[0] not in (Trouble.UNLISTED, Trouble.POISON)
 
 
-def _finding(one: _Watched, now_ms: int, patience: Patience, *, acts: bool) -> Finding:
-    standing = Standing.TOLD
-    if acts and one.sight.trouble is Trouble.POISON:
-        standing = Standing.QUARANTINED
-    elif one.mended_ms is not None:
-        is_over = now_ms - one.mended_ms >= patience.mend_ms
-        standing = Standing.QUARANTINED if is_over else Standing.MENDING
+def _finding(one: _Watched) -> Finding:
     return Finding(
         trouble=one.sight.trouble,
         subject=one.sight.subject,
         since_ms=one.since_ms,
         evidence=one.sight.evidence,
-        standing=standing,
     )
+
+
+def _standing(
+    key: tuple[Trouble, str],
+    mended_ms: Mapping[tuple[Trouble, str], int],
+    now_ms: int,
+    patience: Patience,
+    *,
+    acts: bool,
+) -> Standing:
+    if not acts:
+        return Standing.TOLD
+    if key[0] is Trouble.POISON:
+        return Standing.QUARANTINED
+    if key not in mended_ms:
+        return Standing.TOLD
+    is_over = now_ms - mended_ms[key] >= patience.mend_ms
+    return Standing.QUARANTINED if is_over else Standing.MENDING
 
 
 def _look_in(watched: Iterable[_Watched], now_ms: int, patience: Patience) -> int | None:

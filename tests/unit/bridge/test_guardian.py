@@ -157,6 +157,15 @@ def test_mend_is_asked_once_and_what_it_does_not_help_is_quarantined() -> None:
     assert found[-1].quarantined == {ONE}
 
 
+def test_mend_that_brings_another_second_owner_is_not_asked_again() -> None:
+    before, between, after = seen(a=[ONE], b=[ONE]), seen(b=[ONE]), seen(b=[ONE], c=[ONE])
+    found = watch([before, before, between, *[after] * 9], acts=True)
+    assert sum(len(one.mends) for one in found) == 1
+    assert found[-1].quarantined == {ONE}
+    later = watch([*[before] * 2, *[between] * 100, *[before] * 2], acts=True)
+    assert sum(len(one.mends) for one in later) == 2
+
+
 def test_observing_guardian_mends_and_holds_nothing() -> None:
     found = watch([seen(a=[ONE], b=[ONE])] * 12)
     assert not any(one.mends or one.quarantined for one in found)
