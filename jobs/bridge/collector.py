@@ -33,6 +33,7 @@ from lbcore.bridge.reports import (
     measured_extensible,
     measured_modular,
     near_a_split,
+    partitions_in,
     report,
     report_topics,
     with_network,
@@ -46,6 +47,7 @@ logger = logging.getLogger(__name__)
 _JITTER = 0.2
 _REFUSALS = 3
 _SERVER_ERROR = 500
+_TABLE_S = 60.0
 _LOST_S, _LOST_ANSWER_S = 600.0, 1.0
 _CLIENTS = [BUNDLE_COLUMNS.index(name) for name in ("consumerCount", "producerCount")]
 
@@ -71,6 +73,7 @@ class _Broker:
     is_extensible: bool = False
     refusals: int = 0
     load_due_s: float = 0.0
+    table_due_s: float = 0.0
     owning: "Future[Claims] | None" = None
     loading: "Future[None] | None" = None
 
@@ -101,6 +104,7 @@ class Collector:
         self._topics: dict[str, str] = {}
         self._clients: set[str] = set()
         self._lost: dict[str, _Lost] = {}
+        self._partitions: dict[str, Mapping[str, int]] = {}
         self.closing: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(32, thread_name_prefix="ask")
@@ -186,6 +190,11 @@ class Collector:
         with self._lock:
             return frozenset(name for name in self._clients if self._has(name))
 
+    def partitions(self) -> Mapping[str, Mapping[str, int]]:
+        """Bundle → partitioned topic → how many partitions its owner told of last."""
+        with self._lock:
+            return {name: one for name, one in self._partitions.items() if self._has(name)}
+
     def _note_clients(self, measured: Measured) -> None:
         """Of the bundles of one report; forgotten with their namespace, at a namespaces' look."""
         has_clients = measured.stats[:, _CLIENTS].sum(axis=1) > 0.0
@@ -225,6 +234,9 @@ class Collector:
                     bundle: topic
                     for bundle, topic in self._topics.items()
                     if bundle.rpartition("/")[0] in from_pulsar
+                }
+                self._partitions = {
+                    name: one for name, one in self._partitions.items() if one and self._has(name)
                 }
                 self._clients = {one for one in self._clients if self._has(one)}
         else:
@@ -275,6 +287,9 @@ class Collector:
             )
             messages += topics
             with self._lock:
+                self._partitions |= {
+                    bundle: partitions_in(one.topics) for bundle, one in table.rates.items()
+                }
                 self._topics |= {
                     bundle: rates.topics[0] for bundle, rates in table.rates.items() if rates.topics
                 }
@@ -284,7 +299,7 @@ class Collector:
     def _measured(self, name: str, broker: _Broker) -> tuple[Measured, TopicTable | None]:
         if not broker.is_extensible:
             try:
-                found = self._modular(name)
+                found = self._modular(name, broker)
             except PulsarAdminError as error:
                 if error.status < _SERVER_ERROR:
                     raise
@@ -299,14 +314,17 @@ class Collector:
         broker.is_extensible = True
         return measured
 
-    def _modular(self, name: str) -> tuple[Measured, TopicTable | None]:
+    def _modular(self, name: str, broker: _Broker) -> tuple[Measured, TopicTable | None]:
         raw = self._admin.load_report(self.pulsar_cluster, name)
         parsed = parse_pulsar_report(raw, self._cluster)
         if isinstance(parsed, Rejected):
             raise PulsarAdminError(f"its load report can't be used: {parsed.detail}")
         measured = measured_modular(*parsed)
         is_wanted = near_a_split(measured.names, measured.stats, self._config.splitting)
-        return measured, self._table(name) if is_wanted else None
+        if not is_wanted and time.monotonic() < broker.table_due_s:
+            return measured, None
+        broker.table_due_s = time.monotonic() + _TABLE_S
+        return measured, self._table(name)
 
     def _extensible(self, name: str) -> tuple[Measured, TopicTable | None]:
         gauges = parse_metrics(self._admin.metrics(self.pulsar_cluster, name))

@@ -55,6 +55,7 @@ class Watchman:
             },
             asked_for=asked_for,
             lookups=self._known,
+            partitions=self._collector.partitions(),
         )
         judged = judge(self._state, seen, self._clock.now_ms(), self._patience, acts=acts)
         self._state = judged.state

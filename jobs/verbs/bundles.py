@@ -7,12 +7,16 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from jobs.adapters.delta.table_reader import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.operating.known_names import require_known
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
+from jobs.operating.status_rows import read_status_rows
 from jobs.operating.text_table import text_table
 from jobs.sql.engine import SqlEngine, plain_rows
 from lbcore.explain.explanation import number, percent
+from lbcore.explain.mirrored import NEVER_MS, Row, mirror_status
+from lbcore.model.times import instant
 
 ORDERS = {
     "topics": "b.topics",
@@ -20,6 +24,7 @@ ORDERS = {
     "rate": "b.msg_rate",
     "bandwidth": "b.msg_throughput_in + b.msg_throughput_out",
 }
+PARTITIONS = "partitions"
 _MIB = 1 << 20
 _LIMIT, _LIMIT_MAX = 20, 100_000
 _READ = ("load_history", "bundle_ownership")
@@ -28,7 +33,10 @@ _READ = ("load_history", "bundle_ownership")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """In which order, and which of them."""
     parser.add_argument(
-        "--by", choices=tuple(ORDERS), default="rate", help="what they are ordered by (rate)"
+        "--by",
+        choices=(*ORDERS, PARTITIONS),
+        default="rate",
+        help="what they are ordered by (rate); partitions: topics that are on too few brokers",
     )
     parser.add_argument("--broker", default="", metavar="NAME", help="only those it has now")
     parser.add_argument("--limit", type=int, default=_LIMIT, metavar="N", help=f"({_LIMIT})")
@@ -45,6 +53,10 @@ def run(args: argparse.Namespace) -> int:
             next_step="correct it",
         )
     where = whereabouts(args)
+    if args.by == PARTITIONS:
+        topics = read_narrow(where, args.broker, args.limit)
+        answer(args, topics, "\n".join(_narrow_lines(topics)))
+        return Exit.DONE
     rows = read_bundles(where, args.by, args.broker, args.limit)
     if not rows:
         require_known(where.reader(), broker=args.broker)
@@ -73,6 +85,34 @@ WHERE b.cluster = '{cluster}' {of_broker}
   AND b.minute_ms = (SELECT MAX(minute_ms) FROM load_history WHERE cluster = '{cluster}')
 ORDER BY {ORDERS[by]} DESC, b.bundle LIMIT {limit}"""  # noqa: S608 (a choice, a number, quoted names)
     return plain_rows(SqlEngine(where.tables, _READ).query(text))
+
+
+def read_narrow(where: Whereabouts, broker: str, limit: int) -> list[Row]:
+    """Topics whose partitions are on too few brokers, as the bridge told last, by name.
+
+    Raises CommandError where no bridge tells.
+    """
+    config = where.config.for_cluster(where.cluster)
+    rows = read_status_rows(where.reader(), wall_ms()).observed
+    mirror = mirror_status(rows, config, wall_ms())
+    if mirror is None or mirror.heard_ago_ms == NEVER_MS:
+        raise CommandError(
+            f"nobody tells of the partitions of cluster {where.cluster}",
+            why="the bridge to a Pulsar cluster does, and none was heard in ten minutes",
+            next_step="start `ballast bridge pulsar`, and give --conf pulsar here",
+        )
+    narrow = [one for one in mirror.findings if one["trouble"] == "narrow"]
+    named = [one for one in narrow if broker in one["evidence"]]
+    return sorted(named, key=lambda one: str(one["subject"]))[:limit]
+
+
+def _narrow_lines(topics: Sequence[Row]) -> Iterable[str]:
+    if not topics:
+        yield "no topic has its partitions on too few brokers"
+        return
+    cells = [("topic", "since", "partitions")]
+    cells += [(one["subject"], instant(one["since_ms"]), one["evidence"]) for one in topics]
+    yield from text_table(cells)
 
 
 def _lines(rows: Iterable[dict[str, Any]]) -> Iterable[str]:

@@ -14,6 +14,8 @@ from enum import Enum
 from lbcore.bridge.sights import Memory, Round, Sight, Trouble, remember, sights
 
 _MINUTE_MS = 60_000
+_MENDED = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
+_PATIENT = (Trouble.STUCK, Trouble.NARROW)
 
 
 class Standing(Enum):
@@ -30,7 +32,8 @@ class Patience:
 
     confirm_ms: a move is over by then; stuck_ms: of a bundle on its way; mend_ms: a mend has helped
     by then; again_ms: until the same is asked for again. poison_ms: deaths count together so long.
-    crowd: where more bundles than these have died with their brokers, none has killed them.
+    narrow_ms: of partitions on few brokers. crowd: where more bundles than these have died with
+    their brokers, none has killed them.
     """
 
     confirm_ms: int = 3_000
@@ -38,6 +41,7 @@ class Patience:
     mend_ms: int = 20_000
     again_ms: int = 300_000
     poison_ms: int = 600_000
+    narrow_ms: int = 60_000
     crowd: int = 8
     mends_per_minute: int = 4
 
@@ -45,6 +49,8 @@ class Patience:
         """How long a sight must last to be a finding; 0 for what has been waited for already."""
         if trouble is Trouble.POISON:
             return 0
+        if trouble is Trouble.NARROW:
+            return self.narrow_ms
         return self.stuck_ms if trouble is Trouble.STUCK else self.confirm_ms
 
 
@@ -154,7 +160,7 @@ def _is_sure(one: _Watched, now_ms: int, patience: Patience) -> bool:
 
 
 def _is_mendable(key: tuple[Trouble, str]) -> bool:
-    return key[0] not in (Trouble.UNLISTED, Trouble.POISON)
+    return key[0] in _MENDED
 
 
 def _finding(one: _Watched) -> Finding:
@@ -189,6 +195,6 @@ def _look_in(watched: Iterable[_Watched], now_ms: int, patience: Patience) -> in
     left = [
         one.since_ms + patience.of(one.sight.trouble) - now_ms
         for one in watched
-        if one.sight.trouble is not Trouble.STUCK and not _is_sure(one, now_ms, patience)
+        if one.sight.trouble not in _PATIENT and not _is_sure(one, now_ms, patience)
     ]
     return max(0, min(left)) if left else None

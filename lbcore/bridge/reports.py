@@ -5,13 +5,15 @@ report_max_interval_ms; a heartbeat otherwise. Loads that say nothing new must n
 `jobs.bridge.collector` reads the answers and sends what comes out. Source: ours.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from lbcore.bridge.answers import Gauges, TopicTable, is_mirrored
 from lbcore.config.splitting import Splitting
+from lbcore.model.names import partition_of, strip_partition
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire.format import bundle_load_parts
 from lbcore.wire.messages import (
@@ -95,6 +97,11 @@ def measured_extensible(
         load_manager_class="extensible",
     )
     return Measured(load=load, names=table.bundles, stats=table.stats)
+
+
+def partitions_in(topics: Iterable[str]) -> Mapping[str, int]:
+    """Partitioned topic → how many of `topics` are its partitions."""
+    return Counter(strip_partition(one) for one in topics if partition_of(one) is not None)
 
 
 def with_network(measured: Measured, bytes_per_s: float) -> Measured:

@@ -6,7 +6,7 @@ its bundles are not served if it was the last to have them. Source: ours; apache
 (a broker lost by the registry), 24478 (two owners), 25379 and 25394 (no owner after a restart).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,6 +20,7 @@ class Trouble(Enum):
 
     CIRCLING = "circling"
     DOUBLED = "doubled"
+    NARROW = "narrow"
     POISON = "poison"
     STUCK = "stuck"
     UNLISTED = "unlisted"
@@ -45,7 +46,8 @@ class Round:
     listed: brokers that Pulsar lists as active. owned: broker (also one that is listed no more) →
     bundles that it says it owns, None without an answer. closing: bundles that their owner says
     are not active; moving: bundle → the step that our records have it in. asked_for: bundles that
-    exist and had clients when last reported. lookups: of bundles that were looked up.
+    exist and had clients when last reported. lookups: of bundles that were looked up. partitions:
+    bundle → partitioned topic → how many of its partitions are loaded there.
     """
 
     listed: frozenset[str]
@@ -54,6 +56,7 @@ class Round:
     moving: Mapping[str, str] = field(default_factory=dict)
     asked_for: frozenset[str] = frozenset()
     lookups: Mapping[str, Looked] = field(default_factory=dict)
+    partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def is_unclear(self, sight: "Sight") -> bool:
         """Whether some broker that the sight is of has not answered."""
@@ -135,6 +138,7 @@ def sights(memory: Memory, seen: Round, crowd: int) -> Iterable[Sight]:
     yield from _circling(seen)
     yield from _unlisted(seen)
     yield from _poison(memory, crowd)
+    yield from _narrow(seen, claims)
 
 
 def _doubled(claims: Mapping[str, tuple[str, ...]]) -> Iterable[Sight]:
@@ -195,6 +199,24 @@ def _poison(memory: Memory, crowd: int) -> Iterable[Sight]:
     for bundle, brokers in victims.items():
         words = f"{' and '.join(brokers)} died while they owned it"
         yield _sight(Trouble.POISON, bundle, words)
+
+
+def _narrow(seen: Round, claims: Mapping[str, tuple[str, ...]]) -> Iterable[Sight]:
+    """Topics whose partitions are on less than half of the brokers that they could be on.
+
+    Eight partitions on one of three brokers: they could be on three. O(partitions).
+    """
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    for bundle, topics in seen.partitions.items():
+        for broker in claims.get(bundle, ())[:1]:
+            for topic, count in topics.items():
+                held[topic][broker] += count
+    for topic, brokers in held.items():
+        possible = min(brokers.total(), len(seen.listed))
+        if 2 * len(brokers) < possible:
+            where = ", ".join(f"{count} on {one}" for one, count in sorted(brokers.items()))
+            words = f"{brokers.total()} partitions are on {len(brokers)} of {len(seen.listed)}"
+            yield _sight(Trouble.NARROW, topic, f"{words} brokers: {where}")
 
 
 def _sight(trouble: Trouble, subject: str, evidence: str, *witnesses: str) -> Sight:

@@ -25,6 +25,7 @@ _STANDINGS = {
 ALERTS: Mapping[str, str] = {
     "circling": "BallastPulsarCircling",
     "doubled": "BallastPulsarDoubled",
+    "narrow": "BallastPulsarNarrow",
     "poison": "BallastPulsarPoison",
     "stuck": "BallastPulsarStuck",
     "unlisted": "BallastPulsarUnlisted",
@@ -33,6 +34,7 @@ ALERTS: Mapping[str, str] = {
 ADVICE: Mapping[str, str] = {
     "circling": "unload the bundle; if that is refused, restart the brokers of the circle in turn",
     "doubled": "unload the bundle, then restart the broker that lookups do not name",
+    "narrow": "split the bundle that has most of them, and unload the parts",
     "poison": "find the topic that kills its owners before anybody gets the bundle again",
     "stuck": "unload the bundle; if that is refused, restart its owner",
     "unlisted": "restart this broker, unless it is just being stopped",

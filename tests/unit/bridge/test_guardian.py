@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lbcore.bridge.guardian import GuardState, Judged, Patience, Standing, judge
+from lbcore.bridge.reports import partitions_in
 from lbcore.bridge.sights import Looked, Round, Trouble
 
 A, B, C = "a:8080", "b:8080", "c:8080"
@@ -178,3 +179,26 @@ def test_no_more_is_asked_in_a_minute_than_allowed() -> None:
     assert asked[:3] == [0, PATIENCE.mends_per_minute, 0]
     assert sum(asked[:20]) == PATIENCE.mends_per_minute
     assert sum(asked) == 2 * PATIENCE.mends_per_minute
+
+
+def test_partitions_on_one_of_three_brokers_are_told_after_a_minute_and_mended_by_nobody() -> None:
+    parts = {ONE: {"persistent://acme/ns/t": 5}, TWO: {"persistent://acme/ns/t": 3}}
+    narrow, wide = seen(a=[ONE, TWO], partitions=parts), seen(a=[ONE], b=[TWO], partitions=parts)
+    found = watch([narrow] * 22, acts=True)
+    first = next(number for number, one in enumerate(found) if one.findings)
+    assert first * STEP_MS == PATIENCE.narrow_ms
+    assert troubles(found[first]) == [(Trouble.NARROW, "persistent://acme/ns/t")]
+    assert found[-1].findings[0].evidence == f"8 partitions are on 1 of 3 brokers: 8 on {A}"
+    assert not any(one.mends or one.quarantined for one in found)
+    assert all(one.look_in_ms is None for one in found)
+    assert not any(one.findings for one in watch([wide] * 22))
+
+
+def test_topic_of_one_or_two_partitions_cannot_be_on_too_few_brokers() -> None:
+    few = seen(a=[ONE], partitions={ONE: {"persistent://acme/ns/t": 2}})
+    assert not any(one.findings for one in watch([few] * 30))
+
+
+def test_partitions_are_counted_by_their_topic() -> None:
+    topics = [f"persistent://acme/ns/t-partition-{number}" for number in range(3)]
+    assert partitions_in([*topics, "persistent://acme/ns/other"]) == {"persistent://acme/ns/t": 3}
