@@ -23,7 +23,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 
-from jobs.adapters.delta.table_place import TablePlace, is_delta, table_place
+from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.processes.jars import jar_paths
 from jobs.adapters.processes.java import find_java

@@ -9,8 +9,13 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from jobs.adapters.delta.rows import PRESENT
+from jobs.adapters.delta.table_scan import scan
+from jobs.adapters.delta.table_tail import is_delta
+from jobs.adapters.delta.tables import open_table
 from jobs.adapters.http.lookup_request import now_ms
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
@@ -27,9 +32,9 @@ from jobs.local.line_tail import LineTail
 from jobs.local.options import RunOptions
 from jobs.local.prober import Prober, ProbeReport, ProberSettings
 from jobs.local.run_summary import RunFacts, summarise
-from jobs.local.run_tables import RunTables
 from jobs.local.status import RunStatus, broker_rows, imbalance_of, recent_percentile
 from lbcore.explain.job_state import NEVER_MS, JobState, JobWord, judge_job
+from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.sim.summary import LoadSample
 
 _POLL_S = 0.1
@@ -58,7 +63,6 @@ class LocalRun:
             options=options,
             config=config,
         )
-        self._tables = RunTables(layout.tables)
         self._job = JobLog()
         self._job_lines = LineTail(layout.batches, from_end=True)
         self._fleet = FleetWatch(layout)
@@ -141,11 +145,12 @@ class LocalRun:
     def _start_prober(self) -> Prober | None:
         """The prober, as soon as the namespaces are there: before, there is nothing to ask for."""
         wanted = {namespace.name for namespace in self._namespaces}
-        if not wanted <= self._tables.namespaces():
+        events = self._layout.tables / OWNERSHIP_EVENTS.name
+        if not (is_delta(events) and wanted <= _namespaces_in(self._layout.tables)):
             return None
         settings = ProberSettings(
             base_url=self._wiring.lookup_url,
-            events_table=self._tables.events,
+            events_table=events,
             lookups_per_s=self._options.lookups_per_s,
             timeout_ms=_LOOKUP_TIMEOUT_MS,
         )
@@ -236,3 +241,11 @@ class LocalRun:
             restarts=restarts,
             events=self._events,
         )
+
+
+def _namespaces_in(tables: Path) -> set[str]:
+    """Those that exist; none before their table does."""
+    if not is_delta(tables / NAMESPACES.name):
+        return set()
+    rows = scan(open_table(tables, NAMESPACES.name), ("namespace",), PRESENT[NAMESPACES.name])
+    return set(rows["namespace"].to_pylist())

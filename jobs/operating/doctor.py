@@ -13,9 +13,16 @@ from importlib.metadata import PackageNotFoundError, version
 
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.log import checkpoint_version, last_writer_commit, newest_version
-from jobs.adapters.delta.table_place import StorePath, TablePlace, is_delta, modified_s, open_delta
+from jobs.adapters.delta.table_place import StorePath, TablePlace
 from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.delta.table_scan import open_delta
+from jobs.adapters.delta.table_tail import (
+    checkpoint_version,
+    is_delta,
+    last_writer_commit,
+    newest_version,
+    written_ms,
+)
 from jobs.adapters.delta.tables import TableSchemaError, check_columns, table_path
 from jobs.adapters.kafka.clock import newest_record_ms
 from jobs.adapters.kafka.topics import TopicReport, TopicStatus, ensure_topics, wanted_topics
@@ -202,8 +209,7 @@ def _job_clock(where: Whereabouts) -> Iterator[Finding]:
         return
     ahead_ms = writer.now_ms - wall_ms()
     if commit is not None:
-        file = events / "_delta_log" / f"{newest:020d}.json"
-        ahead_ms = max(ahead_ms, writer.now_ms - int(modified_s(file) * 1_000))
+        ahead_ms = max(ahead_ms, writer.now_ms - written_ms(events, newest))
     yield _skew("clock", "the job's clock", ahead_ms)
     if writer.code_version and writer.code_version != code_version():
         yield warn(

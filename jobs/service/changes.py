@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from jobs.adapters.delta.log import Commit, read_commit
+from jobs.adapters.delta.commits import Commit
 from jobs.adapters.delta.rows import ROUTE_COLUMNS, routes_of
 from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_tail import LostError, commits_between, read_added
 from jobs.adapters.delta.tables import table_path
-from jobs.adapters.following.table_tail import LostError, read_added
 from jobs.adapters.following.view import Changes
 from jobs.service.bell import Bell
 from lbcore.model.tables import OWNERSHIP_EVENTS
@@ -118,17 +118,18 @@ class ChangeFeed:
         if place < self._log_from:
             return None
         found: list[RecordChange] = []
-        version, end = place
-        while len(found) < limit and version <= self._end[0]:
-            commit = read_commit(self._path, version)
-            if commit is None or commit.needs_reload:
-                return None
-            try:
+        reached = place
+        try:
+            for commit in commits_between(self._path, place[0], self._end[0]):
+                if commit.needs_reload:
+                    return None
                 found += [change for change in self._changes_in(commit) if change.place > place]
-            except LostError:
-                return None
-            end, version = END, version + 1
-        return found, max(place, (version - 1, end))
+                reached = (commit.version, END)
+                if len(found) >= limit:
+                    break
+        except LostError:
+            return None
+        return found, reached
 
     def _changes_in(self, commit: Commit) -> Iterator[RecordChange]:
         parts = read_added(self._path, commit, ROUTE_COLUMNS, self._cluster)

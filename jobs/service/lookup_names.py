@@ -3,7 +3,7 @@
 Decides nothing. Source: ours, with Pulsar 4.0.8's name for lookups by the state of the bundle.
 """
 
-from jobs.adapters.following.view import ReloadReason
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.http.bounds import Cut
 from jobs.service.gates import OTHER_REFUSALS
 from jobs.service.lookup_replies import OTHER_RESULTS

@@ -14,10 +14,11 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from jobs.adapters.delta.archived_rows import open_whole
-from jobs.adapters.delta.rows import PRESENT, of_cluster, read_scanned, rows_in
+from jobs.adapters.delta.rows import PRESENT, of_cluster
 from jobs.adapters.delta.table_place import TablePlace, is_store, table_place
+from jobs.adapters.delta.table_scan import rows_in, scan
+from jobs.adapters.delta.table_tail import LostError, TableTail, has_log, read_added
 from jobs.adapters.delta.tables import open_table, table_path
-from jobs.adapters.following.table_tail import LostError, TableTail
 from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.tables import (
     AUDIT,
@@ -84,7 +85,7 @@ def scan_rows(
 
     Raises OSError, DeltaError, pa.ArrowException for a table that can't be read.
     """
-    return list(open_whole(root, table).scan(columns, condition).to_pylist())
+    return list(open_whole(root, table).read(columns, condition).to_pylist())
 
 
 class TableViews:
@@ -178,7 +179,7 @@ class TableViews:
             with suppress(LostError):
                 self._read_on(table, tail)
                 return
-        if tail is not None or (table_path(self.root, table.name) / "_delta_log").is_dir():
+        if tail is not None or has_log(table_path(self.root, table.name)):
             self._load_whole(table)
 
     def _read_on(self, table: Table, tail: TableTail) -> None:
@@ -191,7 +192,7 @@ class TableViews:
             return
         columns = [column.name for column in table.columns if column.name != "cluster"]
         for commit in commits:
-            for rows in tail.read_added(commit, columns, self.cluster):
+            for rows in read_added(tail.path, commit, columns, self.cluster):
                 self._take_load(self._load, rows.to_pylist())
 
     def _load_whole(self, table: Table) -> None:
@@ -199,7 +200,7 @@ class TableViews:
         condition = f"{of_cluster(self.cluster)} AND {PRESENT.get(table.name, 'true')}"
         if table.name == LOAD_HISTORY.name:
             condition += f" AND minute_ms >= {_newest_minute(handle, condition) - _HISTORY_MS}"
-        found: list[Row] = list(rows_in(read_scanned(handle, None, condition)))
+        found: list[Row] = list(rows_in(scan(handle, None, condition)))
         tail = TableTail(table_path(self.root, table.name), handle)
         if table.name == LOAD_HISTORY.name:
             self._take_load({}, found)
@@ -290,5 +291,5 @@ _STANDING: Mapping[str, Callable[[Rows], Rows]] = {
 
 
 def _newest_minute(handle: Any, condition: str) -> int:
-    minutes = read_scanned(handle, ["minute_ms"], condition)["minute_ms"]
+    minutes = scan(handle, ["minute_ms"], condition)["minute_ms"]
     return max(minutes.to_pylist(), default=0)

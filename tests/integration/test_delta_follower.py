@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.tables import table_path
-from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
+from jobs.adapters.following.delta_follower import DeltaFollower
 from lbcore.route.snapshot import LookupOutcome
 from tests.support.tables.following import (
     BROKERS,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.tables import table_path
-from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
+from jobs.adapters.following.delta_follower import DeltaFollower
 from lbcore.model.tables import NAMESPACES
 from lbcore.route.bundles import Unsound
 from tests.support.tables.following import (

@@ -8,10 +8,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
-from jobs.adapters.delta.rows import scan
 from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.table_scan import scan
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.delta.tables import open_table, table_path
-from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
+from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.events_history import EventsHistory
 from lbcore.balancer.commands import commands
 from lbcore.config.pipeline import DROPPED, KEPT

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.adapters.delta.rows import scan
+from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark import recovery

@@ -11,20 +11,21 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from jobs.adapters.delta.log import newest_version
 from jobs.adapters.delta.table_place import (
     StoreError,
     StorePath,
     delta_options,
-    is_delta,
-    open_delta,
     table_place,
 )
 from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.table_scan import open_delta
+from jobs.adapters.delta.table_tail import ReloadReason, is_delta, newest_version
 from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema, ensure_table
-from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.following.events_history import EventsHistory
+from jobs.adapters.http.lookup_request import now_ms
 from jobs.adapters.processes.preflight import free_ports
 from jobs.cli import main
 from jobs.console import Exit
@@ -78,6 +79,17 @@ def test_a_follower_reads_on_commit_by_commit(store: str, tables: TablesWriter) 
     assert follower.counts.errors == 0
     tables.brokers(*BROKERS, "b4")
     poll_until(follower, lambda: "b4" in served(follower).brokers)
+
+
+def test_judge_of_lookups_reads_a_store(store: str, tables: TablesWriter) -> None:
+    history = EventsHistory(table_place(store) / EVENTS)
+    known, _ = history.poll()
+    assert {one.bundle for one in known} == set(BUNDLES)
+    begun_ms = now_ms()
+    tables.batch([move(BUNDLES[1], 9, "b2")])
+    (found,), _ = history.poll()
+    assert (found.bundle, found.version_id, found.destination) == (BUNDLES[1], 9, "b2")
+    assert found.committed_to_ms >= max(begun_ms, found.committed_from_ms)
 
 
 def test_verbs_read_a_store(

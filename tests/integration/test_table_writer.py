@@ -9,7 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta import table_writer
 from jobs.adapters.delta.current_rows import CurrentRows
-from jobs.adapters.delta.table_writer import FencedError, TableWriter
+from jobs.adapters.delta.table_writer import FencedError, TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark.batch_sink import ForkedError
 from lbcore.balancer.state.effects import (
@@ -189,6 +189,16 @@ def test_quiet_batches_commit_only_when_a_heartbeat_is_due(tmp_path: Path) -> No
         sink(batch(now_ms=now_ms), number)
     table.update_incremental()
     assert table.version() == begun + 2
+
+
+def test_newest_batch_has_its_own_version_whatever_the_handle_knows(tmp_path: Path) -> None:
+    sink = sink_on(tmp_path)
+    sink(batch(record("t/n/a", 1)), 0)
+    stale = DeltaTable(str(tmp_path / "ownership_events"))
+    sink(batch(record("t/n/a", 2)), 1)
+    newest = newest_batch(stale)
+    assert newest is not None
+    assert (newest.table_version, newest.about["batch_id"]) == (stale.version() + 1, 1)
 
 
 def test_commit_says_what_was_read_when_and_by_whom(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.rows import scan
-from jobs.adapters.delta.table_place import TablePlace, is_delta, open_delta
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_scan import newest_ms, open_delta, scan
+from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import lacking_columns, open_table, table_path
 from lbcore.model.archives import ARCHIVES
 from lbcore.model.tables import declared
@@ -27,7 +28,7 @@ class WholeTable:
     live: DeltaTable
     archive: DeltaTable | None = None
 
-    def scan(self, columns: Sequence[str] | None, condition: str | None) -> pa.Table:
+    def read(self, columns: Sequence[str] | None, condition: str | None) -> pa.Table:
         """The rows of both that meet an SQL condition, columns None = all; O(rows that do).
 
         Without the nullable columns that a table of an older version lacks. Raises OSError,
@@ -75,12 +76,6 @@ def open_archive(root: str | TablePlace, name: str) -> DeltaTable | None:
         return None
     path = table_path(root, ARCHIVES[name].name)
     return open_delta(path) if is_delta(path) else None
-
-
-def newest_ms(archive: DeltaTable) -> int:
-    """The time of an archive's newest row, -1 while it has none; from the statistics of its log."""
-    files = pa.table(archive.get_add_actions(flatten=True))
-    return -1 if not len(files) else int(pc.max(files["max.at_ms"]).as_py())
 
 
 def rows_not_in(rows: pa.Table, others: pa.Table, identity: Sequence[str]) -> pa.Table:

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.transaction import AddAction
 
-from jobs.adapters.delta.rows import scan
 from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_scan import scan
 from lbcore.ownership.records import State
 
 _MAX_CHUNKS = 8

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from jobs.adapters.delta.archived_rows import newest_ms, open_archive, rows_not_in
-from jobs.adapters.delta.log import HISTORY_KEY
-from jobs.adapters.delta.rows import scan
+from jobs.adapters.delta.archived_rows import open_archive, rows_not_in
+from jobs.adapters.delta.commits import HISTORY_KEY
 from jobs.adapters.delta.table_place import table_place
+from jobs.adapters.delta.table_scan import newest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.state.outcome import ACCEPTED

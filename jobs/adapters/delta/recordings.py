@@ -16,7 +16,9 @@ import pyarrow.json
 import pyarrow.parquet
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta.table_place import TablePlace, is_delta, open_delta
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_scan import open_delta, scan
+from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.console import MisuseError
 from lbcore.model.tables import LOAD_HISTORY
@@ -66,7 +68,7 @@ def read_history(path: TablePlace, cluster: str = "") -> list[Row]:
 def _rows(path: TablePlace) -> list[Row]:
     for folder in (path, table_path(path, LOAD_HISTORY.name)):
         if folder.is_dir() and is_delta(folder):
-            return list(pa.table(open_delta(folder).scan(list(_HISTORY)).read_all()).to_pylist())
+            return list(scan(open_delta(folder), _HISTORY).to_pylist())
     read = _READERS.get(path.suffix) if isinstance(path, Path) else None
     if read is None or not isinstance(path, Path):
         raise ValueError("it is neither a folder with load_history nor a file of these kinds")

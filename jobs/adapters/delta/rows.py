@@ -7,15 +7,12 @@ Source: ours; `advertised_listeners` is Pulsar 4.0.8's map of AdvertisedListener
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_scan import scan
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import check_namespace, parse_range
 from lbcore.model.tables import (
@@ -84,27 +81,6 @@ def of_cluster(cluster: str) -> str:
     return f"cluster = '{quoted}'"
 
 
-def scan(table: DeltaTable, columns: Iterable[str], condition: str | None = None) -> pa.Table:
-    """The rows of a table that meet the condition, if any; statistics let files be skipped."""
-    return _plain(read_scanned(table, list(columns), condition))
-
-
-def read_scanned(table: DeltaTable, columns: list[str] | None, condition: str | None) -> pa.Table:
-    """The same as delta-rs gives them, columns None = all; other threads run meanwhile.
-
-    Its own read_all holds them all up until the store has answered.
-    """
-    found = table.scan(columns=columns, predicate=condition)
-    return pa.RecordBatchReader.from_stream(found).read_all()
-
-
-def read_file(path: TablePlace, columns: Iterable[str], cluster: str) -> pa.Table:
-    """The rows of one cluster in one data file, appended or merged."""
-    source = path if isinstance(path, Path) else pa.BufferReader(path.read_bytes())
-    rows = _plain(pq.read_table(source, columns=["cluster", *columns]))
-    return rows.filter(pc.equal(rows["cluster"], cluster))
-
-
 def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
     """The records of rows with ROUTE_COLUMNS, in their order, and the rows that are none."""
     ranges: dict[str, tuple[int, int]] = {}
@@ -158,23 +134,6 @@ def readable(
 def hash_of(row: Row) -> tuple[str, HashFunction]:
     """A namespace and its hash; raises ValueError for what is none."""
     return check_namespace(row["namespace"]), HashFunction(row["hash"])
-
-
-def _plain(rows: pa.Table) -> pa.Table:
-    """delta-rs gives and merges views of texts, which pyarrow can't filter or encode yet."""
-    views = [column.name for column in rows.schema if column.type == pa.string_view()]
-    if not views:
-        return rows
-    schema = rows.schema
-    for name in views:
-        schema = schema.set(schema.get_field_index(name), schema.field(name).with_type(pa.string()))
-    return rows.cast(schema)
-
-
-def rows_in(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """The rows of a table; other threads run in between, which Arrow itself does not let them."""
-    for batch in table.to_batches(max_chunksize=_AT_ONCE):
-        yield from batch.to_pylist()
 
 
 def _values(rows: pa.Table, name: str) -> Iterator[Any]:

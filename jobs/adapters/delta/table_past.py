@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta.log import read_commit
-from jobs.adapters.delta.table_place import TablePlace, open_delta
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_scan import open_delta
+from jobs.adapters.delta.table_tail import commits_from
 from lbcore.model.tables import Table
 
 Row: TypeAlias = dict[str, Any]
@@ -52,15 +51,6 @@ def rows_at(path: TablePlace, declared: Table, at_ms: int, scan: Scan) -> PastRo
     )
 
 
-def oldest_ms(table: DeltaTable) -> int | None:
-    """The time of a table's oldest row, of any cluster; None when it has none."""
-    files = pa.table(table.get_add_actions(flatten=True))
-    if "min.at_ms" not in files.column_names:
-        return None
-    found: int | None = pc.min(files["min.at_ms"]).as_py()
-    return found
-
-
 def _rows_of(path: TablePlace, version: int, scan: Scan) -> list[Row] | None:
     try:
         return scan(open_delta(path, version))
@@ -73,8 +63,6 @@ def _batches(path: TablePlace, newest: int) -> Iterator[tuple[int, int]]:
 
     A commit that took back what a batch had written is none.
     """
-    version = newest
-    while version >= 0 and (commit := read_commit(path, version)) is not None:
+    for commit in commits_from(path, newest, step=-1):
         if commit.writer is not None and commit.writer.batch_id >= 0:
-            yield version, commit.writer.now_ms
-        version -= 1
+            yield commit.version, commit.writer.now_ms

@@ -21,7 +21,6 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as arrow_fs
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.console import CommandError
@@ -134,10 +133,16 @@ class StorePath:
         names = (info.base_name for info in self._listed())
         return [self / name for name in names if fnmatchcase(name, pattern)]
 
-    def modified_s(self) -> float:
-        """When the object was written; see the function of this name."""
+    def modified_ms(self) -> int:
+        """When the object was written at the latest, in ms since 1970: stores tell seconds.
+
+        Raises FileNotFoundError when there is none.
+        """
         with store_errors(self):
-            return float(_file_system().get_file_info(self._key).mtime_ns or 0) / 1e9
+            written_ns = _file_system().get_file_info(self._key).mtime_ns
+        if written_ns is None:
+            raise FileNotFoundError(self.uri)
+        return int(written_ns) // 1_000_000 + 999
 
     @property
     def _key(self) -> str:
@@ -181,25 +186,6 @@ def is_store(place: str | TablePlace) -> bool:
 def delta_options(place: str | TablePlace) -> dict[str, str] | None:
     """What delta-rs must know to open or make a table there."""
     return dict(_OPTIONS) if is_store(place) else None
-
-
-def is_delta(place: TablePlace) -> bool:
-    """Whether a table is there; raises StoreError."""
-    if isinstance(place, StorePath) and (place / "_delta_log").is_dir():
-        return True
-    with store_errors(place):  # delta-rs tells a bucket that is not there from an empty one
-        return DeltaTable.is_deltatable(str(place), delta_options(place))
-
-
-def open_delta(place: str | TablePlace, version: int | None = None) -> DeltaTable:
-    """A table at a version, None = the newest; raises StoreError, TableNotFoundError."""
-    with store_errors(place):
-        return DeltaTable(str(place), version=version, storage_options=delta_options(place))
-
-
-def modified_s(file: TablePlace) -> float:
-    """When a file was written, by the clock of its disk or store, in s since 1970."""
-    return file.stat().st_mtime if isinstance(file, Path) else file.modified_s()
 
 
 @contextmanager

@@ -16,16 +16,18 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jobs.adapters.delta.archived_rows import WholeTable, open_whole
-from jobs.adapters.delta.log import (
-    WriterCommit,
-    has_commit,
+from jobs.adapters.delta.commits import WriterCommit
+from jobs.adapters.delta.rows import of_cluster
+from jobs.adapters.delta.table_past import PastRows, rows_at
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_scan import oldest_ms, open_delta, rows_in
+from jobs.adapters.delta.table_tail import (
+    commits_from,
+    is_delta,
     last_writer_commit,
     newest_version,
     oldest_version,
 )
-from jobs.adapters.delta.rows import of_cluster, rows_in
-from jobs.adapters.delta.table_past import PastRows, oldest_ms, rows_at
-from jobs.adapters.delta.table_place import TablePlace, is_delta, open_delta
 from jobs.adapters.delta.tables import arrow_schema, table_path
 from jobs.console import CommandError
 from lbcore.model.tables import OWNERSHIP_EVENTS, Table, declared
@@ -212,19 +214,14 @@ class TableReader:
 
     def _version_at(self, at_ms: int) -> int:
         """The newest version whose batch was not later; -1 when all that are known were."""
-        version = newest_version(self._events)
-        while version >= 0:
-            commit = last_writer_commit(self._events, version, steps=1)
-            if commit is not None and commit.now_ms <= at_ms:
-                return version
-            if not has_commit(self._events, version):
-                return -1
-            version -= 1
-        return version
+        for commit in commits_from(self._events, newest_version(self._events), step=-1):
+            if commit.writer is not None and commit.writer.now_ms <= at_ms:
+                return commit.version
+        return -1
 
     def _scan(self, table: WholeTable, columns: Sequence[str] | None, condition: str) -> pa.Table:
         where = of_cluster(self.cluster) + (f" AND ({condition})" if condition else "")
-        return table.scan(columns, where)
+        return table.read(columns, where)
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
-from jobs.adapters.delta.rows import of_cluster, read_scanned
+from jobs.adapters.delta.rows import of_cluster
+from jobs.adapters.delta.table_scan import oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
 from lbcore.model.tables import (
     AUDIT,
@@ -115,9 +115,7 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
     """Delete rows past their days, a day's worth or more at a time; how many."""
     if name not in KEPT_DAYS:
         return 0
-    oldest = pa.table(table.get_add_actions(flatten=True))
-    limit_ms = now_ms - KEPT_DAYS[name] * DAY_MS
-    first_ms = pc.min(oldest["min.at_ms"]).as_py() if "min.at_ms" in oldest.column_names else None
+    limit_ms, first_ms = now_ms - KEPT_DAYS[name] * DAY_MS, oldest_ms(table)
     if first_ms is None or first_ms >= limit_ms - DAY_MS:
         return 0
     condition = f"at_ms < {limit_ms}"
@@ -129,7 +127,7 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
 
 def _replaced(table: DeltaTable, old: str) -> str:
     """Of the settings that old rows have, those that were not in force after; "" = none."""
-    rows = read_scanned(table, ["cluster", "number"], old)
+    rows = scan(table, ["cluster", "number"], old)
     last = rows.group_by("cluster").aggregate([("number", "max"), ("number", "count")]).to_pylist()
     replaced = [
         f"({of_cluster(row['cluster'])} AND number < {row['number_max']})"
@@ -146,7 +144,7 @@ def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:
         condition = _below_the_floor(table, condition)
     if not condition:
         return 0
-    gone = read_scanned(table, ["at_ms"], condition)["at_ms"]
+    gone = scan(table, ["at_ms"], condition)["at_ms"]
     limit_ms, first_ms = now_ms - GONE_DAYS * DAY_MS, pc.min(gone).as_py()
     if first_ms is None or first_ms >= limit_ms - DAY_MS:
         return 0
@@ -156,7 +154,7 @@ def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:
 
 def _below_the_floor(table: DeltaTable, condition: str) -> str:
     """Of deleted namespaces those whose versions the cluster's row of '' stands for; "" = none."""
-    floors = read_scanned(table, ["cluster", "highest_version"], "namespace = ''").to_pylist()
+    floors = scan(table, ["cluster", "highest_version"], "namespace = ''").to_pylist()
     below = [
         f"({of_cluster(r['cluster'])} AND highest_version <= {r['highest_version']})"
         for r in floors

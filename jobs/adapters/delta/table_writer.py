@@ -6,7 +6,7 @@ fails when anything came between. Source: ours; Delta's application transactions
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from jobs.adapters.delta.batch_rows import (
     remove_batch_rows,
     write_batch_rows,
 )
+from jobs.adapters.delta.commits import METADATA_KEY, Commit
 from jobs.adapters.delta.current_rows import (
     CurrentRows,
     commit_current,
@@ -34,6 +35,7 @@ from jobs.adapters.delta.current_rows import (
     with_changes,
 )
 from jobs.adapters.delta.table_place import TablePlace, store_errors, table_place
+from jobs.adapters.delta.table_tail import commits_from, newest_version
 from jobs.adapters.delta.tables import (
     ensure_tables,
     refresh,
@@ -43,7 +45,6 @@ from jobs.console import CommandError
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 
 EPOCH_APP = "writer_epoch"
-METADATA_KEY = "ballast"
 CLAIM_KEY = "ballast_claim"
 NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """Old commits go in `table_upkeep` only: a job that starts may still need those before its end."""
@@ -112,10 +113,8 @@ class TableWriter:
 
     def claimed_by(self) -> str:
         """The id of the newest claim; "" when the log does not reach back to it any more."""
-        for commit in self._tables[OWNERSHIP_EVENTS.name].history():
-            if CLAIM_KEY in commit:
-                return str(commit[CLAIM_KEY])
-        return ""
+        commits = _newest_first(self._tables[OWNERSHIP_EVENTS.name])
+        return next((str(one.info[CLAIM_KEY]) for one in commits if CLAIM_KEY in one.info), "")
 
     def is_ours(self) -> bool:
         """Whether no other job has claimed the tables since."""
@@ -301,13 +300,17 @@ class CommittedBatch:
 
 def newest_batch(table: DeltaTable) -> CommittedBatch | None:
     """The newest commit of a batch; None when no batch was committed."""
-    for limit in (20, 1_000, None):
-        for commit in table.history(limit):
-            if METADATA_KEY in commit:
-                return CommittedBatch(
-                    table_version=commit["version"], about=json.loads(commit[METADATA_KEY])
-                )
+    for commit in _newest_first(table):
+        if METADATA_KEY in commit.info:
+            about = json.loads(commit.info[METADATA_KEY])
+            return CommittedBatch(table_version=commit.version, about=about)
     return None
+
+
+def _newest_first(table: DeltaTable) -> Iterator[Commit]:
+    """All commits that the log has, also those that the handle does not know yet."""
+    path = table_place(table.table_uri)
+    return commits_from(path, newest_version(path), step=-1)
 
 
 def _transaction(table: DeltaTable, app_id: str) -> int:

@@ -16,15 +16,14 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
-from jobs.adapters.delta.log import checkpoint_version, has_commit
 from jobs.adapters.delta.table_place import (
     TablePlace,
     delta_options,
-    is_delta,
-    open_delta,
     store_errors,
     table_place,
 )
+from jobs.adapters.delta.table_scan import open_delta
+from jobs.adapters.delta.table_tail import is_delta, is_newest
 from jobs.console import CommandError
 from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Column, Table
 
@@ -140,9 +139,8 @@ def refresh(table: DeltaTable) -> None:
     next commit is looked for by its name first: there is none, and no checkpoint past this version
     (before which commits may have been cleaned away), means that nothing is new.
     """
-    path, version = table_place(table.table_uri), table.version()
-    is_local = isinstance(path, Path)
-    if is_local and not has_commit(path, version + 1) and checkpoint_version(path) <= version:
+    path = table_place(table.table_uri)
+    if isinstance(path, Path) and is_newest(path, table.version()):
         return
     with store_errors(table.table_uri):
         table.update_incremental()

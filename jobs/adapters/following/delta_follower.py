@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from jobs.adapters.delta.log import WriterCommit, last_writer_commit, log_path
+from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import (
     ORDER_COLUMNS,
     ROUTE_COLUMNS,
@@ -30,13 +30,20 @@ from jobs.adapters.delta.rows import (
     hashes_of,
     of_cluster,
     routes_of,
-    scan,
 )
 from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_scan import scan
+from jobs.adapters.delta.table_tail import (
+    LostError,
+    ReloadReason,
+    TableTail,
+    has_log,
+    last_writer_commit,
+    read_added,
+)
 from jobs.adapters.delta.tables import open_table, table_path
-from jobs.adapters.following.table_tail import LostError, TableTail
 from jobs.adapters.following.unread_rows import UnreadRows
-from jobs.adapters.following.view import Changes, FollowCounts, ReloadReason, View
+from jobs.adapters.following.view import Changes, FollowCounts, View
 from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
@@ -186,7 +193,7 @@ class DeltaFollower:
 
     def _exist(self) -> bool:
         tables = (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)
-        return all(log_path(table_path(self._root, table.name)).is_dir() for table in tables)
+        return all(has_log(table_path(self._root, table.name)) for table in tables)
 
     def _not_yet_in(self, current: pa.Table, events: DeltaTable) -> str:
         """The condition for the events that the rows of the current table may lack.
@@ -223,7 +230,7 @@ class DeltaFollower:
             return
         routes: list[BundleRoute] = []
         for commit in commits:
-            parts = tail.read_added(commit, ROUTE_COLUMNS, self.cluster)
+            parts = read_added(tail.path, commit, ROUTE_COLUMNS, self.cluster)
             found: list[BundleRoute] = []
             for readable, bad in map(routes_of, parts):
                 found += tables.unread.of_bundles(readable, bad)
@@ -236,7 +243,7 @@ class DeltaFollower:
         self.counts.commits += len(commits)
         self.counts.rows += len(routes)
         if routes:
-            _log_change(tables.candidate.position, len(routes), boot_ms() - started_ms)
+            _log("commits_applied", position, boot_ms() - started_ms, rows=len(routes))
 
     def _tail_small(self, tables: _Tables, name: str) -> None:
         """Brokers and namespaces are few: any new version of theirs is read whole."""
@@ -373,25 +380,19 @@ def _position(version: int, writer: WriterCommit | None) -> TablePosition:
     return TablePosition(table_version=version, query_id=writer.query_id, batch_id=writer.batch_id)
 
 
-def _log_change(position: TablePosition, rows: int, duration_ms: int) -> None:
-    fields = {
-        "table_version": position.table_version,
-        "batch_id": position.batch_id,
-        "rows": rows,
-        "duration_ms": duration_ms,
-    }
-    logger.info("commits_applied", extra={"fields": fields})
-
-
 def _log_load(reason: ReloadReason, snapshot: LookupSnapshot, newer: int, duration_ms: int) -> None:
-    fields = {
-        "reason": reason.value,
-        "table_version": snapshot.position.table_version,
-        "batch_id": snapshot.position.batch_id,
-        "namespaces": snapshot.namespace_count,
-        "bundles": snapshot.bundle_count,
-        "brokers": len(snapshot.brokers),
-        "events_added": newer,
-        "duration_ms": duration_ms,
-    }
-    logger.info("tables_loaded", extra={"fields": fields})
+    _log(
+        "tables_loaded",
+        snapshot.position,
+        duration_ms,
+        reason=reason.value,
+        namespaces=snapshot.namespace_count,
+        bundles=snapshot.bundle_count,
+        brokers=len(snapshot.brokers),
+        events_added=newer,
+    )
+
+
+def _log(event: str, position: TablePosition, duration_ms: int, **found: str | int) -> None:
+    at = {"table_version": position.table_version, "batch_id": position.batch_id}
+    logger.info(event, extra={"fields": {**at, **found, "duration_ms": duration_ms}})

@@ -1,24 +1,20 @@
 """Follows ownership_events for the judge of lookups: each transition, and when it became readable.
 
-Decides nothing; it is a second reader on purpose: what rows mean it has from nobody, only where the
-log leads on is `table_tail`'s, as for every reader. Only tables on a local disk: when a commit
-became readable is taken from its log file. What was committed while the log could not be followed
-became readable at some moment since the last look. Source: ours, after the Delta protocol
-(commitInfo, add, remove).
+Decides nothing; it is a second reader on purpose: what rows mean it has from nobody, only how log
+and files are read is `table_tail`'s and `table_scan`'s, as for every reader. When a commit became
+readable is taken from its log file, in a store to the second. What was committed while the log
+could not be followed became readable at some moment since the last look. Source: ours.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from time import time_ns
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
-from jobs.adapters.delta.log import Commit, commit_path
-from jobs.adapters.following.table_tail import LostError, TableTail
+from jobs.adapters.delta.commits import Commit
+from jobs.adapters.delta.table_place import TablePlace
+from jobs.adapters.delta.table_scan import open_delta, scan
+from jobs.adapters.delta.table_tail import LostError, TableTail, read_added, written_ms
 from lbcore.ownership.records import State
 from lbcore.sim.judge.judge import LONG_AGO, JudgedEvent
 
@@ -28,7 +24,7 @@ _COLUMNS = ("bundle", "version_id", "state", "source", "destination", "at_ms")
 class EventsHistory:
     """The transitions in the table: commit by commit, and within one by version."""
 
-    def __init__(self, table_path: Path) -> None:
+    def __init__(self, table_path: TablePlace) -> None:
         """Reads what is there, all at once; its commits count as long ago."""
         self._path = table_path
         self._known: dict[str, int] = {}
@@ -60,14 +56,14 @@ class EventsHistory:
 
     def _load(self, version: int | None) -> list[JudgedEvent]:
         """What is not known of the whole table. version: as which it counts, None = the newest."""
-        table = DeltaTable(str(self._path))
+        table = open_delta(self._path)
         self._tail = TableTail(self._path, table)
         table_id = str(table.metadata().id)
         known = self._known if table_id == self._table_id else {}
         self._table_id = table_id
         is_first = version is not None
         rows = _transitions(
-            table.to_pyarrow_table(columns=list(_COLUMNS)),
+            scan(table, _COLUMNS),
             version=table.version() if version is None else version,
             from_ms=0 if is_first else self._looked_at_ms,
             to_ms=0 if is_first else time_ns() // 1_000_000,
@@ -75,26 +71,18 @@ class EventsHistory:
         return [row for row in rows if row.version_id > known.get(row.bundle, 0)]
 
     def _commit(self, commit: Commit) -> Sequence[JudgedEvent]:
-        log = Path(str(commit_path(self._path, commit.version)))
-        text, written_ms = log.read_bytes(), log.stat().st_mtime_ns // 1_000_000
-        actions = [json.loads(line) for line in text.splitlines() if line]
-        said_ms = _commit_time(actions)
-        files = [pq.read_table(self._path / name, columns=list(_COLUMNS)) for name in commit.added]
+        files = read_added(self._path, commit, _COLUMNS)
         if not files:
             return []
+        to_ms = written_ms(self._path, commit.version)
         # The log file is written under another name and then linked, so it may have become
         # readable a moment after its time stamp: the judge's allowance covers that moment.
         return _transitions(
             pa.concat_tables(files),
             version=commit.version,
-            from_ms=min(said_ms, written_ms) if said_ms else written_ms,
-            to_ms=written_ms,
+            from_ms=min(commit.info.get("timestamp") or to_ms, to_ms),
+            to_ms=to_ms,
         )
-
-
-def _commit_time(actions: Iterable[Mapping[str, Any]]) -> int | None:
-    times = (action["commitInfo"].get("timestamp") for action in actions if "commitInfo" in action)
-    return next(times, None)
 
 
 def _transitions(rows: pa.Table, *, version: int, from_ms: int, to_ms: int) -> list[JudgedEvent]:

@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.rows import of_cluster, scan
+from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_scan import scan
+from jobs.adapters.delta.table_tail import LostError, TableTail, read_added
 from jobs.adapters.delta.tables import open_table, table_path
-from jobs.adapters.following.table_tail import LostError, TableTail
 from lbcore.balancer.state.outcome import ACCEPTED, REFUSED
 from lbcore.balancer.tasks.identity import identity_of
 from lbcore.model.tables import COMMANDS
@@ -187,7 +188,7 @@ class OutcomeFollower:
         """Tell of the rows of the commits that are new; raises LostError."""
         ids = pa.array(sorted(wanted))
         for commit in tail.new_commits():
-            for rows in tail.read_added(commit, _COLUMNS, self._cluster):
+            for rows in read_added(tail.path, commit, _COLUMNS, self._cluster):
                 self._tell(rows.filter(pc.is_in(rows["command_id"], ids)))
 
     def _tell(self, rows: pa.Table) -> None:

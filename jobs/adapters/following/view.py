@@ -7,9 +7,9 @@ ours.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
-from jobs.adapters.delta.log import WriterCommit
+from jobs.adapters.delta.commits import WriterCommit
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.processes.clocks import boot_ms
 from lbcore.route.bundles import BundleRoute, Unsound
 from lbcore.route.snapshot import LookupSnapshot
@@ -18,17 +18,6 @@ NOT_HEARD = -1
 _APART_MS = 2_000  # clocks that are further apart than this are wrong
 _UNFOUND_MS_MAX = 60_000  # a batch's time at its beginning is found so late at the most
 _COMMIT_MS_MAX = 2_000  # so long may a commit take
-
-
-class ReloadReason(str, Enum):
-    """Why the tables were loaded whole; also the label of the reloads metric."""
-
-    START = "start"
-    LOG_FILE_MISSING = "log_file_missing"
-    REPLACED = "replaced"
-    REWRITTEN = "rewritten"
-    UNREADABLE = "unreadable"
-    UNSOUND = "unsound"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,11 @@ from time import time_ns
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from jobs.adapters.delta.log import WriterCommit
+from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import BadRow, Row, broker_of, hash_of, readable
+from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.following.unread_rows import UnreadRows
-from jobs.adapters.following.view import FollowCounts, ReloadReason, View
+from jobs.adapters.following.view import FollowCounts, View
 from jobs.adapters.http.exchange import read_at_most
 from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.hashing import HashFunction

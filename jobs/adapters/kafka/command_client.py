@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import TypeAlias
 from uuid import uuid4
 
-from jobs.adapters.delta.log import last_writer_commit, newest_version
 from jobs.adapters.delta.table_place import TablePlace, table_place
+from jobs.adapters.delta.table_tail import last_writer_commit, newest_version
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeFollower, OutcomeWatch
 from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender

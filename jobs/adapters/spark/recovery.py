@@ -13,10 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from jobs.adapters.delta.batch_rows import REST
-from jobs.adapters.delta.rows import of_cluster, scan
+from jobs.adapters.delta.rows import of_cluster
+from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_writer import TableWriter, newest_batch
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.spark.batch_sink import EVENTS, FIRST, ORDER, Publisher
@@ -126,10 +127,9 @@ def _owed(writer: TableWriter, last: Mapping[str, Any]) -> dict[str, pa.Table]:
 def _records_of(writer: TableWriter, last: Mapping[str, Any]) -> pa.Table:
     """The newest event of each bundle of the last batch, as rows of the current table."""
     batch, now_ms = int(last["batch_id"]), int(last["now_ms"])
-    asked = f"select * from events where batch_id = {batch} and at_ms = {now_ms}"  # noqa: S608 (two integers of our own)
-    events = QueryBuilder().register("events", writer.table(EVENTS)).execute(asked).read_all()
+    events = scan(writer.table(EVENTS), None, f"batch_id = {batch} AND at_ms = {now_ms}")
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for row in sorted(pa.table(events).to_pylist(), key=lambda row: int(row["version_id"])):
+    for row in sorted(events.to_pylist(), key=lambda row: int(row["version_id"])):
         newest[row["cluster"], row["bundle"]] = row
     schema = arrow_schema(BUNDLE_OWNERSHIP)
     rows = [{name: row[name] for name in schema.names} for row in newest.values()]
@@ -140,7 +140,7 @@ def _rows(writer: TableWriter, name: str) -> list[dict[str, Any]]:
     table = writer.table(name)
     table.update_incremental()
     wanted = needed_commands(table) if name == COMMANDS.name else None
-    rows: list[dict[str, Any]] = pa.table(table.scan(predicate=wanted).read_all()).to_pylist()
+    rows: list[dict[str, Any]] = scan(table, None, wanted).to_pylist()
     return rows
 
 

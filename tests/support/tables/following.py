@@ -4,7 +4,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs.adapters.following.delta_follower import DeltaFollower, ReloadReason
+from jobs.adapters.delta.table_tail import ReloadReason
+from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.tables import OWNERSHIP_EVENTS
 from lbcore.route.snapshot import LookupSnapshot

@@ -1,0 +1,95 @@
+"""The one way to a table's rows: opened at a version, with a condition that skips files.
+
+Decides how delta-rs and Arrow are asked, so that a folder and a store are read alike and other
+threads run meanwhile; not what rows mean. Used by every reader of tables in Python, the writer's
+upkeep included. Source: ours.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, QueryBuilder
+
+from jobs.adapters.delta.table_place import TablePlace, delta_options, store_errors
+
+_AT_ONCE = 1_000
+
+
+def open_delta(place: str | TablePlace, version: int | None = None) -> DeltaTable:
+    """A table at a version, None = the newest; raises StoreError, TableNotFoundError."""
+    with store_errors(place):
+        return DeltaTable(str(place), version=version, storage_options=delta_options(place))
+
+
+def scan(
+    table: DeltaTable, columns: Iterable[str] | None = None, condition: str | None = None
+) -> pa.Table:
+    """The rows that meet an SQL condition, None = all; statistics let files be skipped.
+
+    columns: None = all. delta-rs's own read_all would hold all threads up until the store answers.
+    Raises OSError, DeltaError, ArrowException for a table that can't be read.
+    """
+    wanted = None if columns is None else list(columns)
+    found = table.scan(columns=wanted, predicate=condition)
+    return _plain(pa.RecordBatchReader.from_stream(found).read_all())
+
+
+def read_file(file: TablePlace, columns: Iterable[str], cluster: str = "") -> pa.Table:
+    """The rows of one cluster, "" = of all, in one data file, appended or merged."""
+    source = file if isinstance(file, Path) else pa.BufferReader(file.read_bytes())
+    rows = _plain(pq.read_table(source, columns=["cluster", *columns]))
+    return rows.filter(pc.equal(rows["cluster"], cluster)) if cluster else rows
+
+
+def oldest_ms(table: DeltaTable) -> int | None:
+    """The time of a table's oldest row, of any cluster; None when it has none.
+
+    From the statistics of its log, as `newest_ms`; no data file is read.
+    """
+    files = pa.table(table.get_add_actions(flatten=True))
+    if "min.at_ms" not in files.column_names:
+        return None
+    found: int | None = pc.min(files["min.at_ms"]).as_py()
+    return found
+
+
+def newest_ms(table: DeltaTable) -> int:
+    """The time of a table's newest row, -1 while it has none."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    return -1 if not len(files) else int(pc.max(files["max.at_ms"]).as_py())
+
+
+def rows_in(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows one by one; other threads run in between, which Arrow itself does not let them."""
+    for batch in rows.to_batches(max_chunksize=_AT_ONCE):
+        yield from batch.to_pylist()
+
+
+class SqlTables:
+    """Tables at the versions they were opened at, under names that SQL can use (DataFusion's)."""
+
+    def __init__(self) -> None:
+        self._builder = QueryBuilder()
+
+    def add(self, name: str, table: DeltaTable) -> None:
+        """Give a table a name."""
+        self._builder.register(name, table)
+
+    def run(self, statement: str) -> pa.Table:
+        """The rows of a statement. Raises DeltaError, ArrowException, ValueError."""
+        return pa.table(self._builder.execute(statement).read_all())
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """delta-rs gives and merges views of texts, which pyarrow can't filter or encode yet."""
+    views = [column.name for column in rows.schema if column.type == pa.string_view()]
+    if not views:
+        return rows
+    schema = rows.schema
+    for name in views:
+        schema = schema.set(schema.get_field_index(name), schema.field(name).with_type(pa.string()))
+    return rows.cast(schema)

@@ -1,0 +1,295 @@
+"""The one way into a table's log: following it, going through it, and how far it reaches.
+
+Decides whether the log can be read on from where a reader stopped. It can't when commits between
+were cleaned away (a process that was suspended, a laptop that slept), when a file of the log or a
+new data file is gone, and when the table was made anew or put back from a backup, also where the
+new one has the next version already: then `LostError` tells the reader to load whole, and no commit
+is handed out that would leave it in between. Compaction, a checkpoint and a log cut behind the
+reader are no reason. What a commit says is `commits`', what its data files hold `table_scan`'s.
+Used by every reader that keeps something of a table, or looks back. Source: ours; Delta's log
+clean-up removes from the oldest on and never what is past the newest checkpoint.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from itertools import count, islice
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from jobs.adapters.delta.commits import Commit, CorruptLogError, WriterCommit, parse_commit
+from jobs.adapters.delta.table_place import (
+    StoreError,
+    StorePath,
+    TablePlace,
+    delta_options,
+    is_store,
+    store_errors,
+)
+from jobs.adapters.delta.table_scan import open_delta, read_file
+from jobs.adapters.processes.clocks import boot_ms
+
+_STORE_LOOK_MS = 10_000
+_Mark: TypeAlias = tuple[int, int, int]
+"""A file of a disk: its inode, time in ns and size."""
+
+
+class ReloadReason(str, Enum):
+    """Why a reader loads its tables whole; also the label of the reloads metric."""
+
+    START = "start"
+    LOG_FILE_MISSING = "log_file_missing"
+    REPLACED = "replaced"
+    REWRITTEN = "rewritten"
+    UNREADABLE = "unreadable"
+    UNSOUND = "unsound"
+
+
+class LostError(Exception):
+    """The log does not lead on from where the reader stands: it must load the table whole."""
+
+    def __init__(self, reason: ReloadReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class TableTail:
+    """Goes on after a whole load; for one thread. version: up to which all is known.
+
+    A look costs a few calls of the file system; in a store it is one request, and whether the log
+    was cut or replaced while nothing new turned up is asked every ten seconds.
+    """
+
+    def __init__(self, path: TablePlace, loaded: DeltaTable) -> None:
+        """Stand at the version of a handle that the reader has just loaded whole."""
+        self.path = path
+        self.version = loaded.version()
+        self._table_id = str(loaded.metadata().id)
+        self._checked_hint = b""
+        self._look_ms = _STORE_LOOK_MS if is_store(path) else 0
+        self._look_due_ms = 0
+        last = _read_commit(path, self.version)
+        self._digest = b"" if last is None else last.digest
+        self._mark = _mark_of(path, self.version)
+
+    def new_commits(self) -> Sequence[Commit]:
+        """What came after `version`, which moves on to the newest; none in between is left out.
+
+        Raises LostError; CorruptLogError, OSError, DeltaError for a log that can't be read. After
+        any of them the reader begins with a new tail.
+        """
+        found = list(commits_from(self.path, self.version + 1))
+        version = self.version + len(found)
+        if not found and not self._is_due():
+            return ()
+        if not self._is_same_table():
+            raise LostError(ReloadReason.REPLACED)
+        if _is_cut(self.path, version):
+            raise LostError(ReloadReason.LOG_FILE_MISSING)
+        if found:
+            self.version, self._digest = version, found[-1].digest
+            self._mark = _mark_of(self.path, version)
+        return found
+
+    def _is_due(self) -> bool:
+        now_ms = boot_ms()
+        if now_ms < self._look_due_ms:
+            return False
+        self._look_due_ms = now_ms + self._look_ms
+        return True
+
+    def _is_same_table(self) -> bool:
+        """Whether the commit that was read last is still what it was, or was cleaned away."""
+        mark = _mark_of(self.path, self.version)
+        if mark is not None and mark == self._mark:
+            return True
+        there = _read_commit(self.path, self.version)
+        if there is None or not self._digest:
+            return self._has_same_id()
+        self._mark = mark
+        return there.digest == self._digest
+
+    def _has_same_id(self) -> bool:
+        """As the table says; asked once for each of its checkpoints, because it opens the table."""
+        hint = _checkpoint_hint(self.path)
+        if hint and hint == self._checked_hint:
+            return True
+        if not hint and not _has_commit(self.path, self.version + 1):
+            return True  # nothing is left to go on from, which `_is_cut` tells
+        if str(open_delta(self.path).metadata().id) != self._table_id:
+            return False
+        self._checked_hint = hint
+        return True
+
+
+def read_added(
+    path: TablePlace, commit: Commit, columns: Iterable[str], cluster: str = ""
+) -> list[pa.Table]:
+    """The new rows of one cluster in a commit, "" = of all, file by file.
+
+    Raises LostError when a file is gone, which a later version has joined with others, OSError,
+    ArrowException for one that can't be read.
+    """
+    wanted = tuple(columns)
+    try:
+        return [read_file(path / name, wanted, cluster) for name in commit.added]
+    except FileNotFoundError:
+        raise LostError(ReloadReason.UNREADABLE) from None
+
+
+# -- going through a log
+
+
+def commits_from(table: TablePlace, first: int, *, step: int = 1) -> Iterator[Commit]:
+    """The commits from a version on, back from it with step -1, up to one that the log has not.
+
+    Raises CorruptLogError, OSError.
+    """
+    for version in count(first, step):
+        commit = _read_commit(table, version)
+        if commit is None:
+            return
+        yield commit
+
+
+def commits_between(table: TablePlace, first: int, last: int) -> Iterator[Commit]:
+    """Each commit from one version to another; raises LostError when the log lacks one of them."""
+    reached = first - 1
+    for commit in islice(commits_from(table, first), max(0, last - reached)):
+        yield commit
+        reached = commit.version
+    if reached < last:
+        raise LostError(ReloadReason.LOG_FILE_MISSING)
+
+
+def last_writer_commit(
+    table: TablePlace, version: int, *, steps: int = 1000
+) -> WriterCommit | None:
+    """The job's newest commit at or before `version`, looked for in at most `steps` commits.
+
+    None when none of them is the job's, or the log does not reach so far back.
+    """
+    earlier = islice(commits_from(table, version, step=-1), steps)
+    return next((commit.writer for commit in earlier if commit.writer is not None), None)
+
+
+# -- how far a log reaches
+
+
+def is_delta(place: TablePlace) -> bool:
+    """Whether a table is there; raises StoreError."""
+    if isinstance(place, StorePath) and has_log(place):
+        return True
+    with store_errors(place):  # delta-rs tells a bucket that is not there from an empty one
+        return DeltaTable.is_deltatable(str(place), delta_options(place))
+
+
+def has_log(table: TablePlace) -> bool:
+    """Whether a log was begun there: one look, where nothing may be there for long."""
+    return log_path(table).is_dir()
+
+
+def is_newest(table: Path, version: int) -> bool:
+    """Whether a log on a disk has nothing after a version.
+
+    There is no next commit, and no checkpoint past it, before which commits may be cleaned away.
+    """
+    return not _has_commit(table, version + 1) and checkpoint_version(table) <= version
+
+
+def newest_version(table: TablePlace) -> int:
+    """The newest version in the log, -1 without any; walks from the newest checkpoint on."""
+    version = max(checkpoint_version(table), 0)
+    if is_store(table) or not _has_commit(table, version):  # a store lists 1,000 in one request
+        return max(_listed(table), default=-1)
+    while _has_commit(table, version + 1):
+        version += 1
+    return version
+
+
+def oldest_version(table: TablePlace) -> int:
+    """The oldest version that the log has a commit of, -1 without any."""
+    return min(_listed(table), default=-1)
+
+
+def _listed(table: TablePlace) -> list[int]:
+    return [int(file.stem) for file in log_path(table).glob("[0-9]" * 20 + ".json")]
+
+
+def checkpoint_version(table: TablePlace) -> int:
+    """The version of the newest checkpoint, -1 without one (or with one that can't be read)."""
+    try:
+        return int(json.loads(_checkpoint_hint(table))["version"])
+    except StoreError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
+
+
+def written_ms(table: TablePlace, version: int) -> int:
+    """When a commit's file was written, by the clock of its disk or store, in ms since 1970.
+
+    Of a store, which tells whole seconds, the end of that second.
+    """
+    file = _commit_path(table, version)
+    return file.stat().st_mtime_ns // 1_000_000 if isinstance(file, Path) else file.modified_ms()
+
+
+def log_path(table: TablePlace) -> TablePlace:
+    """The folder of a table's log."""
+    return table / "_delta_log"
+
+
+def _read_commit(table: TablePlace, version: int) -> Commit | None:
+    """None when there is no such file. Raises CorruptLogError."""
+    try:
+        text = _commit_path(table, version).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return parse_commit(version, text)
+    except CorruptLogError as error:
+        raise CorruptLogError(f"{table}: {error}") from error
+
+
+def _commit_path(table: TablePlace, version: int) -> TablePlace:
+    return log_path(table) / f"{version:020d}.json"
+
+
+def _has_commit(table: TablePlace, version: int) -> bool:
+    return _commit_path(table, version).exists()
+
+
+def _checkpoint_hint(table: TablePlace) -> bytes:
+    """What the log says of its newest checkpoint, as it is written; b"" when it says nothing."""
+    try:
+        return (log_path(table) / "_last_checkpoint").read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _is_cut(table: TablePlace, version: int) -> bool:
+    """Whether the log went on without a file for the next version, or ends before this one.
+
+    Commits before a checkpoint may be cleaned away, and then the version that was read last may be
+    the checkpoint's own. A commit that comes while this is asked is no cut.
+    """
+    checkpoint = checkpoint_version(table)
+    is_gone = checkpoint != version and not _has_commit(table, version)
+    went_on = checkpoint > version or _has_commit(table, version + 2)
+    return (went_on or is_gone) and not _has_commit(table, version + 1)
+
+
+def _mark_of(table: TablePlace, version: int) -> _Mark | None:
+    """None in a store, where the object is read instead, and for a file that is not there."""
+    path = _commit_path(table, version)
+    if not isinstance(path, Path):
+        return None
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
