@@ -13,7 +13,6 @@ from enum import Enum
 from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership.changes import Action, Intent, IntentReason
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.ownership.states import Move, may_start
 
 
 def stuck_after_ms(config: OwnershipConfig) -> int:
@@ -59,12 +58,6 @@ def repair(record: OwnershipRecord, watch: FlightWatch, config: OwnershipConfig)
     if record.state in (State.RELEASING, State.SPLITTING):
         return _repair_source(record, watch, config)
     return None
-
-
-def is_expired(record: OwnershipRecord, now_ms: int, config: OwnershipConfig) -> bool:
-    """Whether the record of a deleted bundle may be forgotten (its key gets a null message)."""
-    age_ms = now_ms - record.timestamp_ms
-    return may_start(Move.FORGET, record.state) and age_ms > config.tombstone_delay_ms
 
 
 def _repair_destination(

@@ -1,13 +1,11 @@
 """What a record in flight needs when brokers are gone or keep everyone waiting."""
 
-from dataclasses import replace
-
 import pytest
 
 from lbcore.config.ownership import OwnershipConfig
 from lbcore.ownership.changes import Action, Intent, IntentReason
 from lbcore.ownership.records import OwnershipRecord
-from lbcore.ownership.repair import FlightWatch, Presence, is_expired, repair
+from lbcore.ownership.repair import FlightWatch, Presence, repair
 from tests.support.values.ownership_records import (
     A,
     B,
@@ -140,10 +138,3 @@ def test_live_source_never_loses_a_bundle_under_its_feet(
     watch = FlightWatch(destination=destination, waiting_ms=waited_ms, silent_ms=waited_ms)
     needed = repair(record, watch, CONFIG)
     assert needed is None or needed.action is not Action.REASSIGN
-
-
-def test_deleted_record_expires_after_its_delay_and_no_other_does() -> None:
-    later_ms = deleted().timestamp_ms + CONFIG.tombstone_delay_ms
-    assert not is_expired(deleted(), later_ms, CONFIG)
-    assert is_expired(deleted(), later_ms + 1, CONFIG)
-    assert not is_expired(replace(free(), timestamp_ms=0), later_ms * 2, CONFIG)
