@@ -18,7 +18,9 @@ from lbcore.explain.broker import explain_broker
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import ExplainRows, Explanation, TableGap
+from lbcore.explain.mirrored import with_findings
 from lbcore.explain.reach import unknown, with_unknown
+from lbcore.explain.status import RECENT_MS
 from lbcore.model.tables import (
     BROKERS,
     DECISION_CANDIDATES,
@@ -60,7 +62,11 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
     """The answer; None when there is no such thing. config: the cluster's, as its files say."""
     rows = read_rows(reader, config, question)
     found = _explained(rows, question)
-    return unknown(rows, question.kind, question.name) if found is None else found
+    if found is None:
+        return unknown(rows, question.kind, question.name)
+    told = f"kind = 'observe_ownership' AND {_between('at_ms', rows.at_ms, RECENT_MS)}"
+    observed = reader.rows("commands", ("status", "result", "at_ms"), told)
+    return with_findings(found, observed, config)
 
 
 def _explained(rows: ExplainRows, question: ExplainQuestion) -> Explanation | None:

@@ -5,11 +5,12 @@ Decides when a bridge counts as away. Part of the status. Source: ours.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
+from lbcore.explain.explanation import Explanation
 from lbcore.model.times import instant
 
 Row = Mapping[str, Any]
@@ -98,3 +99,23 @@ def finding_words(finding: Row) -> str:
     alert = f"section {ALERTS[trouble]} of docs/runbook.md" if trouble in ALERTS else "see its log"
     words = f"{finding['subject']} is {trouble} since {since}: {finding['evidence']}{standing}"
     return f"{words}; {ADVICE.get(trouble, 'read the log of the bridge')} ({alert})"
+
+
+def with_findings(found: Explanation, observed: Sequence[Row], config: Config) -> Explanation:
+    """The explanation, begun by what the guardian told last of its subject, or of all a cluster.
+
+    observed: the commands `observe_ownership` up to the moment that is asked about.
+    """
+    mirror = mirror_status(observed, config, found.at_ms)
+    told = mirror.findings if mirror is not None else ()
+    words = [
+        finding_words(one)
+        for one in told
+        if found.kind == "cluster" or found.subject in (one["subject"], *_named(one))
+    ]
+    return replace(found, why=(*words[:_SHOWN], *found.why))
+
+
+def _named(finding: Row) -> Iterable[str]:
+    """The words of the evidence, brokers among them."""
+    return (word.strip(",;") for word in str(finding["evidence"]).split())

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from lbcore.bridge.looking import topic_within
 from lbcore.bridge.mirror import Difference, commands_of
 from lbcore.bridge.sights import Trouble
 from lbcore.config.tree import Config
-from lbcore.explain.mirrored import MirrorStatus, mirror_alarms
+from lbcore.explain.explanation import Explanation
+from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, with_findings
 from lbcore.wire.commands import format_arguments, parse_arguments
 from lbcore.wire.messages import Message
 from tests.support.admin.fake_pulsar import CLUSTER, STATUS, FakePulsar, fake_pulsar
@@ -149,3 +151,21 @@ def test_finding_reaches_the_status_as_an_alarm_with_its_section_of_the_runbook(
     assert LEFT in alarm
     assert finding.evidence in alarm
     assert "BallastPulsarDoubled" in alarm
+
+
+def test_explanation_of_the_bundle_and_of_its_brokers_begins_with_the_finding() -> None:
+    evidence = "a:8080 and b:8080 say that they own it"
+    finding = {"trouble": "doubled", "subject": LEFT, "since_ms": 1, "evidence": evidence}
+    result = json.dumps({"findings": [{**finding, "standing": "told"}]})
+    told = [{"status": "done", "result": result, "at_ms": 5}]
+    external = replace(Config(), cluster=replace(Config().cluster, authority="external"))
+
+    def why(kind: str, subject: str) -> tuple[str, ...]:
+        plain = Explanation(kind=kind, subject=subject, at_ms=9, headline="", why=("as ever",))
+        return with_findings(plain, told, external).why
+
+    for kind, subject in (("bundle", LEFT), ("broker", "b:8080"), ("cluster", "local")):
+        first, last = why(kind, subject)
+        assert evidence in first
+        assert last == "as ever"
+    assert why("bundle", RIGHT) == why("broker", "c:8080") == ("as ever",)
