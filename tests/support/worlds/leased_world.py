@@ -2,7 +2,8 @@
 
 Kafka's acknowledgements are the world's: a report is confirmed when it stands in the log, and the
 end of ownership when a broker has read all that was announced to it. A frozen broker uses nothing
-while it is frozen, and asks its agent first thing when it goes on.
+while it is frozen, and asks its agent first thing when it goes on. Each holder goes by the clock of
+its own machine (`Broker.ahead_ms`), its service too.
 """
 
 from collections import defaultdict
@@ -54,7 +55,7 @@ class LeasedWorld(LaggingWorld):
         for name, broker in self.brokers.items():
             if broker.agent is None or broker.state is None or broker.is_paused:
                 continue
-            if self.now_ms <= broker.agent.until_ms(broker.state):
+            if self.now_ms + broker.ahead_ms <= broker.agent.until_ms(broker.state):
                 for bundle, token in broker.agent.usable(broker.state).items():
                     found[bundle][name] = token
         return found
@@ -88,4 +89,4 @@ class LeasedWorld(LaggingWorld):
         super()._step_broker(broker)
         broker.inbox = [*held, *broker.inbox]
         if is_connected and not is_late:
-            self._advance(broker, [EndConfirmed(asked_ms=self.now_ms)])
+            self._advance(broker, [EndConfirmed(asked_ms=self.now_ms + broker.ahead_ms)])
