@@ -53,13 +53,17 @@ class FleetWatch:
             return False
 
     def look(self) -> LoadSample | None:
-        """Take a sample; None when the fleet does not answer."""
-        self.opened += [opened_of(line) for line in self._events.read() if is_opened(line)]
-        self.crashes += [crash_of(line) for line in self._crashes.read()]
+        """Take a sample; None when the fleet does not answer.
+
+        The log is read after it, so that whatever the sample counts as open has been told.
+        """
         try:
             body = self._client().brokers()
         except CommandError:
             return None
+        finally:
+            self.opened += [opened_of(line) for line in self._events.read() if is_opened(line)]
+            self.crashes += [crash_of(line) for line in self._crashes.read()]
         self.brokers = tuple(broker_of(row) for row in body["brokers"])
         sample = sample_of(body)
         self.samples.append(sample)
