@@ -59,8 +59,8 @@ class LocalRun:
             layout=layout,
             bootstrap=self._kafka.bootstrap if self._kafka else ",".join(outside),
             lookup_port=layout.lookup_port(options.lookup_port),
-            size=size,
-            options=options,
+            overlays=options.overlays,
+            assignments=options.assignments,
             config=config,
         )
         self._job = JobLog()
@@ -110,7 +110,9 @@ class LocalRun:
 
     def _start_fleet(self) -> None:
         self._layout.fleet_port.unlink(missing_ok=True)
-        self._supervisor.start(stack.fleet_spec(self._wiring, self._fleet.is_ready))
+        self._supervisor.start(
+            stack.fleet_spec(self._wiring, self._size, self._options, self._fleet.is_ready)
+        )
 
     def _watch(self, stop: threading.Event, display: Display) -> None:
         due_ms = now_ms()

@@ -23,7 +23,7 @@ from lbcore.config.tree import Config
 from lbcore.sim.load.load import NamespaceLoad
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB, LOOKUP, FLEET = "balance_cluster", "serve_lookup", "run_fleet"
+JOB, LOOKUP, FLEET, BRIDGE = "balance_cluster", "serve_lookup", "run_fleet", "bridge"
 _KAFKA_GRACE_MS = 3_000
 _GRACE_MS = 4_000
 _ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
@@ -31,13 +31,13 @@ _ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """What the processes of the run must know. config: what --config and --set make of it."""
+    """What the processes of a run must know. config: what overlays and assignments make of it."""
 
     layout: Layout
     bootstrap: str
     lookup_port: int
-    size: Size
-    options: RunOptions
+    overlays: tuple[str, ...]
+    assignments: tuple[str, ...]
     config: Config
 
     @property
@@ -47,8 +47,8 @@ class Wiring:
 
     def config_words(self, option: str) -> tuple[str, ...]:
         """The words that give another process the same configuration; option: before overlays."""
-        overlays = ((option, overlay) for overlay in self.options.overlays)
-        assignments = (("--set", assignment) for assignment in self.options.assignments)
+        overlays = ((option, overlay) for overlay in self.overlays)
+        assignments = (("--set", assignment) for assignment in self.assignments)
         return tuple(word for pair in (*overlays, *assignments) for word in pair)
 
 
@@ -85,22 +85,34 @@ def lookup_spec(wiring: Wiring) -> ProcessSpec:
     )
 
 
-def fleet_spec(wiring: Wiring, is_ready: Callable[[], bool]) -> ProcessSpec:
+def bridge_spec(wiring: Wiring, words: Sequence[str]) -> ProcessSpec:
+    """The bridge to a Pulsar cluster. words: which, and what it may do."""
+    layout = wiring.layout
+    # the folder says what the run is configured with, as it does to every verb
+    words = ["bridge", "pulsar", *words, "--state-dir", str(layout.root), "--cluster", CLUSTER]
+    return dataclasses.replace(
+        _python("cli", layout, words), name=BRIDGE, log_path=layout.logs / f"{BRIDGE}.log"
+    )
+
+
+def fleet_spec(
+    wiring: Wiring, size: Size, options: RunOptions, is_ready: Callable[[], bool]
+) -> ProcessSpec:
     """The simulated brokers, all in one process."""
-    layout, options, config = wiring.layout, wiring.options, wiring.config
+    layout, config = wiring.layout, wiring.config
     words = [
         *("--bootstrap", wiring.bootstrap),
         *("--topic-prefix", config.pipeline.topic_prefix),
         *("--cluster", CLUSTER),
         *("--state-dir", str(layout.fleet)),
         *("--port-file", str(layout.fleet_port)),
-        *("--brokers", str(wiring.size.brokers)),
+        *("--brokers", str(size.brokers)),
         *("--load", options.load.value),
         *("--speed", str(options.speed)),
         *("--heartbeat-interval-ms", str(config.agent.heartbeat_interval_ms)),
         *("--report-interval-ms", str(config.signals.report_max_interval_ms)),
     ]
-    for namespace in namespaces_of(wiring.size):
+    for namespace in namespaces_of(size):
         words += ["--namespace", namespace_word(namespace)]
     return _python(FLEET, layout, words, is_ready)
 

@@ -28,6 +28,9 @@ VERBS = {
     "assess": Verb(
         module="jobs.verbs.assess", summary="look at a Pulsar cluster, say what would be better"
     ),
+    "attach": Verb(
+        module="jobs.verbs.attach", summary="run all that a real Pulsar cluster needs, observing"
+    ),
     "backtest": Verb(
         module="jobs.verbs.backtest", summary="other strategies on the load that a run recorded"
     ),
@@ -45,6 +48,7 @@ VERBS = {
     "config": Verb(
         module="jobs.verbs.config", summary="check, show, import settings; set and reset them"
     ),
+    "detach": Verb(module="jobs.verbs.detach", summary="give back what an attached run took over"),
     "doctor": Verb(
         module="jobs.verbs.doctor",
         summary="what is wrong around it: versions, disk, clocks, topics",

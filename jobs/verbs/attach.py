@@ -1,0 +1,168 @@
+"""Everything on this machine for a real Pulsar cluster: Kafka, the job, the bridge, the service.
+
+Observes only: it says what it would do and where to look. --act takes the balancing over, after
+asking; `ballast detach` gives it back. A second start with the same folder goes on where the first
+was. What this machine's Kafka is too small for, settings replace: docs/deploy.md.
+"""
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from jobs.adapters.delta.table_reader import wall_ms
+from jobs.assess.watch import only_name
+from jobs.bridge.admin_words import add_access_words, admin_at
+from jobs.bridge.attachment import SeenCluster, look_at, settle, take_over
+from jobs.console import CommandError, Exit, MisuseError, note, say
+from jobs.local.attached import AttachedRun
+from jobs.local.layout import Layout
+from jobs.operating.durations import parse_duration_ms
+from jobs.operating.stack_words import STATE_DIR, whereabouts
+from jobs.operating.status_rows import read_status_rows
+from jobs.verbs.status import status_lines
+from lbcore.bridge.guard import SHEDDING
+from lbcore.explain.status import make_status
+from lbcore.model.times import duration
+
+OVERLAY = "pulsar"
+_SHOW_S = 30.0
+_LOOK_S = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which cluster, what may be done, and where it is kept."""
+    parser.add_argument("url", metavar="URL", help="web service of any broker, or of a proxy")
+    parser.add_argument("--act", action="store_true", help="carry decisions out, after asking")
+    parser.add_argument("--yes", action="store_true", help="with --act: do not ask")
+    parser.add_argument(
+        "--network-mbytes",
+        type=float,
+        default=0.0,
+        metavar="MB",
+        help="MB/s that a broker's network carries each way, where Pulsar does not know it",
+    )
+    add_access_words(parser.add_argument_group("Pulsar"))
+    run = parser.add_argument_group("the run")
+    run.add_argument(
+        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=f"default {STATE_DIR}"
+    )
+    run.add_argument("--port", type=int, help="port of the page and of lookups (8080 if free)")
+    run.add_argument("--conf", action="append", default=[], help="overlay or file, on top")
+    run.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
+    run.add_argument(
+        "--for", type=parse_duration_ms, dest="for_ms", metavar="TIME", help="end after so long"
+    )
+    parser.epilog = "example: ballast attach http://broker-1:8080"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Attach until it is stopped."""
+    admin = admin_at(args.url, args)
+    seen = look_at(admin, only_name(admin, args.url, args.pulsar_cluster))
+    layout = Layout(root=args.state_dir.absolute())
+    with layout.alone():
+        attachment = settle(layout, args.url, seen)
+        if len(seen.brokers) == 1:
+            note(f"{seen.name} has one broker: nothing can be moved until there is another")
+        if args.act:
+            _ask(args, seen)
+            take_over(admin, layout, attachment, seen)
+        attached = AttachedRun(layout, (OVERLAY, *args.conf), args.set, args.port)
+        view = _View(args, attached, seen)
+        attached.run(_bridge_words(args, seen), _stop_on_signals(args.for_ms), view.show)
+    return Exit.DONE
+
+
+def _ask(args: argparse.Namespace, seen: SeenCluster) -> None:
+    """Say what changes in the cluster, and go on only if that is wanted."""
+    note(
+        f"Ballast takes over the balancing of {seen.name} ({len(seen.brokers)} brokers):\n"
+        f"  Pulsar's dynamic setting {SHEDDING} becomes false (it is {str(seen.sheds).lower()}),\n"
+        "  bundles are unloaded through its admin interface, 4 at once and 60 a minute at most;\n"
+        f"  `ballast detach --state-dir {args.state_dir}` gives it back as it was"
+    )
+    if args.yes:
+        return
+    if not sys.stdin.isatty():
+        raise MisuseError(
+            "nobody can be asked", why="this is no terminal", next_step="add --yes if you agree"
+        )
+    note("go on? [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError(
+            "nothing was done",
+            why="you did not agree",
+            next_step="leave --act out to observe only",
+        )
+
+
+def _bridge_words(args: argparse.Namespace, seen: SeenCluster) -> list[str]:
+    words = ["--admin-url", args.url, "--pulsar-cluster", seen.name]
+    words += ["--timeout-s", str(args.timeout_s), "--network-mbytes", str(args.network_mbytes)]
+    for option in ("auth_token_file", "tls_ca", "tls_cert", "tls_key"):
+        file = getattr(args, option)
+        words += [f"--{option.replace('_', '-')}", str(file.absolute())] if file else []
+    return [*words, "--act"] if args.act else words
+
+
+def _stop_on_signals(for_ms: int | None) -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    if for_ms is not None:
+        timer = threading.Timer(for_ms / 1_000, stop.set)
+        timer.daemon = True
+        timer.start()
+    return stop
+
+
+class _View:
+    """Says how the cluster is: as soon as it is known, and every half minute."""
+
+    def __init__(self, args: argparse.Namespace, attached: AttachedRun, seen: SeenCluster) -> None:
+        self._where = whereabouts(
+            argparse.Namespace(
+                state_dir=args.state_dir, cluster="local", tables=None, bootstrap="", conf=None
+            )
+        )
+        self._url, self._seen = attached.wiring.lookup_url, seen
+        self._acts, self._state_dir = args.act, args.state_dir
+        self._began_s = time.monotonic()
+        self._due_s = 0.0
+        self._is_known = False
+
+    def show(self) -> None:
+        """Look, and say what there is to say."""
+        if time.monotonic() < self._due_s:
+            return
+        self._due_s = time.monotonic() + (_SHOW_S if self._is_known else _LOOK_S)
+        now_ms = wall_ms()
+        try:
+            rows = read_status_rows(self._where.reader(), now_ms)
+        except CommandError:
+            return  # the job has not made its tables yet
+        config = self._where.config.for_cluster(self._where.cluster)
+        status = make_status(self._where.cluster, rows, config, now_ms)
+        if not (status.broker_rows and status.bundles.get("Owned")):
+            return
+        if not self._is_known:
+            self._is_known = True
+            self._due_s = time.monotonic() + _SHOW_S
+            took = duration(round((time.monotonic() - self._began_s) * 1_000))
+            note(f"first picture of {self._seen.name} after {took}")
+        say("\n".join(status_lines(status)))
+        say("\n".join(self._hints()))
+
+    def _hints(self) -> list[str]:
+        state = f"--state-dir {self._state_dir}"
+        doing = "acts" if self._acts else "observes only"
+        return [
+            "",
+            f"  Ballast {doing}. What it would do next:  ballast plan --dry-run {state}",
+            f"  why:  ballast explain cluster {state}    live:  ballast top {state}",
+            f"  page: {self._url}/    end it: Ctrl-C"
+            + (f", then ballast detach {state}" if self._acts else ""),
+        ]

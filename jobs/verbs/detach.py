@@ -1,0 +1,46 @@
+"""Give a Pulsar cluster back that `ballast attach --act` has taken over.
+
+Sets Pulsar's own shedding to what it was before; an attached run that goes on sees it within a
+minute and observes only. Works after a crash, too: what was so stands in the run's folder.
+"""
+
+import argparse
+from pathlib import Path
+
+from jobs.bridge.admin_words import add_access_words, admin_at
+from jobs.bridge.attachment import give_back, known_attachment
+from jobs.console import CommandError, Exit, answer
+from jobs.local.layout import Layout
+from jobs.operating.stack_words import STATE_DIR
+from lbcore.bridge.guard import SHEDDING
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run's cluster, and how to be let in."""
+    parser.add_argument(
+        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=f"default {STATE_DIR}"
+    )
+    parser.add_argument("--url", default="", help="instead of the address it was attached at")
+    add_access_words(parser.add_argument_group("Pulsar"))
+    parser.epilog = "example: ballast detach"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Give it back, and say what was changed."""
+    layout = Layout(root=args.state_dir.absolute())
+    known = known_attachment(layout)
+    if known is None:
+        raise CommandError(
+            f"{layout.root} is attached to no cluster",
+            why="nothing was ever attached with this folder",
+            next_step="give the folder of the attached run with --state-dir",
+        )
+    if not known.acts:
+        text = f"Ballast does not act on {known.pulsar_cluster}: nothing was changed"
+        answer(args, {"cluster": known.pulsar_cluster, "changed": False}, text)
+        return Exit.DONE
+    give_back(admin_at(args.url or known.url, args), layout, known)
+    shed = str(known.shed_before).lower()
+    text = f"{SHEDDING}={shed} in {known.pulsar_cluster} again, as it was; Ballast observes only"
+    answer(args, {"cluster": known.pulsar_cluster, "changed": True, "shedding": shed}, text)
+    return Exit.DONE
