@@ -1,30 +1,36 @@
 """What `ballast attach` has to do with a Pulsar cluster, remembered in the run's folder.
 
-Decides what is looked at before anything starts, what is asked before Ballast acts, and what is
-given back: Pulsar's own shedding as it was. What was so is on disk before it is changed, so that
-`ballast detach` works after a crash, too. Source: ours.
+Decides what is looked at before anything starts, and what is given back: Pulsar's own shedding as
+it was. What was so is on disk before it is changed, so that `ballast detach` works after a crash,
+too. Source: ours.
 """
 
 import json
-from dataclasses import asdict, dataclass
+import os
+from dataclasses import asdict, dataclass, replace
 
 from jobs.bridge.bridge import brokers_settings, switch_shedding
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.console import CommandError
-from jobs.local.layout import Layout
+from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
 from lbcore.bridge.guard import SHEDDING
 
-_FILE, _SIMULATED = "attachment.json", "size.json"
+_SUPER_USER = "the role must be a super user's: check --auth-token-file and the --tls options"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A cluster and what was changed in it. shed_before: whether Pulsar shed, before we acted."""
+    """A cluster and what was changed in it.
+
+    acts: whether its shedding is ours to give back. shed_before: whether Pulsar shed before we
+    acted; was_dynamic: whether a dynamic setting said so, which stays then.
+    """
 
     url: str
     pulsar_cluster: str
     acts: bool = False
     shed_before: bool = True
+    was_dynamic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +50,7 @@ def look_at(admin: PulsarAdmin, name: str) -> SeenCluster:
         raise CommandError(
             f"the brokers of {name} can't be listed",
             why=str(error),
-            next_step="check --pulsar-cluster, --auth-token-file and the --tls options: the role"
-            " must be a super user's",
+            next_step=f"check --pulsar-cluster; {_SUPER_USER}",
         ) from None
     if not brokers:
         raise CommandError(
@@ -60,13 +65,13 @@ def look_at(admin: PulsarAdmin, name: str) -> SeenCluster:
 
 def known_attachment(layout: Layout) -> Attachment | None:
     """What this folder is attached to; raises CommandError where it has simulated brokers."""
-    if (layout.root / _SIMULATED).exists():
+    if (layout.root / SIZE_FILE).exists():
         raise CommandError(
             f"{layout.root} holds a run of simulated brokers",
             why="a run goes on with the tables of the one before",
             next_step="give --state-dir another folder, or `make clean` if nobody needs it",
         )
-    path = layout.root / _FILE
+    path = layout.root / ATTACHMENT_FILE
     return Attachment(**json.loads(path.read_text())) if path.exists() else None
 
 
@@ -74,45 +79,78 @@ def settle(layout: Layout, url: str, seen: SeenCluster) -> Attachment:
     """The folder's attachment, made if it has none; raises CommandError for another cluster's."""
     known = known_attachment(layout)
     if known is None:
-        known = Attachment(url=url, pulsar_cluster=seen.name, shed_before=seen.sheds is not False)
+        known = Attachment(url=url, pulsar_cluster=seen.name)
     elif known.pulsar_cluster != seen.name:
         raise CommandError(
             f"{layout.root} is attached to the cluster {known.pulsar_cluster}, not {seen.name}",
             why="a run goes on with the tables of the one before",
             next_step="give --state-dir another folder for the other cluster",
         )
-    known = Attachment(**{**asdict(known), "url": url})
+    known = replace(known, url=url)
     _keep(layout, known)
     return known
 
 
-def take_over(
-    admin: PulsarAdmin, layout: Layout, attachment: Attachment, seen: SeenCluster
-) -> None:
+def take_over(admin: PulsarAdmin, layout: Layout, known: Attachment, seen: SeenCluster) -> None:
     """Switch Pulsar's own shedding off, once it is on disk what it was.
 
     Raises CommandError where that is not known: it could not be given back.
     """
-    if seen.sheds is None and not attachment.acts:
-        raise CommandError(
-            f"{seen.name} is not taken over",
-            why="no broker says whether it balances itself, so that could not be given back",
-            next_step="the role must be a super user's: check --auth-token-file",
-        )
-    before = attachment.shed_before if attachment.acts else bool(seen.sheds)
-    _keep(layout, Attachment(**{**asdict(attachment), "acts": True, "shed_before": before}))
+    if not known.acts:
+        known = _noted(admin, known, seen)
+        _keep(layout, known)
     switch_shedding(admin, is_on=False)
 
 
-def give_back(admin: PulsarAdmin, layout: Layout, attachment: Attachment) -> None:
-    """Let Pulsar's shedding be what it was, and forget that we acted."""
-    if attachment.acts:
-        switch_shedding(admin, is_on=attachment.shed_before)
-    _keep(layout, Attachment(**{**asdict(attachment), "acts": False}))
+def give_back(admin: PulsarAdmin, layout: Layout, known: Attachment) -> None:
+    """Let Pulsar's shedding be what it was, and forget that we acted.
+
+    The value first, at once and everywhere; then, if there was none before, the dynamic setting is
+    removed, so that the brokers' files decide again.
+    """
+    if known.acts:
+        switch_shedding(admin, is_on=known.shed_before)
+        if not known.was_dynamic:
+            _forget(admin)
+    _keep(layout, replace(known, acts=False))
+
+
+def _noted(admin: PulsarAdmin, known: Attachment, seen: SeenCluster) -> Attachment:
+    """Acting, with what is so now; raises CommandError where that is not told."""
+    try:
+        dynamic = admin.dynamic_settings()
+    except PulsarAdminError as error:
+        why = str(error)
+    else:
+        if seen.sheds is not None:
+            was_dynamic = SHEDDING in dynamic
+            return replace(known, acts=True, shed_before=seen.sheds, was_dynamic=was_dynamic)
+        why = "no broker says whether it balances itself"
+    raise CommandError(
+        f"{seen.name} is not taken over",
+        why=f"{why}, so that could not be given back",
+        next_step=_SUPER_USER,
+    )
+
+
+def _forget(admin: PulsarAdmin) -> None:
+    try:
+        admin.forget_dynamic(SHEDDING)
+    except PulsarAdminError as error:
+        raise CommandError(
+            f"Pulsar's shedding is as it was, but the dynamic setting {SHEDDING} is still there",
+            why=str(error),
+            next_step="run `ballast detach` again, or `pulsar-admin brokers"
+            f" delete-dynamic-config --config {SHEDDING}`",
+        ) from None
 
 
 def _keep(layout: Layout, attachment: Attachment) -> None:
-    path = layout.root / _FILE
+    """Write it whole, and down to the disk: it is what a crash leaves to `detach`."""
+    path = layout.root / ATTACHMENT_FILE
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(asdict(attachment)))
+    with part.open("w") as file:
+        file.write(json.dumps(asdict(attachment)))
+        file.flush()
+        os.fsync(file.fileno())
     part.replace(path)

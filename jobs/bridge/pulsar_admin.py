@@ -187,6 +187,15 @@ class PulsarAdmin:
                 return ""
             raise
 
+    def dynamic_settings(self) -> Settings:
+        """The dynamic settings of the cluster, those that somebody has set."""
+        return self._ask("/admin/v2/brokers/configuration/values", parse_settings)
+
+    def forget_dynamic(self, key: str) -> None:
+        """Remove a dynamic setting of the cluster."""
+        path = f"/admin/v2/brokers/configuration/{_part(key)}"
+        self._request("DELETE", path, self._entry)
+
     def set_dynamic(self, key: str, value: str) -> None:
         """Change a dynamic setting of the cluster."""
         path = f"/admin/v2/brokers/configuration/{_part(key)}/{quote(value)}"

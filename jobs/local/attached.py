@@ -43,10 +43,16 @@ class AttachedRun:
             config=config,
         )
 
-    def run(self, bridge: Sequence[str], stop: threading.Event, show: Callable[[], None]) -> None:
-        """Start, watch until told to stop, and end it all. bridge: words for the bridge.
+    def run(
+        self,
+        bridge: Callable[[], Sequence[str]],
+        stop: threading.Event,
+        show: Callable[[], None],
+    ) -> None:
+        """Start, watch until told to stop, and end it all.
 
-        show: called again and again. Raises CommandError when the start fails.
+        bridge: asked for the bridge's words once all else runs; what must not be done by half is
+        done there. show: called again and again. Raises CommandError when the start fails.
         """
         wiring = self.wiring
         wiring.layout.keep_settings(wiring.overlays, wiring.assignments)
@@ -62,13 +68,13 @@ class AttachedRun:
             note("stopping")
             self._supervisor.begin_stop(stack.JOB, stack.BRIDGE)
 
-    def _start(self, bridge: Sequence[str]) -> None:
+    def _start(self, bridge: Callable[[], Sequence[str]]) -> None:
         steps = (
             ("Kafka", self._start_kafka),
             ("topics", lambda: stack.ensure_topics(self.wiring)),
             ("streaming job", lambda: self._supervisor.start(stack.job_spec(self.wiring))),
             ("lookup service", lambda: self._supervisor.start(stack.lookup_spec(self.wiring))),
-            ("bridge", lambda: self._supervisor.start(stack.bridge_spec(self.wiring, bridge))),
+            ("bridge", lambda: self._supervisor.start(stack.bridge_spec(self.wiring, bridge()))),
         )
         for name, step in steps:
             began_s = time.monotonic()

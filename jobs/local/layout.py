@@ -16,6 +16,8 @@ from jobs.console import CommandError, MisuseError
 
 LOOKUP_PORT = 8080
 CLUSTER = "local"
+SIZE_FILE, ATTACHMENT_FILE = "size.json", "attachment.json"
+"""Which of the two a folder has says what its run balances: simulated brokers, or a cluster."""
 _LOOKUP_PORT_FILE, _SETTINGS_FILE = "lookup-port.json", "settings.json"
 
 
@@ -139,7 +141,13 @@ class Layout:
         wanted: field of Size → number, None = whatever it is. Raises MisuseError for a number that
         the folder's state contradicts. Brokers may be added and taken away at each start.
         """
-        path = self.root / "size.json"
+        if (self.root / ATTACHMENT_FILE).exists():
+            raise MisuseError(
+                f"{self.root} is attached to a real cluster",
+                why="a run goes on with the tables of the one before",
+                next_step="give --state-dir another folder for simulated brokers",
+            )
+        path = self.root / SIZE_FILE
         asked = {name: number for name, number in wanted.items() if number is not None}
         known = json.loads(path.read_text()) if path.exists() else {}
         for name in ("namespaces", "bundles"):

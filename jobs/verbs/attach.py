@@ -15,16 +15,18 @@ from pathlib import Path
 from jobs.adapters.delta.table_reader import wall_ms
 from jobs.assess.watch import only_name
 from jobs.bridge.admin_words import add_access_words, admin_at
-from jobs.bridge.attachment import SeenCluster, look_at, settle, take_over
+from jobs.bridge.attachment import SeenCluster, known_attachment, look_at, settle, take_over
 from jobs.console import CommandError, Exit, MisuseError, note, say
 from jobs.local.attached import AttachedRun
 from jobs.local.layout import Layout
 from jobs.operating.durations import parse_duration_ms
+from jobs.operating.foreseeing import look_ahead
 from jobs.operating.stack_words import STATE_DIR, whereabouts
 from jobs.operating.status_rows import read_status_rows
 from jobs.verbs.status import status_lines
 from lbcore.bridge.guard import SHEDDING
 from lbcore.explain.status import make_status
+from lbcore.foresight.foresee import WhatIf
 from lbcore.model.times import duration
 
 OVERLAY = "pulsar"
@@ -67,13 +69,47 @@ def run(args: argparse.Namespace) -> int:
         attachment = settle(layout, args.url, seen)
         if len(seen.brokers) == 1:
             note(f"{seen.name} has one broker: nothing can be moved until there is another")
+        if seen.sheds is None:
+            note("no broker tells its configuration: the role should be a super user's")
+        attached = AttachedRun(layout, (OVERLAY, *args.conf), args.set, args.port)
         if args.act:
             _ask(args, seen)
-            take_over(admin, layout, attachment, seen)
-        attached = AttachedRun(layout, (OVERLAY, *args.conf), args.set, args.port)
+        elif attachment.acts:
+            note(_nobody_balances(args, seen.name))
+        stop = _stop_on_signals(args.for_ms)
+
+        def bridge() -> list[str]:
+            if args.act:
+                take_over(admin, layout, attachment, seen)
+            return _bridge_words(args, seen)
+
+        def show() -> None:
+            if args.act and not _acts(layout):
+                note(f"{seen.name} was given back: this ends; attach again to observe it")
+                stop.set()
+            else:
+                view.show()
+
         view = _View(args, attached, seen)
-        attached.run(_bridge_words(args, seen), _stop_on_signals(args.for_ms), view.show)
+        try:
+            attached.run(bridge, stop, show)
+        finally:
+            if args.act and _acts(layout):
+                note(_nobody_balances(args, seen.name))
     return Exit.DONE
+
+
+def _acts(layout: Layout) -> bool:
+    known = known_attachment(layout)
+    return known is not None and known.acts
+
+
+def _nobody_balances(args: argparse.Namespace, name: str) -> str:
+    return (
+        f"nobody balances {name} now: its {SHEDDING} stays as Ballast set it\n"
+        f"  go on: ballast attach {args.url} --act    give it back: ballast detach"
+        f" --state-dir {args.state_dir}"
+    )
 
 
 def _ask(args: argparse.Namespace, seen: SeenCluster) -> None:
@@ -129,6 +165,7 @@ class _View:
             )
         )
         self._url, self._seen = attached.wiring.lookup_url, seen
+        self._config = attached.wiring.config.for_cluster(self._where.cluster)
         self._acts, self._state_dir = args.act, args.state_dir
         self._began_s = time.monotonic()
         self._due_s = 0.0
@@ -144,17 +181,22 @@ class _View:
             rows = read_status_rows(self._where.reader(), now_ms)
         except CommandError:
             return  # the job has not made its tables yet
-        config = self._where.config.for_cluster(self._where.cluster)
-        status = make_status(self._where.cluster, rows, config, now_ms)
+        status = make_status(self._where.cluster, rows, self._config, now_ms)
         if not (status.broker_rows and status.bundles.get("Owned")):
             return
+        say("\n".join([*status_lines(status), "", *self._outlook(), *self._hints()]))
         if not self._is_known:
             self._is_known = True
             self._due_s = time.monotonic() + _SHOW_S
             took = duration(round((time.monotonic() - self._began_s) * 1_000))
             note(f"first picture of {self._seen.name} after {took}")
-        say("\n".join(status_lines(status)))
-        say("\n".join(self._hints()))
+
+    def _outlook(self) -> list[str]:
+        """What it would do next, or why that is not known yet."""
+        try:
+            return list(look_ahead(self._where.reader(), self._config, "", WhatIf()).lines())
+        except CommandError as error:
+            return [f"what it would do is not known yet: {error.why}"]
 
     def _hints(self) -> list[str]:
         state = f"--state-dir {self._state_dir}"

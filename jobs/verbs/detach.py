@@ -1,7 +1,7 @@
 """Give a Pulsar cluster back that `ballast attach --act` has taken over.
 
-Sets Pulsar's own shedding to what it was before; an attached run that goes on sees it within a
-minute and observes only. Works after a crash, too: what was so stands in the run's folder.
+Sets Pulsar's own shedding to what it was before; an attached run that still acts sees it and ends.
+Works after a crash, too: what was so stands in the run's folder.
 """
 
 import argparse
@@ -41,6 +41,6 @@ def run(args: argparse.Namespace) -> int:
         return Exit.DONE
     give_back(admin_at(args.url or known.url, args), layout, known)
     shed = str(known.shed_before).lower()
-    text = f"{SHEDDING}={shed} in {known.pulsar_cluster} again, as it was; Ballast observes only"
+    text = f"{SHEDDING}={shed} in {known.pulsar_cluster} again, as it was; Ballast acts no more"
     answer(args, {"cluster": known.pulsar_cluster, "changed": True, "shedding": shed}, text)
     return Exit.DONE

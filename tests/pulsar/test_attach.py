@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -76,6 +76,10 @@ class Attached:
         admin = self.cluster.admin
         return {admin.settings(PULSAR, one)[SHEDDING] for one in admin.brokers(PULSAR)}
 
+    def dynamic(self) -> Mapping[str, str]:
+        """The dynamic settings of the cluster."""
+        return self.cluster.admin.dynamic_settings()
+
 
 @pytest.fixture
 def attached(tmp_path: Path) -> Iterator[Attached]:
@@ -97,7 +101,9 @@ def test_attached_cluster_is_observed_over_a_crash_taken_over_and_given_back(
     first = next(line for line in attached.log.read_text().splitlines() if "first picture" in line)
     record_testsuite_property("first_picture", first)
     assert "observes only" in attached.log.read_text()
+    assert "dry run, nothing was sent" in attached.log.read_text()
     assert attached.sheds() == {"true"}
+    dynamic_before = attached.dynamic()
     hot = cluster.pulsar.broker(1)
     cluster.gather(hot)
     assert attached.child is not None
@@ -112,5 +118,8 @@ def test_attached_cluster_is_observed_over_a_crash_taken_over_and_given_back(
     wait_for("a bundle to leave it", lambda: set(cluster.owners().values()) - {hot}, PATIENCE_S)
     assert f"{SHEDDING}=true" in attached.ballast("detach")
     wait_for("Pulsar to shed again", lambda: attached.sheds() == {"true"}, PATIENCE_S)
+    assert attached.dynamic() == dynamic_before
+    assert attached.sheds() == {"true"}
     assert "nothing was changed" in attached.ballast("detach")
-    assert attached.child.stop() == 0
+    assert attached.child.wait(PATIENCE_S * 1_000) == 0
+    assert "was given back: this ends" in attached.log.read_text()

@@ -97,7 +97,7 @@ def _handler(fake: FakePulsar) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_PUT = do_POST = _answer  # noqa: N815 http.server calls them so
+        do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 http.server calls them so
 
         def log_message(self, *_: object) -> None:
             """Nothing."""

@@ -1,6 +1,7 @@
 """What an attached run remembers of a Pulsar cluster, and gives back, over real HTTP."""
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from jobs.bridge.attachment import give_back, known_attachment, look_at, settle, take_over
 from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
 from jobs.cli import main
-from jobs.console import CommandError
+from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout
 from lbcore.bridge.guard import SHEDDING
 from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
@@ -25,6 +26,8 @@ def fake() -> Iterator[FakePulsar]:
         running.put(RUNTIME, {SHEDDING: "true"})
         for word in ("true", "false"):
             running.put(f"{SWITCH}/{word}", b"")
+        running.put(SWITCH, b"")
+        dynamic(running, {})
         yield running
 
 
@@ -37,26 +40,37 @@ def admin_of(fake: FakePulsar) -> PulsarAdmin:
     return PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0))
 
 
+def dynamic(fake: FakePulsar, values: dict[str, str]) -> None:
+    fake.put("/admin/v2/brokers/configuration/values", values)
+
+
 def switched(fake: FakePulsar) -> list[str]:
-    return [path.rpartition("/")[2] for method, path in fake.requests if method == "POST"]
+    return [
+        path.rpartition("/")[2] if method == "POST" else "removed"
+        for method, path in fake.requests
+        if method in ("POST", "DELETE")
+    ]
 
 
 @pytest.mark.parametrize("before", ["true", "false"])
+@pytest.mark.parametrize("was_dynamic", [True, False])
 def test_what_was_taken_is_given_back_as_it_was(
-    fake: FakePulsar, layout: Layout, before: str
+    fake: FakePulsar, layout: Layout, before: str, *, was_dynamic: bool
 ) -> None:
     fake.put(RUNTIME, {SHEDDING: before})
+    dynamic(fake, {SHEDDING: before} if was_dynamic else {"another": "1"})
     admin = admin_of(fake)
     seen = look_at(admin, CLUSTER)
     take_over(admin, layout, settle(layout, fake.url, seen), seen)
     fake.put(RUNTIME, {SHEDDING: "false"})
+    dynamic(fake, {SHEDDING: "false"})
     # after a crash it is taken over once more: what was so before is not what is so now
     seen = look_at(admin, CLUSTER)
     take_over(admin, layout, settle(layout, fake.url, seen), seen)
     known = known_attachment(layout)
     assert known is not None
     give_back(admin, layout, known)
-    assert switched(fake) == ["false", "false", before]
+    assert switched(fake) == ["false", "false", before, *([] if was_dynamic else ["removed"])]
     after = known_attachment(layout)
     assert after is not None
     assert not after.acts
@@ -71,18 +85,6 @@ def test_what_was_so_is_on_disk_before_it_is_changed(fake: FakePulsar, layout: L
     known = known_attachment(layout)
     assert known is not None
     assert (known.acts, known.shed_before) == (True, True)
-
-
-def test_cluster_that_does_not_say_whether_it_sheds_is_observed_and_not_taken(
-    fake: FakePulsar, layout: Layout
-) -> None:
-    fake.put(RUNTIME, b"forbidden", status=403)
-    admin = admin_of(fake)
-    seen = look_at(admin, CLUSTER)
-    attachment = settle(layout, fake.url, seen)
-    with pytest.raises(CommandError, match="could not be given back"):
-        take_over(admin, layout, attachment, seen)
-    assert switched(fake) == []
 
 
 def test_cluster_without_brokers_is_refused(fake: FakePulsar) -> None:
@@ -117,3 +119,56 @@ def test_nothing_is_done_where_nobody_can_be_asked_or_is_there(
     assert "is attached to no cluster" in capsys.readouterr().err
     assert main(["attach", "http://127.0.0.1:9", "--timeout-s", "1", *where]) == 1
     assert switched(fake) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("--set", "nope.nope=1"), 2), (("--conf", "nowhere"), 2), (("--port", "taken"), 1)],
+)
+def test_taking_over_that_can_not_start_changes_nothing(
+    fake: FakePulsar, layout: Layout, words: tuple[str, str], code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        value = str(taken.getsockname()[1]) if words[1] == "taken" else words[1]
+        where = ["--state-dir", str(layout.root)]
+        assert main(["attach", fake.url, "--act", "--yes", *where, words[0], value]) == code
+    assert switched(fake) == []
+    known = known_attachment(layout)
+    assert known is None or not known.acts
+
+
+@pytest.mark.parametrize("path", [RUNTIME, "/admin/v2/brokers/configuration/values"])
+def test_cluster_whose_settings_are_not_told_is_not_taken(
+    fake: FakePulsar, layout: Layout, path: str
+) -> None:
+    fake.put(path, b"forbidden", status=403)
+    admin = admin_of(fake)
+    seen = look_at(admin, CLUSTER)
+    with pytest.raises(CommandError, match="is not taken over"):
+        take_over(admin, layout, settle(layout, fake.url, seen), seen)
+    assert switched(fake) == []
+    known = known_attachment(layout)
+    assert known is not None
+    assert not known.acts
+
+
+def test_giving_back_that_fails_half_way_can_be_done_again(
+    fake: FakePulsar, layout: Layout
+) -> None:
+    admin = admin_of(fake)
+    seen = look_at(admin, CLUSTER)
+    take_over(admin, layout, settle(layout, fake.url, seen), seen)
+    fake.put(SWITCH, b"no", status=500)
+    where = ["--state-dir", str(layout.root)]
+    assert main(["detach", *where]) == 1
+    fake.put(SWITCH, b"")
+    assert main(["detach", *where]) == 0
+    assert switched(fake)[-2:] == ["true", "removed"]
+
+
+def test_simulated_brokers_do_not_go_into_the_folder_of_a_real_cluster(
+    fake: FakePulsar, layout: Layout
+) -> None:
+    settle(layout, fake.url, look_at(admin_of(fake), CLUSTER))
+    with pytest.raises(MisuseError, match="is attached to a real cluster"):
+        layout.settle_size({})
