@@ -8,7 +8,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from tests.integration.stack import running_stack, wait_for
 
@@ -72,11 +71,10 @@ def test_what_ends_in_order_says_nothing(tmp_path: Path) -> None:
     assert len(log.splitlines()) == 1
 
 
-def test_asked_twice_is_asked_once() -> None:
-    end = OrderedEnd(limit_s=600)
-    end.ask()
-    end.ask()
-    assert end.asked.is_set()
+def test_asked_twice_is_asked_once(tmp_path: Path) -> None:
+    code, log = _ended(tmp_path, "end.ask(); end.ask()\nhangs_for_ever()")
+    assert code == 1
+    assert log.count("it goes by force") == 1
 
 
 @pytest.mark.long

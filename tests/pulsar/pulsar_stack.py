@@ -205,11 +205,11 @@ class PulsarStack:
                 self.admin.unload(bundle, broker)
             return bool(known) and owners == dict.fromkeys(known, broker)
 
-        with self._job_away():
+        with self.job_away():
             self.wait(f"{broker} to have everything", has_all)
 
     @contextmanager
-    def _job_away(self) -> Iterator[None]:
+    def job_away(self) -> Iterator[None]:
         """The pocket job, if there is one, reads and decides nothing."""
         if self.pocket is None or self.pocket.is_away:
             yield
