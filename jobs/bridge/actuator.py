@@ -31,8 +31,7 @@ from lbcore.bridge.acting import (
     positions_for,
 )
 from lbcore.bridge.guardian import Finding
-from lbcore.bridge.looking import topic_within
-from lbcore.bridge.sights import Looked, Trouble
+from lbcore.bridge.sights import Trouble
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.wire.messages import Ack, Acks, Envelope
@@ -197,8 +196,7 @@ class Actuator:
         self._admin.split(action.bundle, positions_for(action, at_once=at_once))
 
     def _look_up(self, bundle: str) -> None:
-        topic = self._collector.topic_of(bundle) or topic_within(bundle)
-        looked = self._admin.look_up(topic) if topic else Looked()
+        looked = self._collector.look_up(bundle)
         if looked.refused:
             raise PulsarAdminError(looked.refused)
 

@@ -1,4 +1,4 @@
-"""The words that say how to be let in at Pulsar's admin interface; shared by verbs.
+"""The words about Pulsar's brokers and its admin interface that verbs share.
 
 Decides nothing. Source: ours.
 """
@@ -21,6 +21,18 @@ def add_access_words(group: "argparse._ArgumentGroup") -> None:
         group.add_argument(option, type=Path, metavar="FILE", help=about)
     group.add_argument(
         "--timeout-s", type=float, default=10.0, metavar="S", help="of one question (default 10)"
+    )
+
+
+def add_network_word(words: "argparse._ActionsContainer") -> None:
+    """How much a broker's network carries."""
+    words.add_argument(
+        "--network-mbytes",
+        type=float,
+        default=0.0,
+        metavar="MB",
+        help="MB/s that a broker's network carries each way, where Pulsar does not know it (several"
+        " brokers on a machine): usage of bandwidth is then its throughput over this",
     )
 
 

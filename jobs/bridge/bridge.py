@@ -78,7 +78,7 @@ class Bridge:
         self._actuator = Actuator(admin, self._collector, self._cluster, limits, self._send)
         interval_ms = options.rhythm.namespaces_ms
         self._policies = PolicyFollower(admin, pulsar_cluster, interval_ms, self._tell_policies)
-        self._watchman = Watchman(admin, self._collector)
+        self._watchman = Watchman(self._collector)
         self._look_in_s = 0.0
         self._found: dict[tuple[str, str], str] = {}
         self._before: Look | None = None

@@ -25,6 +25,7 @@ from lbcore.bridge.answers import (
     parse_metrics,
     parse_topics,
 )
+from lbcore.bridge.looking import topic_within
 from lbcore.bridge.mirror import Look
 from lbcore.bridge.reports import (
     Measured,
@@ -38,6 +39,7 @@ from lbcore.bridge.reports import (
     report_topics,
     with_network,
 )
+from lbcore.bridge.sights import Looked
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BUNDLE_COLUMNS, Envelope, Message, Rejected
 from lbcore.wire.pulsar import parse_pulsar_report
@@ -146,10 +148,12 @@ class Collector:
         """Whether the brokers have the extensible manager, as far as they have been measured."""
         return any(one.is_extensible for one in list(self._brokers.values()))
 
-    def topic_of(self, bundle: str) -> str:
-        """Some loaded topic of a bundle, "" when none is known."""
+    def look_up(self, bundle: str) -> Looked:
+        """What a lookup of some topic in a bundle says; raises PulsarAdminError."""
         with self._lock:
-            return self._topics.get(bundle, "")
+            loaded = self._topics.get(bundle, "")
+        topic = loaded or topic_within(bundle)
+        return self._admin.look_up(topic) if topic else Looked()
 
     def _ask(self, name: str, broker: _Broker) -> None:
         if broker.owning is None or broker.owning.done():

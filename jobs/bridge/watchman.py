@@ -9,9 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from jobs.adapters.processes.clocks import ForwardClock
 from jobs.bridge.collector import Collector
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdminError
 from lbcore.bridge.guardian import GuardState, Judged, Patience, judge
-from lbcore.bridge.looking import topic_within
 from lbcore.bridge.mirror import Look
 from lbcore.bridge.sights import Looked, Round, Trouble
 from lbcore.ownership.records import OwnershipRecord
@@ -24,11 +23,9 @@ _LOOKED_UP = (Trouble.UNSERVED, Trouble.CIRCLING, Trouble.DOUBLED)
 class Watchman:
     """Called by one thread, once a look."""
 
-    def __init__(
-        self, admin: PulsarAdmin, collector: Collector, patience: Patience | None = None
-    ) -> None:
+    def __init__(self, collector: Collector, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()
-        self._admin, self._collector = admin, collector
+        self._collector = collector
         self._clock = ForwardClock()
         self._state = GuardState()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lookup")
@@ -83,10 +80,7 @@ class Watchman:
         return chosen
 
     def _looked(self, bundle: str) -> Looked:
-        topic = self._collector.topic_of(bundle) or topic_within(bundle)
-        if not topic:
-            return Looked()
         try:
-            return self._admin.look_up(topic)
+            return self._collector.look_up(bundle)
         except PulsarAdminError as error:
             return Looked(refused=str(error))

@@ -1,13 +1,12 @@
 """One local run from its start to its summary.
 
-Decides the order of the start, what is done each second, and the end: the prober first, then the
-processes, Kafka last. Source: ours.
+Decides what is done each second, and the end: the prober first, then the processes, Kafka last.
+Source: ours.
 """
 
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,7 @@ from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import open_table
 from jobs.adapters.http.lookup_request import now_ms
 from jobs.adapters.kafka.clients import KafkaAddress
-from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
-from jobs.adapters.processes.processes import ProcessEvent, Supervisor, death_words
-from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.processes.processes import ProcessSpec
 from jobs.console import CommandError, note
 from jobs.local import stack
 from jobs.local.commands import create_commands, namespaces_of, send_commands
@@ -30,6 +27,7 @@ from jobs.local.job_log import JobLog
 from jobs.local.layout import Layout, Size
 from jobs.local.line_tail import LineTail
 from jobs.local.options import RunOptions
+from jobs.local.own_processes import OwnProcesses
 from jobs.local.prober import Prober, ProbeReport, ProberSettings
 from jobs.local.run_summary import RunFacts, summarise
 from jobs.local.status import RunStatus, broker_rows, imbalance_of, recent_percentile
@@ -50,19 +48,11 @@ class LocalRun:
         """Chooses ports; starts nothing."""
         self._layout, self._size, self._options = layout, size, options
         self._namespaces = namespaces_of(size)
-        self._supervisor = Supervisor()
         self.is_started = False
-        config = load_settings(options.overlays, options.assignments)
-        outside = config.kafka.bootstrap_servers
-        self._kafka = None if outside else EmbeddedKafka(layout.kafka)
-        self._wiring = stack.Wiring(
-            layout=layout,
-            bootstrap=self._kafka.bootstrap if self._kafka else ",".join(outside),
-            lookup_port=layout.lookup_port(options.lookup_port),
-            overlays=options.overlays,
-            assignments=options.assignments,
-            config=config,
+        self._processes = OwnProcesses(
+            layout, options.overlays, options.assignments, options.lookup_port
         )
+        self._wiring = self._processes.wiring
         self._job = JobLog()
         self._job_lines = LineTail(layout.batches, from_end=True)
         self._fleet = FleetWatch(layout)
@@ -75,50 +65,27 @@ class LocalRun:
     def run(self, stop: threading.Event) -> dict[str, Any]:
         """Start, watch, stop; returns the summary. Raises CommandError when the start fails."""
         self._started_ms = now_ms()
-        self._layout.keep_settings(self._options.overlays, self._options.assignments)
-        with ExitStack() as cleanup:
-            cleanup.callback(self._supervisor.stop_all)
-            self._start()
+        with self._processes:
+            self._processes.start("simulated brokers", self._fleet_spec)
             self.is_started = True
             with make_display(self._options, hints(self._wiring)) as display:
                 self._watch(stop, display)
             ended_ms = now_ms()
-            restarts = self._supervisor.restarts()
+            restarts = self._processes.supervisor.restarts()
             note("stopping")
-            self._supervisor.begin_stop(stack.JOB, stack.FLEET)
+            self._processes.supervisor.begin_stop(stack.JOB, stack.FLEET)
             probe = self._prober.stop() if self._prober else None
         return summarise(self._facts(ended_ms, probe, restarts))
 
-    def _start(self) -> None:
-        """One after the other what must be; each says what it does."""
-        steps = (
-            ("Kafka", self._start_kafka),
-            ("topics", lambda: stack.ensure_topics(self._wiring)),
-            ("streaming job", lambda: self._supervisor.start(stack.job_spec(self._wiring))),
-            ("lookup service", lambda: self._supervisor.start(stack.lookup_spec(self._wiring))),
-            ("simulated brokers", self._start_fleet),
-        )
-        for name, step in steps:
-            began_s = time.monotonic()
-            step()
-            note(f"{name}: ready after {time.monotonic() - began_s:.1f} s")
-
-    def _start_kafka(self) -> None:
-        if self._kafka is not None:  # else the configuration names another Kafka
-            self._kafka.prepare()
-            self._supervisor.start(stack.kafka_spec(self._kafka))
-
-    def _start_fleet(self) -> None:
+    def _fleet_spec(self) -> ProcessSpec:
         self._layout.fleet_port.unlink(missing_ok=True)
-        self._supervisor.start(
-            stack.fleet_spec(self._wiring, self._size, self._options, self._fleet.is_ready)
-        )
+        return stack.fleet_spec(self._wiring, self._size, self._options, self._fleet.is_ready)
 
     def _watch(self, stop: threading.Event, display: Display) -> None:
         due_ms = now_ms()
         while not (stop.is_set() or self._is_over()):
-            for event in self._supervisor.watch():
-                self._notice(event)
+            for news in self._processes.news():
+                self._say(news)
             self._carry_out_kills()
             if now_ms() >= due_ms:
                 due_ms = max(due_ms + _SECOND_MS, now_ms())
@@ -179,7 +146,7 @@ class LocalRun:
             moves=job.moves,
             recent_moves=tuple(job.recent_moves),
             lookups=self._prober.counts() if self._prober else None,
-            restarts=self._supervisor.restarts(),
+            restarts=self._processes.supervisor.restarts(),
             events=tuple(self._events),
         )
 
@@ -215,12 +182,6 @@ class LocalRun:
                 self._say(f"{broker} was not killed: {error.why}")
             else:
                 self._say(f"killed {broker}, which served {len(crash.bundles)} bundles")
-
-    def _notice(self, event: ProcessEvent) -> None:
-        if event.what == "died":
-            self._say(death_words(event, self._layout.logs / f"{event.name}.log"))
-        else:
-            self._say(f"{event.name} was started again")
 
     def _say(self, text: str) -> None:
         stamp = time.strftime("%H:%M:%S")

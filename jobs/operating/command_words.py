@@ -94,6 +94,11 @@ def read_command(args: argparse.Namespace) -> CommandArguments:
             why="either keys must be named, or --all given",
             next_step="name the keys (`ballast config show` lists them), or give --all",
         )
+    return arguments_of(kind, given)
+
+
+def arguments_of(kind: str, given: Mapping[str, Any]) -> CommandArguments:
+    """The arguments of a command of that kind; raises MisuseError for what doesn't suit it."""
     arguments = parse_arguments(kind, given)
     if isinstance(arguments, RefusedArguments):
         raise MisuseError(
@@ -172,11 +177,9 @@ def _is_list(hint: Any) -> bool:
     return get_origin(hint) is tuple
 
 
-def _moves(given: Mapping[str, str] | Iterable[str]) -> Mapping[str, str]:
+def _moves(words: Iterable[str]) -> Mapping[str, str]:
     """Bundle → broker, from words like acme/a/0x00000000_0x40000000=broker-2:8080."""
-    if isinstance(given, Mapping):
-        return given
-    pairs = [word.rpartition("=") for word in given]
+    pairs = [word.rpartition("=") for word in words]
     wrong = [broker for bundle, _, broker in pairs if not (bundle and broker)]
     if wrong:
         raise MisuseError(

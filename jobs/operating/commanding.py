@@ -26,6 +26,7 @@ from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.foresee import Impossible, WhatIf, foresee
 from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
 from lbcore.model.times import duration
+from lbcore.wire.commands import CommandArguments
 from lbcore.wire.messages import Command
 
 _GRACE_MS = 5_000
@@ -38,7 +39,11 @@ _NOT_NEWS = frozenset({"cluster", "command_id", "at_ms", "principal", "config_ve
 
 def run_command(args: argparse.Namespace) -> int:
     """Carry the verb out; raises CommandError when it could not be sent, or nobody knows."""
-    arguments = read_command(args)
+    return send_command(args, read_command(args))
+
+
+def send_command(args: argparse.Namespace, arguments: CommandArguments) -> int:
+    """Send it as the words of `add_sending` say; raises as `run_command` does."""
     where = whereabouts(args)
     command = new_command(
         where.cluster, arguments, command_id=args.command_id, timeout_ms=args.timeout_ms

@@ -13,6 +13,7 @@ from jobs.adapters.delta.history_upkeep import DAY_MS
 from jobs.adapters.delta.table_past import PastRows
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.delta.table_upkeep import KEPT_DAYS
+from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
 from lbcore.explain.bundle import explain_bundle
@@ -64,6 +65,8 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
     found = _explained(rows, question)
     if found is None:
         return unknown(rows, question.kind, question.name)
+    if config.cluster.authority != EXTERNAL:
+        return found
     told = f"kind = 'observe_ownership' AND {_between('at_ms', rows.at_ms, RECENT_MS)}"
     observed = reader.rows("commands", ("status", "result", "at_ms"), told)
     return with_findings(found, observed, config)

@@ -13,10 +13,13 @@ from jobs.console import CommandError
 from jobs.operating.text_table import text_table
 from lbcore.balancer.state.proposals import Proposal, Station
 from lbcore.balancer.state.rules import PROPOSAL
+from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.records import State
 
 _MOVES = frozenset({"transfer", "unload"})
+_UNDONE = _MOVES | {"split"}
+_READ = ("at_ms", "kind", "bundle", "source", "destination", "inputs")
 
 
 def proposals_of(reader: TableReader) -> dict[str, Proposal]:
@@ -40,7 +43,7 @@ def show_lines(name: str, one: Proposal, now_ms: int) -> list[str]:
     lines += [f"  proposed {by} at {instant(one.since_ms)}", "", "usage, before and after:"]
     brokers = [broker for broker in one.before if broker not in ("max", "mean")]
     cells = [
-        (f"  {broker}", _percent(one.before[broker]), "->", _percent(one.after[broker]))
+        (f"  {broker}", percent(one.before[broker]), "->", percent(one.after[broker]))
         for broker in (*brokers, "mean", "max")
         if broker in one.before
     ]
@@ -59,7 +62,9 @@ def way_back(
 
     Raises CommandError when nothing can be moved back.
     """
-    rows = reader.rows("decisions", condition=f"at_ms >= {since_ms}")
+    kinds = ", ".join(f"'{kind}'" for kind in sorted(_UNDONE))
+    condition = f"at_ms >= {since_ms} AND kind IN ({kinds})"
+    rows = reader.rows("decisions", _READ, condition)
     done = [row for row in sorted(rows, key=lambda row: row["at_ms"]) if _is_of(row, plan)]
     first: dict[str, str] = {}
     last: dict[str, str] = {}
@@ -101,14 +106,14 @@ def known(found: Mapping[str, Proposal], name: str) -> Proposal:
 
 def _is_of(row: Mapping[str, Any], plan: str) -> bool:
     """Whether balancing did it, for this plan if one is named."""
-    if not row["bundle"] or row["kind"] not in (*_MOVES, "split"):
-        return False
     inputs = json.loads(row["inputs"])
-    return "refused" not in inputs and (not plan or inputs.get("plan") == plan)
+    return (
+        bool(row["bundle"]) and "refused" not in inputs and (not plan or inputs.get("plan") == plan)
+    )
 
 
 def _cells(name: str, one: Proposal, now_ms: int) -> Sequence[str]:
-    hottest = f"{_percent(one.before['max'])} -> {_percent(one.after['max'])}"
+    hottest = f"{percent(one.before['max'])} -> {percent(one.after['max'])}"
     ago = f"{duration(max(0, now_ms - one.since_ms))} ago"
     return (name, _standing(one, now_ms), ago, str(len(one.steps)), hottest, one.why)
 
@@ -124,7 +129,3 @@ def _standing(one: Proposal, now_ms: int) -> str:
 def _step(step: Any) -> Iterable[str]:
     where = f"{step.source} -> {step.destination}" if step.destination else step.source
     return (step.kind, step.bundle, where, step.became or step.reason)
-
-
-def _percent(usage: float) -> str:
-    return f"{100.0 * usage:.0f} %"

@@ -18,7 +18,7 @@ from jobs.assess.page import page
 from jobs.assess.text import lines
 from jobs.assess.trying import try_strategies
 from jobs.assess.watch import ClusterWatch, WatchedCluster, only_name
-from jobs.bridge.admin_words import add_access_words, admin_at
+from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.durations import parse_duration_ms
@@ -54,13 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--look-ms", type=int, default=5_000, metavar="N", help="default 5000")
     parser.add_argument("--load-ms", type=int, default=10_000, metavar="N", help="default 10000")
-    parser.add_argument(
-        "--network-mbytes",
-        type=float,
-        default=0.0,
-        metavar="MB",
-        help="MB/s that a broker's network carries each way, where Pulsar does not know it",
-    )
+    add_network_word(parser)
     add_access_words(parser.add_argument_group("Pulsar"))
 
 

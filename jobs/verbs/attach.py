@@ -12,16 +12,18 @@ import threading
 import time
 from pathlib import Path
 
-from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.delta.table_reader import TableReader, wall_ms
 from jobs.assess.watch import only_name
-from jobs.bridge.admin_words import add_access_words, admin_at
+from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.attachment import SeenCluster, known_attachment, look_at, settle, take_over
 from jobs.console import CommandError, Exit, MisuseError, note, say
-from jobs.local.attached import AttachedRun
-from jobs.local.layout import Layout
+from jobs.local.attached import run_attached
+from jobs.local.layout import CLUSTER, Layout
+from jobs.local.own_processes import OwnProcesses
+from jobs.local.stack import Wiring
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.foreseeing import look_ahead
-from jobs.operating.stack_words import STATE_DIR, whereabouts
+from jobs.operating.stack_words import STATE_DIR
 from jobs.operating.status_rows import read_status_rows
 from jobs.verbs.status import status_lines
 from lbcore.bridge.guard import SHEDDING
@@ -39,13 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="web service of any broker, or of a proxy")
     parser.add_argument("--act", action="store_true", help="carry decisions out, after asking")
     parser.add_argument("--yes", action="store_true", help="with --act: do not ask")
-    parser.add_argument(
-        "--network-mbytes",
-        type=float,
-        default=0.0,
-        metavar="MB",
-        help="MB/s that a broker's network carries each way, where Pulsar does not know it",
-    )
+    add_network_word(parser)
     add_access_words(parser.add_argument_group("Pulsar"))
     run = parser.add_argument_group("the run")
     run.add_argument(
@@ -71,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             note(f"{seen.name} has one broker: nothing can be moved until there is another")
         if seen.sheds is None:
             note("no broker tells its configuration: the role should be a super user's")
-        attached = AttachedRun(layout, (OVERLAY, *args.conf), args.set, args.port)
+        processes = OwnProcesses(layout, (OVERLAY, *args.conf), args.set, args.port)
         if args.act:
             _ask(args, seen)
         elif attachment.acts:
@@ -90,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
             else:
                 view.show()
 
-        view = _View(args, attached, seen)
+        view = _View(args, processes.wiring, seen)
         try:
-            attached.run(bridge, stop, show)
+            run_attached(processes, bridge, stop, show)
         finally:
             if args.act and _acts(layout):
                 note(_nobody_balances(args, seen.name))
@@ -158,14 +154,10 @@ def _stop_on_signals(for_ms: int | None) -> threading.Event:
 class _View:
     """Says how the cluster is: as soon as it is known, and every half minute."""
 
-    def __init__(self, args: argparse.Namespace, attached: AttachedRun, seen: SeenCluster) -> None:
-        self._where = whereabouts(
-            argparse.Namespace(
-                state_dir=args.state_dir, cluster="local", tables=None, bootstrap="", conf=None
-            )
-        )
-        self._url, self._seen = attached.wiring.lookup_url, seen
-        self._config = attached.wiring.config.for_cluster(self._where.cluster)
+    def __init__(self, args: argparse.Namespace, wiring: Wiring, seen: SeenCluster) -> None:
+        self._tables = wiring.layout.tables
+        self._url, self._seen = wiring.lookup_url, seen
+        self._config = wiring.config.for_cluster(CLUSTER)
         self._acts, self._state_dir = args.act, args.state_dir
         self._began_s = time.monotonic()
         self._due_s = 0.0
@@ -178,23 +170,24 @@ class _View:
         self._due_s = time.monotonic() + (_SHOW_S if self._is_known else _LOOK_S)
         now_ms = wall_ms()
         try:
-            rows = read_status_rows(self._where.reader(), now_ms)
+            reader = TableReader(self._tables, CLUSTER)
+            rows = read_status_rows(reader, now_ms)
         except CommandError:
             return  # the job has not made its tables yet
-        status = make_status(self._where.cluster, rows, self._config, now_ms)
+        status = make_status(CLUSTER, rows, self._config, now_ms)
         if not (status.broker_rows and status.bundles.get("Owned")):
             return
-        say("\n".join([*status_lines(status), "", *self._outlook(), *self._hints()]))
+        say("\n".join([*status_lines(status), "", *self._outlook(reader), *self._hints()]))
         if not self._is_known:
             self._is_known = True
             self._due_s = time.monotonic() + _SHOW_S
             took = duration(round((time.monotonic() - self._began_s) * 1_000))
             note(f"first picture of {self._seen.name} after {took}")
 
-    def _outlook(self) -> list[str]:
+    def _outlook(self, reader: TableReader) -> list[str]:
         """What it would do next, or why that is not known yet."""
         try:
-            return list(look_ahead(self._where.reader(), self._config, "", WhatIf()).lines())
+            return list(look_ahead(reader, self._config, "", WhatIf()).lines())
         except CommandError as error:
             return [f"what it would do is not known yet: {error.why}"]
 

@@ -13,7 +13,7 @@ from jobs.adapters.kafka.clients import Sender
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.bridge.actuator import AskingLimits
-from jobs.bridge.admin_words import add_access_words, admin_at
+from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.bridge import (
     OBSERVE_ONLY,
     Bridge,
@@ -57,14 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         30_000,
         "time between two looks at all namespaces and policies",
     )
-    run_words.add_argument(
-        "--network-mbytes",
-        type=float,
-        default=0.0,
-        metavar="MB",
-        help="MB/s that a broker's network carries each way, where Pulsar does not know it (several"
-        " brokers on a machine): usage of bandwidth is then its throughput over this",
-    )
+    add_network_word(run_words)
     _add_number(run_words, "--max-in-flight", 4, "unloads and splits at once")
     _add_number(run_words, "--max-per-minute", 60, "unloads and splits in a minute")
     exposition.add_arguments(run_words)

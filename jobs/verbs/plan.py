@@ -17,8 +17,9 @@ from jobs.operating.command_words import (
     CommandVerb,
     add_commands,
     add_sending,
+    arguments_of,
 )
-from jobs.operating.commanding import run_command
+from jobs.operating.commanding import run_command, send_command
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.foreseeing import look_ahead
 from jobs.operating.proposals import known, list_lines, proposals_of, show_lines, way_back
@@ -84,7 +85,6 @@ def _add_undo(actions: Any) -> None:
     )
     undo.epilog = f"example: {undo.prog} t6jnqc, or: {undo.prog} --since 2h\n{EXIT_CODES}"
     undo.formatter_class = argparse.RawDescriptionHelpFormatter
-    undo.set_defaults(command_kind="propose_plan")
     add_json_option(undo, default=argparse.SUPPRESS)
     add_sending(undo)
     add_stack_arguments(undo)
@@ -124,8 +124,8 @@ def _undo(args: argparse.Namespace) -> int:
     for line in left:
         note(line)
     what = f"plan {args.plan}" if args.plan else f"the last {duration(args.since_ms)}"
-    args.argument_moves, args.argument_why = moves, f"undo of {what}"
-    return run_command(args)
+    given = {"moves": moves, "why": f"undo of {what}"}
+    return send_command(args, arguments_of("propose_plan", given))
 
 
 def _look_ahead(args: argparse.Namespace) -> int:

@@ -53,7 +53,7 @@ def found(fake: FakePulsar, trouble: Trouble, **more: Any) -> Finding:
     sent: list[Message] = []
     rhythm = Rhythm(look_ms=500, load_ms=100, namespaces_ms=500)
     collector = Collector(admin, ("local", CLUSTER), Config(), rhythm, sent.append)
-    watchman = Watchman(admin, collector, QUICK)
+    watchman = Watchman(collector, QUICK)
     hurt = HURTS[trouble]
     end_s, is_hurt = time.monotonic() + GIVEN_UP_S, False
     try:
