@@ -153,11 +153,12 @@ def _plan(work: Work, scope: Scope) -> None:
     snapshot, _ = make_snapshot(work, usable_brokers(work))
     config = planning_config(work)
     before = work.plan
-    result, work.plan = plan(snapshot, before, config, work.now_ms, scope)
+    result, after = plan(snapshot, before, config, work.now_ms, scope)
     if propose(work, snapshot, result):
         # what waits is not decided: the memory goes on without it, and with what operators want
         scope = _ONLY_WISHES
-        result, work.plan = plan(snapshot, before, config, work.now_ms, scope)
+        result, after = plan(snapshot, before, config, work.now_ms, scope)
+    work.plan = after
     if config.cluster.observe_only:
         work.plan = replace(work.plan, moves=before.moves)  # none of them happens
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
