@@ -36,7 +36,7 @@ def hot(*more: str) -> World:
     assert is_settled(world)
     for row in world.newest():
         world.rates[str(row["bundle"])] = 800.0 if row["destination"] == HOT else 50.0
-    world.run(600_000, step_ms=1_000)
+    world.run(600_000, step_ms=10_000)
     world.command("set_config", values={"shedding.is_shedding": True})
     return world
 
@@ -235,7 +235,7 @@ def test_plan_is_taken_back_when_none_of_its_steps_would_help() -> None:
     for bundle, owner in owners(world).items():
         if owner in receivers:
             world.rates[bundle] = 2_000.0
-    world.run(600_000, step_ms=1_000)
+    world.run(600_000, step_ms=10_000)
     assert proposals(world)[name].station is Station.LAPSED
     assert told(world, "Lapsed")[-1]["why"] == "none of its steps would help any more"
 
@@ -285,7 +285,7 @@ def test_ended_plans_are_forgotten_after_a_day_and_stay_in_the_table() -> None:
     world.command("set_config", values={"cluster.approval": "auto"})
     world.run(120_000)
     assert name in proposals(world)
-    world.run(87_000_000, step_ms=60_000)
+    world.run(87_000_000, step_ms=300_000)
     assert name not in proposals(world)
     rows = [row for row in world.other_rows["policies"] if row["name"] == name]
     assert [row["is_set"] for row in rows][-1] is False
