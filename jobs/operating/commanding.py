@@ -82,17 +82,19 @@ def _wait(
         if left_s <= _NOTE_EVERY_S:
             break
         if not client.is_ended(ticket, round(_NOTE_EVERY_S * 1_000)):
-            note(_progress(ticket, time.monotonic() - began_s, where))
+            note(_progress(client, ticket, time.monotonic() - began_s, where))
     left_ms = timeout_ms - round((time.monotonic() - began_s) * 1_000)
     return client.wait(ticket, max(0, left_ms))
 
 
-def _progress(ticket: Ticket, waited_s: float, where: Whereabouts) -> str:
+def _progress(client: CommandClient, ticket: Ticket, waited_s: float, where: Whereabouts) -> str:
     waited = f"{waited_s:.0f} s"
     if ticket.first.done():
         drains = _drains(where, ticket.command_id)
         return f"{waited}: accepted and under way{drains}"
-    return f"{waited}: no answer yet; the job's last heartbeat was {_silence(where)} ago"
+    return (
+        f"{waited}: no answer yet; the job's last heartbeat was {_ago(client.writer_silent_ms())}"
+    )
 
 
 def _drains(where: Whereabouts, command_id: str) -> str:
@@ -104,17 +106,15 @@ def _drains(where: Whereabouts, command_id: str) -> str:
     return "".join(f", {value['left']} of {value['total']} bundles left" for value in values)
 
 
-def _silence(where: Whereabouts) -> str:
-    writer = where.reader().writer()
-    return "never" if writer is None else duration(max(0, wall_ms() - writer.now_ms))
+def _ago(silent_ms: int) -> str:
+    return "never" if silent_ms < 0 else f"{duration(silent_ms)} ago"
 
 
 def _nobody_knows(command: Command, outcome: NoOutcome, where: Whereabouts) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
-    ago = "never" if silent_ms < 0 else f"{duration(silent_ms)} ago"
     job = judge_job(silent_ms, silent_ms, where.config.pipeline)
     if outcome.is_job_away(where.config.pipeline.heartbeat_commit_ms):
-        why = f"the streaming job is away: its last heartbeat was {ago}"
+        why = f"the streaming job is away: its last heartbeat was {_ago(silent_ms)}"
         next_step = "start the job; it carries the command out unless its time is over by then"
     elif outcome.accepted is None and job.word is JobWord.LATE:
         why = job.why()
@@ -123,7 +123,7 @@ def _nobody_knows(command: Command, outcome: NoOutcome, where: Whereabouts) -> U
         why = "the balancer has accepted it and it has not ended yet"
         next_step = "look at `ballast status`, or wait longer with --timeout"
     else:
-        why = f"the balancer has not answered, although its last heartbeat was {ago}"
+        why = f"the balancer has not answered, although its last heartbeat was {_ago(silent_ms)}"
         next_step = "read the job's log; rejected_reports has messages that can't be read"
     return UnknownError(
         f"no outcome of {command.kind} within {duration(outcome.waited_ms)}"

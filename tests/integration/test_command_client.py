@@ -119,9 +119,12 @@ def test_client_by_a_wrong_clock_says_rightly_whether_the_job_is_away(
         monkeypatch.setattr(time, "time_ns", own_ns)
         table.beat(silent_ms)
         monkeypatch.setattr(time, "time_ns", lambda: own_ns() + ahead_ms * 1_000_000)
-        outcome = client.wait(client.send(new_command(CLUSTER, Pause())), 10)
+        ticket = client.send(new_command(CLUSTER, Pause()))
+        told_ms = client.writer_silent_ms()
+        outcome = client.wait(ticket, 10)
         assert isinstance(outcome, NoOutcome)
         assert outcome.is_job_away(60_000) == (silent_ms > 60_000), outcome
+        assert told_ms <= outcome.writer_silent_ms < told_ms + 60_000
 
 
 def test_client_serves_asyncio_with_many_commands_at_once(

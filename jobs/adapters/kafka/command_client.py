@@ -148,6 +148,7 @@ class CommandClient:
         self._follower = OutcomeFollower(tables, cluster)
         self._sender: Sender | None = None
         self._kafka_booted_ms: int | None = None
+        self._newest = (-1, boot_ms())
         self._lock = threading.Lock()
 
     def __enter__(self) -> "CommandClient":  # noqa: PYI034 typing.Self came with Python 3.11
@@ -173,6 +174,7 @@ class CommandClient:
         sender = self._connected()
         topic, key, value = format_message(command)
         ticket = self._follower.watch(command.command_id, identity(command))
+        self._watch_writer()
         delivery: Future[Delivery] = Future()
         sender.send(topic, key.decode(), value, on_delivery=delivery.set_result)
         try:
@@ -192,7 +194,6 @@ class CommandClient:
 
     def wait(self, ticket: Ticket, timeout_ms: int) -> CommandOutcome | NoOutcome:
         """Wait for the command's end, so long at most; the ticket is used up."""
-        version, began_ms = self._events_version(), boot_ms()
         try:
             return ticket.final.result(timeout=timeout_ms / 1000)
         except NotYetError:
@@ -200,12 +201,18 @@ class CommandClient:
                 command_id=ticket.command_id,
                 waited_ms=timeout_ms,
                 accepted=ticket.first.result() if ticket.first.done() else None,
-                writer_silent_ms=writer_silent_ms(
-                    self._tables, self._clocks_ms(), watched=(version, boot_ms() - began_ms)
-                ),
+                writer_silent_ms=self.writer_silent_ms(),
             )
         finally:
             self._follower.forget(ticket)
+
+    def writer_silent_ms(self) -> int:
+        """Milliseconds since the job's last heartbeat, NEVER without one; by no single clock.
+
+        Those are held against each other, and against how long we have seen no commit.
+        """
+        watched = self._watch_writer()
+        return writer_silent_ms(self._tables, self._clocks_ms(), watched=watched)
 
     def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
         """Whether the command has ended, within the time; the ticket goes on."""
@@ -223,8 +230,14 @@ class CommandClient:
                 self._sender.close()
                 self._sender = None
 
-    def _events_version(self) -> int:
-        return newest_version(table_path(self._tables, OWNERSHIP_EVENTS.name))
+    def _watch_writer(self) -> tuple[int, int]:
+        """The newest version of the events, and for how many milliseconds we have known it."""
+        version = newest_version(table_path(self._tables, OWNERSHIP_EVENTS.name))
+        with self._lock:
+            known, _ = self._newest
+            if version != known:
+                self._newest = (version, boot_ms())
+            return version, boot_ms() - self._newest[1]
 
     def _clocks_ms(self) -> tuple[int, ...]:
         """What the machine's clock shows, and Kafka's, counted on from its last stamp."""
