@@ -33,7 +33,7 @@ from jobs.adapters.spark.stream import spark_session
 from jobs.console import CommandError, Exit, note
 from jobs.parser import Parser
 from lbcore.model.archives import ARCHIVES, Archive
-from lbcore.model.tables import Column
+from lbcore.model.table import Column
 
 DAY_MS = 86_400_000
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

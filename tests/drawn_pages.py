@@ -17,7 +17,8 @@ from jobs.telemetry.declared import DeclaredMetric, by_name
 from jobs.telemetry.job_names import JOB_METRICS
 from lbcore.config.render import render_page
 from lbcore.model.archives import ARCHIVES, MONTH, Archive
-from lbcore.model.tables import TABLES, Column, Table
+from lbcore.model.table import Column, Table
+from lbcore.model.tables import TABLES
 from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
 

@@ -34,7 +34,8 @@ from jobs.operating.findings import Finding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.explain.status import ClusterPhase, make_status
-from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table
+from lbcore.model.table import Table
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
 from lbcore.model.times import duration
 
 _GB = 1_000_000_000

@@ -22,6 +22,7 @@ from lbcore.explain.explanation import ExplainRows, Explanation, TableGap
 from lbcore.explain.mirrored import with_findings
 from lbcore.explain.reach import unknown, with_unknown
 from lbcore.explain.status import RECENT_MS
+from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,
     DECISION_CANDIDATES,
@@ -31,7 +32,6 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     PINS,
     POLICIES,
-    Table,
 )
 from lbcore.validation.dynamic import in_force
 

@@ -7,7 +7,7 @@ from jobs.adapters.delta.table_reader import TableReader, wall_ms
 from lbcore.explain.status import RECENT_MS
 from lbcore.foresight.planning_memory import REMEMBERED_MS
 from lbcore.foresight.rehearse import RehearsalRows
-from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS, LOAD_HISTORY
+from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 
 
 def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
@@ -16,7 +16,6 @@ def read_rehearsal_rows(reader: TableReader) -> RehearsalRows:
     written_ms = writer.now_ms if writer else wall_ms()
     since_ms = {
         LOAD_HISTORY.name: written_ms - RECENT_MS,
-        DECISION_CANDIDATES.name: written_ms - RECENT_MS,
         DECISIONS.name: written_ms - REMEMBERED_MS,
     }
     return RehearsalRows.read(

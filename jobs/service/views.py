@@ -20,6 +20,8 @@ from jobs.adapters.delta.table_scan import rows_in, scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, has_log, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.processes.clocks import boot_ms
+from lbcore.model.memory_tables import PLANNING_MEMORY
+from lbcore.model.table import Table
 from lbcore.model.tables import (
     AUDIT,
     BROKERS,
@@ -37,7 +39,6 @@ from lbcore.model.tables import (
     TABLES,
     TENANTS,
     TOPICS,
-    Table,
 )
 from lbcore.route.known_topics import KnownTopics
 
@@ -58,6 +59,7 @@ _BIG = frozenset(
         DECISION_EFFECTS,
         LOAD_HISTORY,
         REJECTED_REPORTS,
+        PLANNING_MEMORY,
     )
 )
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)

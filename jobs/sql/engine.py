@@ -21,7 +21,8 @@ from jobs.adapters.delta.tables import lacking_columns, table_path
 from jobs.console import CommandError, MisuseError
 from jobs.sql.views import VIEWS, SqlRunner, whole_table, with_nulls
 from lbcore.model.archives import ARCHIVES, Archive
-from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, Table, declared
+from lbcore.model.table import Table
+from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES, declared
 
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _READING = re.compile(r"\s*[(\s]*(select|with|values)\b", re.IGNORECASE)

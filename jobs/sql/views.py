@@ -11,7 +11,7 @@ from enum import Enum
 
 from lbcore.model.archives import Archive
 from lbcore.model.resources import RESOURCES
-from lbcore.model.tables import Column
+from lbcore.model.table import Column
 
 
 class SqlRunner(Enum):

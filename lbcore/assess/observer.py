@@ -13,7 +13,7 @@ from lbcore.balancer.state.effects import Effect, Row
 from lbcore.bridge.mirror import Look, commands_of, compare
 from lbcore.config.tree import Config
 from lbcore.foresight.rehearse import RehearsalRows
-from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS, LOAD_HISTORY
+from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 from lbcore.sim.engine.clock import Clock
 from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.job import Job
@@ -21,7 +21,7 @@ from lbcore.sim.engine.log import Log
 from lbcore.wire.commands import CommandArguments, format_arguments
 from lbcore.wire.messages import Command, Message
 
-_KEPT = (LOAD_HISTORY.name, DECISIONS.name, DECISION_CANDIDATES.name)
+_KEPT = (LOAD_HISTORY.name, DECISIONS.name)
 _NEVER = 0
 
 
@@ -67,7 +67,6 @@ class Observer:
             tables=newest_rows(committed.ownership.values(), committed.rows),
             load=self.rows[LOAD_HISTORY.name],
             decisions=self.rows[DECISIONS.name],
-            candidates=self.rows[DECISION_CANDIDATES.name],
         )
 
     def _differences(self, look: Look | None) -> Sequence[CommandArguments]:

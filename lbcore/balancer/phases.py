@@ -28,6 +28,7 @@ from lbcore.balancer.intake.intake import (
     write_refused,
 )
 from lbcore.balancer.intake.topics import take_topics
+from lbcore.balancer.planning_memory import write_memory
 from lbcore.balancer.report import write_brokers, write_history
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.work import Work
@@ -239,6 +240,8 @@ PHASES: dict[str, Phase] = {
     ),
     # rows of the brokers, where they have changed
     "write_brokers": Whole(do=_write_brokers),
+    # rows of what planning remembers, where it has changed
+    "write_memory": Whole(do=lambda work, batch: write_memory(work, batch.before.plan)),
     # rows of load, once an interval of history
     "write_history": Whole(do=lambda work, _: write_history(work)),
 }

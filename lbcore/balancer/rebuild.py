@@ -1,8 +1,9 @@
 """Rebuild: the balancer's state from the tables, when there is no checkpoint to go on from.
 
 Decides what stands for a row that can't be read, nothing else. Ownership, brokers, namespaces,
-rules and changed settings come back exactly; load averages begin anew with the next reports, and
-liveness watches every broker from now on. Source: ours.
+rules and changed settings come back exactly, and hits and averages of planning as they were; load
+averages begin anew with the next reports, and liveness watches every broker from now on. Source:
+ours.
 """
 
 import json
@@ -10,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.commands.commands import REMEMBERED_COMMANDS
 from lbcore.balancer.phases import REBUILD
+from lbcore.balancer.planning_memory import remembered_plan
 from lbcore.balancer.state.balancer_state import BalancerState, Times
 from lbcore.balancer.state.book import (
     DRAINING,
@@ -28,7 +29,9 @@ from lbcore.balancer.state.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Wait
 from lbcore.balancer.state.rules import rules_from_rows
 from lbcore.balancer.tasks.forgetting import FLOOR, still_needed
 from lbcore.balancer.tasks.identity import identity_of, remember
+from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.names import parse_bundle
+from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,
     BUNDLE_OWNERSHIP,
@@ -39,11 +42,11 @@ from lbcore.model.tables import (
     POLICIES,
     TENANTS,
     TOPICS,
-    Table,
 )
 from lbcore.ownership.liveness import Liveness
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.ownership.states import IN_FLIGHT
+from lbcore.plan.decision import PlanState
 from lbcore.put_aside import Fault, fault_of, told
 from lbcore.wire.messages import Command
 
@@ -64,11 +67,22 @@ class TableRows:
     policies: Iterable[Row] = ()
     pins: Iterable[Row] = ()
     config_versions: Iterable[Row] = ()
+    planning_memory: Iterable[Row] = ()
 
 
 _BROKERS_OF_RECORD = ("source", "source_incarnation", "destination", "destination_incarnation")
 _BY_WORD = frozenset({"create_namespace", "delete_namespace"})
-_TABLES = (BROKERS, NAMESPACES, COMMANDS, TENANTS, TOPICS, POLICIES, PINS, CONFIG_VERSIONS)
+_TABLES = (
+    BROKERS,
+    NAMESPACES,
+    COMMANDS,
+    TENANTS,
+    TOPICS,
+    POLICIES,
+    PINS,
+    CONFIG_VERSIONS,
+    PLANNING_MEMORY,
+)
 
 
 def newest_rows(ownership: Iterable[Row], written: Mapping[str, Iterable[Row]]) -> TableRows:
@@ -149,12 +163,12 @@ def _attempted(instead: Callable[[Row], Value | None], row: Row) -> list[Value]:
     return [] if found is None else [found]
 
 
-def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> BalancerState:
+def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
     """The state that goes on from the tables; the first batch tells what could not be read.
 
     O(rows log rows).
     """
-    empty, reading = balancer.empty(), RowReading()
+    reading = RowReading()
     ledger = _ledger(cluster, reading.records(rows.bundle_ownership))
     changes = _by(rows.config_versions, "number")
     settings = reading.each(CONFIG_VERSIONS, changes, lambda row: json.loads(row["settings"]))
@@ -173,7 +187,7 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
     return BalancerState(
         ledger=ledger,
         liveness=Liveness().expect(sorted(brokers), silent),
-        plan=empty.plan,
+        plan=_plan(reading, rows.planning_memory),
         brokers=brokers,
         namespaces=still_needed(namespaces, set(ledger.namespaces()[0]), floor),
         commands=dict(reading.each(COMMANDS, commands[-REMEMBERED_COMMANDS:], _remembered, _ended)),
@@ -187,6 +201,13 @@ def rebuild_state(balancer: ClusterBalancer, cluster: str, rows: TableRows) -> B
         times=Times(version_floor=floor),
         unread=tuple(told(reading.faults)),
     )
+
+
+def _plan(reading: RowReading, rows: Iterable[Row]) -> PlanState:
+    def read(row: Row) -> object:
+        return remembered_plan([row])
+
+    return remembered_plan(reading.readable(PLANNING_MEMORY, _by(rows, "part"), read))
 
 
 def _brokers(

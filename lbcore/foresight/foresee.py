@@ -2,8 +2,8 @@
 
 Decides how the future is thought out: a state is rebuilt from the tables, and cycle after cycle is
 run on it under the same load, each on fresh reports, each move landed before the next cycle.
-Graces, cool-downs and roles are as the tables say, and so are hits where they stand there
-(`planning_memory`); what cannot be known is named in the answer. Beside `rehearse`. Source: ours.
+Graces, cool-downs, roles, hits and averages are as the tables say (`planning_memory`); what
+cannot be known is named in the answer. Beside `rehearse`. Source: ours.
 """
 
 import json
@@ -30,7 +30,7 @@ from lbcore.config.load import digest, parse_assignments
 from lbcore.config.tree import Config
 from lbcore.foresight.carried_out import land, owners_of, report_landed
 from lbcore.foresight.late_reports import count_moves
-from lbcore.foresight.planning_memory import recalled_plan, unknowns
+from lbcore.foresight.planning_memory import next_cycle_ms, recalled_plan, unknowns
 from lbcore.foresight.rehearse import RehearsalRows, state_of
 from lbcore.model.tables import DECISION_CANDIDATES, DECISIONS
 from lbcore.plan.registry import placement_name, shedding_name
@@ -86,7 +86,7 @@ class LoadMoment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foresight:
-    """What would happen in `cycles` cycles, `cycle_ms` apart, the first one now.
+    """What would happen in `cycles` cycles, `cycle_ms` apart, the first one when it is due.
 
     decisions: in order, each with its cycle and `more_hits`, the fresh observations before it;
     after_ms: when brokers report that often, latest_ms: when they report only as often as they
@@ -134,7 +134,7 @@ def foresee(
 
     config: of the cluster, as its files say. Raises ConfigError for settings that can't be used.
     """
-    state = state_of(config, cluster, rows, now_ms)
+    state = state_of(cluster, rows, now_ms)
     config, _ = in_force(config, state.settings, state.rules.set_aside)
     config = replace(config, cluster=replace(config.cluster, observe_only=False))  # it's a thought
     before = _balance(Work.on(replace(state, settings={}), config, "", now_ms))
@@ -142,10 +142,11 @@ def foresee(
     changed = _changed(replace(state, settings={}), config, now_ms, what_if)
     if isinstance(changed, Impossible):
         return changed
-    plan = recalled_plan(rows.decisions, rows.candidates, config, now_ms)
+    plan = recalled_plan(state.plan, rows.decisions, config, now_ms)
     work = Work.on(replace(changed, plan=plan), config, digest(config), now_ms)
-    unseen = count_moves(work, rows.decisions)
-    found = _run(work.close(), config, now_ms, before)
+    unseen = count_moves(work, rows.load, rows.decisions)
+    first_ms = next_cycle_ms(rows.decisions, now_ms, _cycle_ms(config))
+    found = _run(work.close(), config, (now_ms, first_ms), before)
     known = {str(row["broker"]) for row in rows.load}
     newest_ms = max((int(row["at_ms"]) for row in rows.load), default=now_ms + 1)
     names = (one.broker for one in found.after.brokers)
@@ -157,7 +158,7 @@ def foresee(
         ),
         hot=_heated(found, config),
         unseen_moves=unseen,
-        unknown=unknowns(config, max(-1, now_ms - newest_ms)),
+        unknown=unknowns(config, state.plan, max(-1, now_ms - newest_ms)),
     )
 
 
@@ -169,20 +170,24 @@ def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
     return tuple(name for name in after if name not in hot_before)
 
 
-def _run(state: BalancerState, config: Config, now_ms: int, before: LoadMoment) -> Foresight:
-    """before: the balance, without what would be otherwise."""
-    step_ms = _cycle_ms(config)
+def _run(
+    state: BalancerState, config: Config, when: tuple[int, int], before: LoadMoment
+) -> Foresight:
+    """when: now, and the first cycle's time; before: the balance, with nothing otherwise."""
+    (now_ms, first_ms), step_ms = when, _cycle_ms(config)
+    longest_ms = max(step_ms, config.signals.report_max_interval_ms)
     decisions: list[Mapping[str, Any]] = []
     skips: list[Mapping[str, Any]] = []
     waiting: tuple[Mapping[str, Any], ...] = ()
     held: dict[str, str] = {}
     for number in range(CYCLES):
-        rows, state = _cycle(state, config, (now_ms, number * step_ms), step_ms)
-        when = {
+        after_ms = first_ms - now_ms + number * step_ms
+        rows, state = _cycle(state, config, (now_ms, after_ms), step_ms)
+        times = {
             "cycle": number + 1,
             "more_hits": number,
-            "after_ms": number * step_ms,
-            "latest_ms": number * max(step_ms, config.signals.report_max_interval_ms),
+            "after_ms": after_ms,
+            "latest_ms": first_ms - now_ms + number * longest_ms,
         }
         made = rows.get(DECISIONS.name, [])
         held = {one.broker: one.words for one in held_status(made, now_ms)} | held
@@ -190,7 +195,7 @@ def _run(state: BalancerState, config: Config, now_ms: int, before: LoadMoment) 
             if row["kind"] == HELD:
                 continue
             chosen = skips if row["kind"] == "skip" else decisions
-            chosen.append({**when, **_decision(row)})
+            chosen.append({**times, **_decision(row)})
         if number == 0:
             near = filter(_is_near, rows.get(DECISION_CANDIDATES.name, []))
             waiting = tuple(map(_near, near))

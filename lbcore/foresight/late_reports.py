@@ -2,14 +2,15 @@
 
 Decides whose load is from before its bundles came or went: the sum of what its bundles carry tells,
 for it differs from what the broker reported by what they carry. The running balancer remembers
-its own moves instead (`plan.pending`); that memory is in no table. Part of `foresee`. Source: ours.
+its own moves instead (`plan.pending`), also while usages lag behind (`signals.usage_window_ms`);
+where the tables have that memory, it counts. Part of `foresee`. Source: ours.
 
 Worked: a broker reported 100 msg/s, and owns bundles of 60 now; one of 40 left it a moment ago. 60
 is 40 below 100, as it is when the report is from before the move: it is taken to carry 60.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,16 @@ import numpy as np
 from lbcore.balancer.decisions.placing import make_snapshot, usable_brokers
 from lbcore.balancer.state.instances import NOBODY
 from lbcore.balancer.state.work import Work
-from lbcore.plan.pending import COLUMNS, move_of, placed_load, with_load
-from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Bools, Floats, Snapshot
+from lbcore.foresight.planning_memory import is_planned
+from lbcore.plan.pending import (
+    COLUMNS,
+    move_of,
+    placed_load,
+    reported_load,
+    unseen_arrays,
+    with_load,
+)
+from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Bools, BrokerTable, Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
 
 _MOVES = frozenset({"transfer", "unload", "drain"})
@@ -26,18 +35,24 @@ _REPORTS = 2
 """Moves are looked at that are no older than so many of the longest intervals between reports."""
 
 
-def count_moves(work: Work, decisions: Iterable[Mapping[str, Any]]) -> int:
+def count_moves(
+    work: Work, load: Iterable[Mapping[str, Any]], decisions: Iterable[Mapping[str, Any]]
+) -> int:
     """Give live brokers the load of the bundles they have; how many moves were unseen. O(bundles).
 
-    decisions: rows in any order. Only where planning counts its moves (`shedding.adjust_load`).
+    load: the newest row of each broker; decisions: rows in any order. What planning remembers as
+    unseen is counted with it, and forgotten. Only where planning counts its moves
+    (`shedding.adjust_load`).
     """
     if not work.config.shedding.adjust_load:
         return 0
     snapshot, _ = make_snapshot(work, usable_brokers(work))
+    decided, is_decided = _decided(work, snapshot, load)
     moved = _moved(work, snapshot, decisions)
-    is_late = _is_late(snapshot, moved)
-    shown = with_load(snapshot.brokers, _added(work, snapshot, moved, is_late))
-    for at in np.flatnonzero(is_late).tolist():
+    left = _Left(snapshot=replace(snapshot, brokers=decided), moved=moved, is_decided=is_decided)
+    is_late = left.is_late()
+    shown = with_load(decided, _added(work, left, is_late))
+    for at in np.flatnonzero(is_late | is_decided).tolist():
         name = snapshot.brokers.names[at]
         work.brokers[name] = replace(
             work.brokers[name],
@@ -46,62 +61,107 @@ def count_moves(work: Work, decisions: Iterable[Mapping[str, Any]]) -> int:
             weighted_max_ema=float(shown.weighted_max_ema[at]),
             throughput_ema=float(shown.throughput_ema[at]),
         )
-    return sum(bool(is_late[end]) for _, *ends in moved for end in ends[1:] if end != NOBODY)
+    work.plan = replace(work.plan, unseen={})
+    is_late |= is_decided & (decided.traffic != snapshot.brokers.traffic).any(axis=1)
+    return sum(bool(is_late[one.destination]) for one in moved)
 
 
-def _moved(
-    work: Work, snapshot: Snapshot, decisions: Iterable[Mapping[str, Any]]
-) -> list[tuple[int, int, int]]:
-    """Bundle row, who gave it (NOBODY: not live) and who has it, of moves of late."""
+def _decided(
+    work: Work, snapshot: Snapshot, load: Iterable[Mapping[str, Any]]
+) -> tuple[BrokerTable, Bools]:
+    """Brokers with what planning remembers as unseen counted; and whose that is, bool[n].
+
+    Where planning has seen a newer report than the table has, it is taken: it is remembered too.
+    """
+    brokers, unseen = snapshot.brokers, work.plan.unseen
+    said_ms = {str(row["broker"]): int(row["reported_ms"] or row["at_ms"]) for row in load}
+    updated_ms = np.array([said_ms.get(name, 0) for name in brokers.names], dtype=np.int64)
+    change = np.zeros((len(brokers.names), COLUMNS))
+    lines = reported_load(brokers)
+    for at, name in enumerate(brokers.names):
+        if name in unseen and unseen[name].report_ms > updated_ms[at]:
+            change[at] = np.array(unseen[name].shown) - lines[at]
+    newest = replace(with_load(brokers, change), updated_at_ms=updated_ms)
+    everyone: Bools = np.ones(len(brokers.names), dtype=np.bool_)
+    added = unseen_arrays(unseen, newest, everyone, work.config.shedding.adjust_keep)
+    return with_load(newest, added), np.array([name in unseen for name in brokers.names], np.bool_)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moved:
+    """A bundle that changed hands of late. row: of it; source: NOBODY = is not live.
+
+    is_planned: by a cycle, so that planning remembers what reports don't show of it.
+    """
+
+    row: int
+    source: int
+    destination: int
+    is_planned: bool
+
+
+def _moved(work: Work, snapshot: Snapshot, decisions: Iterable[Mapping[str, Any]]) -> list[_Moved]:
     since_ms = work.now_ms - _REPORTS * work.config.signals.report_max_interval_ms
-    gave = {
-        str(row["bundle"]): str(row["source"])
+    last = {
+        str(row["bundle"]): row
         for row in sorted(decisions, key=lambda row: int(row["at_ms"]))
         if row["kind"] in _MOVES and row["bundle"] and row["at_ms"] >= since_ms
     }
     index = {name: at for at, name in enumerate(snapshot.brokers.names)}
     owners = snapshot.bundles.owner.tolist()
-    return [
-        (row, index.get(gave[bundle], NOBODY), owner)
-        for row, (bundle, owner) in enumerate(zip(snapshot.bundles.names, owners, strict=True))
-        if bundle in gave and owner != NOBODY and index.get(gave[bundle], NOBODY) != owner
-    ]
+    found = []
+    for at, (bundle, owner) in enumerate(zip(snapshot.bundles.names, owners, strict=True)):
+        if bundle not in last or owner == NOBODY:
+            continue
+        source = index.get(str(last[bundle]["source"]), NOBODY)
+        if source != owner:
+            planned = is_planned(last[bundle])
+            found.append(_Moved(row=at, source=source, destination=owner, is_planned=planned))
+    return found
 
 
-def _is_late(snapshot: Snapshot, moved: list[tuple[int, int, int]]) -> Bools:
-    """bool[n]: whether a broker's load is nearer to what it was before the moves than after."""
-    count = len(snapshot.brokers.names)
-    rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
-    owner = snapshot.bundles.owner
-    owned = np.bincount(owner + 1, weights=rates, minlength=count + 1)[1:]
-    lacking = owned - snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
-    net = np.zeros(count)
-    for row, source, destination in moved:
-        net[destination] += rates[row]
-        if source != NOBODY:
-            net[source] -= rates[row]
-    is_late: Bools = np.abs(lacking - net) < np.abs(lacking)
-    return is_late
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Left:
+    """What is left to count once planning's memory is. is_decided: bool[n], whose that is."""
+
+    snapshot: Snapshot
+    moved: list[_Moved]
+    is_decided: Bools
+
+    def counts(self, move: _Moved, broker: int) -> bool:
+        """Whether a move may be missing in a broker's load."""
+        return broker != NOBODY and not (move.is_planned and bool(self.is_decided[broker]))
+
+    def is_late(self) -> Bools:
+        """bool[n]: whether a broker's load is nearer to what it was before the moves than after."""
+        snapshot, count = self.snapshot, len(self.snapshot.brokers.names)
+        rates = snapshot.bundles.short[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+        owned = np.bincount(snapshot.bundles.owner + 1, weights=rates, minlength=count + 1)[1:]
+        lacking = owned - snapshot.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
+        net = np.zeros(count)
+        for move in self.moved:
+            for broker, sign in ((move.destination, 1.0), (move.source, -1.0)):
+                if self.counts(move, broker):
+                    net[broker] += sign * rates[move.row]
+        found: Bools = np.abs(lacking - net) < np.abs(lacking)
+        return found
 
 
-def _added(
-    work: Work,
-    snapshot: Snapshot,
-    moved: list[tuple[int, int, int]],
-    is_late: Bools,
-) -> Floats:
+def _added(work: Work, left: _Left, is_late: Bools) -> Floats:
     """What is added to each broker's line, float64[n, 11]; see `plan.pending`."""
+    snapshot = left.snapshot
     usage = weighted_usage(snapshot.brokers.percent, work.config.signals)
     added = np.zeros((len(snapshot.brokers.names), COLUMNS))
     gained: list[tuple[int, int]] = []
-    for row, source, destination in moved:
-        if source == NOBODY:
-            gained += [(row, destination)] if is_late[destination] else []
+    for one in left.moved:
+        gets = left.counts(one, one.destination) and bool(is_late[one.destination])
+        if one.source == NOBODY:
+            gained += [(one.row, one.destination)] if gets else []
             continue
-        move = move_of(snapshot, usage, (row, source, destination), work.now_ms)
-        if is_late[source]:
-            added[source] -= move.load
-        if is_late[destination]:
-            added[destination] += move.at_destination()
+        move = move_of(snapshot, usage, (one.row, one.source, one.destination), work.now_ms)
+        if left.counts(one, one.source) and is_late[one.source]:
+            added[one.source] -= move.load
+        if gets:
+            added[one.destination] += move.at_destination()
     pairs = np.array(gained, dtype=np.int64).reshape(-1, 2)
     return added + placed_load(snapshot, pairs[:, 0], pairs[:, 1])

@@ -1,40 +1,43 @@
-"""Planning's memory: what planning remembers, as far as the tables know it, for dry runs.
+"""Planning's memory, as far as the tables know it, for dry runs; and what they don't know.
 
-Decides nothing: rows of `decisions` and `decision_candidates` become graces, roles and hits.
-Averages are in no table. Part of `foresee`. Source: ours.
+Decides nothing: rows of `decisions` become graces and roles; hits and averages are in the state
+already, which a rebuild brings back. Part of `foresee`. Source: ours.
 """
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from lbcore.balancer.decisions.held_words import HELD, OVER, is_believed
-from lbcore.plan.decision import Hot, PlanConfig, PlanState
-from lbcore.plan.registry import shedding_strategy
-from lbcore.plan.shed.common import ShedState
+from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
+from lbcore.config.tree import Config
+from lbcore.plan.decision import PlanConfig, PlanState
+from lbcore.plan.registry import placement_name, shedding_name, shedding_strategy
+from lbcore.plan.strategy import SCORE_WEIGHTS
 
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000
 """How far back decisions are read for what planning remembers."""
 _MOVES = frozenset({"transfer", "unload", "drain"})
+_BY_LONG_TERM = frozenset({LEAST_LONG_TERM_MESSAGE_RATE})
+_MADE = frozenset({"transfer", "unload", "split"})
+_NO_CYCLE = frozenset({"NotThisCycle", "unsplittable"})
 _WISHED = frozenset({"Draining", "Pinned"})
 
 
 def recalled_plan(
-    decisions: Iterable[Row], candidates: Iterable[Row], config: PlanConfig, now_ms: int
+    plan: PlanState, decisions: Iterable[Row], config: PlanConfig, now_ms: int
 ) -> PlanState:
-    """What planning remembers at `now_ms`, in rows of any order. O(rows log rows).
+    """The plan's memory with graces and roles as rows of decisions tell, in any order.
 
-    decisions: of the grace period and the role's cool-down; candidates: of the last cycles.
+    plan: as a rebuild brings it back. O(rows log rows).
     """
-    moved = [row for row in sorted(decisions, key=_at_ms) if _is_planned(row)]
+    moved = [row for row in sorted(decisions, key=_at_ms) if is_planned(row)]
     shedding = config.shedding
     grace_ms, role_ms = now_ms - shedding.grace_period_ms, now_ms - shedding.role_cool_down_ms
     shed = [row for row in moved if row["reason"] not in _WISHED and row["at_ms"] > role_ms]
-    strategy = shedding_strategy(config)
-    return PlanState(
-        strategy=strategy.name,
-        shed=_hits(candidates) if strategy.has_hits_in_tables else ShedState(),
+    return replace(
+        plan,
         unloaded_ms=_by_name(
             (str(row["bundle"]), int(row["at_ms"])) for row in moved if row["at_ms"] >= grace_ms
         ),
@@ -42,24 +45,34 @@ def recalled_plan(
         took_ms=_by_name(
             (str(row["destination"]), int(row["at_ms"])) for row in shed if row["destination"]
         ),
-        hot=_hot(decisions, now_ms),
     )
 
 
-def unknowns(config: PlanConfig, load_age_ms: int) -> tuple[str, ...]:
+def next_cycle_ms(decisions: Iterable[Row], now_ms: int, interval_ms: int) -> int:
+    """When the next cycle that sheds is due, by the last one; now where none is known."""
+    last_ms = max((row["at_ms"] for row in decisions if _is_of_cycle(row)), default=0)
+    return int(min(max(now_ms, last_ms + interval_ms), now_ms + interval_ms))
+
+
+def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ...]:
     """What a dry run cannot know, in sentences. load_age_ms: of the newest load, -1 = none."""
-    strategy = shedding_strategy(config)
-    hits = f"hits and averages of {strategy.name} are in no table and begin at 0: it may act sooner"
-    if strategy.has_hits_in_tables:
-        hits = "hits of brokers that are below 80 % of every threshold are taken as 0"
-    longest_ms = max(config.shedding.grace_period_ms, config.shedding.role_cool_down_ms)
-    older = ("graces of bundles that moved more than two hours ago",)
+    shedding, lag_ms = config.shedding, config.signals.usage_lag_ms
+    strategy = shedding_name(shedding.strategy)
+    hits = f"hits and averages begin at 0, {plan.strategy or 'those of no strategy'} has some"
     age = f"is {load_age_ms // 1_000} s old" if load_age_ms >= 0 else "is not known"
+    lag = f"changes of the last {lag_ms // 1_000} s, by which usages lag, but for planned moves"
+    scores = "how smoothed scores go on: others may be paired"
+    long_term = "averages over a long time: bundles may go to another broker"
+    longest_ms = max(shedding.grace_period_ms, shedding.role_cool_down_ms)
+    older = ("graces of bundles that moved more than two hours ago",)
     return (
-        hits,
+        *((hits,) if plan.strategy != strategy else ()),
         f"load {age}: what was reported since, and moves that reports don't show yet",
         "which report was judged last: a hit may count a report earlier or later",
         "topics of bundles: splits are cut as if nobody had reported them",
+        *((lag,) if lag_ms else ()),
+        *((scores,) if {*SCORE_WEIGHTS}.issubset(shedding_strategy(config).settings) else ()),
+        *((long_term,) if placement_name(config.placement.strategy) in _BY_LONG_TERM else ()),
         *(older if longest_ms > REMEMBERED_MS else ()),
     )
 
@@ -68,40 +81,24 @@ def _at_ms(row: Row) -> int:
     return int(row["at_ms"])
 
 
-def _is_planned(row: Row) -> bool:
+def _is_of_cycle(row: Row) -> bool:
+    """Whether a cycle that sheds wrote it; each of them writes a move, a split or a skip."""
+    if row["kind"] == "skip":
+        return row["reason"] not in _NO_CYCLE
+    return row["kind"] in _MADE and row["reason"] not in _WISHED and not _is_commanded(row)
+
+
+def _is_commanded(row: Row) -> bool:
+    return "command_id" in json.loads(row["inputs"])
+
+
+def is_planned(row: Row) -> bool:
     """Whether a cycle moved a bundle, not a command."""
     if row["kind"] not in _MOVES or not row["bundle"]:
         return False
-    return row["reason"] in _WISHED or "command_id" not in json.loads(row["inputs"])
-
-
-def _hot(decisions: Iterable[Row], now_ms: int) -> dict[str, Hot]:
-    """Since when brokers are hot that were told as held and are not known to have cooled."""
-    told = {str(r["source"]): r for r in sorted(decisions, key=_at_ms) if r["kind"] == HELD}
-    return {
-        name: Hot(since_ms=int(json.loads(row["inputs"])["since_ms"]))
-        for name, row in sorted(told.items())
-        if row["reason"] != OVER and is_believed(row["at_ms"], now_ms)
-    }
+    return row["reason"] in _WISHED or not _is_commanded(row)
 
 
 def _by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     """The last of each name, in name order."""
     return dict(sorted(dict(pairs).items()))
-
-
-def _hits(candidates: Iterable[Row]) -> ShedState:
-    """Hits of the brokers that were near in the newest cycle, of a pair's both."""
-    near = [row for row in candidates if row["phase"] == "shed" and row["hits_needed"]]
-    newest_ms = max((row["at_ms"] for row in near), default=0)
-    low: dict[str, int] = {}
-    high: dict[str, int] = {}
-    for row in near:
-        if row["at_ms"] != newest_ms or row["verdict"] != "too_few_hits":
-            continue
-        levels = json.loads(row["detail"]).get("levels", [])
-        for kept, level in zip((low, high), levels, strict=False):
-            for broker in filter(None, (row["subject"], row["broker"])):
-                if level["hits"]:
-                    kept[broker] = max(kept.get(broker, 0), int(level["hits"]))
-    return ShedState(hits_low=dict(sorted(low.items())), hits_high=dict(sorted(high.items())))

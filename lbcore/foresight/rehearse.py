@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.commands.commands import carry_out_placed, take_command
 from lbcore.balancer.rebuild import TableRows, rebuild_state
 from lbcore.balancer.state.balancer_state import BalancerState
@@ -28,7 +27,6 @@ from lbcore.model.resources import complete
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     COMMANDS,
-    DECISION_CANDIDATES,
     DECISIONS,
     LOAD_HISTORY,
     OWNERSHIP_EVENTS,
@@ -47,13 +45,12 @@ _NOT_SHOWN = frozenset(
 class RehearsalRows:
     """One cluster's rows: those that a state is rebuilt from, and rows of load_history.
 
-    decisions: of the grace period; candidates: of the last cycles: what planning remembers.
+    decisions: of the grace period.
     """
 
     tables: TableRows
     load: Sequence[Row]
     decisions: Sequence[Row] = ()
-    candidates: Sequence[Row] = ()
 
     @staticmethod
     def read(rows_of: Callable[[str], Sequence[Row]]) -> "RehearsalRows":
@@ -63,7 +60,6 @@ class RehearsalRows:
             tables=TableRows(**tables),
             load=rows_of(LOAD_HISTORY.name),
             decisions=rows_of(DECISIONS.name),
-            candidates=rows_of(DECISION_CANDIDATES.name),
         )
 
 
@@ -91,7 +87,7 @@ def rehearse(config: Config, rows: RehearsalRows, command: Command, now_ms: int)
 
     config: of the command's cluster. A command whose id was carried out before shows its outcome.
     """
-    state = state_of(config, command.cluster, rows, now_ms)
+    state = state_of(command.cluster, rows, now_ms)
     work = Work.on(state, config, digest(config), now_ms)
     take_command(work, command, now_ms)
     carry_out_placed(work)
@@ -111,10 +107,9 @@ def _first_status(state: BalancerState, command_id: str) -> str:
     return status_of(state.commands[command_id])
 
 
-def state_of(config: Config, cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
+def state_of(cluster: str, rows: RehearsalRows, now_ms: int) -> BalancerState:
     """The state that the tables hold, with brokers as alive and loaded as they show them."""
-    balancer = ClusterBalancer(cluster=cluster, config=config)
-    return _with_load(rebuild_state(balancer, cluster, rows.tables), rows, now_ms)
+    return _with_load(rebuild_state(cluster, rows.tables), rows, now_ms)
 
 
 def _transition(before: OwnershipRecord | None, after: OwnershipRecord) -> Mapping[str, str]:
@@ -167,4 +162,5 @@ def _keep_load(ledger: Ledger, load: Row) -> None:
         row = ledger.index.get(bundle)
         if row is not None:
             ledger.short[row] = ledger.long[row] = traffic[at]
+            ledger.short_count[row] = max(1, ledger.short_count[row])
             ledger.topics[row] = int(topics[at])

@@ -9,7 +9,8 @@ has one row, as before. Source: ours.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS, Column, Table
+from lbcore.model.table import Column, Table
+from lbcore.model.tables import COMMANDS, OWNERSHIP_EVENTS
 
 MONTH = Column(name="month", type="string", doc="month of at_ms, YYYY-MM, UTC; a folder each")
 

@@ -4,44 +4,13 @@ Decides nothing; Delta's, Arrow's and Spark's types and docs follow from it. Sou
 Types: string, long, int, double, boolean, binary, and list<...> of these; map<string,string>.
 """
 
-from dataclasses import dataclass
-
+from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.resources import WIRE_NAMES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One column: name, logical type, meaning."""
-
-    name: str
-    type: str
-    doc: str
-    is_nullable: bool = False
-
+from lbcore.model.table import Table
+from lbcore.model.table import column as _column
 
 GONE_DAYS = 7
 """How long a table of current rows says what is no more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """One table: name, columns, and the row conditions that the engines enforce.
-
-    key: the columns that, with the cluster, name its one newest row; () = it only grows. gone: the
-    SQL condition of a row that only says that there is none any more; such rows go after GONE_DAYS.
-    """
-
-    name: str
-    doc: str
-    columns: tuple[Column, ...]
-    key: tuple[str, ...] = ()
-    gone: str = ""
-    constraints: tuple[tuple[str, str], ...] = ()
-
-
-def _column(name: str, type_: str, doc: str, *, is_nullable: bool = False) -> Column:
-    return Column(name=name, type=type_, doc=doc, is_nullable=is_nullable)
-
 
 _RECORD = (
     _column("cluster", "string", "cluster of the bundle"),
@@ -389,6 +358,7 @@ TABLES = (
     DECISION_EFFECTS,
     LOAD_HISTORY,
     REJECTED_REPORTS,
+    PLANNING_MEMORY,
 )
 
 

@@ -258,7 +258,7 @@ def opened(brokers: int, bundles: int, per_namespace: int = PER_NAMESPACE) -> Be
         tenants=[],
         topics=[],
     )
-    bench = Bench(cluster, balancer, rebuild_state(balancer, CLUSTER, rows))
+    bench = Bench(cluster, balancer, rebuild_state(CLUSTER, rows))
     everyone = range(brokers)
     bench.advance(everyone, everyone)
     bench.advance(everyone, ())

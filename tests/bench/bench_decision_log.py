@@ -22,7 +22,8 @@ from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_considered
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
-from lbcore.model.tables import DECISION_CANDIDATES, DECISION_EFFECTS, DECISIONS, Table
+from lbcore.model.table import Table
+from lbcore.model.tables import DECISION_CANDIDATES, DECISION_EFFECTS, DECISIONS
 from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.planner import plan
 from tests.bench.bench_planner import BROKERS, BUNDLES, CYCLE_MS, cluster, sections

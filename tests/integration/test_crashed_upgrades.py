@@ -30,7 +30,8 @@ from jobs.adapters.spark.checkpoint import (
 from jobs.adapters.spark.recovery import complete_last_batch, rebuilt_states, send_all_records
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.model.tables import TABLES, Column, Table
+from lbcore.model.table import Column, Table
+from lbcore.model.tables import TABLES
 from tests.integration.test_crash_points import Undisturbed, of_every_kind_and_table
 from tests.integration.test_crashed_upkeep import RECOVERY, crash_after
 from tests.support.tables.crashed_batches import CrashedError, Place, steps_of

@@ -21,7 +21,8 @@ from jobs.cli import main
 from jobs.operating.durations import format_instant
 from jobs.operating.explaining import KINDS, ExplainQuestion, explain, read_rows
 from lbcore.explain.explanation import ExplainRows
-from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES, Table
+from lbcore.model.table import Table
+from lbcore.model.tables import BROKERS, PINS, POLICIES, TABLES
 from tests.support.tables.crashed_batches import ASIDE, SENT, Place, squashed
 from tests.support.worlds.command_cases import BROKERS as NAMES
 from tests.support.worlds.command_cases import BUNDLES, CASES, NS, RecordedWorld, prepared

@@ -17,6 +17,7 @@ from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
+from lbcore.model.table import Table
 from lbcore.model.tables import BROKERS as BROKERS_TABLE
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
@@ -29,7 +30,6 @@ from lbcore.model.tables import (
     REJECTED_REPORTS,
     TENANTS,
     TOPICS,
-    Table,
 )
 from tests.support.tables.following import BROKERS, BUNDLES, EVENTS, NAMESPACE, content, fresh, move
 from tests.support.tables.lookup_tables import CLUSTER, Row, TablesWriter, owned

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from jobs.service.views import TableViews
-from lbcore.model.tables import CONFIG_VERSIONS, NAMESPACES, POLICIES, TENANTS, Table
+from lbcore.model.table import Table
+from lbcore.model.tables import CONFIG_VERSIONS, NAMESPACES, POLICIES, TENANTS
 from tests.support.tables.lookup_tables import CLUSTER, TablesWriter
 
 POLICY = {"kind": "isolation", "is_set": True, "value": '{"namespaces": []}'}

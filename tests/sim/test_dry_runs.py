@@ -1,26 +1,37 @@
-"""A dry run from the tables is what the job then does, in random worlds.
+"""A dry run from the tables is what the job then does, in random worlds, under each strategy.
 
 Each world has lived through random loads, moves by hand, pins, drains, policies and crashes when it
-is asked. What a dry run may get wrong is what its own output names: by how many reports a hit comes
-earlier or later, and load that was reported since. Where load is as the tables say, which bundles
-move, from where and where to, it may not; where averages have gone on, not from whom.
+is asked. What a dry run may get wrong is what its own output names (`Known`): by how many reports a
+hit comes earlier or later, and load that was reported since. Where load is as the tables say, which
+bundles move, from where and where to, it may not; where averages have gone on, not from whom.
 """
 
 import random
+from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 import pytest
 
 from lbcore.balancer.rebuild import newest_rows
+from lbcore.config.pipeline import Pipeline
+from lbcore.config.placement import PlacementConfig
+from lbcore.config.shedding import SheddingConfig
+from lbcore.config.signals import SignalsConfig
+from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE, TRANSFER
+from lbcore.config.tree import Config
 from lbcore.foresight.foresee import Foresight, WhatIf, foresee
 from lbcore.foresight.rehearse import RehearsalRows, rehearse
+from lbcore.plan.shed.registry import AVG_SHEDDER, SHEDDERS
+from lbcore.plan.shed.strategy import Shedding
 from lbcore.wire.messages import Command
+from tests.support.worlds.gauged_world import MINUTE_MS, long_hot
 from tests.support.worlds.ruled_world import outcome, owners, running
 from tests.support.worlds.world import CLUSTER, World
 
-SEEDS = (1, 4, 5)
+SEEDS = (3, 4)
 MOMENTS = 10
-STILL = 0.02
+STILL, SAME = 0.02, 0.001
 HITS_AMISS = 3
 INTERVAL_MS = 5_000
 Moves = frozenset[tuple[str, str, str]]
@@ -32,7 +43,6 @@ def tables_of(world: World) -> RehearsalRows:
         tables=newest_rows(world.newest(), world.other_rows),
         load=[dict(row) for row in newest.values()],
         decisions=world.decisions,
-        candidates=world.other_rows["decision_candidates"],
     )
 
 
@@ -43,8 +53,8 @@ def foreseen(world: World, **what_if: Any) -> Foresight:
     return found
 
 
-def lived(seed: int) -> World:
-    """A world in which something has happened, under avg, whose hits the tables know."""
+def lived(seed: int, shedder: Shedding = AVG_SHEDDER) -> World:
+    """A world in which something has happened."""
     dice = random.Random(seed)
     rhythm = dict.fromkeys(
         ("decision_interval_ms", "shed_interval_ms", "split_interval_ms", "hit_period_ms"),
@@ -56,14 +66,18 @@ def lived(seed: int) -> World:
         seed=seed,
         pipeline={**rhythm, "load_history_interval_ms": INTERVAL_MS},
         signals={"report_max_interval_ms": INTERVAL_MS},
+        placement={"strategy": shedder.usual_placement},
+        transfer={"shedding_delay_ms": dice.choice((0, 60_000))},
         shedding={
+            "strategy": shedder.name,
+            "multi_hit": dice.random() < 0.5,
             "grace_period_ms": dice.choice((0, 60_000, 1_800_000)),
             "role_cool_down_ms": dice.choice((0, 60_000)),
             "max_moves_per_cycle": dice.choice((2, 1_000)),
         },
     )
     world.rates = {name: dice.uniform(100, 1_500) for name in sorted(owners(world))}
-    world.run(70_000)
+    world.run(330_000, step_ms=1_000)
     for _ in range(dice.randint(0, 2)):
         happen(world, dice)
     return world
@@ -127,6 +141,9 @@ def drift_since(world: World, rows: RehearsalRows) -> float:
     assert world.state is not None
     ledger, worst = world.state.ledger, 0.0
     for row in rows.load:
+        entry = world.state.brokers[str(row["broker"])]
+        if world.config.shedding.strategy == TRANSFER:
+            worst = max(worst, abs(entry.weighted_max_ema - row["score"]))
         for bundle, rate in zip(row["bundles"], row["msg_rate_in"], strict=True):
             at = ledger.index.get(bundle)
             if at is not None:
@@ -135,7 +152,7 @@ def drift_since(world: World, rows: RehearsalRows) -> float:
 
 
 def compare(world: World, dice: random.Random, where: str) -> bool:
-    """Ask, let time pass, and compare; whether bundles moved and all of it was compared."""
+    """Ask, let time pass, and compare; whether bundles moved."""
     found, rows = foreseen(world), tables_of(world)
     since, began_ms = len(world.decisions), world.now_ms
     world.run(dice.choice((5, 10, 13, 20)) * 500)
@@ -144,30 +161,99 @@ def compare(world: World, dice: random.Random, where: str) -> bool:
     if not made:
         assert not [cycle for cycle, _ in expected if cycle + 2 <= waited], (where, expected)
         return False
-    assert expected, (where, made)
     at_ms, ways = made[0]
     cycle = (at_ms - began_ms) / INTERVAL_MS
     near = [told for foreseen_in, told in expected if abs(cycle - foreseen_in) <= HITS_AMISS]
-    assert near, where
-    foretold = frozenset(way for told in near for way in told)
-    if drift_since(world, rows) > STILL:
-        assert any(one.startswith("load is ") for one in found.unknown)
-        assert {source for _, source, _ in ways} <= {source for _, source, _ in foretold}, where
-        return False
-    assert ways in near or ways == foretold, where
+    drift, told = drift_since(world, rows), [*near, frozenset().union(*near)]
+    assert drift <= SAME or any(one.startswith("load is ") for one in found.unknown)
+    if not near:
+        assert drift > SAME, (where, made, expected)
+        return False  # a broker at its threshold, which the load reported since has passed
+    level = Known.SOURCES if drift > STILL else Known.WAYS if drift > SAME else Known.ALL
+    if any("another broker" in one for one in found.unknown):
+        assert world.config.placement.strategy == LEAST_LONG_TERM_MESSAGE_RATE
+        level = Known.BUNDLES if level is Known.ALL else Known.SOURCES
+    if drift > SAME and any("smoothed scores" in one for one in found.unknown):
+        assert world.config.shedding.strategy == TRANSFER
+        assert given(ways, Known.SOURCES) & set().union(*(given(m, Known.SOURCES) for m in told))
+        return True
+    assert given(ways, level) <= set().union(*(given(one, level) for one in told)), (where, level)
     return True
 
 
-def lives(seed: int) -> int:
+class Known(Enum):
+    """What of a move the tables can tell; the rest is named in the dry run's answer.
+
+    Whose report was judged last is never known: one broker's hits may be complete before another's.
+    So what each broker gives is compared, not the whole cycle.
+    """
+
+    ALL = "which bundles go where"
+    BUNDLES = "which bundles, not where to: averages over a long time are in no table"
+    WAYS = "from whom to whom: averages went on, and bundles of like size are taken instead"
+    SOURCES = "from whom: averages have gone on"
+
+
+def given(ways: Moves, level: Known) -> set[Any]:
+    """What of the moves is to be the same, by the broker that gives."""
+    if level is Known.SOURCES:
+        return {source for _, source, _ in ways}
+    if level is Known.WAYS:
+        return {(source, destination) for _, source, destination in ways}
+    kept = [(b, s, d if level is Known.ALL else "") for b, s, d in ways]
+    return {frozenset(one for one in kept if one[1] == source) for _, source, _ in kept}
+
+
+def lives(seed: int, shedder: Shedding = AVG_SHEDDER) -> int:
     """Ask ten times while a world evens out what somebody has done to it."""
-    world, dice = lived(seed), random.Random(-seed)
+    world, dice = lived(seed, shedder), random.Random(-seed)
     heat(world, dice)
     world.run(dice.choice((10, 20, 60)) * 500)
     return sum(compare(world, dice, f"seed {seed}, moment {at}") for at in range(MOMENTS))
 
 
-def test_next_moves_are_those_of_the_dry_run() -> None:
-    assert sum(map(lives, SEEDS)) >= 3
+@pytest.mark.parametrize("shedder", SHEDDERS, ids=lambda one: one.name)
+def test_next_moves_are_those_of_the_dry_run(shedder: Shedding) -> None:
+    assert sum(lives(seed, shedder) for seed in SEEDS) >= 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shedder", SHEDDERS, ids=lambda one: one.name)
+def test_next_moves_are_those_of_the_dry_run_in_many_worlds(shedder: Shedding) -> None:
+    assert sum(lives(seed, shedder) for seed in range(6, 46)) >= 20
+
+
+def test_moves_that_usages_do_not_show_yet_are_not_made_again() -> None:
+    lagging = {"usage_window_ms": MINUTE_MS, "usage_cadence_ms": MINUTE_MS}
+    signals = SignalsConfig(report_max_interval_ms=INTERVAL_MS, **lagging)
+    pipeline = Pipeline(load_history_interval_ms=INTERVAL_MS)
+    shedding = SheddingConfig(strategy="overload", grace_period_ms=0)  # of no hits, by usages alone
+    placement = PlacementConfig(strategy=LEAST_LONG_TERM_MESSAGE_RATE)
+    config = replace(Config(), signals=signals, pipeline=pipeline, placement=placement)
+    config = replace(config, shedding=shedding)
+    world = long_hot(config, 2_200.0)
+    world.command("resume")
+    while not made_moves(world, 0):
+        world.run(500)
+    world.run(30_000)
+    found, rows = foreseen(world), tables_of(world)
+    forgetful = replace(rows, tables=replace(rows.tables, planning_memory=()))
+    naive = foresee(world.config, CLUSTER, forgetful, world.now_ms, WhatIf())
+    since = len(world.decisions)
+    world.run(2 * found.cycle_ms)
+    made = {way for _, ways in made_moves(world, since) for way in given(ways, Known.WAYS)}
+    assert made == next_ways(found)
+    assert any("by which usages lag" in one for one in found.unknown)
+    assert isinstance(naive, Foresight)
+    assert made != next_ways(naive)
+    assert any("hits and averages begin at 0" in one for one in naive.unknown)
+    assert not any("hits and averages begin at 0" in one for one in found.unknown)
+
+
+def next_ways(found: Foresight) -> set[Any]:
+    """From whom to whom bundles go in the next two cycles."""
+    near = [ways for cycle, ways in foreseen_moves(found) if cycle <= 2]
+    return {way for ways in near for way in given(ways, Known.WAYS)}
 
 
 def test_moves_that_load_does_not_show_yet_are_counted_once() -> None:

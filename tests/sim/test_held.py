@@ -64,7 +64,6 @@ def foreseen(world: World, **what_if: Any) -> Foresight:
         tables=newest_rows(world.newest(), world.other_rows),
         load=[dict(row) for row in newest.values()],
         decisions=list(reversed(world.decisions)),
-        candidates=world.other_rows["decision_candidates"],
     )
     found = foresee(world.config, CLUSTER, rows, world.now_ms, WhatIf(**what_if))
     assert isinstance(found, Foresight), found
@@ -115,7 +114,7 @@ def test_dry_run_knows_the_grace_and_says_what_the_job_then_does(world: World) -
     assert [one for one in found.decisions if one["kind"] in moves] == []
     assert "held by grace: " in found.held[0]
     assert " is hot for 0 ms" not in found.held[0]
-    assert any("hits of brokers" in text for text in found.unknown)
+    assert any("judged last" in text for text in found.unknown)
     before = len(decided(world, "transfer"))
     world.run(found.cycle_ms * found.cycles)
     assert len(decided(world, "transfer")) == before

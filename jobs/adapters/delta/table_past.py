@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import commits_from
-from lbcore.model.tables import Table
+from lbcore.model.table import Table
 
 Row: TypeAlias = dict[str, Any]
 Scan: TypeAlias = Callable[[DeltaTable], list[Row]]

@@ -30,7 +30,8 @@ from jobs.adapters.delta.table_tail import (
 )
 from jobs.adapters.delta.tables import arrow_schema, table_path
 from jobs.console import CommandError
-from lbcore.model.tables import OWNERSHIP_EVENTS, Table, declared
+from lbcore.model.table import Table
+from lbcore.model.tables import OWNERSHIP_EVENTS, declared
 from lbcore.ownership.records import State
 
 Row: TypeAlias = dict[str, Any]

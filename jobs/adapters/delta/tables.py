@@ -25,7 +25,8 @@ from jobs.adapters.delta.table_place import (
 from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import is_delta, is_newest
 from jobs.console import CommandError
-from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES, Column, Table
+from lbcore.model.table import Column, Table
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS, TABLES
 
 _ATTEMPTS = 8
 _SCALARS: Mapping[str, pa.DataType] = {

@@ -33,6 +33,7 @@ from lbcore.balancer.state.effects import (
     unpack_columns,
     unpack_report,
 )
+from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.tables import (
     AUDIT,
     BROKERS,
@@ -69,6 +70,7 @@ ORDER = (
     DECISIONS.name,
     DECISION_CANDIDATES.name,
     DECISION_EFFECTS.name,
+    PLANNING_MEMORY.name,
     REJECTED_REPORTS.name,
     LOAD_HISTORY.name,
 )

@@ -95,7 +95,7 @@ def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, s
         if not any(mine.values()):
             continue
         balancer = ClusterBalancer(cluster=cluster, config=config.for_cluster(cluster))
-        state = rebuild_state(balancer, cluster, TableRows(**mine))
+        state = rebuild_state(cluster, TableRows(**mine))
         for name, blob in sorted(balancer.pack(state).items()):
             yield cluster, name, blob
 

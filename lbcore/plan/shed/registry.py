@@ -73,7 +73,6 @@ AVG_SHEDDER = Shedding(
     destinations=lambda config: (
         Destinations.KEPT if config.shedding.keep_destination else Destinations.OPEN
     ),
-    has_hits_in_tables=True,
     usual_placement=AVG,
 )
 

@@ -65,8 +65,8 @@ class Shedding(Strategy):
 
     run: the cycle → its answer and the state after it. gauge: the cycle with the state after it and
     the answer → how near each broker is. hits_needed: low and high, in a row. forget: what is left
-    of its state when only these brokers are active. has_hits_in_tables: they can be read from the
-    decision log as they are counted. usual_placement: taken beside it when nothing else is said.
+    of its state when only these brokers are active. usual_placement: taken beside it when nothing
+    else is said.
     """
 
     run: Run
@@ -74,7 +74,6 @@ class Shedding(Strategy):
     hits_needed: Callable[[PlanConfig], tuple[int, int]] = multi_hits
     destinations: Callable[[PlanConfig], Destinations] = placement_decides
     forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
-    has_hits_in_tables: bool = False
     usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE
 
 

@@ -142,7 +142,7 @@ class Job:
         if self._refused is not None:
             self._again, self._refused = self._refused.groups, None
         rows = newest_rows(self.committed.ownership.values(), self.committed.rows)
-        self._state = rebuild_state(self._balancer, self._cluster, rows)
+        self._state = rebuild_state(self._cluster, rows)
         self._scored = {}
 
     def _read(self) -> dict[int, list[RawMessage]]:

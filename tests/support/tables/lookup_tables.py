@@ -17,6 +17,7 @@ from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables
 from lbcore.model.bundles import even_boundaries
 from lbcore.model.names import format_bundle
+from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,
     BUNDLE_OWNERSHIP,
@@ -24,7 +25,6 @@ from lbcore.model.tables import (
     OWNERSHIP_EVENTS,
     POLICIES,
     TOPICS,
-    Table,
 )
 
 CLUSTER = "c1"

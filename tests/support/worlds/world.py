@@ -223,7 +223,7 @@ class World:
     def rebuilt(self) -> BalancerState:
         """The state that the tables give."""
         rows = newest_rows(self.current.values(), self.other_rows)
-        return rebuild_state(self.balancer, CLUSTER, rows)
+        return rebuild_state(CLUSTER, rows)
 
     def _take_effects(self, effects: Iterable[Effect]) -> None:
         """Brokers read tombstones before the records of the same batch."""

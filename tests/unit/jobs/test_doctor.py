@@ -15,7 +15,8 @@ from deltalake import DeltaTable, Field, Schema
 from jobs.cli import main
 from jobs.operating import doctor
 from jobs.operating.findings import FindingVerdict, fail, ok, warn, worst
-from lbcore.model.tables import TABLES, Column
+from lbcore.model.table import Column
+from lbcore.model.tables import TABLES
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.ruled_world import running, skewed
 from tests.support.worlds.world import World

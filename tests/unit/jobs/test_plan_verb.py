@@ -68,7 +68,7 @@ def test_text_says_what_comes_when_and_what_it_brings(
     assert f"near: {HOT} against broker-1:8080" in text
     assert "needs 1 hits more" not in text
     assert "needs 1 hit more (too_few_hits)" in text
-    assert "after 1 more hit, cycle 2, in 10 s to 1 min:" in text
+    assert "after 1 more hit, cycle 2, in 15 s to 1 min 5 s:" in text
     assert f"{HOT} → broker-1:8080: Overloaded (avg); source 60.0 % → " in text
     assert "(floor-adjusted " in text
     assert "not known here: which report was judged last" in text
