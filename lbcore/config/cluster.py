@@ -6,6 +6,7 @@ Decides nothing. Source: ours.
 from dataclasses import dataclass
 
 from lbcore.config.setting import setting
+from lbcore.model.weekly import WeeklyWindow, quiet_until_ms
 
 BALLAST = "ballast"
 EXTERNAL = "external"
@@ -64,3 +65,24 @@ class ClusterConfig:
         dynamic=True,
         doc="A plan that nobody has answered for this long lapses, and the next cycle plans anew.",
     )
+    quiet_hours: tuple[str, ...] = setting(
+        (),
+        dynamic=True,
+        reads=WeeklyWindow.parse,
+        doc="Windows of the week in which no cycle sheds or splits, each as 22:00-06:00 or mon-fri"
+        " 08:00-18:00. Failover, drains, pins, commands and plans that a person approved go on.",
+    )
+    quiet_offset_min: int = setting(
+        0,
+        unit="min",
+        minimum=-840,
+        maximum=840,
+        dynamic=True,
+        doc="How far the clock of quiet_hours is ahead of UTC: 60 in Berlin in winter. It does not"
+        " follow summer time.",
+    )
+
+    def quiet_until_ms(self, now_ms: int) -> int:
+        """When the quiet hours that it is now are over; 0 = it is none."""
+        windows = [WeeklyWindow.parse(text) for text in self.quiet_hours]
+        return quiet_until_ms(windows, self.quiet_offset_min, now_ms)

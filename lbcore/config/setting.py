@@ -5,7 +5,7 @@ A section of the configuration is a frozen dataclass whose fields are made by `s
 so nothing about a setting is written twice. Source: ours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ class Setting:
     pulsar_factor: float | None = None
     pulsar_neutral: Any = UNSET
     dynamic: bool = False
+    reads: Callable[[str], object] | None = None
 
 
 def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any) -> Any:
@@ -35,7 +36,8 @@ def setting(default: Any, *, pulsar: str | tuple[str, ...] = (), **declared: Any
     pulsar: the Pulsar key(s) it mirrors, the preferred spelling first; pulsar_default: Pulsar
     4.0.8's default where ours differs, in our unit; pulsar_factor: ours = factor × Pulsar's value;
     pulsar_neutral: a value under one spelling that gives way to the next spelling (Pulsar's
-    bandwidth weights); dynamic: may be changed while running.
+    bandwidth weights); dynamic: may be changed while running; reads: what
+    a text, or each of a list, must be read by; it raises ValueError with how it is written.
     """
     aliases = (pulsar,) if isinstance(pulsar, str) else pulsar
     return field(default=default, metadata={"setting": Setting(pulsar=aliases, **declared)})

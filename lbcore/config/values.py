@@ -6,6 +6,7 @@ settings suit each other (`config.check`). Source: ours.
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,8 @@ def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
     about = entry.about
     if about.choices and any(item not in about.choices for item in _items(typed)):
         raise _refusal(key or entry.key, value, f"take {' or '.join(about.choices)}")
+    if about.reads is not None:
+        _read(about.reads, typed, key or entry.key)
     if not isinstance(typed, int | float):
         return typed
     if isinstance(typed, int) and not -_MAX_INT64 <= typed <= _MAX_INT64:
@@ -56,6 +59,15 @@ def check_value(entry: Entry, value: Any, *, key: str = "") -> Any:
         allowed = entry.range or "the finite numbers"
         raise _refusal(key or entry.key, value, f"take a value within {allowed}{unit}")
     return typed
+
+
+def _read(reads: Callable[[str], object], typed: Any, key: str) -> None:
+    text = ""
+    try:
+        for text in _items(typed):
+            reads(text)
+    except ValueError as error:
+        raise _refusal(key, text, str(error)) from None
 
 
 def from_text(type_: Any, text: str) -> Any:

@@ -40,6 +40,7 @@ _STANDSTILLS = frozenset(
         "JustRestarted",
         "Disabled",
         "PlanWaits",
+        "QuietHours",
     }
 )
 _SHOWN = 3

@@ -124,6 +124,9 @@ def _blocks(rows: ExplainRows) -> Iterable[str]:
     yield from (gap.words() for gap in gaps(rows.decisions, rows.config.pipeline, rows.at_ms))
     if rows.rules("brake"):
         yield "the brake is on: nothing is balanced until `ballast release-brake`"
+    quiet_until_ms = rows.config.cluster.quiet_until_ms(rows.at_ms)
+    if quiet_until_ms:
+        yield f"quiet hours until {instant(quiet_until_ms)}: no cycle sheds or splits"
     for name, value in rows.rules("paused").items():
         since = instant(value["since_ms"])
         yield f"paused since {since}: {name or 'the whole cluster'} {value.get('reason', '')}"

@@ -118,6 +118,13 @@ def judge_job(
     )
 
 
+def misses_ticks(decisions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the newest word about ticks, in any order of rows, is that none come back."""
+    ticks = [row for row in decisions if row["kind"] == "ticks"]
+    newest = max(ticks, key=lambda row: int(row["at_ms"]), default=None)
+    return newest is not None and newest["reason"] == "Missing"
+
+
 def _word(wrote_ago_ms: int, cycle_ago_ms: int, rhythm: Pipeline) -> JobWord:
     if wrote_ago_ms < 0:
         return JobWord.NEVER_STARTED

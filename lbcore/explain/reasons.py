@@ -6,6 +6,7 @@ is not known is shown as it is. Source: ours.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -37,6 +38,7 @@ SKIPS: Mapping[str, str] = {
     "StrategyUnsteady": "the strategy answered differently when it was asked again, so nothing was"
     " shed: it may not read clocks, randomness or anything else it isn't given",
     "PlanWaits": "a plan waits for a person, or is being carried out for one: `ballast plan list`",
+    "QuietHours": "these are quiet hours (cluster.quiet_hours): nothing is shed or split",
     "NoBrokerBelowLowerBoundary": "no broker is far above, and none far below the average",
 }
 
@@ -104,6 +106,13 @@ REPAIRS: Mapping[str, str] = {
     "cannot_serve": "who was to open or split it said that it can't",
     "still_closing": "its owner was still closing it",
 }
+
+
+def cycle_words(rows: Iterable[Row]) -> str:
+    """What a cycle decided: `2 transfer (HitCount)`; several, by count."""
+    counts = Counter((row["kind"], row["reason"]) for row in rows)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {kind} ({reason})" for (kind, reason), count in ordered)
 
 
 def skip_words(reason: str) -> str:

@@ -22,9 +22,18 @@ from lbcore.balancer.faults import KIND as FAULT
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Row
-from lbcore.explain.job_state import NEVER_MS, CycleGap, JobState, JobWord, gaps, judge_job
+from lbcore.explain.job_state import (
+    NEVER_MS,
+    CycleGap,
+    JobState,
+    JobWord,
+    gaps,
+    judge_job,
+    misses_ticks,
+)
 from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.explain.plan_words import plan_alarms
+from lbcore.explain.reasons import cycle_words
 from lbcore.model.times import duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.repair import stuck_after_ms
@@ -156,7 +165,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
     broker_rows = _broker_rows(rows, loads, now_ms)
     silent_ms = -1 if rows.writer_ms is None else max(0, now_ms - rows.writer_ms)
     cycle_age_ms = max(0, now_ms - last[0]["at_ms"]) if last else -1
-    hears_ticks = not _misses_ticks(rows.decisions)
+    hears_ticks = not misses_ticks(rows.decisions)
     job = judge_job(silent_ms, cycle_age_ms, config.pipeline, hears_ticks=hears_ticks)
     draft = ClusterStatus(
         cluster=cluster,
@@ -166,7 +175,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         writer_silent_ms=silent_ms,
         cycle=last[0]["cycle"] if last else 0,
         cycle_age_ms=cycle_age_ms,
-        last_cycle=_cycle_words(last),
+        last_cycle=cycle_words(last),
         brokers=_counted(row.state for row in broker_rows),
         broker_rows=broker_rows,
         bundles=_counted(row["state"] for row in rows.bundles if row["state"] != "Deleted"),
@@ -250,20 +259,6 @@ def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
     return [row for row in newest if row["at_ms"] == begun_ms]
 
 
-def _misses_ticks(decisions: Iterable[Row]) -> bool:
-    """Whether the newest word about ticks is that none come back."""
-    ticks = [row for row in decisions if row["kind"] == "ticks"]
-    newest = max(ticks, key=lambda row: int(row["at_ms"]), default=None)
-    return newest is not None and newest["reason"] == "Missing"
-
-
-def _cycle_words(rows: Iterable[Row]) -> str:
-    """What a cycle decided: `2 transfer (HitCount)`; several, by count."""
-    counts = Counter((row["kind"], row["reason"]) for row in rows)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count} {kind} ({reason})" for (kind, reason), count in ordered)
-
-
 def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
     if status.job.word is JobWord.NEVER_STARTED:
         return ClusterPhase.OFF, status.job.why()
@@ -277,9 +272,10 @@ def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:
         reason = reason_of()
         if reason:
             return phase, reason
+    if status.last_cycle.endswith("(QuietHours)"):
+        return ClusterPhase.READY, "quiet hours: nothing is shed or split; all else goes on"
     hot = ", ".join(held.broker for held in status.held)
-    said = f"nothing is moving, though {hot} is hot" if hot else "nothing is moving"
-    return ClusterPhase.READY, said
+    return ClusterPhase.READY, "nothing is moving" + (f", though {hot} is hot" if hot else "")
 
 
 def _stalled(status: ClusterStatus, config: Config) -> str:

@@ -8,37 +8,17 @@ import pytest
 
 from lbcore.balancer.rebuild import newest_rows
 from lbcore.balancer.state.proposals import Proposal, Station
-from lbcore.config.load import parse_assignments
-from lbcore.config.tree import Config
 from lbcore.explain.plan_words import plan_alarms
-from tests.support.worlds.checked_world import CheckedWorld
+from tests.support.worlds.hot_world import COLD, HOT, hot_world
 from tests.support.worlds.ruled_world import outcome
 from tests.support.worlds.world import World, gapless, is_settled, states
 
-HOT, COLD = "broker-0:8080", "broker-1:8080"
-SETTINGS = (
-    "shedding.strategy=uniform",
-    "placement.strategy=least_long_term_message_rate",
-    "shedding.cool_down_ms=0",
-    "shedding.grace_period_ms=120000",
-    "splitting.enabled=false",
-    "cluster.approval=ask",
-)
 WAIT_MS = 3_600_000
 
 
 def hot(*more: str) -> World:
-    """Three brokers, the first of which carries most, under a policy that asks."""
-    config = parse_assignments(Config(), [*SETTINGS, "shedding.is_shedding=false", *more])
-    world = CheckedWorld(config, 3)
-    world.command("create_namespace", namespace="acme/a", bundles=24)
-    world.run(60_000)
-    assert is_settled(world)
-    for row in world.newest():
-        world.rates[str(row["bundle"])] = 800.0 if row["destination"] == HOT else 50.0
-    world.run(600_000, step_ms=10_000)
-    world.command("set_config", values={"shedding.is_shedding": True})
-    return world
+    """Under a policy that asks."""
+    return hot_world("cluster.approval=ask", *more)
 
 
 def proposals(world: World) -> Mapping[str, Proposal]:

@@ -2,7 +2,8 @@
 
 Decides when balancing stands still: no brokers, reports that are old by now because the job is
 behind, a pause, the brake; and when nothing is shed or split because too many reports are stale or
-too many brokers have just restarted, so that loads say little. Asked by the cycle. Source: ours.
+too many brokers have just restarted, so that loads say little, while a plan is open, and in quiet
+hours. Asked by the cycle. Source: ours.
 """
 
 from typing import Any
@@ -61,6 +62,9 @@ def reason_not_to_balance(work: Work) -> Reason:
         proposal = work.rules.proposals[name]
         told = {"plan": name, "station": proposal.station.value, "until_ms": proposal.until_ms}
         return PLAN_WAITS, told
+    quiet_until_ms = work.config.cluster.quiet_until_ms(work.now_ms)
+    if quiet_until_ms:
+        return "QuietHours", {"until_ms": quiet_until_ms}
     return "", {}
 
 

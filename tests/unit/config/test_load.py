@@ -275,3 +275,16 @@ def test_setting_has_a_default_in_its_own_range_and_a_reason(entry: Any) -> None
     assert len(entry.about.doc) > 10
     if entry.type is int and entry.name.endswith("_ms"):
         assert entry.about.unit == "ms"
+
+
+@pytest.mark.parametrize("text", ["always", "mon-fri 08:00-18:00, 22-06"])
+def test_text_that_its_setting_cannot_read_is_refused_with_how_it_is_written(text: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"cluster\.quiet_hours: .*a window is written as 22:00-06:00"
+    ):
+        parse_assignments(Config(), [f"cluster.quiet_hours={text}"])
+
+
+def test_list_of_windows_is_read_from_text() -> None:
+    config = parse_assignments(Config(), ["cluster.quiet_hours=mon 08:00-18:00, 22:00-06:00"])
+    assert config.cluster.quiet_hours == ("mon 08:00-18:00", "22:00-06:00")

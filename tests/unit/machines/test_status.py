@@ -49,6 +49,12 @@ def test_status_of_a_quiet_cluster_is_ready_without_alarms() -> None:
     assert (found.brokers, found.bundles) == ({"active": 2}, {"Owned": 2})
 
 
+def test_status_in_quiet_hours_says_so() -> None:
+    found = status(decisions=[decision(6), decision(7, reason="QuietHours")])
+    assert found.phase is ClusterPhase.READY
+    assert found.why == "quiet hours: nothing is shed or split; all else goes on"
+
+
 def test_status_of_the_last_cycle_leaves_out_what_came_between() -> None:
     cycle = [decision(7, "transfer", "Overloaded", 5_000)] * 2
     found = status(decisions=[decision(6), *cycle, decision(7, "unload", "Admin", 1_000)])
