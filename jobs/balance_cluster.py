@@ -48,7 +48,7 @@ from jobs.adapters.spark.checkpoint import (
 )
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
-from jobs.adapters.spark.lost_parts import told_in_words
+from jobs.adapters.spark.lost_parts import said_of, told_in_words
 from jobs.adapters.spark.present_manifest import present_manifest
 from jobs.adapters.spark.recovery import (
     complete_last_batch,
@@ -56,6 +56,7 @@ from jobs.adapters.spark.recovery import (
     rebuilt_states,
     send_all_records,
 )
+from jobs.adapters.spark.rehearsal import Rehearsal
 from jobs.adapters.spark.state_folder import hold_folder
 from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, jvm_id, spark_session, start_query
 from jobs.console import CommandError, Exit, note
@@ -70,14 +71,6 @@ _COMMIT_POLL_S = 0.002  # Spark begins the next batch some 20 ms after a commit
 _LAST_BATCH_S = 60
 _END_S = 90  # the last batch, and Spark's own end on a busy machine
 _STEP_BACK_MAX_MS = 10_000  # about as long as a restart takes
-_OUR_ERRORS = (
-    "FencedError: ",
-    "StoreError: ",
-    "ForkedError: ",
-    "TableBusyError: ",
-    "UnknownStateSchemaError: ",
-    "MalformedBlobError: ",
-)
 
 
 def main(
@@ -95,8 +88,7 @@ def main(
         with told_in_words(), ExitStack() as cleanup:
             job = _Job(args=args, config=config, end=end, passed=passed, cleanup=cleanup)
             if args.standby:
-                job.warm_up()
-                _logger(args.log)({"event": "standby"})
+                job.stand_by()
             cleanup.enter_context(store_errors(args.tables))
             with hold_folder(args.state_dir, until=end.asked if args.standby else None) as is_held:
                 return job.run() if is_held else Exit.DONE
@@ -139,6 +131,7 @@ class _Job:
     passed: Callable[[str], None]
     cleanup: ExitStack
     session: SparkSession | None = None
+    rehearsal: Rehearsal | None = None
 
     def warm_up(self) -> SparkSession:
         """Start Spark and the ticks, which touch nothing that another job has."""
@@ -151,8 +144,24 @@ class _Job:
             ticker.start()
         return self.session
 
+    def stand_by(self) -> None:
+        """Warm up, and rehearse until the job's own query begins."""
+        log = _logger(self.args.log)
+        address = kafka_address(self.config, self.args.bootstrap)
+        self.rehearsal = Rehearsal(
+            self.warm_up(),
+            self.config,
+            spark_source_options(address),
+            folder=self.args.state_dir / "spark",
+            log=log,
+        )
+        self.cleanup.callback(self.rehearsal.stop, wait_s=_POLL_S)
+        log({"event": "standby", "warm": self.rehearsal.wait(self.end.asked)})
+
     def run(self) -> int:
         """Take over the tables and work until told to stop or the query ends."""
+        if self.rehearsal is not None:
+            self.rehearsal.stop()
         address = kafka_address(self.config, self.args.bootstrap)
         inputs = [address.topic_name(topic) for topic in INPUT_TOPICS]
         place = find_kafka(address, inputs, [address.topic_name(Topic.OWNERSHIP)])
@@ -306,7 +315,8 @@ def _wait(
             error = str(query.exception())
             if each.ended < 0 and is_late_worker(error):
                 raise LateWorkerError(error)
-            note(_explain(error, watch))
+            unknown = f"error: the streaming query has ended\n  why: {error}"
+            note(said_of(error) or str(watch.look() or unknown))
             return Exit.FAILED
         # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
         progress = query.lastProgress if each.ended > last else None
@@ -343,24 +353,6 @@ def _progress_line(progress: Any) -> dict[str, Any]:
             for state in progress.stateOperators
         ],
     }
-
-
-def _explain(error: str, watch: TopicWatch) -> str:
-    lines = error.splitlines()
-    for number, line in enumerate(lines):
-        for name in _OUR_ERRORS:
-            if name in line:
-                return _in_our_words(line.split(name, 1)[1], lines[number + 1 :])
-    loss = watch.look()
-    return str(loss) if loss else f"error: the streaming query has ended\n  why: {error}"
-
-
-def _in_our_words(first: str, rest: Sequence[str]) -> str:
-    """An error of ours, of which Spark has kept the text: its three parts, or a sentence."""
-    if not first.startswith("error: "):
-        return f"error: the job has ended\n  why: {first}"
-    parts = [line for line in rest[:2] if line.startswith(("  why: ", " next: "))]
-    return "\n".join([first, *parts])
 
 
 def _ticker(config: Config, address: KafkaAddress) -> Ticker:

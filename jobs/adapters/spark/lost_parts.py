@@ -1,16 +1,25 @@
-"""What the streaming job needs beside it, its JVM and Kafka, told in words when it is lost.
+"""What ends the streaming job, told in words: the loss of its JVM or of Kafka, an error of ours.
 
 Decides only what is said: the job ends in either case, and whoever started it starts it again.
 Source: ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kafka.errors import KafkaError
 from py4j.protocol import Py4JError
 
 from jobs.console import CommandError
+
+_OUR_ERRORS = (
+    "FencedError: ",
+    "StoreError: ",
+    "ForkedError: ",
+    "TableBusyError: ",
+    "UnknownStateSchemaError: ",
+    "MalformedBlobError: ",
+)
 
 
 class JvmLostError(CommandError):
@@ -46,3 +55,20 @@ def told_in_words() -> Iterator[None]:
         raise JvmLostError(error) from error
     except KafkaError as error:
         raise KafkaLostError(error) from error
+
+
+def said_of(error: str) -> str:
+    """What to say of an error of ours that Spark has kept the text of; "" when it is none."""
+    lines = error.splitlines()
+    for number, line in enumerate(lines):
+        for name in _OUR_ERRORS:
+            if name in line:
+                return _in_our_words(line.split(name, 1)[1], lines[number + 1 :])
+    return ""
+
+
+def _in_our_words(first: str, rest: Sequence[str]) -> str:
+    if not first.startswith("error: "):
+        return f"error: the job has ended\n  why: {first}"
+    parts = [line for line in rest[:2] if line.startswith(("  why: ", " next: "))]
+    return "\n".join([first, *parts])

@@ -5,6 +5,7 @@ Source: ours.
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,13 +90,31 @@ def spark_session(
             "spark.driver.extraJavaOptions": DRIVER_OPTIONS,
         }
         # Spark's own setting of this name does not reach the workers that declare the state
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        is_local = master.startswith("local")
+        os.environ["PYSPARK_PYTHON"] = worker_python(local_dir) if is_local else sys.executable
     builder = SparkSession.builder
     for name, value in {**ours, **submitted, **settings}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def worker_python(folder: Path) -> str:
+    """The command by which Spark on this machine starts Python: ours, with the path we have.
+
+    Spark puts its pyspark.zip before everything else, and what is imported from a zip is compiled
+    anew by each process: half a second each for the three that a query begins with.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "worker-python"
+    path = shlex.quote(os.environ.get("PYTHONPATH", ""))
+    words = f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n'
+    part = script.with_name(f"{script.name}.{os.getpid()}")  # a standby may write it, too
+    part.write_text(words)
+    part.chmod(0o700)
+    part.replace(script)
+    return str(script)
 
 
 def jvm_id(session: SparkSession) -> int:
@@ -123,13 +142,15 @@ def start_query(
     config: Config,
     beginning: Beginning,
     sink: Callable[[DataFrame, int], None],
+    *,
+    name: str = "balance_cluster",
 ) -> StreamingQuery:
-    """Start the query."""
+    """Start the query. name: what Spark calls it, once at a time in a session."""
     updates = _apply(_keyed(session, config, beginning), scorer_operator(config))
     initial = session.createDataFrame(list(beginning.states), STATE_SCHEMA).groupBy("cluster")
     effects = _apply(updates.groupBy("cluster"), balancer_operator(config), initial)
     return (
-        effects.writeStream.queryName("balance_cluster")
+        effects.writeStream.queryName(name)
         .foreachBatch(sink)
         .outputMode("update")
         .option("checkpointLocation", str(beginning.checkpoint))
