@@ -91,6 +91,8 @@ def main(
                 job.stand_by()
             cleanup.enter_context(store_errors(args.tables))
             with hold_folder(args.state_dir, until=end.asked if args.standby else None) as is_held:
+                if job.rehearsal is not None:
+                    job.rehearsal.stop()
                 return job.run() if is_held else Exit.DONE
     except CommandError as error:
         note(str(error))
@@ -160,8 +162,6 @@ class _Job:
 
     def run(self) -> int:
         """Take over the tables and work until told to stop or the query ends."""
-        if self.rehearsal is not None:
-            self.rehearsal.stop()
         address = kafka_address(self.config, self.args.bootstrap)
         inputs = [address.topic_name(topic) for topic in INPUT_TOPICS]
         place = find_kafka(address, inputs, [address.topic_name(Topic.OWNERSHIP)])
