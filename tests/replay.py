@@ -1,7 +1,9 @@
 """Works a job's batches out once more, from Kafka and its checkpoint, without Spark.
 
 Spark's checkpoint says what each batch read and when it began; Kafka still has the messages. The
-Machines, run again on that, must come to the same, whatever the batches were cut into.
+Machines, run again on that, must come to the same, whatever the batches were cut into. They begin
+with no state, so all of the past must be there: a run of which some is gone would come to other
+effects batch after batch, by no fault of the code, and is refused.
 
 Source: ours.
 """
@@ -22,12 +24,15 @@ from jobs.adapters.spark.batch_sink import read_effects
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.spark_machine import Operator
 from jobs.adapters.spark.stream import INPUT_TOPICS
+from jobs.console import CommandError
 from lbcore.balancer.state.effects import REPORT
 from lbcore.config.tree import Config
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.messages import Position
 
+KEEP_BATCHES = "spark.sql.streaming.minBatchesToRetain=100000"
+"""Spark's setting for a job that is to be replayed: of a checkpoint no batch is taken away."""
 Effects = dict[str, list[tuple[str, bytes]]]
 """Kind of effect → (cluster, blob), by cluster."""
 
@@ -41,6 +46,15 @@ class ReplayedBatch:
     effects: Effects
 
 
+class NoBeginningError(CommandError):
+    """The state that a recorded batch began with can't be had."""
+
+    def __init__(self, checkpoint: Path, *, why: str, next_step: str) -> None:
+        super().__init__(
+            f"{checkpoint} can't be replayed from its beginning", why=why, next_step=next_step
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recorded:
     number: int
@@ -49,10 +63,16 @@ class _Recorded:
 
 
 def replay(bootstrap: str, checkpoint: Path, config: Config) -> Iterator[ReplayedBatch]:
-    """Every ended batch of the checkpoint, from the first on, which must still be there."""
+    """Every ended batch of the checkpoint, from the first on.
+
+    Raises NoBeginningError when batches or messages of before are gone, or the job began with
+    what its tables said.
+    """
+    _check_beginning(checkpoint)
     job = _Job(config)
     with closing(KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)) as consumer:
         log = _Log(consumer)
+        log.check_whole(checkpoint)
         for batch in _read_batches(checkpoint):
             messages = [_raw(record) for record in log.up_to(batch.ends)]
             effects = job.run(messages, batch.now_ms)
@@ -115,6 +135,18 @@ class _Log:
         ]
         consumer.assign(places)
         consumer.seek_to_beginning(*places)
+        self._places = places
+
+    def check_whole(self, checkpoint: Path) -> None:
+        """Raise NoBeginningError if Kafka has dropped messages that the checkpoint has read."""
+        first = self._consumer.beginning_offsets(self._places)
+        cut = sorted(f"{place.topic}-{place.partition}" for place in first if first[place])
+        if cut:
+            raise NoBeginningError(
+                checkpoint,
+                why=f"Kafka has dropped the first messages of {', '.join(cut)}",
+                next_step="record a run that is shorter than the topics' retention, and replay it",
+            )
 
     def up_to(self, ends: Mapping[TopicPartition, int]) -> Iterator[Any]:
         """What no call before has given, up to the end of each partition (exclusive)."""
@@ -127,9 +159,43 @@ class _Log:
                 yield waiting.popleft()
 
 
+def _check_beginning(checkpoint: Path) -> None:
+    numbers = _ended(checkpoint)
+    if not numbers:
+        raise NoBeginningError(
+            checkpoint,
+            why="its job has ended no batch, so there is nothing to hold a replay against",
+            next_step="let the job run for some seconds, stop it, and replay it then",
+        )
+    if numbers != list(range(len(numbers))):
+        there = set(numbers)
+        lost = next(number for number in range(len(numbers)) if number not in there)
+        raise NoBeginningError(
+            checkpoint,
+            why=f"it begins with batch {numbers[0]}, and batch {lost} is gone: Spark keeps the "
+            "last 100 of a run, and the state before them is in no file that a replay reads",
+            next_step=f"record a run with `--spark {KEEP_BATCHES}`, and replay that",
+        )
+    (written,) = (checkpoint / "sources" / "0").glob("0")
+    text = written.read_text()
+    began = json.loads(text[text.index("{") :])
+    if any(offset for partitions in began.values() for offset in partitions.values()):
+        raise NoBeginningError(
+            checkpoint,
+            why="its job read on from where the tables ended, with a state that was rebuilt from "
+            "them as they were then",
+            next_step="replay the checkpoint with which the tables began, or record a run on empty "
+            "tables and topics",
+        )
+
+
+def _ended(checkpoint: Path) -> list[int]:
+    names = (path.name for path in (checkpoint / "commits").iterdir())
+    return sorted(int(name) for name in names if name.isdigit())
+
+
 def _read_batches(checkpoint: Path) -> Iterator[_Recorded]:
-    done = (path.name for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
-    for number in sorted(map(int, done)):
+    for number in _ended(checkpoint):
         _, about, offsets = (checkpoint / "offsets" / str(number)).read_text().splitlines()
         yield _Recorded(
             number=number,

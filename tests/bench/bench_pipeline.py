@@ -32,6 +32,7 @@ from tests.bench.pipeline_growth import GrowthWatch, by_minute, curves, grown
 from tests.bench.pipeline_plot import bars
 from tests.bench.pipeline_stack import SIZES, BurstTimer, FollowerWatch, PipelineStack
 from tests.bench.replay import compare_digests
+from tests.replay import KEEP_BATCHES
 
 REASSIGNED_MS = "bundles of dead brokers reassigned in one batch, since it was read (ms)"
 TARGETS = {
@@ -47,7 +48,6 @@ TARGETS = {
 DRAINED_PER_S = "bundle reports drained/s, of a job that stood still"
 DRAINED_PER_S_MIN = 100_000
 _WARM_UP_S = 15.0
-_KEEP_BATCHES = "spark.sql.streaming.minBatchesToRetain=100000"
 _GROWTH_S = 300.0
 """A steady load at least as long is looked at for what grows."""
 _REPLAY, _AT_ONCE = "replay", "crash-at-once"
@@ -103,7 +103,7 @@ def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dic
     """The figures, and what stands behind them."""
     size = replace(SIZES[args.scale], is_burst=args.burst)
     wanted = args.steps.split(",")
-    kept = [_KEEP_BATCHES] if _REPLAY in wanted else []
+    kept = [KEEP_BATCHES] if _REPLAY in wanted else []
     stack = PipelineStack(folder, size, settings=args.set, spark=[*kept, *args.spark])
     figures: dict[str, Any] = {}
     detail: dict[str, Any] = {}

@@ -1,17 +1,33 @@
 """Holds a job's commits against its batches run again: the digests of their effects must agree.
 
+    python -m tests.bench pipeline --scale small --steps steady,replay --folder RUN
+    python -m tests.bench.replay RUN
+
+The second says whether this code, which may be another than what made the run, comes to the very
+effects that were committed. What can't be compared is refused, not counted as different: batches of
+other settings, and runs whose first batch or state is gone.
+
 Source: ours.
 """
 
+import argparse
 import json
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jobs.adapters.delta.commits import METADATA_KEY
 from jobs.adapters.delta.tables import open_table
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
+from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.batch_sink import EVENTS, effects_digest
+from jobs.adapters.spark.checkpoint import query_id
+from jobs.console import CommandError
+from lbcore.config.load import digest
 from lbcore.config.tree import Config
-from tests.replay import replay
+from tests.replay import KEEP_BATCHES, replay
 
 
 @dataclass(slots=True)
@@ -25,10 +41,11 @@ class Replayed:
 
 
 def compare_digests(bootstrap: str, checkpoint: Path, tables: Path, config: Config) -> Replayed:
-    """Run every batch of the checkpoint again, and compare it with what its commit says of it."""
-    commits = open_table(tables, EVENTS).history()
-    said = [json.loads(commit[METADATA_KEY]) for commit in commits if METADATA_KEY in commit]
-    digests = {about["batch_id"]: about["effects_sha256"] for about in said}
+    """Run every batch of the checkpoint again, and compare it with what its commit says of it.
+
+    Raises NoBeginningError, and CommandError where nothing was committed under these settings.
+    """
+    digests = _committed(checkpoint, tables, config)
     found = Replayed()
     for batch in replay(bootstrap, checkpoint, config):
         found.batches += 1
@@ -38,3 +55,50 @@ def compare_digests(bootstrap: str, checkpoint: Path, tables: Path, config: Conf
             if digests[batch.number] != effects_digest(batch.effects):
                 found.different.append(batch.number)
     return found
+
+
+def _committed(checkpoint: Path, tables: Path, config: Config) -> Mapping[int, str]:
+    """Batch → digest of its effects, of the batches of this checkpoint that have events."""
+    commits = open_table(tables, EVENTS).history()
+    every = [json.loads(commit[METADATA_KEY]) for commit in commits if METADATA_KEY in commit]
+    query = query_id(checkpoint)
+    own: list[dict[str, Any]] = [about for about in every if about["query_id"] == query]
+    if not own:
+        raise CommandError(
+            f"no batch of {checkpoint} can be compared",
+            why=f"no commit of {EVENTS} in {tables} is of its query {query}",
+            next_step="name the tables that this job wrote, and let it run until bundles have "
+            "owners",
+        )
+    other = sorted(about["batch_id"] for about in own if about["config_version"] != digest(config))
+    if other:
+        raise CommandError(
+            f"{checkpoint} can't be compared under these settings",
+            why=f"batch {other[0]} was decided under others, and so were {len(other) - 1} more",
+            next_step="give every --set that the run was made with; one whose settings changed on "
+            "the way can't be replayed",
+        )
+    return {about["batch_id"]: about["effects_sha256"] for about in own}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Replay a folder of the bench `pipeline`; 1 when a batch came to other effects."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help=f"of a run with `--spark {KEEP_BATCHES}`")
+    parser.add_argument("--set", action="append", default=[], help="the job's setting, key=value")
+    args = parser.parse_args(argv)
+    (checkpoint,) = (args.folder / "job" / "checkpoints").iterdir()
+    try:
+        with EmbeddedKafka(args.folder / "kafka") as kafka:
+            found = compare_digests(
+                kafka.bootstrap, checkpoint, args.folder / "tables", load_settings([], args.set)
+            )
+    except CommandError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(json.dumps(asdict(found)) + "\n")
+    return int(bool(found.different))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

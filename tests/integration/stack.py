@@ -29,6 +29,7 @@ from jobs.adapters.spark.stream import DRIVER_OPTIONS
 from lbcore.config.tree import Config
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command
+from tests.replay import KEEP_BATCHES
 from tests.support.processes.json_lines import json_lines
 from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
 
@@ -110,7 +111,7 @@ class Stack:
         """Start a streaming job, with a state folder and a log of its own name."""
         words = ["--bootstrap", self.kafka.bootstrap, "--state-dir", str(self.folder / name)]
         words += ["--tables", str(self.tables), "--log", str(self.folder / f"{name}.jsonl")]
-        words += ["--spark", "spark.sql.streaming.minBatchesToRetain=100000"]
+        words += ["--spark", KEEP_BATCHES]
         java_options = " ".join([DRIVER_OPTIONS, *self.cluster.java_options])
         words += ["--spark", f"spark.driver.extraJavaOptions={java_options}"]
         words += [word for overlay in self.cluster.overlays for word in ("--config", overlay)]

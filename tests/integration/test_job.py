@@ -24,6 +24,7 @@ from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Topic
 from tests.integration.replay import comparable, replayed_rows
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack, wait_for
+from tests.replay import NoBeginningError
 from tests.support.processes.kafka_cluster import make_topics
 
 # twice conf/test.toml's: a crowded machine may stop a process for three seconds
@@ -274,6 +275,13 @@ def test_job_killed_in_its_first_batch_after_a_rebuild_rebuilds_what_that_batch_
     )
     stack.wait("the late namespace to be owned", lambda: events <= stack.owners().keys())
     assert_gapless(stack)
+
+
+def test_checkpoint_that_was_begun_from_the_tables_is_not_replayed(stack: Stack) -> None:
+    *_, newest = sorted((stack.folder / "job" / "checkpoints").iterdir())
+    with pytest.raises(NoBeginningError, match="can't be replayed from its beginning") as caught:
+        replayed_rows(newest, stack.kafka.bootstrap, stack.config)
+    assert "read on from where the tables ended" in caught.value.why
 
 
 def test_second_job_on_the_same_tables_fences_the_first_which_is_then_refused(

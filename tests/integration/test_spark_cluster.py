@@ -21,6 +21,7 @@ from lbcore.model.tables import BUNDLE_OWNERSHIP, DECISIONS, OWNERSHIP_EVENTS
 from tests.integration.replay import comparable, replayed_rows
 from tests.integration.spark_cluster import HOST, SparkCluster, running_spark
 from tests.integration.stack import PATIENCE_S, Stack
+from tests.replay import KEEP_BATCHES
 from tests.support.processes.kafka_cluster import make_topics
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
@@ -34,7 +35,7 @@ _SPARK = {
     "spark.eventLog.compress": "false",
     # two tasks an operator, so that both executors have one
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.minBatchesToRetain": "100000",
+    **dict([KEEP_BATCHES.split("=")]),
 }
 
 
