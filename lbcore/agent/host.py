@@ -1,0 +1,174 @@
+"""Hosts an agent: one start of it, in a process that may stand still, hang and end.
+
+Decides when the Machine is stepped, again and again until it wants nothing more at once, when its
+wake-up must be put down anew, and what waits meanwhile. What the agent asks is done by a shell: the
+simulator's, the fleet's and the tests' brokers differ in nothing else. Source: ours.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from typing import Protocol
+
+from lbcore.agent.agent import AgentMachine
+from lbcore.agent.state import AgentState, Effect, Event, ReadLoad, Send, Stopped
+from lbcore.ownership.holding import Call, CallDone
+
+
+class RunningAgent:
+    """A Machine and the state that it is in. machine: may be replaced by one of other settings."""
+
+    def __init__(self, machine: AgentMachine) -> None:
+        self.machine = machine
+        self.state = AgentState()
+        self.wake_at_ms: int | None = None
+
+    def step(self, events: Sequence[Event], now_ms: int) -> Sequence[Effect]:
+        """Step the Machine once; the effects are still to be carried out, in their order."""
+        step = self.machine.step(self.state, events, now_ms)
+        self.state, self.wake_at_ms = step.state or AgentState(), step.wake_at_ms
+        return step.effects
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it has said its last word."""
+        return self.state.is_stopped
+
+    @property
+    def until_ms(self) -> int:
+        """The last moment at which `usable` holds."""
+        return self.machine.until_ms(self.state)
+
+    def served(self) -> dict[str, int]:
+        """Bundle → token of what is open here; see `AgentMachine.served`."""
+        return self.machine.served(self.state)
+
+    def usable(self) -> dict[str, int]:
+        """Bundle → token of what may be used, `until_ms`; see `AgentMachine.usable`."""
+        return self.machine.usable(self.state)
+
+    def usable_at(self, now_ms: int) -> dict[str, int]:
+        """Bundle → token of what may be used at this moment, by the clock that it is stepped by."""
+        return self.usable() if now_ms <= self.until_ms else {}
+
+
+class Shell(Protocol):
+    """What the process around a host can do; of the host it may call `end` and `put` only."""
+
+    def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
+        """Carry out an effect; returns what it answers at once, in order."""
+        ...
+
+    def call_ms(self, call: Call) -> int:
+        """How long a callback that begins now will take, at least 0."""
+        ...
+
+    def schedule(self, at_ms: int, call: Call | None) -> None:
+        """Give this to `Host.come_due` at that time: a callback's end, or (None) a wake-up."""
+        ...
+
+    def finish(self, call: Call, now_ms: int) -> CallDone:
+        """Carry out a callback, whose time is over; returns what became of it."""
+        ...
+
+
+class Pace(str, Enum):
+    """How a host's process goes on. HANGING: but no callback returns; FROZEN: nothing happens."""
+
+    FREE = "free"
+    HANGING = "hanging"
+    FROZEN = "frozen"
+    ENDED = "ended"
+
+
+class Host:
+    """One start of an agent; a start anew is a new host, so what an old one was to do is dropped.
+
+    now_ms never goes back. One thread uses it, but for `put`.
+    """
+
+    def __init__(self, machine: AgentMachine, shell: Shell) -> None:
+        """It does nothing before the first `take`, which may be of no events."""
+        self.agent = RunningAgent(machine)
+        self.pace = Pace.FREE
+        self._shell = shell
+        self._scheduled_ms: int | None = None
+        self._put: deque[Event] = deque()
+        self._held_events: list[Event] = []
+        self._held_calls: list[Call] = []
+
+    def put(self, event: Event) -> None:
+        """Have the next step begin with this event; any thread may."""
+        self._put.append(event)
+
+    def take(self, events: Sequence[Event], now_ms: int) -> None:
+        """Events from outside; none at all is a step too."""
+        if self.pace is Pace.FROZEN:
+            self._held_events += events
+        elif self.pace is not Pace.ENDED:
+            self._run(events, now_ms)
+
+    def come_due(self, due: Sequence[tuple[int, Call | None]], now_ms: int) -> None:
+        """What was scheduled, each with the time that it was scheduled for; together one step.
+
+        Of wake-ups only the one scheduled last counts: the Machine has replaced the others.
+        """
+        calls = [call for _, call in due if call is not None]
+        is_woken = any(call is None and at_ms == self._scheduled_ms for at_ms, call in due)
+        if is_woken:
+            self._scheduled_ms = None
+        if self.pace in (Pace.HANGING, Pace.FROZEN):
+            self._held_calls += calls
+            calls = []
+        if self.pace in (Pace.FREE, Pace.HANGING) and (calls or is_woken):
+            self._run(self._finish(calls, now_ms), now_ms)
+
+    def freeze(self) -> None:
+        """Let nothing happen, as in a stopped process or a very long garbage collection."""
+        if self.pace is not Pace.ENDED:
+            self.pace = Pace.FROZEN
+
+    def hang(self) -> None:
+        """Let no callback return; all else goes on."""
+        if self.pace is Pace.FREE:
+            self.pace = Pace.HANGING
+
+    def release(self, now_ms: int) -> None:
+        """Go on where it stood, in one step: callbacks that are over first, then all that came."""
+        if self.pace not in (Pace.HANGING, Pace.FROZEN):
+            return
+        self.pace = Pace.FREE
+        calls, self._held_calls = self._held_calls, []
+        events, self._held_events = self._held_events, []
+        self._run([*self._finish(calls, now_ms), *events], now_ms)
+
+    def end(self) -> None:
+        """Let nothing happen any more; after the agent's last word it ends by itself."""
+        self.pace = Pace.ENDED
+
+    def _run(self, events: Sequence[Event], now_ms: int) -> None:
+        """Step the agent until it wants nothing more at once, or has ended."""
+        waiting = [*(self._put.popleft() for _ in range(len(self._put))), *events]
+        while True:
+            effects = self.agent.step(waiting, now_ms)
+            waiting = [event for effect in effects for event in self._do(effect, now_ms)]
+            if self.pace is Pace.ENDED:
+                return
+            if not waiting:
+                break
+        wake_at_ms = self.agent.wake_at_ms
+        if wake_at_ms is not None and wake_at_ms != self._scheduled_ms:
+            self._shell.schedule(wake_at_ms, None)
+        self._scheduled_ms = wake_at_ms
+
+    def _do(self, effect: Effect, now_ms: int) -> Sequence[Event]:
+        if isinstance(effect, Call):
+            self._shell.schedule(now_ms + self._shell.call_ms(effect), effect)
+            return ()
+        answers = self._shell.do(effect, now_ms)
+        if isinstance(effect, Stopped):
+            self.end()
+        return answers
+
+    def _finish(self, calls: Sequence[Call], now_ms: int) -> list[CallDone]:
+        return [self._shell.finish(call, now_ms) for call in calls]
