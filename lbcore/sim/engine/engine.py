@@ -22,7 +22,7 @@ from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.job import Job, announced
 from lbcore.sim.engine.log import Log
-from lbcore.sim.engine.node import Around, Life, Node
+from lbcore.sim.engine.node import Around, Node
 from lbcore.sim.engine.recorder import Recorder, Sample
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.scenario.model import BrokerSpec, NamespaceSpec, OwnerSpec, Scenario
@@ -219,7 +219,7 @@ class Engine:
         points = self.coverage.loads(len(nodes)) / per_point
         capacity = np.array([node.spec.capacity for node in nodes])
         foreign = np.array([node.spec.foreign for node in nodes])
-        is_running = np.array([node.life is Life.RUNNING for node in nodes])
+        is_running = np.array([node.is_running for node in nodes])
         loads = np.where(is_running, points / capacity + foreign, np.nan)
         running = capacity[is_running]
         mean_capacity = float(np.cumsum(running)[-1]) / len(running) if len(running) else 1.0

@@ -1,41 +1,31 @@
 """A broker in virtual time: the production agent's Machine around a service in miniature.
 
-Decides nothing about the protocol; carries out what the agent asks, after a while, and tells it
-what the load model says, as truly as the faults of the moment allow. Source: ours.
+Decides nothing about the protocol, nor when the agent is stepped (`agent.host` does); carries out
+what it asks, after a while, and tells it what the load model says, as truly as the faults of the
+moment allow. Source: ours.
 """
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 
 from lbcore.agent.agent import AgentMachine
+from lbcore.agent.host import Host, Pace
 from lbcore.agent.reporting import Identity, LoadRead
-from lbcore.agent.state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
+from lbcore.agent.state import Event, ReadLoad, Send, Stop, Stopped
 from lbcore.config.tree import Config
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.sim.engine.clock import Action, Clock
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.log import Log
-from lbcore.sim.engine.service import ServedBundles
+from lbcore.sim.engine.service import ServedBundles, callback_ms
 from lbcore.sim.engine.traffic import Traffic
-from lbcore.sim.load.noise import uniform
-from lbcore.sim.load.usage import cpu_noise, usage_of
+from lbcore.sim.load.usage import cpu_noise
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
 
 _READS_KEPT = 1_000
 _PERCENT = 100.0
-_TRAFFIC = 4
-_TOPICS, _CONSUMERS, _PRODUCERS = 4, 5, 6
-
-
-class Life(str, Enum):
-    """What a broker is at the moment."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    GONE = "gone"
 
 
 @dataclass(slots=True)
@@ -80,14 +70,6 @@ class _Gauge:
         return self.shown
 
 
-@dataclass(slots=True)
-class _Held:
-    """What waits while the broker stands still."""
-
-    events: list[Event] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-
-
 class Node:
     """A broker. number: its index in the coverage. until_ms: when each of its faults ends."""
 
@@ -95,18 +77,14 @@ class Node:
         self.spec = spec
         self.name = spec.name
         self.number = number
-        self.life = Life.GONE
         self.starts = 0
         self.trouble = Trouble()
         self.when_stopped: Action | None = None
         self.until_ms: dict[object, int] = {}
         self._around = around
-        self._agent: AgentMachine | None = None
-        self._state: AgentState | None = None
+        self._host: Host | None = None
         self._service = ServedBundles()
         self._changes = 0
-        self._wake_at_ms: int | None = None
-        self._held = _Held()
         self._gauge = _Gauge()
         self._reads: deque[tuple[int, LoadRead]] = deque(maxlen=_READS_KEPT)
         self._read_key: tuple[int, ...] = ()
@@ -114,7 +92,12 @@ class Node:
     @property
     def is_there(self) -> bool:
         """Whether its process exists."""
-        return self.life is not Life.GONE
+        return self._host is not None and self._host.pace is not Pace.ENDED
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process goes on."""
+        return self._host is not None and self._host.pace is Pace.FREE
 
     @property
     def incarnation(self) -> str:
@@ -129,109 +112,75 @@ class Node:
         """A new start that serves nothing; one that runs is gone first."""
         self.crash()
         self.starts += 1
-        self.life = Life.RUNNING
-        self._service, self._state, self._held = ServedBundles(), None, _Held()
+        self._service = ServedBundles()
         self._changes += 1
         self._reads.clear()
         self._read_key = ()
         config = self._around.config
-        self._agent = AgentMachine(self._identity(), config.agent, config.signals)
-        self._step(records)
+        self._host = Host(AgentMachine(self._identity(), config.agent, config.signals), self)
+        self.take(records)
 
     def crash(self) -> None:
         """The process is gone without a word."""
-        if self.life is Life.RUNNING:
+        if self.is_running:
             self._around.coverage.close_all(self._service.tokens, self.number)
-        self.life = Life.GONE
-        self._wake_at_ms = None
+        if self._host is not None:
+            self._host.end()
         self.when_stopped = None
 
     def stop(self, when_stopped: Action | None = None) -> None:
         """Ask the broker to end in order: it asks to be emptied first."""
-        if self.life is Life.RUNNING:
+        if self.is_running:
             self.when_stopped = when_stopped
-            self._step([Stop()])
+            self.take([Stop()])
 
     def pause(self) -> None:
         """The process stands still; what it serves nobody gets meanwhile."""
-        if self.life is Life.RUNNING:
-            self.life = Life.PAUSED
+        if self._host is not None and self.is_running:
+            self._host.freeze()
             self._around.coverage.close_all(self._service.tokens, self.number)
 
     def resume(self) -> None:
         """The process goes on where it stood, with all that came meanwhile."""
-        if self.life is not Life.PAUSED:
+        if self._host is None or self._host.pace is not Pace.FROZEN:
             return
-        self.life = Life.RUNNING
         for bundle in sorted(self._service.tokens):
             self._around.coverage.open(bundle, self.number)
-        held, self._held = self._held, _Held()
-        done = [self._end(call) for call in held.calls]
-        self._step([*done, *held.events])
+        self._host.release(self._around.clock.now_ms)
 
     def take(self, events: Sequence[Event]) -> None:
         """Events from outside."""
-        if self.life is Life.PAUSED:
-            self._held.events += events
-        elif self.life is Life.RUNNING:
-            self._step(events)
+        if self._host is not None:
+            self._host.take(events, self._around.clock.now_ms)
 
-    def _step(self, events: Sequence[Event]) -> None:
-        """Step the Machine until it wants nothing more at once."""
-        waiting: Sequence[Event] | None = events
-        clock, before_ms = self._around.clock, self._wake_at_ms
-        wake_at_ms: int | None = None
-        while waiting is not None and self._agent is not None and self.is_there:
-            step = self._agent.step(self._state, waiting, clock.now_ms)
-            self._state, wake_at_ms = step.state, step.wake_at_ms
-            results = [event for effect in step.effects for event in self._do(effect)]
-            waiting = results or None
-        self._wake_at_ms = wake_at_ms if self.is_there else None
-        if self._wake_at_ms is not None and self._wake_at_ms != before_ms:
-            self._schedule_wake(self._wake_at_ms)
-
-    def _schedule_wake(self, at_ms: int) -> None:
-        start = self.starts
-
-        def wake() -> None:
-            if start == self.starts and self._wake_at_ms == at_ms:
-                self._wake_at_ms = None
-                if self.life is Life.RUNNING:
-                    self._step(())
-
-        self._around.clock.at(at_ms, wake)
-
-    def _do(self, effect: Effect) -> Sequence[Event]:
+    def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
+        """Carry out what the agent asks for."""
+        del now_ms
         if isinstance(effect, ReadLoad):
             return [self._read_load()]
         if isinstance(effect, Send):
             self._around.log.send(self.name, effect.message)
-        elif isinstance(effect, Call):
-            self._schedule_call(effect)
-        elif isinstance(effect, Stopped):
-            then, self.when_stopped = self.when_stopped, None
+        else:
+            then = self.when_stopped
             self.crash()
             if then is not None:
                 then()
         return ()
 
-    def _schedule_call(self, call: Call) -> None:
-        start = self.starts
+    def call_ms(self, call: Call) -> int:
+        """The same for a call in every run of a seed."""
+        scenario = self._around.scenario
+        return callback_ms(scenario.seed, self.name, call, scenario.callback_ms)
 
-        def end() -> None:
-            if start != self.starts or not self.is_there:
-                return
-            if self.life is Life.PAUSED:
-                self._held.calls.append(call)
-            else:
-                self._step([self._end(call)])
+    def schedule(self, at_ms: int, call: Call | None) -> None:
+        """Put it down for this start; what the start leaves undone its end makes void."""
+        host, clock = self._host, self._around.clock
+        assert host is not None  # noqa: S101 it asks
+        clock.at(at_ms, lambda: host.come_due([(at_ms, call)], clock.now_ms))
 
-        shortest, longest = self._around.scenario.callback_ms
-        stream = f"{self.name} {call.callback.value} {call.bundle} {call.version_id}"
-        drawn = uniform(self._around.scenario.seed, stream)
-        self._around.clock.after(shortest + int(drawn * (longest - shortest)), end)
-
-    def _end(self, call: Call) -> CallDone:
+    def finish(self, call: Call, now_ms: int) -> CallDone:
+        """Open, close or split, unless the service is out of order."""
+        del now_ms
         done = CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
         if self._around.dice.happens(self.trouble.failing):
             return replace(done, failure="out of order")
@@ -267,26 +216,15 @@ class Node:
 
     def _measure(self, now_ms: int, noise_step: int) -> LoadRead:
         around, spec = self._around, self.spec
-        stats = self._service.stats_at(around.traffic.at(now_ms))
-        total = stats.sum(axis=0)
+        read = self._service.load_at(around.traffic.at(now_ms), spec.capacity, 0.0)
         noise = cpu_noise(around.scenario.seed, self.name, noise_step, around.scenario.noise.cpu)
         full_rate = around.scenario.full_rate * spec.capacity
-        used = _PERCENT * float(total[0] + total[1]) / full_rate
+        used = _PERCENT * float(read.traffic[0] + read.traffic[1]) / full_rate
         cpu = max(0.0, used + spec.foreign + noise)
         if self.trouble.gauge_ms:
             cpu = self._gauge.read(cpu, now_ms, self.trouble.gauge_ms)
-        measured = usage_of(total, spec.capacity, 0.0)
-        measured.usage[0] = cpu
-        return LoadRead(
-            usage=measured.usage,
-            limit=measured.limit,
-            traffic=total[:_TRAFFIC],
-            bundles=tuple(sorted(self._service.tokens)),
-            stats=stats,
-            topic_count=int(total[_TOPICS]),
-            consumer_count=int(total[_CONSUMERS]),
-            producer_count=int(total[_PRODUCERS]),
-        )
+        read.usage[0] = cpu
+        return read
 
     def _identity(self) -> Identity:
         return Identity(

@@ -19,6 +19,7 @@ from lbcore.model.hashing import HASH_SPACE
 from lbcore.model.names import FULL_UPPER, parse_bundle
 from lbcore.ownership.holding import Call, Callback
 from lbcore.sim.load.load import Floats, Ints, LoadField
+from lbcore.sim.load.noise import uniform
 from lbcore.sim.load.usage import usage_of
 
 _CONSUMERS, _PRODUCERS, _TOPICS, _TRAFFIC = 5, 6, 4, 4
@@ -113,6 +114,13 @@ class ServedBundles:
         ranges = self._ranges[namespace]
         del ranges[bisect_left(ranges, (lower, _end(upper), bundle))]
         del self._tokens[bundle]
+
+
+def callback_ms(seed: int, broker: str, call: Call, between_ms: tuple[int, int]) -> int:
+    """How long a callback takes: drawn once for each call, from the shortest to the longest."""
+    shortest, longest = between_ms
+    drawn = uniform(seed, f"{broker} {call.callback.value} {call.bundle} {call.version_id}")
+    return shortest + int(drawn * (longest - shortest))
 
 
 def _end(upper: int) -> int:

@@ -222,7 +222,7 @@ def test_what_is_put_from_another_thread_comes_first_in_the_next_step() -> None:
 
 
 @pytest.mark.parametrize(("after_ms", "is_usable"), [(0, True), (1, False)])
-def test_lease_counts_to_its_last_moment(after_ms: int, is_usable: bool) -> None:  # noqa: FBT001
+def test_lease_counts_to_its_last_moment(after_ms: int, *, is_usable: bool) -> None:
     agent = RunningAgent(machine(FENCING_LEASE))
     agent.step([ReportConfirmed(sent_ms=0), EndConfirmed(asked_ms=0)], 0)
     opened = CallDone(callback=OPEN, bundle=BUNDLE, version_id=2)
