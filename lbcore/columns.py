@@ -3,15 +3,15 @@
 Decides how a record is laid out, from its types alone, so that a new field or a wider row is
 declared once, in the record. Many records of one type are packed together: their numbers as
 arrays, the rest as plain lists. Where a type says too little it is annotated: `Row`, `Table`,
-`LINES`, `plain.LEFT_OUT`. A layout is this version's of the code: nothing that outlives a batch is
-packed so, it has a schema (`plain` and the chunks of the state). Source: ours.
+`LINES`, `plain.LEFT_OUT`. A layout is this version's of the code: what outlives a batch is packed
+so only under the number of a schema, which changes with the layout (`scorer.tracks`). Source: ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import accumulate, chain, pairwise
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -37,6 +37,8 @@ class Table:
 
     width: int
 
+
+_KEYS = (str, int)
 
 LINES = "lines"
 """Marks a sequence of texts without line breaks, of which there are many."""
@@ -73,16 +75,27 @@ class Packed:
 
 def pack_record(record: Any) -> bytes:
     """A record as one blob; equal records give equal bytes. Raises TypeError for odd types."""
-    kind: Any = type(record)
-    into = Packed({}, {})
-    column_of(kind).put("", [record], into)
-    return packing.pack(into.plain, into.arrays)
+    packed = columns_of(record)
+    return packing.pack(packed.plain, packed.arrays)
 
 
 def unpack_record(kind: type[T], blob: bytes) -> T:
     """The inverse of `pack_record`. Raises MalformedBlobError."""
+    return record_of(kind, Packed(*packing.unpack(blob)))
+
+
+def columns_of(record: Any) -> Packed:
+    """A record's columns; the name of each begins with a dot. Raises TypeError for odd types."""
+    kind: Any = type(record)
+    into = Packed({}, {})
+    column_of(kind).put("", [record], into)
+    return into
+
+
+def record_of(kind: type[T], packed: Packed) -> T:
+    """The inverse of `columns_of`; what is packed beside the columns is not looked at."""
     hint: Any = kind
-    found: T = column_of(hint).take("", Packed(*packing.unpack(blob)))[0]
+    found: T = column_of(hint).take("", packed)[0]
     return found
 
 
@@ -94,8 +107,10 @@ def column_of(hint: Any) -> Column:
         return _marked(*arguments)
     if origin is np.ndarray:
         return _Arrays(_dtype(hint), ())
-    if origin is tuple and _holds_records(arguments[0]):
-        return _Many(column_of(arguments[0]))
+    if origin in {tuple, Mapping} and _holds_records(arguments[-1 if origin is Mapping else 0]):
+        return _of_many(hint)
+    if NoneType in arguments:
+        return _of_some(hint)
     if _holds_records(hint):
         return _Either(arguments) if origin in {Union, UnionType} else _Records(hint)
     return _flat(hint)
@@ -112,6 +127,21 @@ def _holds_records(hint: Any) -> bool:
     return is_dataclass(hint) or (
         get_origin(hint) in {Union, UnionType} and all(map(is_dataclass, get_args(hint)))
     )
+
+
+def _of_many(hint: Any) -> Column:
+    """The column of tuples of records, or of mappings to them."""
+    first, *others = get_args(hint)
+    if get_origin(hint) is tuple:
+        return _Many(column_of(first))
+    return _Mappings(column_of(others[0])) if first in _KEYS else _flat(hint)
+
+
+def _of_some(hint: Any) -> Column:
+    """The column of what may be None: a plain value is packed as it is, others apart."""
+    some: Any = Union[tuple(one for one in get_args(hint) if one is not NoneType)]  # noqa: UP007 (of a list)
+    is_apart = some is bytes or _holds_records(some)
+    return _Optional(column_of(some)) if is_apart else _flat(hint)
 
 
 def _marked(hint: Any, mark: Any) -> Column:
@@ -243,6 +273,41 @@ class _Many:
         counts = source.plain[f"{name}#"]
         found = source.take(name, sum(counts), self._column)
         return list(map(tuple, _cut(found, counts)))
+
+
+class _Mappings:
+    """Mappings to records, by sorted keys, which are texts or whole numbers."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        keys = [sorted(value) for value in values]
+        into.plain[f"{name}#"] = keys
+        found = [value[key] for value, some in zip(values, keys, strict=True) for key in some]
+        into.put(name, found, self._column)
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        keys = source.plain[f"{name}#"]
+        counts = list(map(len, keys))
+        found = _cut(source.take(name, sum(counts), self._column), counts)
+        return [dict(zip(some, of, strict=True)) for some, of in zip(keys, found, strict=True)]
+
+
+class _Optional:
+    """Values of which some are None: which, and the others."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+
+    def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
+        into.plain[f"{name}?"] = [value is not None for value in values]
+        into.put(name, [value for value in values if value is not None], self._column)
+
+    def take(self, name: str, source: Packed) -> Sequence[Any]:
+        is_there = source.plain[f"{name}?"]
+        found = iter(source.take(name, sum(is_there), self._column))
+        return [next(found) if is_one else None for is_one in is_there]
 
 
 class _Either:

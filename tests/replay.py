@@ -81,10 +81,10 @@ def replay(bootstrap: str, checkpoint: Path, config: Config) -> Iterator[Replaye
 
 @dataclass(slots=True)
 class _Job:
-    """The operators of a job, and their states by key."""
+    """The operators of a job, and their states by key, packed as Spark's state store has them."""
 
     config: Config
-    states: dict[tuple[str, tuple[Any, ...]], Any] = field(default_factory=dict)
+    chunks: dict[tuple[str, tuple[Any, ...]], Mapping[str, bytes]] = field(default_factory=dict)
 
     def run(self, messages: list[RawMessage], now_ms: int) -> Effects:
         """One batch; its effects but for the report on it."""
@@ -116,9 +116,9 @@ class _Job:
     def _step(
         self, operator: Operator, key: tuple[Any, ...], events: list[Any], now_ms: int
     ) -> list[Any]:
-        machine = operator.make_machine(key)
-        step = machine.step(self.states.get((operator.name, key)), events, now_ms)
-        self.states[operator.name, key] = step.state
+        machine, kept = operator.make_machine(key), self.chunks.get((operator.name, key))
+        step = machine.step(kept and machine.unpack(kept), events, now_ms)
+        self.chunks[operator.name, key] = machine.pack(step.state)
         return list(step.effects)
 
 

@@ -6,18 +6,16 @@ early, and comes again. A start that was superseded counts again when it goes on
 one after it does not: then that one was only a late echo. Used by `scorer`. Source: ours.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from lbcore import packing
+from lbcore import columns, packing
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.wire.messages import BrokerLoad, Envelope, Position
 
-STATE_SCHEMA = 1
+STATE_SCHEMA = 2
 REINSTATED_AFTER_MS = 10_000
 _SUPERSEDED_KEPT = 16
 TRACK_KEPT_MS = 3_600_000
@@ -75,6 +73,13 @@ class BrokerTrack:
 
 
 ScorerState: TypeAlias = Mapping[str, BrokerTrack]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tracks:
+    """The state as it is packed: broker → track."""
+
+    brokers: Mapping[str, BrokerTrack]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,67 +151,39 @@ def start_of(track: OpenTrack | None, envelope: Envelope) -> Start:
 
 def pack_tracks(state: ScorerState) -> bytes:
     """The tracks as one blob; equal tracks give equal bytes."""
-    raws: list[bytes] = []
-    plain = {name: _plain_track(state[name], raws) for name in sorted(state)}
-    raw = np.frombuffer(b"".join(raws), dtype=np.uint8)
-    return packing.pack({"schema": STATE_SCHEMA, "brokers": plain}, {"raw": raw})
-
-
-def _plain_track(track: BrokerTrack, raws: list[bytes]) -> list[Any]:
-    smoothed = track.smoothed
-    emas = None
-    if smoothed:
-        emas = [smoothed.weighted_max_ema, smoothed.throughput_ema, smoothed.updated_ms]
-    pending = None
-    if track.pending:
-        parts = []
-        for part, event in sorted(track.pending.parts.items()):
-            key, value = event.key or b"", event.value or b""
-            at = event.position
-            place = [at.topic, at.partition, at.offset, at.timestamp_ms]
-            parts.append([part, place, len(key), len(value)])
-            raws += [key, value]
-        pending = [track.pending.seq, parts]
-    start = [track.incarnation, track.heard_ms, track.superseded]
-    return [start, dict(track.seqs), emas, pending]
+    packed = columns.columns_of(_Tracks(brokers=state))
+    return packing.pack({"schema": STATE_SCHEMA, **packed.plain}, packed.arrays)
 
 
 def unpack_tracks(blob: bytes) -> ScorerState:
-    """The inverse of `pack_tracks`. Raises UnknownStateSchemaError."""
+    """The inverse of `pack_tracks`, also for schema 1. Raises UnknownStateSchemaError."""
     plain, arrays = packing.unpack(blob)
+    if plain["schema"] == 1:
+        return _first_schema(plain, memoryview(arrays["raw"].tobytes()))
     if plain["schema"] != STATE_SCHEMA:
         raise UnknownStateSchemaError.of("BrokerScorer", plain["schema"], STATE_SCHEMA)
-    raw = memoryview(arrays["raw"].tobytes())
+    return columns.record_of(_Tracks, columns.Packed(plain, arrays)).brokers
+
+
+_POSITION = ("topic", "partition", "offset", "timestamp_ms")
+_EMAS = ("weighted_max_ema", "throughput_ema", "updated_ms")
+
+
+def _first_schema(plain: Mapping[str, Any], raw: memoryview) -> ScorerState:
+    """The tracks of a state that was packed by position: raw has its messages' bytes in a row."""
     tracks = {}
     for name, (start, seqs, emas, pending) in plain["brokers"].items():
-        smoothed = None
-        if emas:
-            smoothed = Smoothed(
-                weighted_max_ema=emas[0], throughput_ema=emas[1], updated_ms=emas[2]
-            )
-        kept, raw = _unpack_pending(pending, raw)
+        parts = {}
+        for part, place, *sizes in pending[1] if pending else ():
+            key, value, raw = raw[: sizes[0]], raw[sizes[0] : sum(sizes)], raw[sum(sizes) :]
+            position = Position(**dict(zip(_POSITION, place, strict=True)))
+            parts[part] = RawMessage(position=position, key=bytes(key), value=bytes(value))
         tracks[name] = BrokerTrack(
             incarnation=start[0],
             heard_ms=start[1],
             superseded=tuple(start[2]),
             seqs=seqs,
-            smoothed=smoothed,
-            pending=kept,
+            smoothed=Smoothed(**dict(zip(_EMAS, emas, strict=True))) if emas else None,
+            pending=PendingParts(seq=pending[0], parts=parts) if pending else None,
         )
     return tracks
-
-
-def _unpack_pending(
-    pending: Sequence[Any] | None, raw: memoryview
-) -> tuple[PendingParts | None, memoryview]:
-    if pending is None:
-        return None, raw
-    parts = {}
-    for part, (topic, partition, offset, timestamp_ms), key_size, value_size in pending[1]:
-        position = Position(
-            topic=topic, partition=partition, offset=offset, timestamp_ms=timestamp_ms
-        )
-        key, value = bytes(raw[:key_size]), bytes(raw[key_size : key_size + value_size])
-        parts[part] = RawMessage(position=position, key=key, value=value)
-        raw = raw[key_size + value_size :]
-    return PendingParts(seq=pending[0], parts=parts), raw

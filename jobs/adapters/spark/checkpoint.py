@@ -27,10 +27,11 @@ _RESTORED = "restored"
 class Manifest:
     """Under what a checkpoint was made and last used.
 
-    state_schema: of the balancer's state; layout: of Spark's state store. topics: name → Kafka's
-    id. epoch: the writer's, of the job that used it last. claim: the id of its claim of the tables,
-    "" once it is known to have succeeded. own: strategies that are not Ballast's → which code. What
-    an older manifest doesn't say is empty, and fits everything but the layout.
+    state_schema: of the state, the sum of both operators', so that it rises with either. layout: of
+    Spark's state store. topics: name → Kafka's id. epoch: the writer's, of the job that used it
+    last. claim: the id of its claim of the tables, "" once it is known to have succeeded. own:
+    strategies that are not Ballast's → which code. What an older manifest doesn't say is empty, and
+    fits everything but the layout.
     """
 
     code_version: str

@@ -8,9 +8,10 @@ from uuid import uuid4
 from jobs.adapters.kafka.place import KafkaPlace
 from jobs.adapters.spark.checkpoint import Manifest, code_version
 from jobs.adapters.spark.spark_machine import LAYOUT
-from lbcore.balancer.balancer import STATE_SCHEMA
+from lbcore.balancer import balancer
 from lbcore.config.load import digest
 from lbcore.config.tree import Config
+from lbcore.scorer import tracks
 
 
 def present_manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
@@ -19,7 +20,7 @@ def present_manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
         code_version=code_version(),
         config_version=digest(config),
         scorer_groups=config.pipeline.scorer_groups,
-        state_schema=STATE_SCHEMA,
+        state_schema=balancer.STATE_SCHEMA + tracks.STATE_SCHEMA,
         layout=LAYOUT,
         clusters=tuple(config.pipeline.clusters),
         kafka_cluster=place.cluster_id,

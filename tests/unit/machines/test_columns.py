@@ -77,6 +77,11 @@ class Cart:
     prices: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     colour: Colour | None = None
     noise: Annotated[tuple[str, ...], LEFT_OUT] = ()
+    spare: Wheel | None = None
+    load: Wheel | Sail | None = None
+    letter: bytes | None = None
+    doors: Mapping[int, Sail] = field(default_factory=dict)
+    crews: Mapping[str, Wheel | Sail] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +99,8 @@ def same(one: Any, other: Any) -> bool:
         return type(one) is type(other) and all(
             same(getattr(one, each.name), getattr(other, each.name)) for each in fields(one)
         )
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(same, one, other))
     return bool(one == other)
@@ -115,6 +122,11 @@ CART = Cart(
     tags=("x",),
     prices={"bread": {3: 4}, "milk": {}},
     colour=Colour.BLUE,
+    spare=wheel(3.0),
+    load=Sail(colour=Colour.BLUE, raw=b"x"),
+    letter=b"",
+    doors={11: Sail(colour=Colour.RED, raw=b"\0"), 2: Sail(colour=Colour.BLUE, raw=b"")},
+    crews={"b": wheel(1.0), "a": Sail(colour=Colour.RED, raw=b"y")},
 )
 EMPTY = Cart(
     number=0,
@@ -155,8 +167,21 @@ def test_rows_that_only_fit_together_are_refused() -> None:
         columns.pack_record(Fleet(carts=(bad,)))
 
 
+def test_mapping_in_another_order_has_equal_bytes() -> None:
+    turned = Cart(**{**vars(CART), "doors": dict(reversed(CART.doors.items()))})
+    assert columns.pack_record(turned) == columns.pack_record(CART)
+
+
 @pytest.mark.parametrize(
-    "hint", [set[int], Mapping[float, int], complex, str | int, Annotated[str, "odd"]]
+    "hint",
+    [
+        set[int],
+        Mapping[float, int],
+        Mapping[float, Sail],
+        complex,
+        str | int,
+        Annotated[str, "odd"],
+    ],
 )
 def test_type_that_cannot_be_packed_is_refused(hint: Any) -> None:
     with pytest.raises(TypeError, match="packed"):
