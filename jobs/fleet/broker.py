@@ -1,7 +1,8 @@
-"""One simulated broker: an agent's Machine, a service in miniature, and how it lives and dies.
+"""One simulated broker: a hosted agent, a service in miniature, and how it lives and dies.
 
-Carries out the Machine's effects at once (messages, reading load) or after a while (callbacks).
-Nothing of it survives a start, except its name and labels. Source: ours.
+Carries out the agent's effects at once (messages, reading load) or after a while (callbacks); when
+the agent is stepped, and what waits meanwhile, `lbcore.agent.host` decides. Nothing of it survives
+a start, except its name and labels. Source: ours.
 """
 
 from collections import deque
@@ -16,13 +17,14 @@ from jobs import VERSION
 from jobs.adapters.kafka.clients import Delivered, Delivery, Sender
 from jobs.fleet.timetable import Timetable
 from lbcore.agent.agent import AgentMachine
+from lbcore.agent.host import Host
 from lbcore.agent.lease import ReportConfirmed
 from lbcore.agent.reporting import Identity, TopicsRead
-from lbcore.agent.state import AgentState, Effect, Event, ReadLoad, Send, Stop, Stopped
+from lbcore.agent.state import Event, ReadLoad, Send, Stop, Stopped
 from lbcore.config.ownership import FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.ownership.holding import Call, CallDone
-from lbcore.sim.engine.service import ServedBundles
+from lbcore.sim.engine.service import ServedBundles, callback_ms
 from lbcore.sim.load.load import LoadModel
 from lbcore.sim.load.noise import uniform
 from lbcore.sim.load.usage import cpu_noise
@@ -107,15 +109,10 @@ class SimulatedBroker:
         self.service = ServedBundles()
         self._number = number
         self._around = surroundings
-        self._agent: AgentMachine | None = None
-        self._state: AgentState | None = None
-        self._wake_at_ms: int | None = None
+        self._host: Host | None = None
         self._reads = 0
         self._topics_due: deque[str] = deque()
         self._load_step = -1
-        self._held_events: list[Event] = []
-        self._held_calls: list[Call] = []
-        self._confirmed: deque[tuple[int, int]] = deque()
 
     @property
     def is_serving(self) -> bool:
@@ -124,13 +121,11 @@ class SimulatedBroker:
 
     def serves(self, now_ms: int) -> Mapping[str, int]:
         """Bundle → token of what its service serves now: what is open, and its lease allows."""
-        if not self.is_serving or self._agent is None or self._state is None:
+        if not self.is_serving or self._host is None:
             return {}
         if self._around.settings.fencing == FENCING_TOKEN:
             return self.service.tokens
-        if now_ms > self._agent.until_ms(self._state):
-            return {}
-        usable = self._agent.usable(self._state)
+        usable = self._host.agent.usable_at(now_ms)
         return {name: token for name, token in self.service.tokens.items() if name in usable}
 
     @property
@@ -144,64 +139,60 @@ class SimulatedBroker:
             self.kill(now_ms)
         self.start_number += 1
         self.incarnation = f"{now_ms}-{token_hex(4)}"
-        self.service, self._state = ServedBundles(), None
+        self.service = ServedBundles()
         self._topics_due.clear()
-        self._held_events, self._held_calls, self._reads = [], [], 0
-        self._confirmed.clear()
-        self._agent = self._agent_under(self._first_signals())
+        self._reads = 0
+        self._host = Host(self._agent_under(self._first_signals()), self)
         self._become(ProcessLife.ALIVE, now_ms)
-        self._step(records, now_ms)
+        self.take(records, now_ms)
 
     def kill(self, now_ms: int) -> tuple[str, ...]:
         """End it at once, without a word; returns what it served."""
         served = tuple(sorted(self.service.tokens)) if self.is_serving else ()
-        self._wake_at_ms = None
+        if self._host is not None:
+            self._host.end()
         self._become(ProcessLife.KILLED, now_ms)
         return served
 
     def pause(self, now_ms: int) -> None:
         """Freeze it, as a stopped process or a very long garbage collection is frozen."""
-        if self.life in _RUNNING:
+        if self._host is not None and self.life in _RUNNING:
+            self._host.freeze()
             self._become(ProcessLife.PAUSED, now_ms)
 
     def hang(self, now_ms: int) -> None:
         """Let no callback of its service come back; it lives on, and says so."""
-        if self.life is ProcessLife.ALIVE:
+        if self._host is not None and self.life is ProcessLife.ALIVE:
+            self._host.hang()
             self._become(ProcessLife.HANGING, now_ms)
 
     def resume(self, now_ms: int) -> None:
         """Let it go on where it was frozen or hung, with all that came meanwhile."""
-        if self.life not in (ProcessLife.PAUSED, ProcessLife.HANGING):
+        if self._host is None or self.life not in (ProcessLife.PAUSED, ProcessLife.HANGING):
             return
-        is_stopping = self._state is not None and self._state.stopping_at_ms is not None
+        is_stopping = self._host.agent.state.stopping_at_ms is not None
         self._become(ProcessLife.DRAINING if is_stopping else ProcessLife.ALIVE, now_ms)
-        done = [self._end(call, now_ms) for call in self._held_calls]
-        events, self._held_events, self._held_calls = self._held_events, [], []
-        self._step([*done, *events], now_ms)
+        self._host.release(now_ms)
+        self._end_first_interval(now_ms)
 
     def drain(self, now_ms: int) -> None:
         """Tell it to stop: it asks to be emptied first."""
         if self.life is ProcessLife.ALIVE:
             self._become(ProcessLife.DRAINING, now_ms)
-            self._step([Stop()], now_ms)
+            self.take([Stop()], now_ms)
 
     def take(self, events: Sequence[Event], now_ms: int) -> None:
         """Events from outside."""
-        if self.life is ProcessLife.PAUSED:
-            self._held_events += events
-        elif self.life in _RUNNING:
-            self._step(events, now_ms)
+        if self._host is not None:
+            self._host.take(events, now_ms)
+            self._end_first_interval(now_ms)
 
     def come_due(self, due: Sequence[tuple[int, Due]], now_ms: int) -> None:
         """What the timetable has for this broker, with the times it was due at."""
-        current = [(at_ms, item.call) for at_ms, item in due if item.start == self.start_number]
-        calls = [call for _, call in current if call is not None]
-        if self.life in (ProcessLife.PAUSED, ProcessLife.HANGING):
-            self._held_calls += calls
-            calls = []
-        is_woken = any(call is None and at_ms == self._wake_at_ms for at_ms, call in current)
-        if self.life in _RUNNING and (calls or is_woken):
-            self._step([self._end(call, now_ms) for call in calls], now_ms)
+        if self._host is not None:
+            current = [(at_ms, one.call) for at_ms, one in due if one.start == self.start_number]
+            self._host.come_due(current, now_ms)
+            self._end_first_interval(now_ms)
 
     def rates(self, now_ms: int) -> tuple[float, float]:
         """Messages in + out a second: of the broker, and of its hottest bundle."""
@@ -217,68 +208,39 @@ class SimulatedBroker:
         about = {"at_ms": now_ms, "event": event, "broker": self.name}
         self._around.note({**about, "incarnation": self.incarnation, **more})
 
-    def _step(self, events: Sequence[Event], now_ms: int) -> None:
-        """Step the Machine until it wants nothing more at once."""
-        before_ms = self._wake_at_ms
-        waiting: Sequence[Event] | None = [*self._confirmations(), *events]
-        while waiting is not None:
-            assert self._agent is not None  # noqa: S101 - made by `start`
-            step = self._agent.step(self._state, waiting, now_ms)
-            self._state, self._wake_at_ms = step.state, step.wake_at_ms
-            results = [event for effect in step.effects for event in self._do(effect, now_ms)]
-            waiting = results or self._end_first_interval()
-        if self._wake_at_ms is not None and (self._wake_at_ms != before_ms or before_ms <= now_ms):
-            self._schedule(self._wake_at_ms, None)
-
-    def _end_first_interval(self) -> Sequence[Event] | None:
+    def _end_first_interval(self, now_ms: int) -> None:
         """After the second report the agent goes on under the usual settings, from now on."""
-        if self._reads != _FIRST_READS:
-            return None
-        self._reads += 1
-        self._agent = self._agent_under(self._around.settings.signals)
-        return ()
+        if self._host is not None and self._reads == _FIRST_READS:
+            self._reads += 1
+            self._host.agent.machine = self._agent_under(self._around.settings.signals)
+            self._host.take((), now_ms)
 
     def _agent_under(self, signals: SignalsConfig) -> AgentMachine:
         settings = self._around.settings
         return AgentMachine(self._identity(), settings.agent, signals, settings.fencing)
 
-    def _schedule(self, due_ms: int, call: Call | None) -> None:
-        due = Due(broker=self.name, start=self.start_number, call=call)
-        self._around.timetable.add(due_ms, due)
-
-    def _do(self, effect: Effect, now_ms: int) -> Sequence[Event]:
+    def do(self, effect: Send | ReadLoad | Stopped, now_ms: int) -> Sequence[Event]:
+        """Carry out what the agent asks for."""
         if isinstance(effect, ReadLoad):
             return self._read_load(now_ms)
         if isinstance(effect, Send):
-            topic, key, value = format_message(effect.message)
-            sent_ms = effect.message.envelope.reported_at_ms
-            hear = partial(self._hear, self.start_number, sent_ms)
-            heard = hear if topic is Topic.BROKER_LOAD else _ignore
-            self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
-        elif isinstance(effect, Call):
-            self._schedule(now_ms + self._duration_ms(effect), effect)
-        elif isinstance(effect, Stopped):
+            self._send(effect)
+        else:
             self._become(ProcessLife.STOPPED, now_ms)
         return ()
 
-    def _hear(self, start_number: int, sent_ms: int, delivery: Delivery) -> None:
-        """In the producer's thread: what became of a report."""
-        if isinstance(delivery, Delivered):
-            self.last_delivered_ms = max(self.last_delivered_ms, delivery.timestamp_ms)
-            self._confirmed.append((start_number, sent_ms))
+    def call_ms(self, call: Call) -> int:
+        """The same for a call whenever it is asked for under a seed."""
+        settings = self._around.settings
+        return callback_ms(settings.seed, self.name, call, settings.callback_ms)
 
-    def _confirmations(self) -> list[Event]:
-        """The reports of this start that Kafka has acknowledged since the last step."""
-        found = [self._confirmed.popleft() for _ in range(len(self._confirmed))]
-        return [ReportConfirmed(sent_ms=at) for start, at in found if start == self.start_number]
+    def schedule(self, at_ms: int, call: Call | None) -> None:
+        """Put it into the timetable for this start."""
+        due = Due(broker=self.name, start=self.start_number, call=call)
+        self._around.timetable.add(at_ms, due)
 
-    def _duration_ms(self, call: Call) -> int:
-        shortest, longest = self._around.settings.callback_ms
-        stream = f"{self.name} {call.callback.value} {call.bundle} {call.version_id}"
-        drawn = uniform(self._around.settings.seed, stream)
-        return shortest + int(drawn * (longest - shortest))
-
-    def _end(self, call: Call, now_ms: int) -> CallDone:
+    def finish(self, call: Call, now_ms: int) -> CallDone:
+        """Open, close or split."""
         change = self.service.carry_out(call)
         for bundle in change.closed:
             self._note("closed", now_ms, bundle=bundle, version=call.version_id)
@@ -286,6 +248,19 @@ class SimulatedBroker:
             self._note("opened", now_ms, bundle=bundle, version=call.version_id)
         self._topics_due.extend(change.opened)
         return CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
+
+    def _send(self, effect: Send) -> None:
+        topic, key, value = format_message(effect.message)
+        assert self._host is not None  # noqa: S101 it asks
+        hear = partial(self._hear, self._host, effect.message.envelope.reported_at_ms)
+        heard = hear if topic is Topic.BROKER_LOAD else _ignore
+        self._around.sender.send(topic, key.decode(), value, on_delivery=heard)
+
+    def _hear(self, host: Host, sent_ms: int, delivery: Delivery) -> None:
+        """In the producer's thread: what became of a report; its own start hears of it."""
+        if isinstance(delivery, Delivered):
+            self.last_delivered_ms = max(self.last_delivered_ms, delivery.timestamp_ms)
+            host.put(ReportConfirmed(sent_ms=sent_ms))
 
     def _read_load(self, now_ms: int) -> list[Event]:
         around, settings = self._around, self._around.settings

@@ -143,7 +143,10 @@ class Host:
         self._run([*self._finish(calls, now_ms), *events], now_ms)
 
     def end(self) -> None:
-        """Let nothing happen any more; after the agent's last word it ends by itself."""
+        """Let nothing happen any more.
+
+        After the agent's last word it ends by itself, once the answers of that moment are heard.
+        """
         self.pace = Pace.ENDED
 
     def _run(self, events: Sequence[Event], now_ms: int) -> None:
@@ -156,6 +159,9 @@ class Host:
                 return
             if not waiting:
                 break
+        if self.agent.is_stopped:
+            self.end()
+            return
         wake_at_ms = self.agent.wake_at_ms
         if wake_at_ms is not None and wake_at_ms != self._scheduled_ms:
             self._shell.schedule(wake_at_ms, None)
@@ -165,10 +171,7 @@ class Host:
         if isinstance(effect, Call):
             self._shell.schedule(now_ms + self._shell.call_ms(effect), effect)
             return ()
-        answers = self._shell.do(effect, now_ms)
-        if isinstance(effect, Stopped):
-            self.end()
-        return answers
+        return self._shell.do(effect, now_ms)
 
     def _finish(self, calls: Sequence[Call], now_ms: int) -> list[CallDone]:
         return [self._shell.finish(call, now_ms) for call in calls]

@@ -189,14 +189,25 @@ def test_ended_host_does_nothing_whatever_comes_due() -> None:
     assert (shell.finished, host.pace) == ([], Pace.ENDED)
 
 
-def test_last_word_ends_the_host_and_answers_of_the_same_step_are_not_heard() -> None:
+def test_last_word_ends_the_host_once_the_answers_of_that_moment_are_heard() -> None:
     shell = NotingShell(lambda effect: [ASSIGNED] if isinstance(effect, ReadLoad) else ())
     host = Host(machine(), shell)
     host.take([Stop()], 0)
-    assert isinstance(shell.done[-1][1], Stopped)
+    assert [one for _, one in shell.done if isinstance(one, Stopped)] == [Stopped()]
     assert (host.pace, host.agent.is_stopped) == (Pace.ENDED, True)
-    assert host.agent.state.versions == {}
+    assert host.agent.state.versions == {BUNDLE: 2}
     assert shell.due == []
+
+
+def test_process_that_ends_with_the_last_word_hears_nothing_more() -> None:
+    def answer(effect: Send | ReadLoad | Stopped) -> Sequence[Event]:
+        if isinstance(effect, Stopped):
+            host.end()
+        return [ASSIGNED] if isinstance(effect, ReadLoad) else ()
+
+    host = Host(machine(), NotingShell(answer))
+    host.take([Stop()], 0)
+    assert (host.pace, host.agent.state.versions) == (Pace.ENDED, {})
 
 
 def test_agent_that_must_close_first_ends_when_it_has() -> None:
