@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jobs.console import CommandError
-from lbcore.bounds.imbalance import Brokers, Floats, least_imbalance
+from lbcore.bounds.imbalance import Floats, least_imbalance
 from lbcore.bounds.moves import Course, worst_times
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.judge.possible import course_of
@@ -20,22 +20,6 @@ from lbcore.sim.judge.possible import course_of
 NODES_MAX = 2_000
 VARIABLES_MAX = 10_000
 _GAP = 1e-6
-
-
-def exact_highest(weights: Floats, brokers: Brokers) -> float:
-    """The lowest highest load, in percent, that whole bundles can have on these brokers."""
-    model = _model()
-    count, places = len(weights), range(len(brokers.capacity))
-    where = [[model.addBinary() for _ in places] for _ in range(count)]
-    highest = model.addVariable(lb=float(brokers.foreign.max()))
-    for bundle in range(count):
-        model.addConstr(sum(where[bundle]) == 1)
-    for broker in places:
-        scale = 1.0 / float(brokers.capacity[broker])
-        own = sum(float(weights[b]) * scale * where[b][broker] for b in range(count))
-        model.addConstr(own + float(brokers.foreign[broker]) <= highest)
-    model.minimize(highest)
-    return _bound(model)
 
 
 def exact_moves(course: Course, times: Sequence[int]) -> int | None:

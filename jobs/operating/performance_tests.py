@@ -50,17 +50,6 @@ class PerformanceTest:
     only: tuple[str, ...] = ("pulsar-threshold", "extensible", "avg", "ballast")
 
 
-def served_again(from_ms: int, until_ms: int) -> Measure:
-    """Time from then until no topic is without service, at `until_ms` at the earliest."""
-
-    def found(run: Run) -> float | None:
-        changes = run.coverage.changes
-        served = (at for at, count in changes if count == 0 and at >= until_ms)
-        return next((float(at - from_ms) for at in served), None)
-
-    return found
-
-
 def connected_again(from_ms: int) -> Measure:
     """Time from then until the last client is connected again, by the client model."""
 

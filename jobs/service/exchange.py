@@ -16,7 +16,6 @@ from lbcore.route.slices import dumps, is_small, write_slices
 Header: TypeAlias = tuple[bytes, bytes]
 
 JSON: Header = (b"content-type", b"application/json")
-TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 RETRY: Header = (b"retry-after", b"1")
 
 VALUES_MAX = 25_000
@@ -155,11 +154,6 @@ def json_reply(value: Any, status: int = 200, *headers: Header) -> Reply:
     if is_small(value):
         return Reply(status=status, body=encode(value), headers=(JSON, *headers))
     return Reply(status=status, headers=(JSON, *headers), parts=write_slices(value))
-
-
-def text_reply(text: str, status: int = 200) -> Reply:
-    """Plain text. Pulsar sends some under application/json: use Reply for those."""
-    return Reply(status=status, body=text.encode(), headers=(TEXT,))
 
 
 def no_content() -> Reply:

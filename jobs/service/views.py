@@ -2,7 +2,7 @@
 
 Decides when a table is read again: when its log has a new version, or does not lead on to it
 (`table_tail`). Feeds the handlers, which see each table at one moment; the big tables are read when
-they are asked for (`scan_rows`). What is kept is of the size of the cluster, however long the
+they are asked for, elsewhere. What is kept is of the size of the cluster, however long the
 service runs. Source: ours.
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-from jobs.adapters.delta.archived_rows import open_whole
 from jobs.adapters.delta.rows import PRESENT, of_cluster
 from jobs.adapters.delta.table_place import TablePlace, is_store, table_place
 from jobs.adapters.delta.table_scan import rows_in, scan
@@ -78,16 +77,6 @@ _JSON: Mapping[str, Mapping[str, type]] = {
 _HISTORY_MS = 600_000
 _POLL_MS = 200
 _STORE_POLL_MS = 1_000  # a request a table
-
-
-def scan_rows(
-    root: TablePlace, table: str, condition: str, columns: Sequence[str] | None = None
-) -> list[dict[str, Any]]:
-    """The rows of a table, with its archive's, that meet an SQL condition, now; blocks.
-
-    Raises OSError, DeltaError, pa.ArrowException for a table that can't be read.
-    """
-    return list(open_whole(root, table).read(columns, condition).to_pylist())
 
 
 class TableViews:

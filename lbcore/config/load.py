@@ -57,14 +57,6 @@ def parse_config(mapping: Mapping[str, Any], base: Config | None = None) -> Conf
     return replace(changed(before, values), per_cluster=per_cluster)
 
 
-def parse_layers(layers: Iterable[Mapping[str, Any]]) -> Config:
-    """The defaults changed by one mapping after the other; raises ConfigError."""
-    config = Config()
-    for layer in layers:
-        config = parse_config(layer, config)
-    return config
-
-
 def parse_assignments(config: Config, assignments: Iterable[str]) -> Config:
     """The configuration changed by texts like "shedding.strategy=uniform"; raises ConfigError."""
     problems: list[Problem] = []

@@ -6,11 +6,10 @@ so nothing about a setting is written twice. Source: ours.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import Field, dataclass, field
+from typing import Any
 
 UNSET: Any = object()
-Section = TypeVar("Section")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +62,3 @@ def pulsar_value(about: Setting, keys: Mapping[str, Any]) -> Any:
     if factor is None or type(value) not in (int, float):
         return value
     return value * factor
-
-
-def section_from_pulsar(section: type[Section], keys: Mapping[str, Any]) -> Section:
-    """A section with Pulsar 4.0.8's defaults, changed by values under Pulsar's own key names.
-
-    Values are typed, see `pulsar_value`. Keys of other sections are ignored.
-    """
-    values = {
-        section_field.name: pulsar_value(declared(section_field), keys)
-        for section_field in fields(section)  # type: ignore[arg-type]
-    }
-    return section(**{name: value for name, value in values.items() if value is not UNSET})

@@ -6,13 +6,10 @@ Source: Pulsar 4.0.8, NamespaceBundle, NamespaceBundles, NamespaceBundleFactory,
 """
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-
-import numpy as np
-from numpy.typing import NDArray
 
 from lbcore.model.hashing import HASH_SPACE, HashFunction, hash_topic
 from lbcore.model.names import (
@@ -35,10 +32,6 @@ class InvalidRangeError(ValueError):
 
 class UncoveredHashError(LookupError):
     """A hash that no bundle of the set holds."""
-
-
-class UnknownBundleError(LookupError):
-    """A range that is not a bundle of the set."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -134,7 +127,7 @@ class NamespaceBundles:
     """The bundles of a namespace: boundaries b0 < b1 < ... < bn make n bundles.
 
     The last boundary is 0xffffffff and belongs to the last bundle; the first is 0 in every set that
-    Ballast makes (see `covers_hash_space`), though Pulsar does not ask for it. version: of the
+    Ballast makes, though Pulsar does not ask for it. version: of the
     stored policies the boundaries came from, -1 = none. Raises InvalidRangeError.
     """
 
@@ -158,15 +151,6 @@ class NamespaceBundles:
 
     def __len__(self) -> int:
         return len(self.boundaries) - 1
-
-    @property
-    def covers_hash_space(self) -> bool:
-        """Whether every hash has a bundle."""
-        return self.boundaries[0] == FULL_LOWER
-
-    def range_at(self, index: int) -> BundleRange:
-        """The range of the bundle with this index, 0 .. n-1."""
-        return BundleRange(self.boundaries[index], self.boundaries[index + 1])
 
     def ranges(self) -> tuple[BundleRange, ...]:
         """All ranges, ascending."""
@@ -194,17 +178,6 @@ class NamespaceBundles:
             raise UncoveredHashError(message)
         return index
 
-    def find_many(self, hashes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The bundles' indices of many hashes (int64[k], 0 .. 0xffffffff) as `find` gives them.
-
-        -1 stands for a hash below the first boundary.
-        """
-        found = np.searchsorted(self._boundary_array(), hashes, side="right") - 1
-        return np.minimum(found, len(self) - 1).astype(np.int64)
-
-    def _boundary_array(self) -> NDArray[np.int64]:
-        return np.array(self.boundaries, dtype=np.int64)
-
     def hash_of(self, topic: str) -> int:
         """The hash of a topic (full name) of this namespace.
 
@@ -214,21 +187,6 @@ class NamespaceBundles:
             message = f"topic {topic} must be of the namespace {self.namespace}"
             raise InvalidRangeError(message)
         return hash_topic(self.hash_function, topic)
-
-    def find_topic(self, topic: str) -> int:
-        """The index of the bundle that holds the topic (full name); raises as `hash_of`, `find`."""
-        return self.find(self.hash_of(topic))
-
-    def index_of(self, target: BundleRange) -> int:
-        """The index of the bundle with exactly this range; raises UnknownBundleError."""
-        index = bisect_left(self.boundaries, target.lower)
-        if self.boundaries[index : index + 2] != (target.lower, target.upper):
-            message = (
-                f"{format_bundle(self.namespace, target.lower, target.upper)} is not a bundle of "
-                "the namespace: ask for its present bundles"
-            )
-            raise UnknownBundleError(message)
-        return index
 
 
 def even_boundaries(count: int) -> tuple[int, ...]:
@@ -290,18 +248,6 @@ def parse_range_leniently(text: str) -> BundleRange:
         message = f"bundle range must be LOWER_UPPER, e.g. 0x00000000_0x40000000, got {text!r}"
         raise InvalidRangeError(message)
     return BundleRange(decode_boundary(parts[0]), decode_boundary(parts[1]))
-
-
-def split_even(target: BundleRange, parts: int) -> tuple[int, ...]:
-    """The parts-1 inner boundaries that divide the range evenly; the last part is the widest.
-
-    Raises InvalidRangeError when parts is below 1 or above the range's width.
-    """
-    width = target.upper - target.lower
-    if not 1 <= parts <= width:
-        message = f"parts must be 1 .. {width} for {target.text}, got {parts}"
-        raise InvalidRangeError(message)
-    return tuple(target.lower + index * (width // parts) for index in range(1, parts))
 
 
 def check_can_split(target: BundleRange, at: Sequence[int] = ()) -> None:

@@ -57,29 +57,6 @@ def average_step(
     return result, new_count
 
 
-def default_averages(bundles: int) -> BundleAverages:
-    """Averages of bundles that nobody has reported yet: Pulsar's defaults, without samples."""
-    return BundleAverages(
-        short=np.tile(np.array(DEFAULT_TRAFFIC), (bundles, 1)),
-        short_count=np.zeros(bundles, dtype=np.int64),
-        long=np.tile(np.array(DEFAULT_TRAFFIC), (bundles, 1)),
-        long_count=np.zeros(bundles, dtype=np.int64),
-        topics=np.zeros(bundles, dtype=np.int64),
-    )
-
-
-def quota_averages(quota: Floats) -> BundleAverages:
-    """Averages from resource quotas, float64[m, 4], which count as ample history."""
-    bundles = len(quota)
-    return BundleAverages(
-        short=quota.copy(),
-        short_count=np.full(bundles, SHORT_SAMPLES, dtype=np.int64),
-        long=quota.copy(),
-        long_count=np.full(bundles, LONG_SAMPLES, dtype=np.int64),
-        topics=np.zeros(bundles, dtype=np.int64),
-    )
-
-
 def observe_bundles(averages: BundleAverages, rows: Ints, stats: Floats) -> BundleAverages:
     """The averages after one sample of each bundle in `rows` (distinct).
 

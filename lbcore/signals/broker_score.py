@@ -59,17 +59,6 @@ def cleared_scores(brokers: int) -> BrokerScores:
     )
 
 
-def clear_scores(scores: BrokerScores, rows: Ints) -> BrokerScores:
-    """The scores with some brokers set back to never having reported."""
-    blank = cleared_scores(len(rows))
-    return BrokerScores(
-        max_usage=with_rows(scores.max_usage, rows, blank.max_usage),
-        weighted_max_ema=with_rows(scores.weighted_max_ema, rows, blank.weighted_max_ema),
-        throughput_ema=with_rows(scores.throughput_ema, rows, blank.throughput_ema),
-        updated_at_ms=with_rows(scores.updated_at_ms, rows, blank.updated_at_ms),
-    )
-
-
 def observe_reports(
     scores: BrokerScores, reports: BrokerReports, config: SignalsConfig
 ) -> BrokerScores:

@@ -1,20 +1,13 @@
-"""What messages and bytes cost: CPU that traffic explains, and bundles that cost more than theirs.
+"""What messages and bytes cost: the CPU of brokers that their traffic explains.
 
-Decides how both are learnt from what brokers report; `plan.shed.ballast` goes by the first. Two
-steps, each deterministic to the bit: sums are taken in order, and no library for linear algebra is
-called.
+Decides how it is learnt from what brokers report; `plan.shed.ballast` goes by it. Deterministic to
+the bit: sums are taken in order, and no library for linear algebra is called.
 
 `fit_costs`: over all reports, cpu × capacity = idle × capacity + a × messages + b × bytes, least
 squares with no negative part. Of the eight ways to leave parts out, the one with the least residual
 whose parts are all above 0 (that of non-negative least squares, as its optimum is such a way).
 
-`learn`: a bundle's factor says how many times the fitted cost its traffic costs (small messages,
-filters, encryption). A report of a broker is one equation, sum(factor × expected) = measured; the
-factors are projected on it, part of the way (Kaczmarz; in adaptive filters, normalised least mean
-squares), and kept within [FACTOR_MIN, FACTOR_MAX]. Where the equations have a solution in that box,
-no step leads away from it: a relaxed projection on a plane and one on a box never increase the
-distance to a point of both. Bundles that never move apart can't be told apart; they share what
-their broker costs too much, the heavier the more. Source: ours; Kaczmarz 1937.
+Source: ours.
 """
 
 from collections.abc import Mapping
@@ -28,9 +21,6 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
-FACTOR_MIN, FACTOR_MAX = 0.1, 20.0
-GAIN = 0.2
-"""Part of the way that one report leads, above 0 and below 2; less is steadier in noise."""
 RIDGE = 1e-9
 MESSAGES, BYTES = 1e4, 1e7
 """A second: units in which the two columns have numbers of about the same size."""
@@ -137,22 +127,6 @@ def _normal(products: tuple[float, ...]) -> tuple[list[list[float]], list[float]
     for at in range(3):
         matrix[at][at] *= 1.0 + RIDGE
     return matrix, [cp, mp, bp], pp
-
-
-def learn(factors: Floats, expected: Floats, measured: float) -> Floats:
-    """The factors of one broker's bundles after one of its reports.
-
-    factors: float64[bundles], 1 of a new one. expected: float64[bundles], points by `Costs`.
-    measured: points of the broker without idle. Returns new factors; those without load stay.
-    """
-    power = _sum(expected * expected)
-    if power <= _TINY:
-        return factors
-    error = measured - _sum(factors * expected)
-    step = GAIN * error / power
-    moved: Floats = np.clip(factors + step * expected, FACTOR_MIN, FACTOR_MAX)
-    moved[expected <= 0.0] = factors[expected <= 0.0]
-    return moved
 
 
 def _least_squares(

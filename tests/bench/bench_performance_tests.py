@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.fleet.event_log import read_events
 from jobs.operating.performance_tests import measured_part
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import parse_bundle
@@ -27,6 +26,7 @@ from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoa
 from lbcore.sim.summary import percentile
 from tests.bench.machine import machine
 from tests.integration.stack import Cluster, Stack, running_stack
+from tests.support.processes.fleet_events import read_events
 
 NAMESPACE = "bench/n"
 BALANCED = 1.2

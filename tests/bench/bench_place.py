@@ -20,7 +20,6 @@ import numpy as np
 
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
@@ -32,6 +31,7 @@ from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Snapshot
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 REPETITIONS = 20

@@ -29,17 +29,18 @@ from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.planner import place, plan
 from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.common import ShedState, shed_view
+from lbcore.plan.shed.common import ShedState
 from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.transfer import find_transfers
 from lbcore.plan.shed.transfer_types import TransferState
 from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Snapshot
-from lbcore.signals.averages import default_averages, observe_bundles
+from lbcore.signals.averages import BundleAverages, observe_bundles
 from lbcore.signals.usage import weighted_usage
 from tests.bench.machine import machine
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 from tests.support.values.planning import Sections
+from tests.support.values.shed_views import shed_view
 
 REPETITIONS = 20
 WARM_UPS = 2
@@ -217,7 +218,10 @@ def assignment(view: Snapshot) -> Callable[[], int]:
 
 def averages(bundles: int) -> Callable[[], int]:
     """One sample for every bundle, short- and long-term."""
-    state = default_averages(bundles)
+    traffic, counts = np.full((bundles, 4), 50.0), np.zeros(bundles, dtype=np.int64)
+    state = BundleAverages(
+        short=traffic, short_count=counts, long=traffic, long_count=counts, topics=counts
+    )
     rows, stats = np.arange(bundles), np.random.default_rng(2).random((bundles, 8)) * 1e4
 
     def run() -> int:

@@ -112,7 +112,7 @@ def _find_topic(bundles: NamespaceBundles, topic: str) -> dict[str, Any]:
     except (InvalidNameError, InvalidRangeError) as error:
         raise JavaError("IllegalArgumentException") from error
     answer = _found(bundles, topic_hash)
-    bundle = Bundle(bundles.namespace, bundles.range_at(answer["bundleIndex"]))
+    bundle = Bundle(bundles.namespace, bundles.ranges()[answer["bundleIndex"]])
     return {"hash": hex_text(topic_hash), **answer, "includes": bundle.includes_topic(full_name)}
 
 
@@ -121,7 +121,7 @@ def _found(bundles: NamespaceBundles, topic_hash: int) -> dict[str, Any]:
         index = bundles.find_as_pulsar(topic_hash)
     except UncoveredHashError as error:
         raise JavaError("IndexOutOfBoundsException") from error
-    return {"bundle": bundles.range_at(index).text, "bundleIndex": index}
+    return {"bundle": bundles.ranges()[index].text, "bundleIndex": index}
 
 
 def bundle(case: Case) -> dict[str, Any]:

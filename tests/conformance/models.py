@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.transfer import TransferConfig
 from lbcore.signals.averages import DEFAULT_TRAFFIC, average_step
 from lbcore.signals.broker_score import (
     BrokerReports,
     BrokerScores,
-    clear_scores,
     cleared_scores,
     observe_reports,
 )
@@ -30,6 +28,7 @@ from tests.conformance.reference.load_models import (
     compare_rows,
     max_usage_local,
 )
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.conformance.runner import Case, Handler
 from tests.conformance.view import (
     RESOURCES,
@@ -55,11 +54,11 @@ def broker_load(case: Case) -> Any:
     after = []
     for at, update in enumerate(case["updates"], start=1):
         if update.get("clear"):
-            scores = clear_scores(scores, ONE_ROW)
+            scores = cleared_scores(1)
         else:
             scores = observe_reports(scores, _report(update, at), config)
         after.append(_scores_shown(scores))
-    cleared = clear_scores(scores, ONE_ROW)
+    cleared = cleared_scores(1)
     is_new = _scores_shown(cleared) == _scores_shown(cleared_scores(1))
     return {"after": after, "clearEqualsNew": is_new}
 

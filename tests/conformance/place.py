@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.signals import SignalsConfig
 from lbcore.plan.place.message_rate import MessageRates
 from lbcore.plan.place.resource_usage import below_average, smooth_usage
-from lbcore.plan.place.round_robin import RoundRobinState, next_in_turn
+from lbcore.plan.place.round_robin import RoundRobinState
 from lbcore.plan.snapshot import Floats, Ints
 from lbcore.signals.usage import resource_percent, weighted_usage
 from tests.conformance.extensible import LoadStore
+from tests.conformance.reference.one_turn import next_in_turn
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.conformance.runner import Case, Handler, JavaError
 from tests.conformance.view import LoadView, calls_of, numbers, resources
 

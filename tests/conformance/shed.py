@@ -2,21 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.plan.decision import PlanState
 from lbcore.plan.registry import SHEDDING_STRATEGIES, shedding_name
-from lbcore.plan.shed.avg import value_keys
 from lbcore.plan.shed.common import Shed, ShedState, ShedView, owner_index
 from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.snapshot import BrokerTable, BundleTable, Snapshot
 from lbcore.signals.averages import LONG_SAMPLES
 from lbcore.signals.usage import resource_percent, weighted_usage
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.conformance.runner import Case, Handler
 from tests.conformance.view import (
     TRAFFIC,
@@ -28,6 +28,8 @@ from tests.conformance.view import (
     resources,
 )
 from tests.support.values.planning import Sections
+
+_Array: TypeAlias = NDArray[Any]
 
 NO_OWNER = -1
 
@@ -116,7 +118,19 @@ def _bundle_table(
         can_move=np.array([name not in load.recently_unloaded for name in names], dtype=np.bool_),
         versions=np.zeros(len(names), dtype=np.int64),
     )
-    return table, value_keys((short, long), counts, topics)
+    return table, _value_keys((short, long), counts, topics)
+
+
+def _value_keys(
+    averages: tuple[_Array, _Array], counts: tuple[_Array, _Array], topics: _Array
+) -> tuple[str, ...]:
+    """A bundle's averages as text: what Pulsar's plan map finds a destination by.
+
+    averages: short- and long-term, float64[m, 4] each; counts: their samples; topics: int64[m].
+    Bundles with equal averages share a key, and new averages lose it, as in Pulsar 4.0.8.
+    """
+    columns = [column.tolist() for column in (*averages, *counts, topics)]
+    return tuple(repr(row) for row in zip(*columns, strict=True))
 
 
 def _samples(given: list[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import (
     FULL_RANGE,
     BundleRange,
     InvalidRangeError,
-    UnknownBundleError,
 )
 from lbcore.model.hashing import crc32
 from lbcore.model.names import format_bundle
@@ -27,7 +25,7 @@ from lbcore.plan.split.algorithms import (
     topic_count_boundaries,
 )
 from tests.conformance.bundles import hex_text, java_bundle, java_bundles, java_long, java_range
-from tests.conformance.reference.bundle_split import split_bundles
+from tests.conformance.reference.bundle_split import UnknownBundleError, split_bundles
 from tests.conformance.reference.extensible_split import (
     BrokerView,
     ExtensibleSplit,
@@ -37,6 +35,7 @@ from tests.conformance.reference.extensible_split import (
     decide_extensible_splits,
 )
 from tests.conformance.reference.modular_split import find_modular_splits
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.conformance.runner import Case, Handler, JavaError
 from tests.conformance.view import calls_of
 

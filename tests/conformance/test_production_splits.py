@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.splitting import Splitting
 from lbcore.model.names import split_bundle_name
 from lbcore.plan.snapshot import BundleTable, nothing_known
 from lbcore.plan.split.decide import decide_splits, find_overloaded
 from lbcore.plan.split.decision import LIMIT_REASONS, SplitReason, SplitState
 from tests.conformance.reference.extensible_split import limit_reason
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.conformance.runner import Case, read_cases
 from tests.conformance.split import seen_bundle
 from tests.support.values.planning import cluster_of

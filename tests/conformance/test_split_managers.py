@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.splitting import MEBIBYTE, Splitting
 from lbcore.model.bundles import BundleRange
 from lbcore.plan.split.decision import SplitReason
@@ -18,6 +17,7 @@ from tests.conformance.reference.extensible_split import (
     decide_extensible_splits,
 )
 from tests.conformance.reference.modular_split import find_modular_splits
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 
 PULSAR = section_from_pulsar(Splitting, {})
 AT_ONCE = replace(PULSAR, hit_count_threshold=0)

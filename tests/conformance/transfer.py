@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.transfer import find_transfers
@@ -17,6 +16,7 @@ from lbcore.plan.shed.transfer_types import (
     TransferView,
 )
 from tests.conformance.extensible import NOW_MS, LoadStore
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.conformance.runner import Case, Handler
 from tests.conformance.view import calls_of, java_hash_order, numbers
 

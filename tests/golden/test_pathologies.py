@@ -17,11 +17,12 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.decision import PlanConfig, PlanState
 from lbcore.plan.planner import place
 from lbcore.plan.shed.avg import shed_avg
-from lbcore.plan.shed.common import ShedState, shed_view
+from lbcore.plan.shed.common import ShedState
 from lbcore.plan.snapshot import Snapshot
 from lbcore.signals.ema import ema_step
 from tests.conftest import Golden
 from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.shed_views import shed_view
 from tests.support.worlds.closed_loop import Loop, loop_of, run_minutes
 
 

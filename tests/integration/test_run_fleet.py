@@ -15,13 +15,13 @@ import pytest
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.console import CommandError
 from jobs.fleet.control import FleetClient
-from jobs.fleet.event_log import read_events, read_opened
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_UPPER, format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.sim.load.load import LoadModel, LoadProfile, LoadShape, NamespaceLoad
 from lbcore.wire.messages import Ack, AckOutcome, BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 from tests.support.processes.agent_talk import AgentTalk, assigning, owned, releasing, until
+from tests.support.processes.fleet_events import read_events, read_opened
 from tests.support.processes.kafka_cluster import running_kafka
 
 NS = "public/default"

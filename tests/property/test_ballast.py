@@ -13,8 +13,9 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.readings import readings_of
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_level import fair_level
-from lbcore.plan.shed.common import Shed, ShedState, ShedView, shed_view
+from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.shed_views import shed_view
 from tests.support.worlds.closed_loop import Loop, loop_of
 
 POINT = 1_000.0  # msg/s of one point in `cluster_of`

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.operating.exact_bounds import exact_highest, exact_moves
+from jobs.operating.exact_bounds import exact_moves
 from lbcore.bounds.imbalance import Brokers, least_highest, least_imbalance
 from lbcore.bounds.moves import Course, evenest_by_report, least_moves, moves_by_report, worst_times
+from tests.support.models.exact_highest import exact_highest
 
 EPS = 1e-6
 WEIGHTS = st.lists(st.integers(0, 40), min_size=1, max_size=6)

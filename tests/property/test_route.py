@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbcore.model.bundles import BundleRange, split_even
+from lbcore.model.bundles import BundleRange
 from lbcore.model.hashing import HashFunction, hash_topic
 from lbcore.model.names import format_bundle
 from lbcore.ownership.records import State
@@ -52,7 +52,7 @@ class History:
         version = self.now[name, ends][0] + 1
         broker = BROKERS[choice % len(BROKERS)]
         if kind == "split" and ends[1] - ends[0] > 1:
-            middle = split_even(BundleRange(*ends), 2)[0]
+            middle = (ends[0] + ends[1]) // 2
             batch = [(child, 1, State.OWNED) for child in ((ends[0], middle), (middle, ends[1]))]
             batch.append((ends, version, State.DELETED))
         else:

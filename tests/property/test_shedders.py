@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lbcore.config.shedding import SheddingConfig
 from lbcore.plan.shed.avg import shed_avg
-from lbcore.plan.shed.common import Shed, ShedState, ShedView, shed_view
+from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from lbcore.plan.shed.overload import shed_overload
 from lbcore.plan.shed.threshold import shed_threshold
 from lbcore.plan.shed.uniform import shed_uniform
@@ -24,6 +24,7 @@ from tests.support.models.shed_models import (
     uniform,
 )
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
+from tests.support.values.shed_views import shed_view
 
 MANY = settings(max_examples=1_000, deadline=None)
 STEPS = (0.0, 1.0, 50.0, 50.5, 999.9, 1_000.0, 3_000.25, 1e6, 1e9, 5e9)

@@ -26,10 +26,10 @@ from tests.tidy.source_files import ROOT, name_of, parsed, python_files
 
 COLUMNS = {table.name: {column.name for column in table.columns} for table in TABLES}
 CONSTANTS = {table.name.upper(): table.name for table in TABLES}
-TABLE_AT = {"rows": 0, "rows_at": 0, "add_row": 0, "scan_rows": 1, "open_table": 1, "table_path": 1}
+TABLE_AT = {"rows": 0, "rows_at": 0, "add_row": 0, "open_table": 1, "table_path": 1}
 """Function → where its table's name stands among its arguments."""
 
-AFTER = {"rows": ("columns", "condition"), "scan_rows": ("condition", "columns")}
+AFTER = {"rows": ("columns", "condition")}
 """What follows the table, where it is not named."""
 
 PUT_TOGETHER = {"jobs/verbs/bundles.py"}

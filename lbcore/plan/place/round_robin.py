@@ -79,13 +79,3 @@ class NumberedBrokers:
         """The state in names."""
         order = tuple(self.names[number] for number in turn.order.tolist())
         return RoundRobinState(count=turn.count, order=order)
-
-
-def next_in_turn(
-    candidates: Sequence[str], state: RoundRobinState
-) -> tuple[str | None, RoundRobinState]:
-    """The candidate whose turn it is, None without candidates; see `Turn.next`."""
-    numbers = NumberedBrokers.of(candidates, state)
-    turn = numbers.turn(state)
-    chosen = turn.next(np.arange(len(candidates), dtype=np.int64))
-    return None if chosen < 0 else numbers.names[chosen], numbers.state(turn)

@@ -26,7 +26,7 @@ from lbcore.plan.shed.common import (
     take_within,
     throughput,
 )
-from lbcore.plan.snapshot import Floats, Ints
+from lbcore.plan.snapshot import Floats
 
 PERCENT = 100.0
 
@@ -114,18 +114,6 @@ def shed_avg(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
         columns={"score": usage_points},
         verdicts=verdicts,
     )
-
-
-def value_keys(
-    averages: tuple[Floats, Floats], counts: tuple[Ints, Ints], topics: Ints
-) -> tuple[str, ...]:
-    """A bundle's averages as text: what Pulsar's plan map finds a destination by.
-
-    averages: short- and long-term, float64[m, 4] each; counts: their samples; topics: int64[m].
-    Bundles with equal averages share a key, and new averages lose it, as in Pulsar 4.0.8.
-    """
-    columns = [column.tolist() for column in (*averages, *counts, topics)]
-    return tuple(repr(row) for row in zip(*columns, strict=True))
 
 
 def _count_pairs(

@@ -148,18 +148,6 @@ def owner_index(snapshot: Snapshot) -> OwnerIndex:
     return OwnerIndex(rows=order, start=start)
 
 
-def shed_view(snapshot: Snapshot, usage: Floats, is_due: Bools | None = None) -> ShedView:
-    """The view of a snapshot; every broker is due unless told otherwise."""
-    due = np.ones(len(usage), dtype=np.bool_) if is_due is None else is_due
-    return ShedView(
-        snapshot=snapshot,
-        usage=usage,
-        is_due=due,
-        owned=owner_index(snapshot),
-        keys=snapshot.bundles.names,
-    )
-
-
 def message_rate(traffic: Floats) -> Floats:
     """Messages in plus out, msg/s; traffic: float64[k, 4]."""
     total: Floats = traffic[:, RATE_IN] + traffic[:, RATE_OUT]

@@ -207,11 +207,6 @@ class LoadModel:
         """
         return self._field_at(self.step_at(virtual_ms))
 
-    def hotspot_at(self, virtual_ms: int) -> tuple[str, int, int]:
-        """The hot namespace and its hot window [start, end); it wraps where end < start."""
-        name, start, width = self._window(self.step_at(virtual_ms))
-        return name, start, (start + width) % HASH_SPACE
-
     def topics_in(self, namespace: str, lower: int, upper: int) -> tuple[str, ...]:
         """Names of the topics in [lower, upper) (closed at 0xffffffff), in the order of hashes."""
         column = self._topics[namespace]

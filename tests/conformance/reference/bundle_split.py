@@ -4,16 +4,22 @@ The job never makes a set anew: a split is a change of ownership records. Source
 NamespaceBundleFactory.splitBundles.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lbcore.model.bundles import (
     BundleRange,
+    InvalidRangeError,
     NamespaceBundles,
     check_can_split,
     children_of,
-    split_even,
 )
+from lbcore.model.names import format_bundle
+
+
+class UnknownBundleError(LookupError):
+    """A range that is not a bundle of the set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +40,33 @@ def split_bundles(
     not in the set.
     """
     check_can_split(target, at)
-    index = source.index_of(target)
+    index = index_of(source, target)
     inner = sorted(at) if at else split_even(target, parts)
     children = children_of(target, inner)
     boundaries = (*source.boundaries[: index + 1], *inner, *source.boundaries[index + 1 :])
     split = NamespaceBundles(source.namespace, boundaries, source.hash_function, source.version)
     return RangeSplit(bundles=split, children=children)
+
+
+def index_of(source: NamespaceBundles, target: BundleRange) -> int:
+    """The index of the bundle with exactly this range; raises UnknownBundleError."""
+    index = bisect_left(source.boundaries, target.lower)
+    if source.boundaries[index : index + 2] != (target.lower, target.upper):
+        message = (
+            f"{format_bundle(source.namespace, target.lower, target.upper)} is not a bundle of "
+            "the namespace: ask for its present bundles"
+        )
+        raise UnknownBundleError(message)
+    return index
+
+
+def split_even(target: BundleRange, parts: int) -> tuple[int, ...]:
+    """The parts-1 inner boundaries that divide the range evenly; the last part is the widest.
+
+    Raises InvalidRangeError when parts is below 1 or above the range's width.
+    """
+    width = target.upper - target.lower
+    if not 1 <= parts <= width:
+        message = f"parts must be 1 .. {width} for {target.text}, got {parts}"
+        raise InvalidRangeError(message)
+    return tuple(target.lower + index * (width // parts) for index in range(1, parts))

@@ -13,7 +13,6 @@ from lbcore.config.load import (
     digest,
     parse_assignments,
     parse_config,
-    parse_layers,
 )
 from lbcore.config.tree import SETTINGS, Config, value_of
 from lbcore.config.values import ConfigError
@@ -40,12 +39,8 @@ def test_parse_changes_what_is_named_and_nothing_else() -> None:
 
 
 def test_parse_of_layers_lets_the_later_one_win_key_by_key() -> None:
-    config = parse_layers(
-        [
-            {"pipeline": {"trigger_ms": 500, "scorer_groups": 3}},
-            {"pipeline": {"trigger_ms": 700}},
-        ]
-    )
+    first = parse_config({"pipeline": {"trigger_ms": 500, "scorer_groups": 3}})
+    config = parse_config({"pipeline": {"trigger_ms": 700}}, first)
     assert (config.pipeline.trigger_ms, config.pipeline.scorer_groups) == (700, 3)
 
 
@@ -134,13 +129,14 @@ def test_parse_of_a_clusters_section_changes_that_cluster_only() -> None:
 
 
 def test_parse_of_a_later_shared_value_leaves_what_a_cluster_has_of_its_own() -> None:
-    config = parse_layers(
-        [
-            {"clusters": {"p": {"ownership": {"unload_timeout_ms": 90_000}}}},
-            {"ownership": {"unload_timeout_ms": 50_000, "in_flight_timeout_ms": 9_000}},
-            {"clusters": {"p": {"ownership": {"broker_timeout_ms": 20_000}}}},
-        ]
-    )
+    layers: list[dict[str, Any]] = [
+        {"clusters": {"p": {"ownership": {"unload_timeout_ms": 90_000}}}},
+        {"ownership": {"unload_timeout_ms": 50_000, "in_flight_timeout_ms": 9_000}},
+        {"clusters": {"p": {"ownership": {"broker_timeout_ms": 20_000}}}},
+    ]
+    config = Config()
+    for layer in layers:
+        config = parse_config(layer, config)
     own = config.for_cluster("p").ownership
     assert (own.unload_timeout_ms, own.in_flight_timeout_ms, own.broker_timeout_ms) == (
         90_000,

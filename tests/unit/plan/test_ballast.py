@@ -15,10 +15,11 @@ from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import readings_of
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.ballast_level import fair_level
-from lbcore.plan.shed.common import ShedState, ShedView, shed_view
+from lbcore.plan.shed.common import ShedState, ShedView
 from lbcore.plan.snapshot import Snapshot
 from lbcore.plan.split.algorithms import TopicLoads
 from tests.support.values.planning import Sections, cluster_of
+from tests.support.values.shed_views import shed_view
 
 POINT = 1_000.0
 FAST = FairLevelConfig(low_hits=1, high_hits=1)

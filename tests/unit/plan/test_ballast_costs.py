@@ -7,8 +7,9 @@ import pytest
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.plan.shed.ballast import shed_ballast
-from lbcore.plan.shed.common import Shed, ShedState, ShedView, shed_view
+from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from tests.support.values.planning import cluster_of
+from tests.support.values.shed_views import shed_view
 
 IDLE, PER_MESSAGE, PER_BYTE = 3.0, 0.001, 1e-6
 FAST = FairLevelConfig(low_hits=1, high_hits=1)

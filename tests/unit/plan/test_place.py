@@ -10,7 +10,6 @@ import pytest
 
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.strategies import (
     AVG,
@@ -32,9 +31,11 @@ from lbcore.plan.place.request import (
     place_request,
 )
 from lbcore.plan.place.resource_usage import below_average, of_least_usage
-from lbcore.plan.place.round_robin import COUNT_MAX, RoundRobinState, next_in_turn
+from lbcore.plan.place.round_robin import COUNT_MAX, RoundRobinState
 from lbcore.plan.planner import place
 from lbcore.plan.snapshot import Snapshot
+from tests.conformance.reference.one_turn import next_in_turn
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 from tests.support.values.planning import Sections
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from lbcore.config.filters import FilterConfig
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import Policies
@@ -24,6 +23,7 @@ from lbcore.plan.shed.transfer_types import (
 )
 from lbcore.plan.shed.transfer_view import TopLists, transfer_pipeline, transfer_view
 from lbcore.plan.snapshot import Snapshot
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
 NOW_MS = 5_000_000

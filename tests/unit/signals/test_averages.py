@@ -1,19 +1,21 @@
 """Exponential averages, bundle averages and sums."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from lbcore.config.signals import SignalsConfig
 from lbcore.signals.averages import (
     DEFAULT_TRAFFIC,
-    default_averages,
+    LONG_SAMPLES,
+    SHORT_SAMPLES,
+    BundleAverages,
     inherited_averages,
     observe_bundles,
-    quota_averages,
 )
 from lbcore.signals.broker_score import (
     BrokerReports,
-    clear_scores,
     cleared_scores,
     observe_reports,
 )
@@ -21,6 +23,25 @@ from lbcore.signals.ema import decay_table, ema_step, time_weight
 from tests.conformance.reference.load_models import broker_sums
 
 PERIOD_MS = 60_000
+
+
+def averages_of(
+    traffic: Sequence[Sequence[float]], short_count: int, long_count: int
+) -> BundleAverages:
+    """Averages of so many samples, a row a bundle."""
+    bundles = len(traffic)
+    return BundleAverages(
+        short=np.array(traffic),
+        short_count=np.full(bundles, short_count),
+        long=np.array(traffic),
+        long_count=np.full(bundles, long_count),
+        topics=np.zeros(bundles, dtype=np.int64),
+    )
+
+
+def ample(*values: float) -> BundleAverages:
+    """Averages of as many samples as their horizons have."""
+    return averages_of([(value,) * 4 for value in values], SHORT_SAMPLES, LONG_SAMPLES)
 
 
 def stats(*rows: float) -> np.ndarray:  # type: ignore[type-arg]
@@ -85,13 +106,10 @@ def test_first_report_replaces_the_cleared_score() -> None:
     scores = observe_reports(cleared_scores(2), reports, SignalsConfig())
     assert scores.weighted_max_ema.tolist() == [1.0, 0.4]
     assert scores.throughput_ema.tolist() == [0.0, 70.0]
-    cleared = clear_scores(scores, np.array([1]))
-    assert cleared.weighted_max_ema.tolist() == [1.0, 1.0]
-    assert cleared.updated_at_ms.tolist() == [0, 0]
 
 
 def test_bundle_average_is_a_mean_and_then_exponential() -> None:
-    averages = default_averages(1)
+    averages = averages_of([DEFAULT_TRAFFIC], 0, 0)
     rows = np.array([0])
     for sample in range(1, 13):
         averages = observe_bundles(averages, rows, stats(float(sample)))
@@ -105,21 +123,21 @@ def test_bundle_average_is_a_mean_and_then_exponential() -> None:
 
 
 def test_bundle_averages_of_other_rows_stay() -> None:
-    before = default_averages(3)
+    before = averages_of([DEFAULT_TRAFFIC] * 3, 0, 0)
     after = observe_bundles(before, np.array([1]), stats(7.0))
     assert after.short[1].tolist() == [7.0] * 4
     assert after.short[[0, 2]].tolist() == before.short[[0, 2]].tolist()
     assert before.short_count.tolist() == [0, 0, 0]
 
 
-def test_quota_counts_as_ample_history() -> None:
-    averages = observe_bundles(quota_averages(stats(100.0)[:, :4]), np.array([0]), stats(200.0))
+def test_ample_history_weighs_a_sample_by_its_horizon() -> None:
+    averages = observe_bundles(ample(100.0), np.array([0]), stats(200.0))
     assert averages.short[0, 0] == (9 * 100.0 + 200.0) / 10
     assert averages.long[0, 0] == (999 * 100.0 + 200.0) / 1000
 
 
 def test_children_inherit_their_share_and_their_parents_history() -> None:
-    parents = quota_averages(stats(10.0, 40.0)[:, :4])
+    parents = ample(10.0, 40.0)
     children = inherited_averages(parents, np.array([1, 1, 0]), np.array([0.25, 0.75, 1.0]))
     assert children.short[:, 0].tolist() == [10.0, 30.0, 10.0]
     assert children.long_count.tolist() == [1000, 1000, 1000]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from lbcore.config.setting import section_from_pulsar
 from lbcore.config.signals import SignalsConfig
 from lbcore.signals.usage import (
     max_usage_reported,
@@ -12,6 +11,7 @@ from lbcore.signals.usage import (
     weighted_usage_with_memory,
 )
 from tests.conformance.reference.load_models import max_usage_local
+from tests.conformance.reference.pulsar_section import section_from_pulsar
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,25 @@
+"""One section of the settings under Pulsar's own keys, with Pulsar's defaults for all the others.
+
+A cluster imports a whole broker.conf (`lbcore.validation.pulsar_import`), to which
+`test_broker_conf` holds the same cases. Source: Pulsar 4.0.8, ServiceConfiguration.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from lbcore.config.setting import UNSET, declared, pulsar_value
+
+Section = TypeVar("Section")
+
+
+def section_from_pulsar(section: type[Section], keys: Mapping[str, Any]) -> Section:
+    """A section with Pulsar 4.0.8's defaults, changed by values under Pulsar's own key names.
+
+    Values are typed, see `pulsar_value`. Keys of other sections are ignored.
+    """
+    values = {
+        section_field.name: pulsar_value(declared(section_field), keys)
+        for section_field in fields(section)  # type: ignore[arg-type]
+    }
+    return section(**{name: value for name, value in values.items() if value is not UNSET})
