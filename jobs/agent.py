@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import Delivered, Delivery, Ends, KafkaAddress, Sender, Tail
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
-from jobs.adapters.processes.clocks import ForwardClock
+from jobs.adapters.processes.clocks import ForwardClock, wall_ms
 from jobs.agent_host.permits import Permits
 from jobs.agent_host.service_answers import failure_of
 from jobs.agent_host.service_callbacks import Callbacks
@@ -322,7 +322,7 @@ def _check(identity: Identity) -> None:
 
 def new_incarnation() -> str:
     """A name for one start of a broker that no other start has had; readable, without order."""
-    return f"{time.time_ns() // 1_000_000}-{os.getpid()}-{token_hex(4)}"
+    return f"{wall_ms()}-{os.getpid()}-{token_hex(4)}"
 
 
 __all__ = (

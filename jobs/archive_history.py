@@ -26,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 its usual name
 from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars import jar_paths
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.settings import load_settings
@@ -58,7 +59,7 @@ def main(
     """Copy what is due, a line of JSON a table. passed: is told of each step (tests)."""
     args = _arguments().parse_args(argv)
     config = load_settings(args.config or None, args.set)
-    until_ms = time.time_ns() // 1_000_000 - config.pipeline.history_days * DAY_MS
+    until_ms = wall_ms() - config.pipeline.history_days * DAY_MS
     os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
     try:
         with tempfile.TemporaryDirectory(prefix="ballast-archive-") as folder:

@@ -30,6 +30,7 @@ from jobs.adapters.kafka.place import KafkaPlace, find_kafka
 from jobs.adapters.kafka.settings import kafka_address, spark_source_options
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars import jar_paths
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.json_log import log_json_lines
@@ -265,7 +266,7 @@ def _go_on_from_backup(writer: TableWriter, place: KafkaPlace, commands: str) ->
     """Give all records new versions; what was commanded since the backup is not done again."""
     ends = place.ends_beyond(commands, writer.last_commit())
     read = {"offsets": ends, "topics": dict(place.topics)}
-    count = lift_versions(writer, int(time.time() * 1_000), read)
+    count = lift_versions(writer, wall_ms(), read)
     note(f"the tables were restored: {count} records have new versions, older commands are left")
 
 
@@ -285,7 +286,7 @@ class _EachBatch:
         if not self.sink.identity.query_id:
             self.sink.use_query(query_id(self.resumption.checkpoint))
         self.sink(frame, batch_id)
-        done = self.upkeep(int(time.time() * 1_000))
+        done = self.upkeep(wall_ms())
         if done is not None:
             self.sink.log(done)
         self.ended = batch_id
@@ -371,7 +372,7 @@ def _logger(path: Path | None) -> Callable[[Mapping[str, Any]], None]:
     stream = path.open("a") if path else sys.stdout
 
     def log(line: Mapping[str, Any]) -> None:
-        stream.write(json.dumps({"logged_at_ms": int(time.time() * 1000), **line}) + "\n")
+        stream.write(json.dumps({"logged_at_ms": wall_ms(), **line}) + "\n")
         stream.flush()
 
     return log

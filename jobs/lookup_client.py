@@ -15,7 +15,6 @@ Source: ours; the answers are those of Pulsar's extensible load manager (4.0.8).
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import time_ns
 from types import TracebackType
 from typing import Any
 
@@ -25,7 +24,7 @@ from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
-from jobs.adapters.processes.clocks import boot_ms
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from lbcore.route.addresses import lookup_data
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute
@@ -195,5 +194,5 @@ def _freshness(view: View) -> Freshness:
     return Freshness(
         table_version=view.snapshot.position.table_version,
         age_ms=view.age_ms(boot_ms()),
-        writer_silent_ms=view.writer_silent_ms(time_ns() // 1_000_000),
+        writer_silent_ms=view.writer_silent_ms(wall_ms()),
     )

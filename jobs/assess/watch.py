@@ -6,9 +6,9 @@ Decides when what is asked; every question is one that only reads. What is found
 
 import logging
 import threading
-import time
 from dataclasses import dataclass, replace
 
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.bridge import brokers_settings
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
@@ -64,7 +64,7 @@ class ClusterWatch:
         self._observer: Observer | None = None
         self._config = config
         self._trouble = _Trouble(self._unread)
-        self._began_ms = _now_ms()
+        self._began_ms = wall_ms()
         self._unloads = self._read_unloads(brokers)
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class ClusterWatch:
             messages, self._messages = self._messages, []
         told = self._told[:]
         self._told.clear()
-        self._of_size().take(_now_ms(), messages, look, told)
+        self._of_size().take(wall_ms(), messages, look, told)
         return why
 
     def report(self) -> Report:
@@ -113,7 +113,7 @@ class ClusterWatch:
             hot_topics=hot,
         )
         where = (self._place.cluster, self._place.url)
-        return make_report(self._of_size(), seen, where, (self._began_ms, _now_ms()))
+        return make_report(self._of_size(), seen, where, (self._began_ms, wall_ms()))
 
     def history(self) -> list[dict[str, object]]:
         """The rows of load_history."""
@@ -135,7 +135,7 @@ class ClusterWatch:
     def _take_look(self, look: Look) -> None:
         if look.owned:
             self._look = look
-        self._sightings.take(_now_ms(), look)
+        self._sightings.take(wall_ms(), look)
         self._policies.follow(tuple(look.namespaces))
         self._collector.domains = self._policies.domains
 
@@ -257,7 +257,3 @@ def only_name(admin: PulsarAdmin, url: str, named: str) -> str:
             next_step="name one of them with --pulsar-cluster",
         )
     return found[0]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

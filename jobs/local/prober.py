@@ -13,7 +13,8 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from jobs.adapters.following.events_history import EventsHistory
-from jobs.adapters.http.lookup_request import LookupConnection, now_ms
+from jobs.adapters.http.lookup_request import LookupConnection
+from jobs.adapters.processes.clocks import wall_ms
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import format_topic
 from lbcore.ownership.records import State
@@ -240,7 +241,7 @@ class Prober:
         connection = LookupConnection(self._settings.base_url, self._settings.timeout_ms)
         while not self._stopping.wait(_SAMPLE_EVERY_S):
             if monotonic() - self._sampled_at_s >= _SAMPLE_EVERY_S:
-                version, at_ms = connection.table_version(), now_ms()
+                version, at_ms = connection.table_version(), wall_ms()
                 with self._lock:
                     self._see(version, at_ms)
         connection.close()

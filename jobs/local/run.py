@@ -15,8 +15,8 @@ from jobs.adapters.delta.rows import PRESENT
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import open_table
-from jobs.adapters.http.lookup_request import now_ms
 from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.processes import ProcessSpec
 from jobs.console import CommandError, note
 from jobs.local import stack
@@ -64,13 +64,13 @@ class LocalRun:
 
     def run(self, stop: threading.Event) -> dict[str, Any]:
         """Start, watch, stop; returns the summary. Raises CommandError when the start fails."""
-        self._started_ms = now_ms()
+        self._started_ms = wall_ms()
         with self._processes:
             self._processes.start("simulated brokers", self._fleet_spec)
             self.is_started = True
             with make_display(self._options, hints(self._wiring)) as display:
                 self._watch(stop, display)
-            ended_ms = now_ms()
+            ended_ms = wall_ms()
             restarts = self._processes.supervisor.restarts()
             note("stopping")
             self._processes.supervisor.begin_stop(stack.JOB, stack.FLEET)
@@ -82,13 +82,13 @@ class LocalRun:
         return stack.fleet_spec(self._wiring, self._size, self._options, self._fleet.is_ready)
 
     def _watch(self, stop: threading.Event, display: Display) -> None:
-        due_ms = now_ms()
+        due_ms = wall_ms()
         while not (stop.is_set() or self._is_over()):
             for news in self._processes.news():
                 self._say(news)
             self._carry_out_kills()
-            if now_ms() >= due_ms:
-                due_ms = max(due_ms + _SECOND_MS, now_ms())
+            if wall_ms() >= due_ms:
+                due_ms = max(due_ms + _SECOND_MS, wall_ms())
                 display.show(self._look())
             stop.wait(_POLL_S)
 
@@ -96,7 +96,7 @@ class LocalRun:
         """Everything at this second."""
         self._job.fold(self._job_lines.read())
         if self._zero_ms is None and self._job.batches:
-            self._zero_ms = now_ms()
+            self._zero_ms = wall_ms()
             self._create_namespaces()
         sample = self._fleet.look()
         if self._prober is None and self._zero_ms is not None:
@@ -161,11 +161,11 @@ class LocalRun:
 
     def _judged(self) -> JobState:
         """The job by the lines of its batches: at each commit there is one at least."""
-        wrote, cycled = (now_ms() - at_ms if at_ms else NEVER_MS for at_ms in self._job.times())
+        wrote, cycled = (wall_ms() - at_ms if at_ms else NEVER_MS for at_ms in self._job.times())
         return judge_job(wrote, cycled, self._wiring.config.pipeline)
 
     def _elapsed_ms(self) -> int:
-        return 0 if self._zero_ms is None else now_ms() - self._zero_ms
+        return 0 if self._zero_ms is None else wall_ms() - self._zero_ms
 
     def _is_over(self) -> bool:
         limit_ms = self._options.for_ms

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobs.adapters.delta.table_reader import wall_ms
 from jobs.adapters.following.outcome_follower import CommandOutcome
 from jobs.adapters.kafka.command_client import CommandClient, NoOutcome, Ticket, new_command
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, UnknownError, answer, note
 from jobs.operating.command_words import read_command
 from jobs.operating.durations import format_instant

@@ -14,7 +14,6 @@ from importlib.metadata import PackageNotFoundError, version
 from deltalake import DeltaTable
 
 from jobs.adapters.delta.table_place import StorePath, TablePlace
-from jobs.adapters.delta.table_reader import wall_ms
 from jobs.adapters.delta.table_scan import open_delta
 from jobs.adapters.delta.table_tail import (
     checkpoint_version,
@@ -26,6 +25,7 @@ from jobs.adapters.delta.table_tail import (
 from jobs.adapters.delta.tables import TableSchemaError, check_columns, table_path
 from jobs.adapters.kafka.clock import newest_record_ms
 from jobs.adapters.kafka.topics import TopicReport, TopicStatus, ensure_topics, wanted_topics
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars import jar_paths
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.preflight import check_python, running_python

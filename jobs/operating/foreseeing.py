@@ -4,7 +4,8 @@ Decides what a strategy's name stands for; `outlook` words the answer. Nothing i
 verb and by the service. Source: ours.
 """
 
-from jobs.adapters.delta.table_reader import TableReader, wall_ms
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.own_strategies import require_loaded
 from jobs.console import CommandError, MisuseError
 from jobs.operating.outlook import Outlook

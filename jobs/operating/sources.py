@@ -10,8 +10,8 @@ from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from jobs.adapters.delta.table_reader import wall_ms
 from jobs.adapters.http.exchange import HttpQuestion, connection_to, exchange
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
 from jobs.operating.explaining import ExplainQuestion, explain

@@ -7,13 +7,12 @@ answer is the row of table `commands`, waited for within a bound. Source: ours.
 import asyncio
 import uuid
 from dataclasses import dataclass, field
-from time import time_ns
 from typing import Protocol
 
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.http.turns import Turns
-from jobs.adapters.processes.clocks import boot_ms
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.access import Caller
 from jobs.service.changes import ChangeFeed
 from jobs.service.exchange import RETRY, HttpError, Request
@@ -149,7 +148,7 @@ class AdminContext:
             notes.notes["command_id"] = command.command_id
         outcome = await self.commands.ask(command)
         if outcome is None:
-            silent_ms = self.view.writer_silent_ms(time_ns() // 1_000_000)
+            silent_ms = self.view.writer_silent_ms(wall_ms())
             raise HttpError(
                 503,
                 f"The balancer has not taken up command {command.command_id} within {timeout_ms} "

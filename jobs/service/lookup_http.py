@@ -9,12 +9,12 @@ Source: Pulsar 4.0.8, lookup.v2.TopicLookup and TopicLookupBase.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from time import perf_counter, time_ns
+from time import perf_counter
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs, unquote, unquote_plus
 
 from jobs.adapters.following.delta_follower import DeltaFollower
-from jobs.adapters.processes.clocks import boot_ms
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.bell import Bell
 from jobs.service.exchange import JSON, RETRY, Header, HttpError, encode
 from jobs.service.lookup_metrics import LookupMetrics
@@ -255,7 +255,7 @@ class LookupApp:
             "query_id": snapshot.position.query_id,
             "batch_id": snapshot.position.batch_id,
             "age_ms": view.age_ms(boot_ms()),
-            "writer_silent_ms": view.writer_silent_ms(time_ns() // 1_000_000),
+            "writer_silent_ms": view.writer_silent_ms(wall_ms()),
             "namespaces": snapshot.namespace_count,
             "bundles": snapshot.bundle_count,
             "brokers": len(snapshot.brokers),

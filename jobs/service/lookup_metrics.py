@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from time import time_ns
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
@@ -23,7 +22,7 @@ from prometheus_client.registry import Collector
 from jobs import VERSION
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.http.bounds import Account
-from jobs.adapters.processes.clocks import boot_ms
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.counts import AdminCounts, AuditCounts, GateCounts
 from jobs.service.lookup_names import BUCKETS_S, LOOKUP_METRICS, OWNER_LOOKUPS
 from jobs.service.reader_process import ReaderCounts
@@ -129,10 +128,10 @@ class LookupMetrics(Collector):
         yield _gauge("ballast_snapshot_ready", int(view is not None))
         if view is None:
             return
-        silent_ms = view.writer_silent_ms(time_ns() // 1_000_000)
+        silent_ms = view.writer_silent_ms(wall_ms())
         yield _gauge("ballast_snapshot_age_seconds", view.age_ms(boot_ms()) / 1000)
         yield _gauge("ballast_writer_silent_seconds", silent_ms / 1000 if silent_ms >= 0 else -1)
-        ahead_ms = view.clock_ahead_ms(time_ns() // 1_000_000)
+        ahead_ms = view.clock_ahead_ms(wall_ms())
         yield _gauge("ballast_service_clock_ahead_seconds", ahead_ms / 1000)
         snapshot = view.snapshot
         yield _gauge("ballast_snapshot_table_version", snapshot.position.table_version)

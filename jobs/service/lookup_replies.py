@@ -6,11 +6,10 @@ headers are ours.
 """
 
 from dataclasses import dataclass, replace
-from time import time_ns
 from urllib.parse import quote
 
 from jobs.adapters.following.view import View
-from jobs.adapters.processes.clocks import boot_ms
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.exchange import JSON, RETRY, Header, HttpError, encode
 from lbcore.pulsar.errors import unexpected
 from lbcore.route.addresses import lookup_body
@@ -138,7 +137,7 @@ def ages(view: View) -> tuple[Header, ...]:
     return (
         (b"x-ballast-table-version", b"%d" % view.snapshot.position.table_version),
         (AGE, b"%d" % view.age_ms(boot_ms())),
-        (b"x-ballast-writer-silent-ms", b"%d" % view.writer_silent_ms(time_ns() // 1_000_000)),
+        (b"x-ballast-writer-silent-ms", b"%d" % view.writer_silent_ms(wall_ms())),
     )
 
 

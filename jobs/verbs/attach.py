@@ -12,7 +12,8 @@ import threading
 import time
 from pathlib import Path
 
-from jobs.adapters.delta.table_reader import TableReader, wall_ms
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.assess.watch import only_name
 from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.attachment import SeenCluster, known_attachment, look_at, settle, take_over

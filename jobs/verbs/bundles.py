@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.operating.known_names import require_known
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts

@@ -8,7 +8,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, answer
 from jobs.operating.doctor import Examined, examine
 from jobs.operating.findings import Finding, FindingVerdict, worst

@@ -5,7 +5,7 @@ From the tables alone, so it answers while the job and Kafka are away, and about
 
 import argparse
 
-from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.operating.durations import parse_duration_ms, parse_instant_ms
 from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion, explain

@@ -8,7 +8,8 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jobs.adapters.delta.table_reader import AsOf, TableReader, wall_ms
+from jobs.adapters.delta.table_reader import AsOf, TableReader
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.durations import format_instant, parse_instant_ms
 from jobs.operating.known_names import require_known

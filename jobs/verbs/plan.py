@@ -9,7 +9,7 @@ moves wait as a plan: list, show, approve or reject it, propose one, undo what w
 import argparse
 from typing import Any
 
-from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.own_strategies import with_own
 from jobs.console import Exit, MisuseError, add_json_option, answer, note
 from jobs.operating.command_words import (

@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.adapters.delta.table_reader import wall_ms
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, answer
 from jobs.operating.durations import format_instant
 from jobs.operating.stack_words import add_stack_arguments, whereabouts

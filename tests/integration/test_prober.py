@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta.tables import arrow_schema, ensure_table
 from jobs.adapters.following.events_history import EventsHistory
-from jobs.adapters.http.lookup_request import now_ms
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.local.prober import Prober, ProberSettings
 from lbcore.model.hashing import HashFunction
 from lbcore.model.tables import OWNERSHIP_EVENTS
@@ -33,7 +33,7 @@ def commit(root: Path, *rows: dict[str, Any]) -> None:
 
 
 def owned(version: int, broker: str) -> dict[str, Any]:
-    return {"version_id": version, "state": "Owned", "destination": broker, "at_ms": now_ms()}
+    return {"version_id": version, "state": "Owned", "destination": broker, "at_ms": wall_ms()}
 
 
 @dataclass
@@ -148,7 +148,7 @@ def test_prober_tells_unavailable_from_failed(root: Path, service: tuple[Service
     service[0].status, service[0].headers = 503, {"Retry-After": "1"}
     probing = prober(root, service[1])
     until(lambda: probing.counts().failed >= 3)  # the bundle has an owner: no reason to wait
-    commit(root, {"version_id": 2, "state": "Free", "source": "broker-1", "at_ms": now_ms()})
+    commit(root, {"version_id": 2, "state": "Free", "source": "broker-1", "at_ms": wall_ms()})
     until(lambda: probing.counts().unavailable >= 3)
     service[0].status = 500
     until(lambda: "status 500" in probing.report().failures)
@@ -168,14 +168,14 @@ def test_prober_measures_from_the_decision_to_the_first_version_that_shows_it(
     version = DeltaTable(str(root / OWNERSHIP_EVENTS.name)).version()
     service[0].headers = {"X-Ballast-Table-Version": str(version), "X-Ballast-Age-Ms": "3600000"}
     probing = prober(root, service[1])
-    decided_ms = now_ms()
+    decided_ms = wall_ms()
     commit(root, {**owned(2, "broker-2"), "at_ms": decided_ms})
     until(lambda: probing.report().unseen == 1)
     service[0].headers["X-Ballast-Table-Version"] = str(version + 1)
     until(lambda: probing.report().visible_count == 1)
     report = probing.stop()
     assert report.unseen == 0
-    assert 0 < report.visible_p50_ms < now_ms() - decided_ms
+    assert 0 < report.visible_p50_ms < wall_ms() - decided_ms
     assert [(move.bundle, move.broker) for move in probing.owned()] == [
         (BUNDLE, "broker-1"),
         (BUNDLE, "broker-2"),

@@ -25,7 +25,7 @@ from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema, ensure_table
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.events_history import EventsHistory
-from jobs.adapters.http.lookup_request import now_ms
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.preflight import free_ports
 from jobs.cli import main
 from jobs.console import Exit
@@ -85,7 +85,7 @@ def test_judge_of_lookups_reads_a_store(store: str, tables: TablesWriter) -> Non
     history = EventsHistory(table_place(store) / EVENTS)
     known, _ = history.poll()
     assert {one.bundle for one in known} == set(BUNDLES)
-    begun_ms = now_ms()
+    begun_ms = wall_ms()
     tables.batch([move(BUNDLES[1], 9, "b2")])
     (found,), _ = history.poll()
     assert (found.bundle, found.version_id, found.destination) == (BUNDLES[1], 9, "b2")

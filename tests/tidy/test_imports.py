@@ -56,6 +56,21 @@ def test_call_in_lbcore_reaches_no_outside_world(path: Path) -> None:
     assert wrong == []
 
 
+_CLOCKS = "jobs/adapters/processes/clocks.py"
+
+
+@pytest.mark.parametrize("path", python_files("jobs"), ids=name_of)
+def test_wall_clock_in_milliseconds_is_read_by_one_function(path: Path) -> None:
+    wrong = []
+    for node in ast.walk(parsed(path)):
+        match node:
+            case ast.Name(id="time_ns") | ast.Attribute(attr="time_ns"):
+                wrong.append(f"line {node.lineno}: time_ns")
+            case ast.BinOp(left=ast.Call(func=ast.Attribute(attr="time")), op=ast.Mult()):
+                wrong.append(f"line {node.lineno}: time() in other units")
+    assert wrong == [] or name_of(path) == _CLOCKS, "call `wall_ms`"
+
+
 _FOR_OTHER_PROGRAMS = {
     "lbcore.wire.pulsar": "reads real Pulsar brokers' reports; whoever has them calls it",
 }
@@ -63,11 +78,6 @@ _FOR_OTHER_PROGRAMS = {
 
 def _is_started_by_itself(path: Path) -> bool:
     return 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
-
-
-_FOR_OTHERS = {
-    "lbcore/wire/pulsar.py",  # reads a Pulsar broker's own report: a library function for bridges
-}
 
 
 def test_module_of_the_product_is_used() -> None:
@@ -81,7 +91,6 @@ def test_module_of_the_product_is_used() -> None:
         and module_of(path) not in used
         and module_of(path) not in _FOR_OTHER_PROGRAMS
         and not _is_started_by_itself(path)
-        and name_of(path) not in _FOR_OTHERS
     ]
     assert dead == []
 

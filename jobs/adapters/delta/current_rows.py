@@ -7,7 +7,6 @@ Source: ours.
 """
 
 import json
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from deltalake.transaction import AddAction
 
 from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.delta.table_scan import scan
+from jobs.adapters.processes.clocks import wall_ms
 from lbcore.ownership.records import State
 
 _MAX_CHUNKS = 8
@@ -106,7 +106,7 @@ def commit_current(
         path=name,
         size=len(blob),
         partition_values={},
-        modification_time=int(time.time() * 1_000),
+        modification_time=wall_ms(),
         data_change=True,
         stats=json.dumps({"numRecords": len(rows)}),
     )

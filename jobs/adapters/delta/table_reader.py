@@ -4,7 +4,6 @@ Decides what is said when tables are missing or can't be read; what rows mean is
 by the verbs. Source: ours.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -237,8 +236,3 @@ class TableReader:
                 next_step="check the folder and this user's rights; an old version may have been "
                 "cleaned up",
             ) from error
-
-
-def wall_ms() -> int:
-    """The wall's clock, ms since 1970."""
-    return time.time_ns() // 1_000_000

@@ -7,7 +7,6 @@ could not be followed became readable at some moment since the last look. Source
 """
 
 from collections.abc import Sequence
-from time import time_ns
 
 import pyarrow as pa
 
@@ -15,6 +14,7 @@ from jobs.adapters.delta.commits import Commit
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_scan import open_delta, scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, read_added, written_ms
+from jobs.adapters.processes.clocks import wall_ms
 from lbcore.ownership.records import State
 from lbcore.sim.judge.judge import LONG_AGO, JudgedEvent
 
@@ -43,7 +43,7 @@ class EventsHistory:
         Costs one look at the file system when nothing is new.
         """
         found, self._rest = self._rest, []
-        looked_at_ms = time_ns() // 1_000_000
+        looked_at_ms = wall_ms()
         try:
             for commit in self._tail.new_commits():
                 found += self._commit(commit)
@@ -66,7 +66,7 @@ class EventsHistory:
             scan(table, _COLUMNS),
             version=table.version() if version is None else version,
             from_ms=0 if is_first else self._looked_at_ms,
-            to_ms=0 if is_first else time_ns() // 1_000_000,
+            to_ms=0 if is_first else wall_ms(),
         )
         return [row for row in rows if row.version_id > known.get(row.bundle, 0)]
 

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from time import time_ns
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -26,7 +25,7 @@ from jobs.adapters.delta.table_tail import ReloadReason
 from jobs.adapters.following.unread_rows import UnreadRows
 from jobs.adapters.following.view import FollowCounts, View
 from jobs.adapters.http.exchange import read_at_most
-from jobs.adapters.processes.clocks import boot_ms
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from lbcore.model.hashing import HashFunction
 from lbcore.model.names import parse_range
 from lbcore.ownership.records import State
@@ -324,7 +323,7 @@ def _writer(silent_ms: int) -> WriterCommit | None:
     """The job's last commit as far as it is told: when it was."""
     if silent_ms < 0:
         return None
-    now_ms = time_ns() // 1_000_000 - silent_ms
+    now_ms = wall_ms() - silent_ms
     return WriterCommit(
         query_id="", batch_id=-1, now_ms=now_ms, writer_epoch=0, committed_ms=now_ms
     )

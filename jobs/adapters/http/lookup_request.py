@@ -9,11 +9,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.message import Message
-from time import time_ns
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from jobs.adapters.http.exchange import read_at_most
+from jobs.adapters.processes.clocks import wall_ms
 from lbcore.model.names import parse_topic
 from lbcore.sim.judge.judge import ProbedAnswer
 
@@ -24,11 +24,6 @@ UNKNOWN_VERSION = -1
 
 _ANSWER_MAX_BYTES = 65_536
 _OK, _UNAVAILABLE = 200, 503
-
-
-def now_ms() -> int:
-    """The wall clock."""
-    return time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +52,7 @@ class LookupConnection:
             quote(part, safe="")
             for part in (name.domain.value, *name.namespace.split("/"), name.local)
         )
-        asked_at_ms = now_ms()
+        asked_at_ms = wall_ms()
         try:
             reply = self._get(f"/lookup/v2/topic/{path}")
         except (OSError, http.client.HTTPException) as error:
@@ -109,7 +104,7 @@ def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> ProbedAnswer:
         return ProbedAnswer(
             topic=topic,
             asked_at_ms=asked_at_ms,
-            answered_at_ms=now_ms(),
+            answered_at_ms=wall_ms(),
             age_ms=_number(reply.headers, AGE_HEADER, 0),
             table_version=_number(reply.headers, TABLE_VERSION_HEADER, UNKNOWN_VERSION),
             asked_later=True,
@@ -122,7 +117,7 @@ def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> ProbedAnswer:
     return ProbedAnswer(
         topic=topic,
         asked_at_ms=asked_at_ms,
-        answered_at_ms=now_ms(),
+        answered_at_ms=wall_ms(),
         broker=broker,
         bundle=reply.headers.get(BUNDLE_HEADER, ""),
         age_ms=_number(reply.headers, AGE_HEADER, 0),
@@ -131,7 +126,7 @@ def _answer(topic: str, asked_at_ms: int, reply: _Reply) -> ProbedAnswer:
 
 
 def _failed(topic: str, asked_at_ms: int, error: str) -> ProbedAnswer:
-    return ProbedAnswer(topic=topic, asked_at_ms=asked_at_ms, answered_at_ms=now_ms(), error=error)
+    return ProbedAnswer(topic=topic, asked_at_ms=asked_at_ms, answered_at_ms=wall_ms(), error=error)
 
 
 def _number(headers: Message, name: str, default: int) -> int:

@@ -28,7 +28,7 @@ from jobs.adapters.delta.table_tail import last_writer_commit, newest_version
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.following.outcome_follower import CommandOutcome, OutcomeFollower, OutcomeWatch
 from jobs.adapters.kafka.clients import Delivered, Delivery, KafkaAddress, NotDelivered, Sender
-from jobs.adapters.processes.clocks import boot_ms
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.console import MisuseError, UnknownError
 from lbcore.balancer.tasks.identity import identity
 from lbcore.model.tables import OWNERSHIP_EVENTS
@@ -241,7 +241,7 @@ class CommandClient:
 
     def _clocks_ms(self) -> tuple[int, ...]:
         """What the machine's clock shows, and Kafka's, counted on from its last stamp."""
-        own_ms = time.time_ns() // 1_000_000
+        own_ms = wall_ms()
         if self._kafka_booted_ms is None:
             return (own_ms,)
         return own_ms, self._kafka_booted_ms + boot_ms()

@@ -22,6 +22,7 @@ from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import arrow_schema
 from jobs.adapters.kafka.ownership_publisher import Keyed
 from jobs.adapters.kafka.place import Ends
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.batch_log import lines_of
 from jobs.telemetry.seen import BatchSeen
 from lbcore.balancer.rebuild import record_from_row
@@ -218,7 +219,7 @@ class BatchSink:
             "topics": dict(self.identity.topics),
             "effects_sha256": digest,
             "writer_epoch": self.writer.epoch,
-            "committed_at_ms": int(time.time() * 1000),
+            "committed_at_ms": wall_ms(),
         }
 
     def _check_repeated(self, batch_id: int, about: Mapping[str, Any]) -> None:

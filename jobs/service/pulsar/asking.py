@@ -8,10 +8,9 @@ waits as long as the unload itself may take.
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import wraps
-from time import time_ns
 from typing import TypeAlias
 
-from jobs.adapters.processes.clocks import boot_ms
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.context import AdminContext, CommandEnd
 from jobs.service.exchange import RETRY, HttpError, Reply, Request, Stream
 from jobs.service.routes import Handler
@@ -58,7 +57,7 @@ async def carry_out(
     refused: what a refusal of the balancer's (with its sentence) is answered with. Raises
     PulsarError, and HttpError 503 when the balancer is away or needs longer than an unload may.
     """
-    silent_ms = context.view.writer_silent_ms(time_ns() // 1_000_000)
+    silent_ms = context.view.writer_silent_ms(wall_ms())
     if silent_ms > _SILENT_MAX_MS:
         reason = (
             f"The balancer has been silent for {silent_ms} ms, so nothing was asked of it: try "

@@ -6,7 +6,8 @@ Decides nothing: `lbcore.explain` has the words; the answer has them and the num
 from functools import partial
 from typing import Any
 
-from jobs.adapters.delta.table_reader import TableReader, wall_ms
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.explaining import WINDOW_MS, ExplainQuestion, explain
 from jobs.service.about import About, Example, QueryParameter, whole
 from jobs.service.access import Role

@@ -6,7 +6,8 @@ Decides nothing but that it is made at most every two seconds, however many ask.
 from functools import partial
 from typing import Any
 
-from jobs.adapters.delta.table_reader import TableReader, wall_ms
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.overview import read_overview
 from jobs.service.about import About, Example
 from jobs.service.access import Role

@@ -5,10 +5,10 @@ Decides nothing: rows of tables, as JSON. Source: ours.
 
 from collections.abc import Mapping
 from functools import partial
-from time import time_ns
 from typing import Any
 
-from jobs.adapters.delta.table_reader import TableReader, wall_ms
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.status_rows import read_status_rows
 from jobs.service.about import About, Example, QueryParameter, whole
 from jobs.service.access import Role
@@ -46,7 +46,7 @@ def about_service(context: AdminContext) -> dict[str, Any]:
     return {
         "table_version": view.snapshot.position.table_version,
         "age_ms": context.age_ms,
-        "writer_silent_ms": view.writer_silent_ms(time_ns() // 1_000_000),
+        "writer_silent_ms": view.writer_silent_ms(wall_ms()),
         "can_command": context.commands is not None,
     }
 

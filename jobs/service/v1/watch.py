@@ -9,9 +9,10 @@ events; the events are ours.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from time import monotonic, time_ns
+from time import monotonic
 from typing import Any
 
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.service.about import WHOLE, About, Example, QueryParameter
 from jobs.service.access import Role
 from jobs.service.changes import ChangeFeed, Place, RecordChange, format_place, parse_place
@@ -145,7 +146,7 @@ class Watcher:
         return {
             "table_version": place[0],
             "age_ms": self._context.age_ms,
-            "writer_silent_ms": view.writer_silent_ms(time_ns() // 1_000_000),
+            "writer_silent_ms": view.writer_silent_ms(wall_ms()),
             "namespaces_version": views.version("namespaces"),
             "brokers_version": views.version("brokers"),
         }
