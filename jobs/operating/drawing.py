@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.load_map import ROWS_MAX, Film
+from lbcore.sim.engine.load_map import ROWS_MAX, LoadMap
 from lbcore.sim.engine.recorder import CausedMove
 from lbcore.sim.judge.measures import floor_adjusted_of, imbalance_of
 from lbcore.sim.scenario.model import Happening
@@ -50,7 +50,7 @@ class Shot:
 
     title: str
     run: Run
-    film: Film
+    load_map: LoadMap
 
     @property
     def unit_ms(self) -> float:
@@ -143,22 +143,22 @@ def draw_moves(shot: Shot, figure: Figure) -> None:
 
 def draw_heat(shot: Shot, figure: Figure) -> None:
     """The load of each bundle over time, the hash space from top to bottom; dots: it moved."""
-    film = shot.film
-    title = "Load of each bundle" if len(film.rows) < ROWS_MAX else "Load over the hash space"
+    load_map = shot.load_map
+    title = "Load of each bundle" if len(load_map.rows) < ROWS_MAX else "Load over the hash space"
     axes = _axes(shot, figure, title, "bundles, by namespace and hash", legend_room=False)
-    loads = np.array(film.loads).T if film.loads else np.zeros((len(film.rows), 1))
-    extent = (0.0, shot.time(shot.run.scenario.run_ms), float(len(film.rows)), 0.0)
+    loads = np.array(load_map.loads).T if load_map.loads else np.zeros((len(load_map.rows), 1))
+    extent = (0.0, shot.time(shot.run.scenario.run_ms), float(len(load_map.rows)), 0.0)
     colours = mpl.colormaps["viridis"].with_extremes(bad="#ffffff")
     image = axes.imshow(np.ma.masked_invalid(loads), aspect="auto", extent=extent, cmap=colours,
                         interpolation="nearest", vmin=0.0)  # fmt: skip
     figure.colorbar(image, ax=axes, label="load, % of a broker of capacity 1 (white: no service)")
     marked = shot.run.recorder.moves[:: max(1, len(shot.run.recorder.moves) // MOVES_MARKED)]
-    at = [(shot.time(one.move.at_ms), film.row_of(one.move.bundle) + 0.5) for one in marked]
+    at = [(shot.time(one.move.at_ms), load_map.row_of(one.move.bundle) + 0.5) for one in marked]
     if at:
         axes.scatter(*zip(*at, strict=True), s=9, color="#ffffff", edgecolors="#D55E00",
                      linewidths=0.8, label="a bundle moved", clip_on=False)  # fmt: skip
         axes.legend(loc="lower right", fontsize=8)
-    _name_spaces(axes, film)
+    _name_spaces(axes, load_map)
 
 
 PICTURES: Mapping[str, Callable[[Shot, Figure], None]] = {
@@ -244,9 +244,9 @@ def _mark_moves(shot: Shot, axes: Axes, names: Sequence[str], times: Any, loads:
                      color="#222222", alpha=0.6, linewidths=0, label=label)  # fmt: skip
 
 
-def _name_spaces(axes: Axes, film: Film) -> None:
+def _name_spaces(axes: Axes, load_map: LoadMap) -> None:
     """Namespaces on the left, a line between two."""
-    names = [row.namespace for row in film.rows]
+    names = [row.namespace for row in load_map.rows]
     places = {name: [at for at, one in enumerate(names) if one == name] for name in names}
     axes.set_yticks([(rows[0] + rows[-1] + 1) / 2 for rows in places.values()], list(places))
     axes.tick_params(axis="y", length=0)

@@ -24,8 +24,8 @@ from jobs.operating.simulations import (
 )
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.load_map import Film
-from lbcore.sim.engine.rehearsal import film_scenario, run_scenario
+from lbcore.sim.engine.load_map import LoadMap
+from lbcore.sim.engine.rehearsal import run_scenario, run_with_load_map
 from lbcore.sim.reports.report import judge_all, render, to_row
 from lbcore.sim.scenario.parse import with_recorded
 
@@ -82,7 +82,7 @@ def _run_one(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, 
     done = (
         run_scenario(scenario, config)
         if args.plot is None
-        else _filmed(args, one, config, strategy)
+        else _run_drawn(args, one, config, strategy)
     )
     judged = judge_all(note_wrong(done))
     text = render(done, judged)
@@ -97,14 +97,14 @@ def _run_one(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, 
     return row
 
 
-def _filmed(args: argparse.Namespace, one: Loaded, config: Config, strategy: str) -> Run:
+def _run_drawn(args: argparse.Namespace, one: Loaded, config: Config, strategy: str) -> Run:
     """Run it and write the pictures."""
     scenario = with_seed(one.scenario, args.seed)
-    done, film = film_scenario(scenario, config)
+    done, load_map = run_with_load_map(scenario, config)
     title = f"{scenario.title or one.path.stem}{f', under {strategy}' if strategy else ''}"
     stem = f"{one.path.stem}{f'-{strategy}' if strategy else ''}"
     try:
-        files = _draw(title, done, film, args.plot / stem)
+        files = _draw(title, done, load_map, args.plot / stem)
     except OSError as cause:
         raise CommandError(
             f"pictures can't be written to {args.plot}",
@@ -115,7 +115,7 @@ def _filmed(args: argparse.Namespace, one: Loaded, config: Config, strategy: str
     return done
 
 
-def _draw(title: str, run: Run, film: Film, where: Path) -> Sequence[Path]:
+def _draw(title: str, run: Run, load_map: LoadMap, where: Path) -> Sequence[Path]:
     """The files that were drawn; raises CommandError where matplotlib is not installed."""
     try:
         from jobs.operating.drawing import Shot, draw_all  # noqa: PLC0415 needs matplotlib
@@ -125,7 +125,7 @@ def _draw(title: str, run: Run, film: Film, where: Path) -> Sequence[Path]:
             why=f"{cause.name} is not installed",
             next_step="install it: pip install 'ballast[plots]' (`make setup-dev` does, too)",
         ) from None
-    return draw_all(Shot(title=title, run=run, film=film), where.parent, where.name)
+    return draw_all(Shot(title=title, run=run, load_map=load_map), where.parent, where.name)
 
 
 def _is_recorded(one: Loaded, text: str) -> bool:

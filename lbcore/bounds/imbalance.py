@@ -108,5 +108,5 @@ def _by_pigeonhole(ordered: Floats, rounds: int, brokers: Brokers) -> float:
     last = rounds * len(brokers.capacity) + 1
     if last > len(ordered):
         return 0.0
-    together = float(np.cumsum(ordered[last - rounds - 1 : last])[-1])
-    return float((brokers.foreign + together / brokers.capacity).min())
+    on_one_broker = float(np.cumsum(ordered[last - rounds - 1 : last])[-1])
+    return float((brokers.foreign + on_one_broker / brokers.capacity).min())

@@ -181,18 +181,18 @@ class _Search:
             if alone:
                 return self._named(alone, at), False
         every = (*holding, *LIMITS, *FILTERS)
-        together = self._least(broker, every)
-        if together:
-            return self._named(together, at), True
+        smallest_set = self._smallest_set(broker, every)
+        if smallest_set:
+            return self._named(smallest_set, at), True
         alone = [name for name in STRATEGY if self._frees(broker, (name,))]
         if alone:
             return self._named(alone, at), False
-        return self._named(self._least(broker, (*every, *STRATEGY)), at), True
+        return self._named(self._smallest_set(broker, (*every, *STRATEGY)), at), True
 
     def _named(self, rules: Iterable[str], at: int) -> tuple[HoldingRule, ...]:
         return tuple(self._cause(name, at) for name in rules)
 
-    def _least(self, broker: str, rules: Sequence[str]) -> tuple[str, ...]:
+    def _smallest_set(self, broker: str, rules: Sequence[str]) -> tuple[str, ...]:
         """Rules that free the broker together, and none of which may be left out; () = none do."""
         if not self._frees(broker, rules):
             return ()

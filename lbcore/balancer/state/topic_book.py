@@ -168,8 +168,8 @@ class TopicBook:
                 opened[at][bundle] = topics.to_bytes()
                 counts[at] += len(topics.hashes)
         made = {at: _Chunk(entries=opened[at], count=counts[at]) for at in opened}
-        together = {**self.chunks, **made}
-        return TopicBook(chunks={at: together[at] for at in together if together[at].entries})
+        chunks = {**self.chunks, **made}
+        return TopicBook(chunks={at: chunk for at, chunk in chunks.items() if chunk.entries})
 
     def without(self, bundles: Iterable[str]) -> "TopicBook":
         """The book without these bundles; the same book when it has none of them."""

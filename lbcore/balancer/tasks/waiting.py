@@ -110,8 +110,7 @@ def wait_also(work: Work, command_id: str, moving: Mapping[str, str]) -> None:
     """Let a command end only when these bundles, too, have come to rest under its id."""
     waiting = work.waiting.get(command_id)
     if waiting is not None and moving:
-        together = {**waiting.moving, **moving}
-        work.waiting[command_id] = replace(waiting, moving=together)
+        work.waiting[command_id] = replace(waiting, moving={**waiting.moving, **moving})
 
 
 def settle_commands(work: Work, command_ids: Sequence[str]) -> None:

@@ -76,8 +76,8 @@ def _disagreeing(
     """
     ledger = work.ledger
     holders = ledger.holders()
-    standing = ledger.at_ms + work.config.agent.ack_repeat_ms
-    standing[_changing(work)] = np.iinfo(np.int64).max
+    contradicted_from_ms = ledger.at_ms + work.config.agent.ack_repeat_ms
+    contradicted_from_ms[_changing(work)] = np.iinfo(np.int64).max
     reported_ms = np.zeros(len(ledger.instances.rows) + 1, dtype=np.int64)
     is_seen = np.zeros(len(ledger), dtype=np.bool_)
     foreign: list[Rows] = [np.empty(0, dtype=np.int64)]
@@ -90,11 +90,13 @@ def _disagreeing(
         is_own = holders[found] == sender if sender != NOBODY else np.zeros(len(found), np.bool_)
         is_seen[found[is_own]] = True
         others = found[~is_own]
-        foreign.append(others[standing[others] < heard_ms])
+        foreign.append(others[contradicted_from_ms[others] < heard_ms])
         if sender != NOBODY:
             reported_ms[sender] = heard_ms
     owned = ledger.rows_in(State.OWNED)
-    is_missing = (standing[owned] < reported_ms[ledger.destination[owned]]) & ~is_seen[owned]
+    is_missing = (contradicted_from_ms[owned] < reported_ms[ledger.destination[owned]]) & ~is_seen[
+        owned
+    ]
     return np.unique(np.concatenate(foreign)), owned[is_missing], unknown
 
 

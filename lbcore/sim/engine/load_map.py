@@ -25,7 +25,7 @@ _Start: TypeAlias = tuple[int, int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class FilmRow:
+class LoadMapRow:
     """A point of a namespace's hash space."""
 
     namespace: str
@@ -33,11 +33,11 @@ class FilmRow:
 
 
 @dataclass(slots=True)
-class Film:
+class LoadMap:
     """Frames of an engine's run. loads: float64[rows] each, percent of a broker of capacity 1."""
 
     engine: Engine
-    rows: list[FilmRow] = field(default_factory=list)
+    rows: list[LoadMapRow] = field(default_factory=list)
     times_ms: list[int] = field(default_factory=list)
     loads: list[Floats] = field(default_factory=list)
     _every: int = 1
@@ -51,7 +51,7 @@ class Film:
         for space in scenario.namespaces:
             count = max(1, round(space.bundles * part))
             width = HASH_SPACE // count
-            self.rows += [FilmRow(space.name, at * width + width // 2) for at in range(count)]
+            self.rows += [LoadMapRow(space.name, at * width + width // 2) for at in range(count)]
         samples = scenario.run_ms // scenario.sample_ms
         self._every = max(1, -(-samples // FRAMES_MAX))
         self.engine.when_sampled = self.take

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Engine, Run
 from lbcore.sim.engine.events import plan_happenings
-from lbcore.sim.engine.load_map import Film
+from lbcore.sim.engine.load_map import LoadMap
 from lbcore.sim.scenario.model import Scenario
 
 Tell: TypeAlias = Callable[[float], bool]
@@ -32,13 +32,15 @@ def run_scenario(scenario: Scenario, config: Config, tell: Tell = tell_nobody) -
     return _run(engine, tell)
 
 
-def film_scenario(scenario: Scenario, config: Config, tell: Tell = tell_nobody) -> tuple[Run, Film]:
-    """As `run_scenario`, with a film of it; the run is the same."""
+def run_with_load_map(
+    scenario: Scenario, config: Config, tell: Tell = tell_nobody
+) -> tuple[Run, LoadMap]:
+    """As `run_scenario`, with its load map; the run is the same."""
     engine = Engine(scenario, config)
-    film = Film(engine)
-    film.begin()
+    load_map = LoadMap(engine)
+    load_map.begin()
     plan_happenings(engine)
-    return _run(engine, tell), film
+    return _run(engine, tell), load_map
 
 
 def _run(engine: Engine, tell: Tell) -> Run:

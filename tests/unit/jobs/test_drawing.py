@@ -10,7 +10,7 @@ import pytest
 from jobs.cli import main
 from jobs.operating.drawing import FORMATS, PICTURES, Shot, draw_all
 from lbcore.config.tree import Config
-from lbcore.sim.engine.rehearsal import film_scenario, run_scenario
+from lbcore.sim.engine.rehearsal import run_scenario, run_with_load_map
 from lbcore.sim.scenario.parse import parse_scenario
 
 SCENARIO = """
@@ -29,8 +29,8 @@ run 70s sample=2s
 
 
 def shot_of(brokers: int = 3) -> Shot:
-    run, film = film_scenario(parse_scenario(SCENARIO.format(brokers=brokers)), Config())
-    return Shot(title="Two go", run=run, film=film)
+    run, load_map = run_with_load_map(parse_scenario(SCENARIO.format(brokers=brokers)), Config())
+    return Shot(title="Two go", run=run, load_map=load_map)
 
 
 def words_of(path: Path) -> str:
@@ -73,16 +73,16 @@ def test_picture_of_the_same_run_is_the_same(pictures: Path, tmp_path: Path) -> 
         assert (tmp_path / file).read_text() == (pictures / file).read_text()
 
 
-def test_run_that_is_filmed_is_the_same_run() -> None:
+def test_run_with_a_load_map_is_the_same_run() -> None:
     scenario = parse_scenario(SCENARIO.format(brokers=3))
     assert shot_of().run.recorder.hash() == run_scenario(scenario, Config()).recorder.hash()
 
 
-def test_film_shows_what_nobody_serves() -> None:
-    film = shot_of().film
-    is_away = np.isnan(film.loads[film.times_ms.index(24_000)])
+def test_load_map_shows_what_nobody_serves() -> None:
+    load_map = shot_of().load_map
+    is_away = np.isnan(load_map.loads[load_map.times_ms.index(24_000)])
     assert is_away.tolist() == [*[False, True] * 4, *[False, True, False, False]]
-    assert film.rows[film.row_of("t/b/0x40000000_0x80000000")].namespace == "t/b"
+    assert load_map.rows[load_map.row_of("t/b/0x40000000_0x80000000")].namespace == "t/b"
 
 
 def test_many_brokers_are_summed_up(tmp_path: Path) -> None:
