@@ -193,5 +193,4 @@ def test_agent_forgets_the_topics_of_bundles_that_it_serves_no_more() -> None:
     world.run(60_000)
     for broker in world.brokers.values():
         assert broker.agent is not None
-        assert broker.state is not None
-        assert set(broker.state.reporting.topics) <= set(broker.agent.served(broker.state))
+        assert set(broker.agent.state.reporting.topics) <= set(broker.served())

@@ -32,20 +32,16 @@ class StoppingWorld(CheckedWorld):
 
     def stop(self, name: str) -> None:
         """SIGTERM."""
-        self._advance(self.brokers[name], [Stop()])
+        self.advance(self.brokers[name], [Stop()])
+
+    def stopped(self, broker: Broker, last: Stopped) -> None:
+        """Note it; the process ends with the moment."""
+        self.ended[broker.name] = (self.now_ms, last.left)
 
     def _step_broker(self, broker: Broker) -> None:
         super()._step_broker(broker)
-        if broker.state is not None and broker.state.is_stopped:
+        if broker.agent is not None and broker.agent.is_stopped:
             self.kill(broker.name)
-
-    def _advance(self, broker: Broker, events: list[object]) -> None:
-        agent, state = broker.agent, broker.state
-        assert agent is not None
-        for effect in agent.step(state, events, self.now_ms).effects:
-            if isinstance(effect, Stopped):
-                self.ended[broker.name] = (self.now_ms, effect.left)
-        super()._advance(broker, events)
 
 
 def mine(world: StoppingWorld, name: str = BROKER) -> set[str]:

@@ -32,8 +32,8 @@ class LyingWorld(CheckedWorld):
         self.resent: list[Mapping[str, object]] = []
         super().__init__(config, brokers, seed=seed)
 
-    def _load(self, broker: Broker) -> LoadRead:
-        read = super()._load(broker)
+    def load(self, broker: Broker) -> LoadRead:
+        read = super().load(broker)
         lies = self.lies.get(broker.name, {})
         bundles = {*read.bundles, *(b for b in lies if lies[b])} - {b for b in lies if not lies[b]}
         stats = read.stats[:1].repeat(len(bundles), axis=0)
@@ -217,11 +217,8 @@ def read_until(world: LyingWorld, read_ms: int) -> BalancerState:
 
 def bundle_report(world: LyingWorld, broker: str, names: list[str], at_ms: int) -> GroupUpdate:
     """An update with nothing but what a broker says that it has, its own bundles included."""
-    agent, state = world.brokers[broker].agent, world.brokers[broker].state
-    assert agent is not None
-    assert state is not None
     assert world.state is not None
-    mine = sorted({*names, *agent.served(state)})
+    mine = sorted({*names, *world.brokers[broker].served()})
     stats = np.full((len(mine), 8), 100.0)
     none = np.empty(0, dtype=np.int64)
     incarnation = world.state.brokers[broker].incarnation

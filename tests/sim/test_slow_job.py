@@ -47,11 +47,11 @@ def test_bundles_are_opened_once_by_a_job_slower_than_the_in_flight_timeout() ->
 class JobBehind(World):
     """Batches that are full; each answer stands in the log behind what fills some of them."""
 
-    def _send(self, broker: Broker, message: Message) -> None:
+    def send(self, broker: Broker, message: Message) -> None:
         if isinstance(message, Acks):
             self.delayed.append((self.now_ms + BEHIND * BATCH_MS, message))
         else:
-            super()._send(broker, message)
+            super().send(broker, message)
 
 
 def test_bundles_are_opened_once_by_a_job_whose_full_batches_leave_the_answers_unread() -> None:

@@ -30,9 +30,9 @@ def sizes(world: LivedWorld) -> dict[str, int]:
         if group in world.scored
     ]
     agents = [
-        sum(map(len, broker.agent.pack(broker.state).values()))
+        sum(map(len, broker.agent.machine.pack(broker.agent.state).values()))
         for broker in world.brokers.values()
-        if broker.agent is not None and broker.state is not None
+        if broker.agent is not None
     ]
     assert len(world.state.commands) <= REMEMBERED_COMMANDS
     chunks = world.balancer.pack(replace(world.state, commands={}, packed={}))

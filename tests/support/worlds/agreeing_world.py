@@ -50,8 +50,8 @@ class AgreeingWorld(MeasuredWorld):
     Only some of them count: what is worst is not what is compared, unless the weights say so.
     """
 
-    def _load(self, broker: Broker) -> LoadRead:
-        found = super()._load(broker)
+    def load(self, broker: Broker) -> LoadRead:
+        found = super().load(broker)
         number = int(broker.name.partition("-")[2].partition(":")[0])
         others = np.array([0.0, 99.0, 80.0 + number, 10.0 + number, 30.0])
         return replace(found, usage=found.usage + others)

@@ -16,8 +16,8 @@ MINUTE_MS = 60_000
 class GaugedWorld(CheckedWorld):
     """A CheckedWorld whose brokers measure usages once a minute, as means over it."""
 
-    def _load(self, broker: Broker) -> LoadRead:
-        read = super()._load(broker)
+    def load(self, broker: Broker) -> LoadRead:
+        read = super().load(broker)
         if not hasattr(self, "past"):
             self.past: dict[str, list[tuple[int, float]]] = {}
             self.gauges: dict[str, tuple[int, float]] = {}

@@ -43,10 +43,7 @@ class LaggingWorld(CheckedWorld):
             updates = [replace(updates[0], counts=full), *updates[1:]]
         return super().step_balancer(updates)
 
-    def _advance(self, broker: Broker, events: list[object]) -> None:
-        before = list(broker.calls)
-        super()._advance(broker, events)
-        slow_ms = self.slow_ms.get(broker.name)
-        if slow_ms is not None:
-            fresh = [call for item in broker.calls if item not in before for call in item[1:]]
-            broker.calls = before + [(self.now_ms + slow_ms, call) for call in fresh]
+    def call_ms(self, broker: Broker) -> int:
+        """How long a callback of a broker takes; the dice are thrown for a slow one, too."""
+        drawn_ms = super().call_ms(broker)
+        return self.slow_ms.get(broker.name, drawn_ms)

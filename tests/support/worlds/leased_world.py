@@ -8,9 +8,7 @@ its own machine (`Broker.ahead_ms`), its service too.
 
 from collections import defaultdict
 
-from lbcore.agent.agent import AgentMachine
 from lbcore.agent.lease import EndConfirmed, ReportConfirmed
-from lbcore.agent.reporting import Identity
 from lbcore.config.load import parse_config
 from lbcore.config.ownership import FENCING_LEASE
 from lbcore.config.tree import Config
@@ -18,7 +16,6 @@ from lbcore.model.bundles import Bundle
 from lbcore.wire.messages import BrokerLoad, Heartbeat, Message
 from tests.support.worlds.lagging_world import LaggingWorld
 from tests.support.worlds.simulated_brokers import Broker
-from tests.support.worlds.world import CLUSTER
 
 LEASED = parse_config({"ownership": {"fencing": FENCING_LEASE}})
 
@@ -34,30 +31,15 @@ class LeasedWorld(LaggingWorld):
         self.late_readers: set[str] = set()
         super().__init__(config, brokers, seed=seed)
 
-    def start(self, name: str) -> None:
-        """Start a broker with a lease."""
-        super().start(name)
-        broker = self.brokers[name]
-        identity = Identity(
-            cluster=CLUSTER,
-            broker=name,
-            incarnation=f"{name}/{broker.starts}",
-            web_service_url=f"http://{name}",
-        )
-        config = self.config
-        broker.agent = AgentMachine(
-            identity, config.agent, config.signals, config.ownership.fencing
-        )
-
     def used(self) -> dict[str, dict[str, int]]:
         """Bundle → broker → token of what services may use at this moment."""
         found: dict[str, dict[str, int]] = defaultdict(dict)
         for name, broker in self.brokers.items():
-            if broker.agent is None or broker.state is None or broker.is_paused:
+            if broker.agent is None or broker.is_paused:
                 continue
-            if self.now_ms + broker.ahead_ms <= broker.agent.until_ms(broker.state):
-                for bundle, token in broker.agent.usable(broker.state).items():
-                    found[bundle][name] = token
+            usable = broker.agent.usable_at(self.now_ms + broker.ahead_ms)
+            for bundle, token in usable.items():
+                found[bundle][name] = token
         return found
 
     def look(self) -> None:
@@ -83,10 +65,10 @@ class LeasedWorld(LaggingWorld):
         is_connected = not broker.is_cut_off
         if is_connected:
             sent = self.confirmed.pop(f"{broker.name}/{broker.starts}", [])
-            self._advance(broker, [ReportConfirmed(sent_ms=sent_ms) for sent_ms in sent])
+            self.advance(broker, [ReportConfirmed(sent_ms=sent_ms) for sent_ms in sent])
         is_late = broker.name in self.late_readers
         held, broker.inbox = (broker.inbox, []) if is_late else ([], broker.inbox)
         super()._step_broker(broker)
         broker.inbox = [*held, *broker.inbox]
         if is_connected and not is_late:
-            self._advance(broker, [EndConfirmed(asked_ms=self.now_ms + broker.ahead_ms)])
+            self.advance(broker, [EndConfirmed(asked_ms=self.now_ms + broker.ahead_ms)])

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from lbcore.agent.agent import AgentMachine
+from lbcore.agent.host import Host
 from lbcore.agent.reporting import Identity, LoadRead
-from lbcore.agent.state import ReadLoad, RecordForgotten, RecordRead, Send
+from lbcore.agent.state import Event, RecordForgotten, RecordRead, Stopped
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.rebuild import newest_rows, rebuild_state, record_from_row
 from lbcore.balancer.state.balancer_state import BalancerState
@@ -30,8 +31,8 @@ from lbcore.scorer.scoring import make_scorer
 from lbcore.scorer.tracks import RawMessage
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
-from tests.support.worlds.simulated_brokers import Broker, Faults
-from tests.support.worlds.topic_reads import rate_of, read_topics, topics_in
+from tests.support.worlds.simulated_brokers import Broker, BrokerShell, Faults
+from tests.support.worlds.topic_reads import rate_of, topics_in
 
 CLUSTER = "local"
 PARTITIONS = 4
@@ -94,9 +95,10 @@ class World:
             incarnation=f"{name}/{broker.starts}",
             web_service_url=f"http://{name}",
         )
-        broker.agent = AgentMachine(identity, self.config.agent, self.config.signals)
+        config = self.config
+        agent = AgentMachine(identity, config.agent, config.signals, config.ownership.fencing)
+        broker.host = Host(agent, BrokerShell(self, broker))
         broker.ahead_ms = broker.machine_ahead_ms
-        broker.state = None
         broker.calls = []
         broker.unsent = []
         broker.is_paused = broker.is_cut_off = broker.is_hanging = False
@@ -104,8 +106,7 @@ class World:
 
     def kill(self, name: str) -> None:
         """The broker is gone without a word."""
-        self.brokers[name].agent = None
-        self.brokers[name].state = None
+        self.brokers[name].host = None
 
     def pause(self, name: str, *, is_paused: bool) -> None:
         """Stop the broker's process, or let it go on."""
@@ -152,9 +153,8 @@ class World:
         """Bundle → broker → fencing token, of everything that is open anywhere."""
         found: dict[str, dict[str, int]] = defaultdict(dict)
         for name, broker in self.brokers.items():
-            if broker.agent is not None and broker.state is not None:
-                for bundle, token in broker.agent.served(broker.state).items():
-                    found[bundle][name] = token
+            for bundle, token in broker.served().items():
+                found[bundle][name] = token
         return found
 
     def run(self, duration_ms: int, step_ms: int = 500) -> None:
@@ -270,7 +270,7 @@ class World:
         for _, message in due:
             self._append(message)
 
-    def _send(self, broker: Broker, message: Message) -> None:
+    def send(self, broker: Broker, message: Message) -> None:
         """Hand a broker's message to the messenger."""
         if broker.is_cut_off:
             broker.unsent.append(message)
@@ -302,43 +302,38 @@ class World:
         if broker.agent is None or broker.is_paused:
             return
         records = [] if broker.is_cut_off else broker.inbox
-        events: list[object] = [
+        events: list[Event] = [
             one if isinstance(one, RecordForgotten) else RecordRead(record=one) for one in records
         ]
         broker.inbox = broker.inbox[len(records) :]
         until_ms = 0 if broker.is_hanging else self.now_ms
         done = [call for at_ms, call in broker.calls if at_ms <= until_ms]
         broker.calls = [(at_ms, call) for at_ms, call in broker.calls if at_ms > until_ms]
-        events += [
-            CallDone(
-                callback=call.callback,
-                bundle=call.bundle,
-                version_id=call.version_id,
-                failure="out of order" if self.random.random() < self.faults.failing else "",
-            )
-            for call in done
-        ]
-        self._advance(broker, events)
+        self.advance(broker, [*events, *map(self.finish, done)])
 
-    def _advance(self, broker: Broker, events: list[object]) -> None:
-        assert broker.agent is not None
-        step = broker.agent.step(broker.state, events, self.now_ms + broker.ahead_ms)
-        broker.state = step.state
-        answers: list[object] = []
-        for effect in step.effects:
-            if isinstance(effect, Send):
-                self._send(broker, effect.message)
-            elif isinstance(effect, Call):
-                broker.calls.append((self.now_ms + self.random.choice((0, 100, 700)), effect))
-            elif isinstance(effect, ReadLoad):
-                served = broker.agent.served(broker.state) if broker.state else ()
-                answers += [self._load(broker), *read_topics(self.topics, served)]
-        if answers:
-            self._advance(broker, answers)
+    def advance(self, broker: Broker, events: Sequence[Event]) -> None:
+        """Step a broker's agent; here at every moment, not only when it wants to be woken."""
+        if broker.host is not None:
+            broker.host.take(events, self.now_ms + broker.ahead_ms)
 
-    def _load(self, broker: Broker) -> LoadRead:
-        assert broker.agent is not None
-        bundles = tuple(broker.agent.served(broker.state)) if broker.state else ()
+    def call_ms(self, broker: Broker) -> int:
+        """How long a callback of a broker takes."""
+        del broker
+        return self.random.choice((0, 100, 700))
+
+    def finish(self, call: Call) -> CallDone:
+        """What became of a callback whose time is over."""
+        failure = "out of order" if self.random.random() < self.faults.failing else ""
+        return CallDone(
+            callback=call.callback, bundle=call.bundle, version_id=call.version_id, failure=failure
+        )
+
+    def stopped(self, broker: Broker, last: Stopped) -> None:
+        """Called with an agent's last word; a world that tells brokers to stop notes it."""
+
+    def load(self, broker: Broker) -> LoadRead:
+        """What a broker's service carries now."""
+        bundles = tuple(broker.served())
         rates = np.array([rate_of(self.topics, b) or self.rates.get(b, 100.0) for b in bundles])
         stats = np.zeros((len(bundles), 8))
         stats[:, 0] = stats[:, 1] = rates
