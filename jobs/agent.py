@@ -27,11 +27,11 @@ from jobs.agent_host.service_calls import CallBounds, ServiceCalls
 from jobs.console import CommandError
 from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.agent.agent import AgentMachine as Machine
+from lbcore.agent.host import RunningAgent
 from lbcore.agent.lease import EndConfirmed, ReportConfirmed
 from lbcore.agent.readings import identity_fault
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import (
-    AgentState,
     Effect,
     Event,
     ReadLoad,
@@ -89,7 +89,8 @@ class Agent:
         """
         chosen = options or Options()
         _check(identity)
-        self._machine = Machine(identity, chosen.agent, chosen.signals, chosen.fencing)
+        machine = Machine(identity, chosen.agent, chosen.signals, chosen.fencing)
+        self._agent = RunningAgent(machine)
         self.metrics = AgentMetrics(identity.cluster, identity.broker)
         self._callbacks = callbacks
         self._broker = identity.broker
@@ -98,8 +99,6 @@ class Agent:
         self._asks_ends_ms = chosen.agent.heartbeat_interval_ms
         self._is_leased = chosen.fencing == FENCING_LEASE
         self._holds_lease = not self._is_leased
-        self._state: AgentState | None = None
-        self._wake_at_ms: int | None = None
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._feed = OwnershipFeed(identity.cluster, told=(identity.broker,))
         client_id = f"agent-{identity.cluster}-{identity.broker}"
@@ -244,18 +243,18 @@ class Agent:
     def _work(self) -> None:
         events: Sequence[Event] = ()
         while not self._is_ending.is_set():
-            step = self._machine.step(self._state, events, self._clock.now_ms())
-            self._state, self._wake_at_ms = step.state, step.wake_at_ms
-            if step.state is not None:  # first of all: nobody may hear of what is permitted still
-                until_ms = self._machine.until_ms(step.state)
-                usable = self._machine.usable(step.state)
-                self._permits.give(usable, until_ms)
-                left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
-                self.metrics.show_permits(len(usable), left_ms)
-                self._tell_lease(until_ms)
-            for effect in step.effects:
+            effects = self._agent.step(events, self._clock.now_ms())
+            self._permit()  # first of all: nobody may hear of what is permitted still
+            for effect in effects:
                 self._carry_out(effect)
             events = self._next_events()
+
+    def _permit(self) -> None:
+        until_ms, usable = self._agent.until_ms, self._agent.usable()
+        self._permits.give(usable, until_ms)
+        left_ms = until_ms - self._clock.now_ms() if self._is_leased else None
+        self.metrics.show_permits(len(usable), left_ms)
+        self._tell_lease(until_ms)
 
     def _tell_lease(self, until_ms: int) -> None:
         """Log when the lease runs out, and when it is back; the permits need no telling."""
@@ -274,8 +273,8 @@ class Agent:
         """What has come, waiting for it until the Machine wants to be woken."""
         self._calls.look()
         wait_s = _IDLE_WAIT_S
-        if self._wake_at_ms is not None:
-            due_s = (self._wake_at_ms - self._clock.now_ms()) / _S
+        if self._agent.wake_at_ms is not None:
+            due_s = (self._agent.wake_at_ms - self._clock.now_ms()) / _S
             wait_s = min(wait_s, max(0.0, due_s))
         found: list[Event] = []
         try:

@@ -18,8 +18,9 @@ from jobs.agent import Callbacks
 from jobs.agent_host.service_calls import CallBounds, ServiceCalls
 from jobs.telemetry.agent_metrics import AgentMetrics
 from lbcore.agent.agent import AgentMachine
+from lbcore.agent.host import RunningAgent
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
-from lbcore.agent.state import AgentState, Event, ReadLoad, RecordRead, Send
+from lbcore.agent.state import Event, ReadLoad, RecordRead, Send
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.wire import Wire
@@ -131,7 +132,8 @@ class Beside:
     def __init__(self, service: Service) -> None:
         identity = Identity(cluster=CLUSTER, broker=A.broker, incarnation=A.incarnation)
         config = AgentConfig(ack_repeat_ms=100)
-        self.machine = AgentMachine(identity, config, SignalsConfig(report_check_ms=100))
+        machine = AgentMachine(identity, config, SignalsConfig(report_check_ms=100))
+        self.agent = RunningAgent(machine)
         self.metrics = AgentMetrics(CLUSTER, A.broker)
         self.service = service
         self.clock_s = 0.0
@@ -142,13 +144,10 @@ class Beside:
             self.metrics,
             CallBounds(threads=1, timeout_ms=TIMEOUT_MS, clock_s=lambda: self.clock_s),
         )
-        self.state: AgentState | None = None
         self.said: list[Message] = []
 
     def give(self, *events: Event) -> None:
-        step = self.machine.step(self.state, events, int(time.monotonic() * 1_000))
-        self.state = step.state
-        for effect in step.effects:
+        for effect in self.agent.step(events, int(time.monotonic() * 1_000)):
             if isinstance(effect, Call):
                 self.calls.call(effect)
             elif isinstance(effect, ReadLoad):
@@ -194,8 +193,7 @@ class Beside:
         self.until(lambda: self.has_said(bundle, version, outcome))
 
     def permitted(self) -> dict[str, int]:
-        assert self.state is not None
-        return self.machine.usable(self.state)
+        return self.agent.usable()
 
     def count(self, name: str, **labels: str) -> float:
         value = self.metrics.registry.get_sample_value(
