@@ -10,6 +10,7 @@ from jobs.service.status_page import PAGE_ROUTES
 from jobs.service.v1.commands import COMMAND_ROUTES
 from jobs.service.v1.explaining import EXPLAINING_ROUTES
 from jobs.service.v1.foreseeing import FORESEEING_ROUTES
+from jobs.service.v1.heating import HEATING_ROUTES
 from jobs.service.v1.openapi import openapi_route
 from jobs.service.v1.overview import OVERVIEW_ROUTES
 from jobs.service.v1.ownership import OWNERSHIP_ROUTES
@@ -19,6 +20,7 @@ from jobs.service.v1.watch import WATCH_ROUTES
 _OWN = (
     *SHOWING_ROUTES,
     *OVERVIEW_ROUTES,
+    *HEATING_ROUTES,
     *EXPLAINING_ROUTES,
     *FORESEEING_ROUTES,
     *OWNERSHIP_ROUTES,

@@ -1,7 +1,7 @@
-"""The status page at `/`: its files, which hold nothing of the cluster and are for everybody.
+"""The console at `/`: its files, which hold nothing of the cluster and are for everybody.
 
-Decides what the browser may do with them (nothing but ask this service). What the page shows it
-asks from `/v1/overview`, `/v1/explain/...` and the lookup under the caller's own roles. Source:
+Decides what the browser may do with them (nothing but ask this service). What the
+console shows it asks from `/v1` and the lookup under the caller's own roles. Source:
 ours; Content Security Policy Level 3.
 """
 
@@ -45,9 +45,8 @@ def _route(path: str, name: str) -> Route:
     return Route(method="GET", path=path, handler=_serving(name), is_open=True)
 
 
+_NAMES = sorted(path.name for path in FOLDER.iterdir() if path.suffix in _TYPES)
 PAGE_ROUTES = (
     _route("/", "index.html"),
-    _route("/page/status.css", "status.css"),
-    _route("/page/status.js", "status.js"),
-    _route("/page/icon.svg", "icon.svg"),
+    *(_route(f"/page/{name}", name) for name in _NAMES if name != "index.html"),
 )

@@ -1,4 +1,4 @@
-"""The cluster at one glance, as one answer: what the status page and `ballast top` show.
+"""The cluster at one glance, as one answer: what the console and `ballast top` show.
 
 Decides nothing but that it is made at most every two seconds, however many ask. Source: ours.
 """

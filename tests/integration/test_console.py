@@ -1,4 +1,4 @@
-"""The status page in a real browser: what it shows, its keys, its policy, its sign-in."""
+"""The console in a real browser: what its views show, its keys, its policy, its sign-in."""
 
 import time
 from collections.abc import Iterator
@@ -145,3 +145,38 @@ def test_names_are_never_taken_for_markup(page: Browser) -> None:
     page.press("Enter")
     page.wait("document.querySelector('#owner').textContent.length > 12")
     assert page.value("document.querySelectorAll('#owner img').length") == 0
+
+
+def test_views_are_reached_by_keys_and_by_address(page: Browser) -> None:
+    page.value("document.activeElement.blur()")
+    for name in ("heat", "why", "now"):
+        page.value(f"location.hash = '#/{name}'")
+        page.wait(f"!document.querySelector('#view-{name}').hidden")
+        assert page.value("document.querySelectorAll('.view:not([hidden])').length") == 1
+        current = page.value("document.querySelector('[aria-current]').textContent")
+        assert current.lower() == name
+        assert page.value("document.activeElement.id") == "main"
+    assert page.complaints == []
+
+
+def test_heat_tells_a_cell_by_arrow_keys_and_leads_to_bundles(page: Browser) -> None:
+    page.value("location.hash = '#/heat'")
+    page.wait("document.querySelector('#heat-cell')?.textContent.startsWith('Point at')")
+    page.value("document.querySelector('#view-heat canvas').focus()")
+    for key in ("ArrowDown", "ArrowLeft", "Enter"):
+        page.value(
+            "document.querySelector('#view-heat canvas').dispatchEvent("
+            f"new KeyboardEvent('keydown', {{ key: '{key}', bubbles: true }}))"
+        )
+    assert text(page, "#heat-cell").startswith("broker-0:8080, ")
+    page.value("document.querySelector('.chosen a[href^=\"#/heat?broker\"]').click()")
+    page.wait("document.querySelector('#view-heat .legend').textContent.includes('bundles')")
+    assert text(page, "#heat-title") == "Bundles of broker-0:8080"
+    assert page.complaints == []
+
+
+def test_why_says_the_explanation_with_bars(page: Browser) -> None:
+    page.value("location.hash = '#/why/broker/broker-0:8080'")
+    page.wait("document.querySelector('.why-answer .numbers .fill')")
+    assert text(page, ".why-answer h3").startswith("broker-0:8080 is active")
+    assert page.complaints == []

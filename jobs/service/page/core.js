@@ -1,0 +1,105 @@
+// What every view is made with: elements, words for numbers and times, and asking the service.
+// Texts from the service become text nodes only, never markup.
+
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export const at = (id) => document.getElementById(id);
+export const whole = (value) => number.format(value);
+export const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
+export const day = (ms) => new Date(ms).toISOString().slice(0, 10);
+export const percent = (share) => share === null ? "–" : `${(100 * share).toFixed(0)} %`;
+export const way = (row) => [row.source, row.destination].filter(Boolean).join(" → ");
+export const inPath = (name) => name.split("/").map(encodeURIComponent).join("/");
+
+export function amount(value, unit) { // a value of load with its unit
+  if (value === null || value === undefined) return "not reported";
+  return unit === "%" ? `${value.toFixed(0)} %` : `${short.format(value)} ${unit}`;
+}
+
+export function make(tag, text, ...classes) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  element.classList.add(...classes.filter(Boolean));
+  return element;
+}
+
+export function duration(ms) { // as lbcore.model.times words it
+  if (ms < 0) return "never";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const units = [[86400000, "d"], [3600000, "h"], [60000, "min"], [1000, "s"]];
+  const first = units.findIndex(([size]) => ms >= size);
+  const words = [];
+  for (const [size, name] of units.slice(first, first + 2)) {
+    const count = Math.floor(ms / size);
+    if (count) words.push(`${count} ${name}`);
+    ms -= count * size;
+  }
+  return words.join(" ");
+}
+
+export async function ask(path, { method = "GET", body } = {}) {
+  const token = sessionStorage.getItem("token");
+  const headers = token ? { authorization: `Bearer ${token}` } : {};
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const reply = await fetch(path, {
+    method, headers, cache: "no-store", credentials: "omit",
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const text = await reply.text();
+  let value = null;
+  try { value = JSON.parse(text); } catch { value = { reason: text.slice(0, 200) }; }
+  if (reply.status === 401) at("sign-in").hidden = false;
+  return { status: reply.status, headers: reply.headers, value };
+}
+
+export function replace(parent, children) {
+  const focused = document.activeElement && document.activeElement.dataset.key;
+  parent.replaceChildren(...children);
+  const again = focused && parent.querySelector(`[data-key="${CSS.escape(focused)}"]`);
+  if (again) again.focus({ preventScroll: true });
+}
+
+export function row(...cells) {
+  const line = make("tr");
+  for (const cell of cells) {
+    const td = cell instanceof Node && cell.tagName === "TD" ? cell : make("td");
+    if (td !== cell) td.append(cell);
+    line.append(td);
+  }
+  return line;
+}
+
+export function explainButton(kind, name) {
+  const button = make("button", name, "name");
+  button.type = "button";
+  button.dataset.key = `${kind} ${name}`;
+  button.title = `explain ${kind} ${name}`;
+  button.addEventListener("click", () => {
+    dispatchEvent(new CustomEvent("explain", { detail: { kind, name } }));
+  });
+  return button;
+}
+
+export function shape(tag, attributes, text) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+export function choice(label, options, chosen, onChange) { // options: [[value, text], ...]
+  const box = make("label", `${label} `, "choice");
+  const select = make("select");
+  for (const [value, text] of options) {
+    const option = make("option", text);
+    option.value = value;
+    select.append(option);
+  }
+  select.value = chosen;
+  select.addEventListener("change", () => onChange(select.value));
+  box.append(select);
+  return box;
+}

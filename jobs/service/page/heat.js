@@ -1,0 +1,259 @@
+// The view Heat: brokers by time on a canvas, or the bundles of one broker; any resource, a cell's
+// value by mouse and by arrow keys. A grid of 1,000 by 120 is drawn in one go.
+
+import { amount, ask, choice, clock, day, explainButton, inPath, make } from "./core.js";
+
+const OF_BROKERS = [["usage", "usage"], ["score", "score"], ["cpu", "cpu"], ["memory", "memory"],
+  ["direct_memory", "direct memory"], ["bandwidth_in", "bandwidth in"],
+  ["bandwidth_out", "bandwidth out"], ["bundles", "bundles"]];
+const TRAFFIC = [["msg_rate", "messages"], ["msg_rate_in", "messages in"],
+  ["msg_rate_out", "messages out"], ["msg_throughput_in", "bytes in"],
+  ["msg_throughput_out", "bytes out"]];
+const OF_BUNDLES = [...TRAFFIC, ["topics", "topics"], ["sessions", "sessions"]];
+const WINDOWS = [["3600000", "1 hour"], ["21600000", "6 hours"], ["86400000", "1 day"],
+  ["604800000", "7 days"]];
+const ORDERS = [["name", "name"], ["heat", "hottest first"]];
+const SHADES = 64;
+const AXIS = 18;
+const darkness = matchMedia("(prefers-color-scheme: dark)");
+
+let asked = { broker: "", by: "usage", window: "3600000", order: "name" };
+let grid = null;
+let rows = [];
+let cell = null; // { row, column }
+let version = null;
+let parts = null;
+
+export function show(box, path, query) {
+  const broker = query.get("broker") || "";
+  const by = query.get("by") || (broker ? "msg_rate" : "usage");
+  asked = { ...asked, broker, by, window: query.get("window") || asked.window };
+  [grid, rows, cell, version] = [null, [], null, null];
+  build(box);
+  load();
+}
+
+export function refresh({ service }) { // a batch has come
+  if (version !== null && version !== service.table_version) load();
+  version = service.table_version;
+}
+
+function go(change) {
+  const to = { ...asked, ...change };
+  const broker = to.broker ? `broker=${encodeURIComponent(to.broker)}&` : "";
+  location.hash = `#/heat?${broker}by=${to.by}&window=${to.window}`;
+}
+
+function build(box) {
+  const title = make("h2", asked.broker ? `Bundles of ${asked.broker}` : "Heat");
+  title.id = "heat-title";
+  const controls = make("div", undefined, "controls");
+  if (asked.broker) {
+    const back = make("a", "← all brokers");
+    back.href = "#/heat";
+    controls.append(back);
+  }
+  controls.append(
+    choice("show", asked.broker ? OF_BUNDLES : [...OF_BROKERS, ...TRAFFIC], asked.by,
+      (by) => go({ by })),
+    choice("of the last", WINDOWS, asked.window, (window) => go({ window })),
+    choice("order by", ORDERS, asked.order, (order) => { asked.order = order; arrange(); }),
+  );
+  const canvas = make("canvas");
+  canvas.tabIndex = 0;
+  canvas.setAttribute("role", "application");
+  canvas.setAttribute("aria-roledescription", "heat map");
+  canvas.setAttribute("aria-labelledby", "heat-title");
+  canvas.setAttribute("aria-describedby", "heat-cell");
+  const legend = make("p", undefined, "legend", "dim");
+  const told = make("p", "asking …", "told");
+  told.id = "heat-cell";
+  told.setAttribute("aria-live", "polite");
+  const frame = make("div", undefined, "heat-frame");
+  frame.append(canvas);
+  const chosen = make("div", undefined, "chosen");
+  parts = { canvas, legend, told, frame, chosen };
+  canvas.addEventListener("mousemove", (event) => point(event));
+  canvas.addEventListener("click", (event) => { point(event); detail(); });
+  canvas.addEventListener("keydown", onKey);
+  box.replaceChildren(title, controls, legend, frame, told, chosen);
+}
+
+async function load() {
+  const wanted = asked;
+  const broker = asked.broker ? `&broker=${encodeURIComponent(asked.broker)}` : "";
+  let reply;
+  try {
+    reply = await ask(`/v1/heat?by=${asked.by}&window_ms=${asked.window}${broker}`);
+  } catch {
+    return;
+  }
+  if (wanted.broker !== asked.broker || wanted.by !== asked.by) return; // another was asked since
+  if (reply.status !== 200) {
+    parts.told.textContent = reply.value.reason;
+    return;
+  }
+  grid = reply.value;
+  arrange();
+}
+
+function arrange() {
+  if (!grid) return;
+  const peak = (values) => Math.max(-1, ...values.map((value) => value ?? -1));
+  rows = grid.names.map((name, index) => ({ name, values: grid.values[index] }));
+  const order = new Intl.Collator("en", { numeric: true });
+  rows.sort((a, b) => order.compare(a.name, b.name));
+  if (asked.order === "heat") rows.sort((a, b) => peak(b.values) - peak(a.values));
+  draw();
+}
+
+// -- drawing
+
+function shades() {
+  const style = getComputedStyle(document.documentElement);
+  const stops = [0, 1, 2, 3, 4].map((at) => style.getPropertyValue(`--heat-${at}`).trim())
+    .map((hex) => [1, 3, 5].map((from) => parseInt(hex.slice(from, from + 2), 16)));
+  return Array.from({ length: SHADES }, (_, index) => {
+    const place = (index / (SHADES - 1)) * (stops.length - 1);
+    const low = Math.min(stops.length - 2, Math.floor(place));
+    const mixed = stops[low].map((one, part) => one + (stops[low + 1][part] - one) * (place - low));
+    return `rgb(${mixed.map(Math.round).join(" ")})`;
+  });
+}
+
+function layout() {
+  const width = parts.frame.clientWidth;
+  const height = rows.length > 60 ? Math.max(2, Math.min(12, Math.floor(600 / rows.length)))
+    : Math.max(14, Math.min(24, Math.floor(420 / Math.max(1, rows.length))));
+  const isNamed = height >= 12;
+  const left = isNamed ? Math.min(190, width * 0.34) : 0;
+  return { width, height, isNamed, left, across: (width - left) / Math.max(1, grid.moments) };
+}
+
+function draw() {
+  const { canvas, legend } = parts;
+  const { width, height, isNamed, left, across } = layout();
+  const scale = devicePixelRatio || 1;
+  const tall = rows.length * height + AXIS;
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(tall * scale);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${tall}px`;
+  const pen = canvas.getContext("2d");
+  pen.scale(scale, scale);
+  const style = getComputedStyle(document.documentElement);
+  const [ink, dim] = ["--ink", "--dim"].map((name) => style.getPropertyValue(name));
+  const colours = shades();
+  const most = Math.max(grid.unit === "%" ? 100 : 1e-9,
+    ...rows.map((row) => Math.max(0, ...row.values)));
+  const gap = height >= 8 ? 1 : 0;
+  pen.font = "12px system-ui, sans-serif";
+  pen.textBaseline = "middle";
+  rows.forEach((row, index) => {
+    const y = index * height;
+    pen.fillStyle = ink;
+    if (isNamed) pen.fillText(fitting(pen, row.name, left - 8), 0, y + height / 2);
+    row.values.forEach((value, column) => {
+      if (value === null) return;
+      pen.fillStyle = colours[Math.round((SHADES - 1) * Math.max(0, value) / most)];
+      pen.fillRect(left + column * across, y, Math.max(1, across - (across > 6 ? 1 : 0)), height - gap);
+    });
+  });
+  axis(pen, dim, left, width, rows.length * height + AXIS - 7);
+  if (cell && rows[cell.row]) {
+    pen.strokeStyle = ink;
+    pen.lineWidth = 2;
+    pen.strokeRect(left + cell.column * across, cell.row * height, across, height - gap);
+  }
+  drawLegend(legend, most);
+  if (!cell) {
+    parts.told.textContent = rows.length
+      ? "Point at a cell, or choose one with the arrow keys; Enter opens it."
+      : "No load is known for this time: load_history has a row a broker and minute.";
+  }
+}
+
+function axis(pen, dim, left, width, y) {
+  pen.fillStyle = dim;
+  const span = grid.moments * grid.step_ms;
+  for (const [share, side] of [[0, "left"], [0.5, "center"], [1, "right"]]) {
+    pen.textAlign = side;
+    pen.fillText(when(grid.from_ms + share * span), left + share * (width - left), y);
+  }
+  pen.textAlign = "left";
+}
+
+function when(ms) {
+  return Number(asked.window) > 86400000 ? `${day(ms).slice(5)} ${clock(ms).slice(0, 5)}`
+    : clock(ms).slice(0, 5);
+}
+
+function fitting(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let tail = text.length - 1;
+  while (tail > 1 && pen.measureText(`…${text.slice(-tail)}`).width > width) tail -= 1;
+  return `…${text.slice(-tail)}`;
+}
+
+function drawLegend(legend, most) {
+  const scale = make("span", undefined, "scale");
+  scale.setAttribute("aria-hidden", "true");
+  const more = grid.left_out ? `, the hottest of ${rows.length + grid.left_out}` : "";
+  legend.replaceChildren(amount(0, grid.unit), scale, amount(most, grid.unit),
+    ` · ${rows.length} ${asked.broker ? "bundles" : "brokers"}${more} · UTC`);
+}
+
+// -- one cell
+
+function point(event) {
+  if (!grid || !rows.length) return;
+  const { height, left, across } = layout();
+  choose(Math.floor(event.offsetY / height), Math.floor((event.offsetX - left) / across));
+}
+
+function choose(row, column) {
+  const next = {
+    row: Math.max(0, Math.min(rows.length - 1, row)),
+    column: Math.max(0, Math.min(grid.moments - 1, column)),
+  };
+  if (cell && cell.row === next.row && cell.column === next.column) return;
+  cell = next;
+  draw();
+  const { name, values } = rows[cell.row];
+  const ms = grid.from_ms + cell.column * grid.step_ms;
+  parts.told.textContent = `${name}, ${when(ms)} UTC: ${amount(values[cell.column], grid.unit)}`;
+}
+
+function onKey(event) {
+  if (!grid || !rows.length) return;
+  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  const step = steps[event.key];
+  if (event.key === "Enter" && cell) detail();
+  if (!step) return;
+  event.preventDefault();
+  if (cell) choose(cell.row + step[0], cell.column + step[1]);
+  else choose(0, grid.moments - 1);
+}
+
+function detail() {
+  if (!cell) return;
+  const { name, values } = rows[cell.row];
+  const ms = grid.from_ms + cell.column * grid.step_ms;
+  const kind = asked.broker ? "bundle" : "broker";
+  const known = values.filter((value) => value !== null);
+  const words = known.length ? `least ${amount(Math.min(...known), grid.unit)}, `
+    + `most ${amount(Math.max(...known), grid.unit)}, last ${amount(known.at(-1), grid.unit)}` : "";
+  const then = make("a", `why at ${when(ms)}`);
+  then.href = `#/why/${kind}/${inPath(name)}?at=${Math.min(Date.now(), ms + grid.step_ms)}`;
+  const links = make("p", undefined, "links");
+  links.append(explainButton(kind, name), then);
+  if (!asked.broker) {
+    const bundles = make("a", "its bundles");
+    bundles.href = `#/heat?broker=${encodeURIComponent(name)}&window=${asked.window}`;
+    links.append(bundles);
+  }
+  parts.chosen.replaceChildren(links, make("p", words, "dim"));
+}
+
+darkness.addEventListener("change", () => { if (grid) draw(); });
+addEventListener("resize", () => { if (grid && parts.frame.clientWidth) draw(); });

@@ -1,0 +1,139 @@
+// The view Now: alarms, brokers, imbalance over the last hour, what is in flight, last decisions.
+
+import {
+  at, clock, duration, explainButton, make, percent, replace, row, shape, way, whole,
+} from "./core.js";
+
+const BROKERS_SHOWN = 100;
+const LOAD_IS_OLD_MS = 150000; // a row a minute is written
+const opened = new Set();
+
+export function show() {} // what it shows comes with every overview
+
+export function refresh({ status, balance, decisions }) {
+  drawAlarms(status.alarms);
+  drawBrokers(status.broker_rows);
+  drawBalance(balance, status);
+  drawGaps(status.gap_words);
+  drawMoves(status);
+  drawDecisions(decisions, status.now_ms);
+}
+
+function drawAlarms(alarms) {
+  const list = at("alarms");
+  const known = [...list.children].map((item) => item.textContent);
+  if (known.join("\n") === alarms.join("\n")) return; // told again, it would be read out again
+  list.hidden = alarms.length === 0;
+  list.replaceChildren(...alarms.map((text) => make("li", text)));
+}
+
+function loadBar(usage, top) {
+  const box = make("div", undefined, "load");
+  const track = make("div", undefined, "track");
+  const fill = make("div", undefined, "fill");
+  fill.style.width = `${usage === null ? 0 : Math.min(100, 100 * usage / top)}%`;
+  track.append(fill);
+  track.setAttribute("aria-hidden", "true");
+  box.append(track, make("span", percent(usage)));
+  return box;
+}
+
+function drawBrokers(brokers) {
+  const order = [...brokers].sort((a, b) => (b.usage ?? -1) - (a.usage ?? -1));
+  const top = Math.max(1, ...brokers.map((broker) => broker.usage ?? 0));
+  replace(at("brokers"), order.slice(0, BROKERS_SHOWN).map((broker) => row(
+    explainButton("broker", broker.broker),
+    make("td", broker.state, "state", broker.state),
+    loadBar(broker.usage, top),
+    make("td", percent(broker.score), "number"),
+    make("td", broker.msg_rate === null ? "–" : whole(broker.msg_rate), "number"),
+    make("td", whole(broker.bundles), "number"),
+    make("td", broker.load_age_ms < 0 ? "not known" : `${duration(broker.load_age_ms)} ago`,
+      "number"),
+  )));
+  const more = at("more-brokers");
+  more.hidden = order.length <= BROKERS_SHOWN;
+  more.textContent = `and ${order.length - BROKERS_SHOWN} with less load`;
+}
+
+function drawBalance(balance, { now_ms: nowMs, imbalance, gaps }) {
+  const known = balance.filter((moment) => moment.imbalance !== null);
+  const last = known[known.length - 1];
+  const most = Math.max(...known.map((moment) => moment.imbalance));
+  at("imbalance").textContent = last && imbalance !== null
+    ? `now ${imbalance.toFixed(2)}, most ${most.toFixed(2)}` : "no load is known";
+  const [left, right, top, bottom] = [34, 712, 8, 128];
+  const high = Math.max(1.5, last ? most : 0);
+  const x = (ms) => right - (right - left) * (nowMs - ms) / 3600000;
+  const y = (value) => bottom - (bottom - top) * (value - 1) / (high - 1);
+  const parts = gaps.map((gap) => {
+    const from = Math.max(left, x(gap.from_ms));
+    const width = Math.max(1, x(gap.until_ms || nowMs) - from);
+    return shape("rect", { class: "gap", x: from, y: top, width, height: bottom - top });
+  });
+  for (const value of [1, (1 + high) / 2, high]) {
+    parts.push(shape("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }));
+    parts.push(shape("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" },
+      value.toFixed(1)));
+  }
+  for (const minutes of [60, 45, 30, 15, 0]) {
+    const anchor = minutes === 60 ? "start" : minutes === 0 ? "end" : "middle";
+    parts.push(shape("text", { x: x(nowMs - minutes * 60000), y: bottom + 17,
+      "text-anchor": anchor }, minutes ? `−${minutes} min` : "now"));
+  }
+  if (last) {
+    const points = known.map((moment) => `${x(moment.at_ms).toFixed(1)},`
+      + `${y(moment.imbalance).toFixed(1)}`);
+    if (nowMs - last.at_ms < LOAD_IS_OLD_MS) points.push(`${right},${y(last.imbalance).toFixed(1)}`);
+    parts.push(shape("polyline", { class: "line", points: points.join(" ") }));
+  }
+  at("balance").replaceChildren(...parts);
+}
+
+function drawGaps(gaps) {
+  const list = at("gaps");
+  list.hidden = gaps.length === 0;
+  list.replaceChildren(...gaps.map((text) => make("li", text)));
+}
+
+function drawMoves(status) {
+  const count = status.in_flight_count;
+  const shown = status.in_flight.length;
+  at("in-flight").textContent = count > shown ? `${count}, the ${shown} oldest` : `${count}`;
+  replace(at("moves"), status.in_flight.map((move) => row(
+    explainButton("bundle", move.bundle),
+    move.state, way(move), move.cause,
+    make("td", duration(status.now_ms - move.at_ms), "number"),
+  )));
+}
+
+function drawDecisions(decisions, nowMs) {
+  const box = at("decisions");
+  if (decisions.length === 0) {
+    box.replaceChildren(make("p", "none in the last hour", "dim"));
+    return;
+  }
+  replace(box, decisions.map((decision) => {
+    const key = `${decision.decision_id} ${decision.at_ms}`;
+    const details = make("details");
+    details.open = opened.has(key);
+    details.addEventListener("toggle", () => {
+      if (details.open) opened.add(key); else opened.delete(key);
+    });
+    const summary = make("summary");
+    summary.dataset.key = `decision ${key}`;
+    const what = [decision.kind, decision.bundle, way(decision)].filter(Boolean).join(" ");
+    summary.append(make("span", `${clock(decision.at_ms)}`, "dim"), what,
+      make("span", ` (${decision.reason}) ${decision.outcome.replace("_", " ")}`, "dim"));
+    summary.title = `${duration(nowMs - decision.at_ms)} ago`;
+    const words = make("ul");
+    words.append(...decision.words.map((text) => make("li", text)));
+    details.append(summary, words);
+    if (decision.decision_id) {
+      const more = explainButton("decision", decision.decision_id);
+      more.textContent = "more";
+      details.append(more);
+    }
+    return details;
+  }));
+}

@@ -1,0 +1,168 @@
+// The console's shell: which view is shown, the phase, search, sign-in, keys; asks /v1/overview
+// every two seconds and hands it to the view that is shown.
+
+import * as heat from "./heat.js";
+import * as now from "./now.js";
+import * as why from "./why.js";
+import { ask, at, clock, day, duration, explainButton } from "./core.js";
+
+const EVERY_MS = 2000;
+const VIEWS = { now, heat, why };
+let shown = "";
+let overview = null;
+let returnTo = null;
+
+// -- which view
+
+function route() {
+  if (location.hash && !location.hash.startsWith("#/")) return; // the skip link
+  const [path, query = ""] = location.hash.slice(2).split("?");
+  const [wanted, ...rest] = path.split("/");
+  const name = wanted in VIEWS ? wanted : "now";
+  const isAnother = shown !== "" && shown !== name;
+  shown = name;
+  for (const other of Object.keys(VIEWS)) at(`view-${other}`).hidden = other !== name;
+  for (const link of document.querySelectorAll("#views a")) {
+    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  hideExplanation();
+  VIEWS[name].show(at(`view-${name}`), rest.map(decodeURIComponent), new URLSearchParams(query));
+  if (overview) VIEWS[name].refresh(overview);
+  title();
+  if (isAnother) at("main").focus({ preventScroll: true });
+}
+
+function title() {
+  const view = document.querySelector("#views [aria-current]").textContent;
+  const about = overview ? `${overview.status.phase} – ${overview.status.cluster} – ` : "";
+  document.title = `${view} – ${about}Ballast`;
+}
+
+// -- the overview
+
+async function refresh() {
+  if (document.hidden) return;
+  try {
+    const reply = await ask("/v1/overview");
+    if (reply.status === 200) {
+      at("sign-in").hidden = true;
+      draw(reply.value);
+    } else {
+      phase("unknown", reply.value.reason || `the service answered ${reply.status}`);
+    }
+  } catch {
+    phase("unknown", "the service can't be reached; what is below is old");
+  }
+}
+
+function draw(found) {
+  const { status, service } = found;
+  overview = found;
+  at("cluster").textContent = status.cluster;
+  phase(status.phase, status.why);
+  at("ages").textContent = `as of ${day(status.now_ms)} ${clock(status.now_ms)} UTC · `
+    + `job ${status.job_words} · `
+    + `table version ${service.table_version}, ${duration(service.age_ms)} old`;
+  title();
+  VIEWS[shown].refresh(found);
+}
+
+function phase(name, because) {
+  const badge = document.querySelector("#phase .badge");
+  badge.className = `badge ${name}`;
+  badge.textContent = name;
+  document.querySelector("#phase .why").textContent = because;
+}
+
+// -- an explanation beside the view
+
+async function explain({ detail: { kind, name } }) {
+  returnTo = document.activeElement && document.activeElement.dataset.key;
+  const box = at("explanation");
+  const found = await why.find(kind, name);
+  box.replaceChildren(why.closeButton(closeExplanation), ...why.parts(found, 2));
+  box.hidden = false;
+  box.focus();
+}
+
+function hideExplanation() {
+  at("explanation").hidden = true;
+}
+
+function closeExplanation() {
+  if (at("explanation").hidden) return;
+  hideExplanation();
+  const again = returnTo && document.querySelector(`[data-key="${CSS.escape(returnTo)}"]`);
+  (again || at("topic")).focus();
+}
+
+// -- search
+
+async function lookUp(event) {
+  event.preventDefault();
+  const output = at("owner");
+  const found = /^(?:(persistent|non-persistent):\/\/)?([^/]+)\/([^/]+)\/(.+)$/
+    .exec(at("topic").value.trim());
+  if (!found) {
+    output.textContent = "write it as tenant/namespace/topic";
+    return;
+  }
+  const [, domain = "persistent", ...names] = found;
+  output.textContent = "asking …";
+  try {
+    const path = [domain, ...names].map(encodeURIComponent).join("/");
+    const { status, headers, value } = await ask(`/lookup/v2/topic/${path}`);
+    drawOwner(output, status, headers, value);
+  } catch {
+    output.textContent = "the service can't be reached";
+  }
+}
+
+function drawOwner(output, status, headers, value) {
+  if (status !== 200) {
+    output.textContent = value && value.reason ? value.reason : `the service answered ${status}`;
+    return;
+  }
+  output.replaceChildren(
+    explainButton("broker", headers.get("x-ballast-broker")), " serves it: ",
+    explainButton("bundle", headers.get("x-ballast-bundle")),
+    ` (version ${headers.get("x-ballast-version-id")}, ${value.brokerUrl || value.httpUrl})`,
+  );
+}
+
+// -- keys, start
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") closeExplanation();
+  if (event.target.matches("input, select, textarea")) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    at("topic").focus();
+  }
+  const name = Object.keys(VIEWS)[Number(event.key) - 1];
+  if (name) location.hash = `#/${name}`;
+}
+
+function signIn(event) {
+  event.preventDefault();
+  sessionStorage.setItem("token", at("token").value.trim());
+  at("token").value = "";
+  refresh();
+  route();
+}
+
+document.addEventListener("keydown", onKey);
+document.addEventListener("visibilitychange", refresh);
+addEventListener("hashchange", route);
+addEventListener("explain", explain);
+at("search").addEventListener("submit", lookUp);
+at("sign-in").addEventListener("submit", signIn);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash stays the view's
+  at("main").focus();
+});
+route();
+refresh();
+setInterval(refresh, EVERY_MS);
