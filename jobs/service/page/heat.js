@@ -126,7 +126,8 @@ function layout() {
   const height = rows.length > 60 ? Math.max(2, Math.min(12, Math.floor(600 / rows.length)))
     : Math.max(14, Math.min(24, Math.floor(420 / Math.max(1, rows.length))));
   const isNamed = height >= 12;
-  const left = isNamed ? Math.min(190, width * 0.34) : 0;
+  const longest = Math.max(0, ...rows.map(({ name }) => name.length));
+  const left = isNamed ? Math.min(7 * longest + 12, 260, width * 0.4) : 0;
   return { width, height, isNamed, left, across: (width - left) / Math.max(1, grid.moments) };
 }
 
