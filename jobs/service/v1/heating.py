@@ -7,7 +7,8 @@ reads it. Source: ours.
 from functools import partial
 from typing import Any
 
-from jobs.adapters.delta.table_reader import TableReader, wall_ms
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.heat import (
     BROKERS_MAX,
     BUNDLES_MAX,
