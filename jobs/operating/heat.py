@@ -101,10 +101,10 @@ def _cells(
     if question.broker:
         where.append(f"broker = '{_quoted(question.broker)}'")
     step_ms = question.step_ms
-    found: pa.Table = SqlEngine(reader.root, (LOAD_HISTORY.name,)).query(
-        f"SELECT {name}, minute_ms - minute_ms % {step_ms} AS at_ms, MAX({question.by}) AS most"  # noqa: S608 (closed sets, numbers, quoted names)
-        f" FROM {view} WHERE {' AND '.join(where)} GROUP BY 1, 2"
-    )
+    moment = f"minute_ms - minute_ms % {step_ms} AS at_ms"
+    asked = f"SELECT {name}, {moment}, MAX({question.by}) AS most"
+    rows = f" FROM {view} WHERE {' AND '.join(where)} GROUP BY 1, 2"
+    found: pa.Table = SqlEngine(reader.root, (LOAD_HISTORY.name,)).query(asked + rows)
     columns = (column.to_pylist() for column in found.columns)
     return list(zip(*columns, strict=True))
 

@@ -19,7 +19,12 @@ from jobs.service.v1.reading import readers
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import ask
 
-OPEN = {"/", "/page/status.css", "/page/status.js", "/page/icon.svg"}
+OPEN = {
+    "/",
+    "/page/console.css",
+    "/page/icon.svg",
+    *(f"/page/{name}.js" for name in ("core", "heat", "now", "shell", "why")),
+}
 TAKING_AWAY = ("/v1/brokers/{broker}",)
 OF_TENANTS = (
     "/admin/v2/namespaces/{tenant}",
