@@ -26,10 +26,10 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run tour test test-long check coverage lint format docs bench chaos package lock setup setup-dev clean distclean python test-pulsar demo-pulsar
+.PHONY: help run tour test test-long check coverage lint format docs bench chaos package lock setup setup-dev clean distclean python test-pulsar test-containers demo-pulsar
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo 'make run ARGS="--brokers 10 --bundles 1000 --kill broker-3@60" passes arguments on;'
 	@echo '$(bin)/ballast run-local --help lists them all.'
@@ -48,6 +48,9 @@ test-long: setup-dev ## Run every test, also those that take the protocol's full
 
 test-pulsar: setup-dev ## Run the tests on a real Pulsar cluster (fetches 245 MB the first time)
 	@$(bin)/python -m pytest -rfEs tests/pulsar $(PYTEST_ARGS)
+
+test-containers: setup-dev ## Run the image and docker-compose.yml in a real container engine (root on Debian, 15 minutes)
+	@$(bin)/python -m pytest -rfEs tests/containers $(PYTEST_ARGS)
 
 demo-pulsar: setup-dev ## Show a real Pulsar cluster being balanced (fetches 245 MB the first time)
 	@$(bin)/python -m tests.pulsar.demo $(ARGS)

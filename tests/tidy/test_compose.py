@@ -79,7 +79,8 @@ def test_who_waits_for_health_waits_for_somebody_who_tells_it() -> None:
 
 def test_images_have_versions_and_ports_are_published_to_this_machine_alone() -> None:
     images = [service["image"] for service in SERVICES.values()]
-    images += re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    images += re.findall(r"^ARG BASE=(\S+)", DOCKERFILE, re.MULTILINE)
+    assert "FROM ${BASE}\n" in DOCKERFILE
     assert [image for image in images if not re.search(r":v?\d+\.\d+\.\d+", image)] == []
     ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
     assert ports

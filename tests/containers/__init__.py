@@ -1,0 +1,1 @@
+"""Ballast's image and docker-compose.yml in a real container engine: `make test-containers`."""

@@ -1,0 +1,205 @@
+"""The image built, and docker-compose.yml started, in a real container engine.
+
+Health checks and the order of starts are asked for by the test: podman leaves both to systemd,
+which a machine of tests does not have. Prometheus and Grafana are not started.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.adapters.processes.preflight import free_ports
+from tests.containers.engine import IMAGE, Engine, missing
+from tests.integration.compose_deployment import SERVICES, start_order
+from tests.integration.stack import ROOT, http_json, wait_for
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(3_600),
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
+NOT_RUN = ("prometheus", "grafana")
+PROJECT = "ballast-test"
+LOOKUPS = {"lookup-1": 8080, "lookup-2": 8081}
+BROKERS, BUNDLES = 10, 200
+PATIENCE_S = 600
+TOPICS = [f"persistent/public/default/topic-{number}" for number in range(50)]
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """The services in their containers. ports: lookup service → port on this machine."""
+
+    engine: Engine
+    folder: Path
+    ports: Mapping[str, int]
+
+    def begin(self) -> None:
+        """Start every service when those that it depends on are as it wishes."""
+        for name in start_order():
+            if name in NOT_RUN:
+                continue
+            for other, wish in SERVICES[name].get("depends_on", {}).items():
+                if wish["condition"] == "service_healthy":
+                    self.wait(f"{other} to be healthy", partial(self.is_healthy, other))
+                if wish["condition"] == "service_completed_successfully":
+                    self.wait(f"{other} to be done", partial(self.has_ended, other))
+                    assert self.state(other) == ("exited", 0), self.log(other)
+            self.compose("up", "--no-build", "--no-deps", "--detach", name)
+
+    def compose(self, *words: str) -> None:
+        """podman-compose on a copy of docker-compose.yml, which differs in its ports alone."""
+        program = str(Path(sys.executable).with_name("podman-compose"))
+        ended = subprocess.run(
+            [program, "--in-pod=0", "--project-name", PROJECT, *words],
+            cwd=self.folder,
+            env=self.engine.environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert ended.returncode == 0, (
+            f"{' '.join(words)}: {ended.stdout[-2_000:]}{ended.stderr[-4_000:]}"
+        )
+
+    def container(self, name: str) -> str:
+        """Of a service."""
+        return f"{PROJECT}_{name}_1"
+
+    def state(self, name: str) -> tuple[str, int]:
+        """A container's state, and how it has ended."""
+        found = json.loads(self.engine.run("inspect", self.container(name)))[0]["State"]
+        return found["Status"], int(found["ExitCode"])
+
+    def has_ended(self, name: str) -> bool:
+        """Whether it has done its work, or failed."""
+        return self.state(name)[0] == "exited"
+
+    def started(self, name: str) -> str:
+        """When it was started the last time."""
+        found: str = json.loads(self.engine.run("inspect", self.container(name)))[0]["State"][
+            "StartedAt"
+        ]
+        return found
+
+    def is_healthy(self, name: str) -> bool:
+        """What its health check says now."""
+        return self.engine.ask("healthcheck", "run", self.container(name)).returncode == 0
+
+    def log(self, name: str) -> str:
+        """The end of its output."""
+        ended = self.engine.ask("logs", "--tail", "40", self.container(name))
+        return ended.stdout + ended.stderr
+
+    def wait(self, what: str, condition: Callable[[], object]) -> None:
+        """Wait until something holds."""
+        wait_for(what, condition, PATIENCE_S)
+
+    def lookup(self, name: str, topic: str) -> tuple[int, Any]:
+        """Status and body of a lookup; 0 while nobody listens."""
+        try:
+            return http_json(f"http://127.0.0.1:{self.ports[name]}/lookup/v2/topic/{topic}")
+        except OSError:
+            return 0, None
+
+    def answers(self, name: str) -> list[Any] | None:
+        """All topics' owners by one service, when it knows all of them."""
+        found = [self.lookup(name, topic) for topic in TOPICS]
+        return [body for _, body in found] if {status for status, _ in found} == {200} else None
+
+    def starts_of_the_job(self) -> list[dict[str, Any]]:
+        """The lines with which the job has begun in this container, one a start."""
+        lines = self.engine.run("logs", self.container("job")).splitlines()
+        found = [json.loads(line) for line in lines if line.startswith('{"logged_at_ms"')]
+        return [line for line in found if line.get("event") == "start"]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    made = Engine(tmp_path_factory.mktemp("engine"))
+    made.begin()
+    try:
+        made.build()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture(scope="module")
+def composed(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Composed:
+    folder = tmp_path_factory.mktemp("composed")
+    shutil.copytree(ROOT / "conf" / "container", folder / "conf" / "container")
+    shutil.copytree(ROOT / "dashboards", folder / "dashboards")
+    (folder / "secrets").mkdir()
+    for name in ("token_secret", "grafana_password"):
+        (folder / "secrets" / name).write_text(f"{name} of at least 32 bytes, the same\n")
+    text = (ROOT / "docker-compose.yml").read_text()
+    ports = dict(zip(LOOKUPS, free_ports(len(LOOKUPS)), strict=True))
+    for name, port in LOOKUPS.items():
+        assert f"127.0.0.1:{port}:8080" in text
+        text = text.replace(f"127.0.0.1:{port}:8080", f"127.0.0.1:{ports[name]}:8080")
+    (folder / "docker-compose.yml").write_text(text)
+    begun = Composed(engine, folder, ports)
+    begun.begin()
+    return begun
+
+
+def test_image_runs_as_nobody_and_writes_nowhere_but_where_it_is_told(engine: Engine) -> None:
+    print(json.dumps({"image_mb": engine.size_bytes() // 1_000_000}))  # noqa: T201 (a measurement)
+    confined = ("run", "--rm", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL")
+    assert engine.run(*confined, IMAGE, "id", "--user").strip() == "10001"
+    assert "usage: ballast" in engine.run(*confined, IMAGE)
+    refused = engine.ask(*confined, IMAGE, "touch", "/opt/ballast/README.md")
+    assert "Read-only file system" in refused.stderr
+
+
+def test_all_bundles_are_placed_and_both_lookup_services_answer_alike(composed: Composed) -> None:
+    composed.wait("the namespace to be made", lambda: composed.state("namespace") == ("exited", 0))
+    for name in LOOKUPS:
+        composed.wait(f"{name} to know every owner", partial(composed.answers, name))
+        composed.wait(f"{name} to be healthy", partial(composed.is_healthy, name))
+    first, second = (composed.answers(name) for name in LOOKUPS)
+    assert first == second
+    assert len({body["httpUrl"] for body in first or ()}) > 1
+
+
+def test_job_killed_is_started_again_and_goes_on_from_its_checkpoint(composed: Composed) -> None:
+    before = composed.started("job")
+    known = composed.answers("lookup-1")
+    composed.engine.run("kill", "--signal", "KILL", composed.container("job"))
+    assert composed.answers("lookup-1") == known  # lookups do without it
+    composed.wait(
+        "the job to be started again",
+        lambda: composed.state("job")[0] == "running" and composed.started("job") != before,
+    )
+    composed.wait("it to begin", lambda: len(composed.starts_of_the_job()) == 2)
+    assert [line["rebuilt_because"] for line in composed.starts_of_the_job()][-1] == ""
+
+
+def test_all_end_in_order_and_go_on_with_their_volumes(composed: Composed) -> None:
+    known = composed.answers("lookup-1")
+    assert known is not None
+    ended = ("job", *LOOKUPS, "fleet")
+    composed.compose("stop", *ended)
+    assert {composed.state(name) for name in ended} == {("exited", 0)}
+    composed.compose("down")
+    assert composed.engine.run("ps", "--all", "--quiet") == ""
+    composed.begin()
+    composed.wait("the owners to be known again", lambda: composed.answers("lookup-1"))
+    composed.wait("the job to begin", composed.starts_of_the_job)
+    (line,) = composed.starts_of_the_job()
+    assert line["writer_epoch"] > 0
+    assert line["rebuilt_because"] == ""
+    time.sleep(5)
+    composed.compose("down", "--volumes")
+    assert composed.engine.run("volume", "ls", "--quiet") == ""
