@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import time_ns
 
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
@@ -26,6 +27,7 @@ from jobs.service.gates import Gatekeeper, GateRules
 from jobs.service.kafka_port import KafkaPort
 from jobs.service.lookup_http import Hooks, LookupApp
 from jobs.service.origins import Origins
+from jobs.service.own_clock import OwnClock
 from jobs.service.rates import RateLimiter
 from jobs.service.tokens import TokenChecker, TokenRules, TrustedKey, read_keys, secret_key
 from jobs.service.v1.reading import readers
@@ -115,6 +117,8 @@ def start_service(
     app.metrics.readers = readers.counts
     app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)
+    clock = OwnClock()
+    follower.on_change(lambda: clock.see(follower.view, time_ns() // 1_000_000))
     follower.on_commits(feed.add)
     stopped = threading.Event()
     pause = {"poll_ms": lookup.poll_interval_ms}

@@ -32,8 +32,11 @@ default_ulimits = ["nofile=20000:20000", "nproc=30000:30000"]
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 runtime = "runc"
+lock_type = "file"
+tmp_dir = "{folder}/tmp"
 [network]
 network_backend = "netavark"
+network_config_dir = "{folder}/networks"
 """
 _OWN_CERTIFICATES = Path("/usr/local/share/ca-certificates")
 _PULL_S, _BUILD_S = 60, 1_800
@@ -58,7 +61,7 @@ class Engine:
     def begin(self) -> None:
         """Write its settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "containers.conf").write_text(_SETTINGS)
+        (self.folder / "containers.conf").write_text(_SETTINGS.format(folder=self.folder))
         (self.folder / "storage.conf").write_text(
             f'[storage]\ndriver = "overlay"\ngraphroot = "{self.folder / "images"}"\n'
             f'runroot = "{self.folder / "run"}"\n'
@@ -100,9 +103,14 @@ class Engine:
         return int(json.loads(self.run("image", "inspect", IMAGE))[0]["Size"])
 
     def end(self) -> None:
-        """Remove all containers, images and networks of this engine."""
-        self.ask("rm", "--force", "--all", "--time", "0", timeout_s=300)
-        self.ask("system", "reset", "--force", timeout_s=300)
+        """Remove all containers, volumes, networks and images; a user's own engine has others."""
+        for words in (
+            ("rm", "--force", "--all", "--time", "0"),
+            ("volume", "rm", "--force", "--all"),
+            ("network", "prune", "--force"),
+            ("image", "rm", "--force", "--all"),
+        ):
+            self.ask(*words, timeout_s=300)
 
     def _build(self, dockerfile: str, name: str, *words: str) -> None:
         file = ("--file", str(ROOT / dockerfile), "--tag", name)
