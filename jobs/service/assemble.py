@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import time_ns
 
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
@@ -117,8 +116,7 @@ def start_service(
     app.metrics.readers = readers.counts
     app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)
-    clock = OwnClock()
-    follower.on_change(lambda: clock.see(follower.view, time_ns() // 1_000_000))
+    follower.on_change(OwnClock(follower).look)
     follower.on_commits(feed.add)
     stopped = threading.Event()
     pause = {"poll_ms": lookup.poll_interval_ms}

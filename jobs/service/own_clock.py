@@ -4,8 +4,9 @@ Decides nothing, and nothing is decided by it: see `View.clock_ahead_ms`. Source
 """
 
 import logging
+from time import time_ns
 
-from jobs.adapters.following.view import View
+from jobs.adapters.following.delta_follower import DeltaFollower
 
 logger = logging.getLogger(__name__)
 
@@ -16,14 +17,16 @@ _NEXT = (
 
 
 class OwnClock:
-    """Told of each view, it writes a line when what the clocks show has changed."""
+    """Looks at each view of a follower, and writes a line when what the clocks show has changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, follower: DeltaFollower) -> None:
+        self._follower = follower
         self._side = 0
 
-    def see(self, view: View | None, now_ms: int) -> None:
-        """now_ms: this machine's wall clock, when the view was found."""
-        ahead_ms = 0 if view is None else view.clock_ahead_ms(now_ms)
+    def look(self) -> None:
+        """Now, when the view has just been found."""
+        view = self._follower.view
+        ahead_ms = 0 if view is None else view.clock_ahead_ms(time_ns() // 1_000_000)
         side = (ahead_ms > 0) - (ahead_ms < 0)
         if side == self._side:
             return
