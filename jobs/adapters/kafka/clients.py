@@ -220,7 +220,7 @@ class Tail:
                 **address.client_options(client_id),
             ),
         )
-        self._partitions = self._assign()
+        self._partitions: tuple[TopicPartition, ...] = _connected(address, self._assign)
 
     def _assign(self) -> tuple[TopicPartition, ...]:
         found = self._consumer.partitions_for_topic(self._topic)
