@@ -4,9 +4,9 @@ Decides nothing, and nothing is decided by it: see `View.clock_ahead_ms`. Source
 """
 
 import logging
-from time import time_ns
 
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.processes.clocks import wall_ms
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class OwnClock:
     def look(self) -> None:
         """Now, when the view has just been found."""
         view = self._follower.view
-        ahead_ms = 0 if view is None else view.clock_ahead_ms(time_ns() // 1_000_000)
+        ahead_ms = 0 if view is None else view.clock_ahead_ms(wall_ms())
         side = (ahead_ms > 0) - (ahead_ms < 0)
         if side == self._side:
             return
