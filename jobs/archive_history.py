@@ -31,7 +31,7 @@ from jobs.adapters.processes.jars import jar_paths
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.stream import spark_session
-from jobs.console import CommandError, Exit, note
+from jobs.console import CommandError, Exit, first_line, note
 from jobs.parser import Parser
 from lbcore.model.archives import ARCHIVES, Archive
 from lbcore.model.table import Column
@@ -127,7 +127,7 @@ class _Run:
         except (PySparkException, Py4JJavaError) as error:
             raise CommandError(
                 f"{archive.name} could not be brought up to date",
-                why=str(error).splitlines()[0],
+                why=first_line(error),
                 next_step="is another run under way? let it end; then start this again, it goes on"
                 " where it stopped",
             ) from error

@@ -57,7 +57,7 @@ from jobs.adapters.spark.recovery import (
     rebuilt_states,
     send_all_records,
 )
-from jobs.adapters.spark.rehearsal import Rehearsal
+from jobs.adapters.spark.standby_query import StandbyQuery
 from jobs.adapters.spark.state_folder import hold_folder
 from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, jvm_id, spark_session, start_query
 from jobs.console import CommandError, Exit, note
@@ -92,8 +92,8 @@ def main(
                 job.stand_by()
             cleanup.enter_context(store_errors(args.tables))
             with hold_folder(args.state_dir, until=end.asked if args.standby else None) as is_held:
-                if job.rehearsal is not None:
-                    job.rehearsal.stop()
+                if job.standby_query is not None:
+                    job.standby_query.stop()
                 return job.run() if is_held else Exit.DONE
     except CommandError as error:
         note(str(error))
@@ -134,7 +134,7 @@ class _Job:
     passed: Callable[[str], None]
     cleanup: ExitStack
     session: SparkSession | None = None
-    rehearsal: Rehearsal | None = None
+    standby_query: StandbyQuery | None = None
 
     def warm_up(self) -> SparkSession:
         """Start Spark and the ticks, which touch nothing that another job has."""
@@ -151,15 +151,15 @@ class _Job:
         """Warm up, and rehearse until the job's own query begins."""
         log = _logger(self.args.log)
         address = kafka_address(self.config, self.args.bootstrap)
-        self.rehearsal = Rehearsal(
+        self.standby_query = StandbyQuery(
             self.warm_up(),
             self.config,
             spark_source_options(address),
             folder=self.args.state_dir / "spark",
             log=log,
         )
-        self.cleanup.callback(self.rehearsal.stop, wait_s=_POLL_S)
-        log({"event": "standby", "warm": self.rehearsal.wait(self.end.asked)})
+        self.cleanup.callback(self.standby_query.stop, wait_s=_POLL_S)
+        log({"event": "standby", "warm": self.standby_query.wait(self.end.asked)})
 
     def run(self) -> int:
         """Take over the tables and work until told to stop or the query ends."""

@@ -58,6 +58,11 @@ def cause_words(cause: Exception) -> str:
     return str((isinstance(cause, OSError) and cause.strerror) or cause)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its name where it says nothing."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
 def say(text: str) -> None:
     """Write one line to standard output, at once."""
     sys.stdout.write(f"{text}\n")

@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.adapters.spark.stream import Beginning, start_query
+from jobs.console import first_line
 from lbcore.config.tree import Config
 
 NAME = "rehearsal"
@@ -32,8 +33,8 @@ _POLL_S = 0.1
 _AGAIN_S = 10.0
 
 
-class Rehearsal:
-    """Begins by itself, in a thread; `stop` before the session ends."""
+class StandbyQuery:
+    """A rehearsal that begins by itself, in a thread; `stop` before the session ends."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Rehearsal:
         self._kafka, self._folder, self._log = kafka, folder, log
         self._ending = threading.Event()
         self._tried = threading.Event()
-        self._batches = 0
+        self._is_warm = False
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
         self._thread.start()
 
@@ -60,7 +61,7 @@ class Rehearsal:
         """Wait for the first batch, a failure or `until`; whether there was a batch."""
         while not self._tried.wait(_POLL_S) and not until.is_set():
             pass
-        return self._batches > 0
+        return self._is_warm
 
     def stop(self, *, wait_s: float = 0.0) -> None:
         """Let it end after the batch that it is at, whose workers then serve the job's own query.
@@ -77,8 +78,9 @@ class Rehearsal:
             except Exception as error:  # noqa: BLE001 (whatever it is, the standby still stands by)
                 if self._ending.is_set():
                     return
-                self._log({"event": NAME, "failed": str(error).splitlines()[0]})
-            self._tried.set()
+                self._log({"event": NAME, "failed": first_line(error)})
+            finally:
+                self._tried.set()
             self._ending.wait(_AGAIN_S)
 
     def _rehearse(self) -> None:
@@ -105,5 +107,5 @@ class Rehearsal:
     def _take(self, frame: DataFrame, batch_id: int) -> None:
         del batch_id
         frame.toArrow()  # an operator's state is kept only where its rows are read
-        self._batches += 1
+        self._is_warm = True
         self._tried.set()
