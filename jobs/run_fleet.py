@@ -36,6 +36,7 @@ from jobs.fleet.fleet import Fleet
 from jobs.fleet.loop import FleetLoop
 from jobs.fleet.timetable import Timetable
 from jobs.parser import Parser
+from jobs.whole_file import write_whole
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.model.hashing import HashFunction
@@ -323,21 +324,14 @@ def _origin_ms(state_dir: Path, now_ms: int) -> int:
     path = state_dir / "load-origin.json"
     if not path.exists():
         state_dir.mkdir(parents=True, exist_ok=True)
-        _write_whole(path, json.dumps({"origin_ms": now_ms}))
+        write_whole(path, json.dumps({"origin_ms": now_ms}))
     return int(json.loads(path.read_text())["origin_ms"])
 
 
 def _announce(port: int, port_file: Path | None) -> None:
     if port_file is not None:
-        _write_whole(port_file, str(port))
+        write_whole(port_file, str(port))
     _say("the fleet is ready", port=port)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, never a part."""
-    draft = path.with_name(path.name + ".new")
-    draft.write_text(text)
-    draft.replace(path)
 
 
 def _say(event: str, **more: object) -> None:

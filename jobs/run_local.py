@@ -19,6 +19,7 @@ from jobs.console import Exit, MisuseError, note
 from jobs.local.layout import Layout
 from jobs.local.options import Kill, RunOptions
 from jobs.local.run import LocalRun
+from jobs.whole_file import write_whole
 from lbcore.sim.load.load import LoadShape
 
 _DEFAULT_STATE = Path("var") / "local"
@@ -108,7 +109,5 @@ def write_summary(path: Path | None, summary: Mapping[str, Any]) -> None:
     """Write the summary whole, and say where it is."""
     if path is None:
         return
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
-    part.replace(path)
+    write_whole(path, json.dumps(summary, indent=2, sort_keys=True) + "\n")
     note(f"summary: {path}")

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import ipaddress
 import logging
-import os
 import resource
 import signal
 import socket
@@ -34,6 +33,7 @@ from jobs.lookup_workers import reserve_port, run_workers
 from jobs.parser import Parser
 from jobs.service.assemble import Service, start_service
 from jobs.service.shared_metrics import SharedMetrics
+from jobs.whole_file import write_whole
 from lbcore.config.lookup import LookupConfig
 from lbcore.config.tree import Config, changed
 
@@ -268,13 +268,10 @@ def _cannot_listen(lookup: LookupConfig, error: OSError) -> CommandError:
 
 
 def _write_port(path: Path | None, port: int) -> None:
-    """Whole or not at all: a reader never sees half a number."""
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(f"{port}\n", encoding="ascii")
-    part.replace(path)
+    write_whole(path, f"{port}\n")
 
 
 def _log(event: str, **fields: object) -> None:

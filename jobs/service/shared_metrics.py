@@ -6,7 +6,6 @@ and its successor counts from 0, as after any restart. Source: ours; prometheus-
 multi-process mode adds gauges up that must stay apart.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,8 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+
+from jobs.whole_file import write_whole
 
 WORKER = "worker"
 _WRITE_S = 1.0
@@ -40,10 +41,7 @@ class SharedMetrics:
 
     def write(self) -> None:
         """Write this worker's metrics, whole or not at all."""
-        path = self._folder / f"{self._worker}.prom"
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(self._own())
-        part.replace(path)
+        write_whole(self._folder / f"{self._worker}.prom", self._own())
 
     def text(self) -> bytes:
         """The metrics of all workers, this one's of this moment."""

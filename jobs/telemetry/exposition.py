@@ -10,6 +10,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, start_http_server
 
 from jobs.console import CommandError
+from jobs.whole_file import write_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,9 +44,7 @@ def give_out(
             next_step="choose another --metrics-port (0 takes any free one), or end what uses it",
         ) from error
     if args.metrics_port_file is not None:
-        part = args.metrics_port_file.with_name(f"{args.metrics_port_file.name}.part")
-        part.write_text(f"{server.server_port}\n", encoding="ascii")
-        part.replace(args.metrics_port_file)
+        write_whole(args.metrics_port_file, f"{server.server_port}\n")
 
     def stop() -> None:
         server.shutdown()

@@ -22,6 +22,7 @@ from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.durations import parse_duration_ms
+from jobs.whole_file import write_whole
 from lbcore.assess.report import Report
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
@@ -145,10 +146,8 @@ def _try_file(path: Path) -> None:
 
 def _write(path: Path, report: Report) -> None:
     """The page, whole or as it was."""
-    draft = path.with_name(f".{path.name}.draft")
     try:
-        draft.write_text(page(report), encoding="utf-8")
-        draft.replace(path)
+        write_whole(path, page(report))
     except OSError as error:
         raise CommandError(
             f"{path} can't be written",

@@ -16,6 +16,7 @@ from pathlib import Path
 import lbcore
 from jobs.adapters.processes.code_digest import code_digest, python_files
 from jobs.console import CommandError
+from jobs.whole_file import write_whole
 
 _MANIFEST = "job.json"
 _FOLDER = "checkpoints"
@@ -102,10 +103,7 @@ def choose_checkpoint(
 def write_manifest(state_dir: Path, present: Manifest, resumption: Resumption) -> None:
     """Say whose checkpoint this is from now on; done before the epoch is claimed."""
     written = asdict(replace(present, checkpoint=resumption.checkpoint.name))
-    path = state_dir / _MANIFEST
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(written, indent=1))
-    temporary.replace(path)
+    write_whole(state_dir / _MANIFEST, json.dumps(written, indent=1))
 
 
 def read_manifest(state_dir: Path) -> Manifest | None:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, Operator
+from jobs.whole_file import write_whole
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
 
@@ -110,10 +111,7 @@ def worker_python(folder: Path) -> str:
     script = folder / "worker-python"
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     words = f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n'
-    part = script.with_name(f"{script.name}.{os.getpid()}")  # a standby may write it, too
-    part.write_text(words)
-    part.chmod(0o700)
-    part.replace(script)
+    write_whole(script, words, mode=0o700)  # a standby writes it, too
     return str(script)
 
 
