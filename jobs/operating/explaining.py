@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.adapters.delta.history_upkeep import DAY_MS
+from jobs.adapters.delta.rows import is_one_of
 from jobs.adapters.delta.table_past import PastRows
 from jobs.adapters.delta.table_reader import Row, TableReader
 from jobs.adapters.delta.table_upkeep import KEPT_DAYS
@@ -105,14 +106,14 @@ def read_rows(reader: TableReader, config: Config, question: ExplainQuestion) ->
     recent = _between("at_ms", at_ms, question.window_ms)
     by_then = f" AND at_ms <= {at_ms}" if question.at_ms else ""
     if question.kind == "decision":
-        recent = _is("decision_id", [question.name]) + by_then
+        recent = is_one_of("decision_id", [question.name]) + by_then
     events: Sequence[Row] = ()
     if question.kind == "bundle":
-        wanted = f"{_is('bundle', [question.name])} AND at_ms <= {at_ms}"
+        wanted = f"{is_one_of('bundle', [question.name])} AND at_ms <= {at_ms}"
         events = reader.rows("ownership_events", condition=wanted)
         named = sorted({row["decision_id"] for row in events} - {""})[-_NAMED_MAX:]
         if named:
-            recent = f"({recent}) OR ({_is('decision_id', named)}{by_then})"
+            recent = f"({recent}) OR ({is_one_of('decision_id', named)}{by_then})"
     decisions = reader.rows("decisions", condition=recent)
     of_candidates = recent
     if question.kind == "decision" and decisions:
@@ -170,9 +171,3 @@ def _gaps_of_rows(reader: TableReader, question: ExplainQuestion) -> Iterator[Ta
 
 def _between(column: str, at_ms: int, span_ms: int) -> str:
     return f"{column} >= {at_ms - span_ms} AND {column} <= {at_ms}"
-
-
-def _is(column: str, texts: Sequence[str]) -> str:
-    """The SQL condition that a column has one of some texts."""
-    quoted = ("'" + text.replace("'", "''") + "'" for text in texts)
-    return f"{column} IN ({', '.join(quoted)})"

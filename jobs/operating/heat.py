@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from jobs.adapters.delta.rows import literal, of_cluster
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.sql.engine import SqlEngine
 from lbcore.model.resources import RESOURCES
@@ -94,12 +95,12 @@ def _cells(
 ) -> list[tuple[str, int, float | None]]:
     view, name = ("bundle_loads", "bundle") if question.broker else ("broker_loads", "broker")
     where = [
-        f"cluster = '{_quoted(reader.cluster)}'",
+        of_cluster(reader.cluster),
         f"minute_ms >= {since_ms}",
         f"minute_ms <= {question.until_ms}",
     ]
     if question.broker:
-        where.append(f"broker = '{_quoted(question.broker)}'")
+        where.append(f"broker = {literal(question.broker)}")
     step_ms = question.step_ms
     moment = f"minute_ms - minute_ms % {step_ms} AS at_ms"
     asked = f"SELECT {name}, {moment}, MAX({question.by}) AS most"
@@ -120,7 +121,3 @@ def _shown(cells: list[tuple[str, int, float | None]], most: int) -> tuple[list[
 
 def _short(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")

@@ -3,6 +3,7 @@
 Decides how far back is looked; what is said is `lbcore.explain.overview`'s. Source: ours.
 """
 
+from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.operating.status_rows import read_status_rows
 from jobs.sql.engine import SqlEngine
@@ -33,10 +34,9 @@ def read_overview(reader: TableReader, config: Config, now_ms: int) -> Overview:
 def _balance(reader: TableReader, now_ms: int) -> tuple[Moment, ...]:
     """How even the load was, a moment an interval of load_history; summed up by the engine."""
     engine = SqlEngine(reader.root, (LOAD_HISTORY.name,))
-    quoted = reader.cluster.replace("'", "''")
     found = engine.query(
         "SELECT minute_ms, COUNT(*) AS brokers, AVG(msg_rate) AS mean, MAX(msg_rate) AS most"  # noqa: S608 (a number and a quoted name)
-        f" FROM broker_loads WHERE cluster = '{quoted}' AND minute_ms >= {now_ms - HOUR_MS}"
-        " GROUP BY minute_ms"
+        f" FROM broker_loads WHERE cluster = {literal(reader.cluster)}"
+        f" AND minute_ms >= {now_ms - HOUR_MS} GROUP BY minute_ms"
     )
     return moments(zip(*(column.to_pylist() for column in found.columns), strict=True))

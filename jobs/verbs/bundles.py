@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from jobs.adapters.delta.rows import literal
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.operating.known_names import require_known
@@ -72,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
 def read_bundles(where: Whereabouts, by: str, broker: str, limit: int) -> Sequence[dict[str, Any]]:
     """The largest bundles first; share: of the broker that reported them, None without load."""
-    cluster, name = (text.replace("'", "''") for text in (where.cluster, broker))
-    of_broker = f"AND o.broker = '{name}'" if broker else ""
+    cluster = literal(where.cluster)
+    of_broker = f"AND o.broker = {literal(broker)}" if broker else ""
     text = f"""
 SELECT b.bundle, o.broker, o.state, b.topics, b.sessions, b.msg_rate,
   b.msg_throughput_in + b.msg_throughput_out AS bytes_per_s,
@@ -81,8 +82,8 @@ SELECT b.bundle, o.broker, o.state, b.topics, b.sessions, b.msg_rate,
 FROM bundle_loads b
 JOIN newest_loads l ON l.cluster = b.cluster AND l.broker = b.broker AND l.minute_ms = b.minute_ms
 JOIN owners o ON o.cluster = b.cluster AND o.bundle = b.bundle
-WHERE b.cluster = '{cluster}' {of_broker}
-  AND b.minute_ms = (SELECT MAX(minute_ms) FROM load_history WHERE cluster = '{cluster}')
+WHERE b.cluster = {cluster} {of_broker}
+  AND b.minute_ms = (SELECT MAX(minute_ms) FROM load_history WHERE cluster = {cluster})
 ORDER BY {ORDERS[by]} DESC, b.bundle LIMIT {limit}"""  # noqa: S608 (a choice, a number, quoted names)
     return plain_rows(SqlEngine(where.tables, _READ).query(text))
 

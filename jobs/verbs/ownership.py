@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, MisuseError, answer
@@ -62,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _records(reader: TableReader, moment: str, namespace: str, now_ms: int) -> AsOf:
-    quoted = namespace.replace("'", "''")
-    condition = f"namespace = '{quoted}'" if namespace else ""
+    condition = f"namespace = {literal(namespace)}" if namespace else ""
     if not moment:
         return reader.newest(condition)
     if moment.isdigit():

@@ -75,10 +75,19 @@ class BadRow:
     namespace: str = ""
 
 
+def literal(text: str) -> str:
+    """A text as SQL writes it, whatever is in it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def of_cluster(cluster: str) -> str:
     """The SQL condition for the rows of one cluster."""
-    quoted = cluster.replace("'", "''")
-    return f"cluster = '{quoted}'"
+    return f"cluster = {literal(cluster)}"
+
+
+def is_one_of(column: str, texts: Iterable[str]) -> str:
+    """The SQL condition that a column has one of some texts."""
+    return f"{column} IN ({', '.join(map(literal, texts))})"
 
 
 def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:

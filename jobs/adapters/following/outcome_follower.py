@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs.adapters.delta.rows import of_cluster
+from jobs.adapters.delta.rows import is_one_of, of_cluster
 from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, read_added
@@ -179,8 +179,8 @@ class OutcomeFollower:
     def _scan(self, wanted: Iterable[str]) -> DeltaTable:
         """Tell of what the table has of some commands; the table as it was read."""
         table = open_table(self._root, COMMANDS.name)
-        names = ", ".join("'" + one.replace("'", "''") + "'" for one in sorted(wanted))
-        condition = f"{of_cluster(self._cluster)} AND command_id IN ({names})"
+        named = is_one_of("command_id", sorted(wanted))
+        condition = f"{of_cluster(self._cluster)} AND {named}"
         self._tell(scan(table, _COLUMNS, condition))
         return table
 

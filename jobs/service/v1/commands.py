@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields
 from functools import partial
 from typing import Any
 
+from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.service.about import OBJECT, TEXT, TEXTS, WHOLE, About, Example, QueryParameter, whole
 from jobs.service.access import Role
@@ -74,8 +75,7 @@ async def get_command(request: Request, context: AdminContext) -> Reply:
 
 
 def _read_command(command_id: str, reader: TableReader) -> dict[str, Any]:
-    quoted = command_id.replace("'", "''")
-    rows = reader.rows("commands", condition=f"command_id = '{quoted}'")
+    rows = reader.rows("commands", condition=f"command_id = {literal(command_id)}")
     if not rows:
         raise ReadRefusedError(404, f"No command {command_id} is known yet")
     row = max(rows, key=lambda r: (r["status"] != "accepted", r["at_ms"]))

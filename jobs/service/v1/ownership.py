@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import AsOf, TableReader
 from jobs.service.about import TEXT, TEXTS, About, Example, QueryParameter, whole
 from jobs.service.access import Role
@@ -182,7 +183,7 @@ def _moment(request: Request, name: str, default: str | None = None) -> str:
 
 
 def _at(reader: TableReader, moment: str, namespace: str) -> AsOf:
-    condition = f"namespace = '{namespace}'" if namespace else ""
+    condition = f"namespace = {literal(namespace)}" if namespace else ""
     if not moment:
         return reader.newest(condition)
     if moment.startswith("v"):

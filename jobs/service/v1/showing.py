@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.status_rows import read_status_rows
@@ -84,7 +85,7 @@ async def get_decisions(request: Request, context: AdminContext) -> Reply:
     """The newest decisions with their inputs."""
     limit = request.whole("limit", 100, minimum=1, maximum=_DECISIONS_MAX)
     conditions = [
-        f"{name} = '{_quoted(request.first(name))}'"
+        f"{name} = {literal(request.first(name))}"
         for name in ("bundle", "kind", "decision_id")
         if request.first(name)
     ]
@@ -106,7 +107,7 @@ async def get_history(request: Request, context: AdminContext) -> Reply:
     except InvalidNameError as error:
         raise HttpError(400, str(error)) from None
     bundle = f"{namespace}/{params['range']}"
-    condition = f"namespace = '{namespace}' AND bundle = '{_quoted(bundle)}'"
+    condition = f"namespace = {literal(namespace)} AND bundle = {literal(bundle)}"
     return await in_background(context, partial(_read_history, bundle, condition))
 
 
@@ -120,10 +121,6 @@ def _read_history(bundle: str, condition: str, reader: TableReader) -> dict[str,
 
 def _without(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in _LEFT_OUT}
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")
 
 
 def _shown(path: str, handler: Handler, about: About) -> Route:
