@@ -83,6 +83,15 @@ export function explainButton(kind, name) {
   return button;
 }
 
+export function bar(of100) { // the number stands beside it
+  const track = make("div", undefined, "track");
+  const fill = make("div", undefined, "fill", of100 > 100 && "over");
+  fill.style.width = `${Math.min(100, of100)}%`;
+  track.append(fill);
+  track.setAttribute("aria-hidden", "true");
+  return track;
+}
+
 export function shape(tag, attributes, text) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);

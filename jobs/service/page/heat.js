@@ -1,5 +1,5 @@
 // The view Heat: brokers by time on a canvas, or the bundles of one broker; any resource, a cell's
-// value by mouse and by arrow keys. A grid of 1,000 by 120 is drawn in one go.
+// value by mouse and by arrow keys. A grid of 1,000 by 120 is drawn in one go, and kept as a picture.
 
 import { amount, ask, choice, clock, day, explainButton, inPath, make } from "./core.js";
 
@@ -15,6 +15,7 @@ const WINDOWS = [["3600000", "1 hour"], ["21600000", "6 hours"], ["86400000", "1
 const ORDERS = [["name", "name"], ["heat", "hottest first"]];
 const SHADES = 64;
 const AXIS = 18;
+const RELOAD_MS = 10000; // a row is of a minute, and many batches come in one
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 
 let asked = { broker: "", by: "usage", window: "3600000", order: "name" };
@@ -22,7 +23,10 @@ let grid = null;
 let rows = [];
 let cell = null; // { row, column }
 let version = null;
+let loadedMs = 0;
 let parts = null;
+let place = null; // as the picture was laid out
+const picture = document.createElement("canvas");
 
 export function show(box, path, query) {
   const broker = query.get("broker") || "";
@@ -34,8 +38,10 @@ export function show(box, path, query) {
 }
 
 export function refresh({ service }) { // a batch has come
-  if (version !== null && version !== service.table_version) load();
+  version ??= service.table_version;
+  if (version === service.table_version || Date.now() - loadedMs < RELOAD_MS) return;
   version = service.table_version;
+  load();
 }
 
 function go(change) {
@@ -81,6 +87,7 @@ function build(box) {
 
 async function load() {
   const wanted = asked;
+  loadedMs = Date.now();
   const broker = asked.broker ? `&broker=${encodeURIComponent(asked.broker)}` : "";
   let reply;
   try {
@@ -88,7 +95,7 @@ async function load() {
   } catch {
     return;
   }
-  if (wanted.broker !== asked.broker || wanted.by !== asked.by) return; // another was asked since
+  if (wanted !== asked) return; // another was asked since
   if (reply.status !== 200) {
     parts.told.textContent = reply.value.reason;
     return;
@@ -99,11 +106,13 @@ async function load() {
 
 function arrange() {
   if (!grid) return;
-  const peak = (values) => Math.max(-1, ...values.map((value) => value ?? -1));
-  rows = grid.names.map((name, index) => ({ name, values: grid.values[index] }));
+  rows = grid.names.map((name, index) => {
+    const values = grid.values[index];
+    return { name, values, peak: Math.max(-1, ...values.map((value) => value ?? -1)) };
+  });
   const order = new Intl.Collator("en", { numeric: true });
   rows.sort((a, b) => order.compare(a.name, b.name));
-  if (asked.order === "heat") rows.sort((a, b) => peak(b.values) - peak(a.values));
+  if (asked.order === "heat") rows.sort((a, b) => b.peak - a.peak);
   draw();
 }
 
@@ -128,26 +137,32 @@ function layout() {
   const isNamed = height >= 12;
   const longest = Math.max(0, ...rows.map(({ name }) => name.length));
   const left = isNamed ? Math.min(7 * longest + 12, 260, width * 0.4) : 0;
-  return { width, height, isNamed, left, across: (width - left) / Math.max(1, grid.moments) };
+  const across = (width - left) / Math.max(1, grid.moments);
+  return { width, height, isNamed, left, across, scale: devicePixelRatio || 1 };
 }
 
+const gapOf = (height) => (height >= 8 ? 1 : 0);
+
 function draw() {
-  const { canvas, legend } = parts;
-  const { width, height, isNamed, left, across } = layout();
-  const scale = devicePixelRatio || 1;
+  const { canvas, legend, frame } = parts;
+  if (!frame.clientWidth) return; // another view is shown by now
+  place = layout();
+  const { width, height, isNamed, left, across, scale } = place;
   const tall = rows.length * height + AXIS;
-  canvas.width = Math.round(width * scale);
-  canvas.height = Math.round(tall * scale);
+  for (const one of [canvas, picture]) {
+    one.width = Math.round(width * scale);
+    one.height = Math.round(tall * scale);
+  }
   canvas.style.width = `${width}px`;
   canvas.style.height = `${tall}px`;
-  const pen = canvas.getContext("2d");
+  const pen = picture.getContext("2d");
   pen.scale(scale, scale);
   const style = getComputedStyle(document.documentElement);
   const [ink, dim] = ["--ink", "--dim"].map((name) => style.getPropertyValue(name));
   const colours = shades();
   const most = Math.max(grid.unit === "%" ? 100 : 1e-9,
-    ...rows.map((row) => Math.max(0, ...row.values)));
-  const gap = height >= 8 ? 1 : 0;
+    ...rows.map(({ peak }) => peak));
+  const gap = gapOf(height);
   pen.font = "12px system-ui, sans-serif";
   pen.textBaseline = "middle";
   rows.forEach((row, index) => {
@@ -161,17 +176,26 @@ function draw() {
     });
   });
   axis(pen, dim, left, width, rows.length * height + AXIS - 7);
-  if (cell && rows[cell.row]) {
-    pen.strokeStyle = ink;
-    pen.lineWidth = 2;
-    pen.strokeRect(left + cell.column * across, cell.row * height, across, height - gap);
-  }
+  mark();
   drawLegend(legend, most);
   if (!cell) {
     parts.told.textContent = rows.length
       ? "Point at a cell, or choose one with the arrow keys; Enter opens it."
       : "No load is known for this time: load_history has a row a broker and minute.";
   }
+}
+
+function mark() { // the picture, and the chosen cell
+  const { height, left, across, scale } = place;
+  const pen = parts.canvas.getContext("2d");
+  pen.setTransform(1, 0, 0, 1, 0, 0);
+  pen.clearRect(0, 0, picture.width, picture.height);
+  pen.drawImage(picture, 0, 0);
+  if (!cell || !rows[cell.row]) return;
+  pen.scale(scale, scale);
+  pen.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--ink");
+  pen.lineWidth = 2;
+  pen.strokeRect(left + cell.column * across, cell.row * height, across, height - gapOf(height));
 }
 
 function axis(pen, dim, left, width, y) {
@@ -208,7 +232,7 @@ function drawLegend(legend, most) {
 
 function point(event) {
   if (!grid || !rows.length) return;
-  const { height, left, across } = layout();
+  const { height, left, across } = place;
   choose(Math.floor(event.offsetY / height), Math.floor((event.offsetX - left) / across));
 }
 
@@ -219,7 +243,7 @@ function choose(row, column) {
   };
   if (cell && cell.row === next.row && cell.column === next.column) return;
   cell = next;
-  draw();
+  mark();
   const { name, values } = rows[cell.row];
   const ms = grid.from_ms + cell.column * grid.step_ms;
   parts.told.textContent = `${name}, ${when(ms)} UTC: ${amount(values[cell.column], grid.unit)}`;
@@ -257,4 +281,4 @@ function detail() {
 }
 
 darkness.addEventListener("change", () => { if (grid) draw(); });
-addEventListener("resize", () => { if (grid && parts.frame.clientWidth) draw(); });
+addEventListener("resize", () => { if (grid) draw(); });

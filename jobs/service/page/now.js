@@ -1,7 +1,7 @@
 // The view Now: alarms, brokers, imbalance over the last hour, what is in flight, last decisions.
 
 import {
-  at, clock, duration, explainButton, make, percent, replace, row, shape, way, whole,
+  at, bar, clock, duration, explainButton, make, percent, replace, row, shape, way, whole,
 } from "./core.js";
 
 const BROKERS_SHOWN = 100;
@@ -29,12 +29,7 @@ function drawAlarms(alarms) {
 
 function loadBar(usage, top) {
   const box = make("div", undefined, "load");
-  const track = make("div", undefined, "track");
-  const fill = make("div", undefined, "fill");
-  fill.style.width = `${usage === null ? 0 : Math.min(100, 100 * usage / top)}%`;
-  track.append(fill);
-  track.setAttribute("aria-hidden", "true");
-  box.append(track, make("span", percent(usage)));
+  box.append(bar(usage === null ? 0 : 100 * (usage / top)), make("span", percent(usage)));
   return box;
 }
 

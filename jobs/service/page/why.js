@@ -1,7 +1,7 @@
 // The view Why: what `ballast explain` says of a broker, a bundle, a decision or the cluster, with
 // its numbers as bars. Also made here: the explanation that opens beside another view.
 
-import { ask, choice, inPath, make } from "./core.js";
+import { ask, bar, choice, inPath, make } from "./core.js";
 
 const KINDS = [["broker", "broker"], ["bundle", "bundle"], ["decision", "decision"],
   ["cluster", "the cluster"]];
@@ -52,23 +52,13 @@ function line(name, value) {
   const tr = make("tr");
   const head = make("th", name);
   head.scope = "row";
-  const bar = make("td", undefined, "bar");
+  const drawn = make("td", undefined, "bar");
   const share = name.endsWith("%") ? value : /^(\d+) %$/.exec(value)?.[1];
-  if (share !== undefined) bar.append(gauge(Number(share)));
+  if (share !== undefined) drawn.append(bar(Number(share)));
   const text = typeof value === "number" ? value.toLocaleString("en", { maximumFractionDigits: 2 })
     : typeof value === "object" ? JSON.stringify(value) : String(value);
-  tr.append(head, make("td", text, "number"), bar);
+  tr.append(head, make("td", text, "number"), drawn);
   return tr;
-}
-
-function gauge(of100) {
-  const track = make("div", undefined, "track");
-  const fill = make("div", undefined, "fill");
-  if (of100 > 100) fill.classList.add("over");
-  fill.style.width = `${Math.min(100, of100)}%`;
-  track.append(fill);
-  track.setAttribute("aria-hidden", "true");
-  return track;
 }
 
 export function closeButton(close) {
