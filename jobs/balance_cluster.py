@@ -86,7 +86,7 @@ def main(
         note(f"strategy {own.name}: {own.problem or own.code}")
     end = OrderedEnd(limit_s=_END_S).listen()
     try:
-        with told_in_words(), ExitStack() as cleanup:
+        with told_in_words(), ExitStack() as cleanup, end.with_work():
             job = _Job(args=args, config=config, end=end, passed=passed, cleanup=cleanup)
             if args.standby:
                 job.stand_by()
@@ -220,7 +220,14 @@ class _Job:
             each = _EachBatch(sink, resumption, upkeep)
             told = _Told(log=log, metrics=metrics)
             begin = partial(start_query, session.result(), self.config, beginning, each)
-            return in_time(lambda: _wait(begin(), self.end, watch, each, told))
+
+            def attempt() -> int:
+                query = begin()
+                cleanup.callback(query.stop)
+                return _wait(query, self.end, watch, each, told)
+
+            with self.end.with_work():
+                return in_time(attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,13 +311,11 @@ def _wait(
     while not end.asked.wait(_POLL_S):
         loss = watch.loss()
         if loss is not None:
-            query.stop()
             raise loss
         try:
             steps.refuse_back(_STEP_BACK_MAX_MS)
         except CommandError:
             _let_batch_end(query, checkpoint)
-            query.stop()
             raise
         if not query.isActive:
             error = str(query.exception())

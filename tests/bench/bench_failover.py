@@ -62,7 +62,7 @@ def measure(brokers: int, bundles: int) -> dict[str, Any]:
         stack.fleet(f"/kill/{VICTIM}", "POST")
         opened = _watch(stack, cluster.bundles)
         last_report_ms = last_report(stack)
-        lines = [line for line in stack.batch_lines() if line.get("event") == "batch"][begun:]
+        lines = stack.lines("job", "batch")[begun:]
         found = next(line for line in lines if line["counts"].get("died"))
     return {
         "brokers": brokers,

@@ -67,33 +67,28 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def _take_over(stack: Stack, kind: str, names: tuple[str, str], warm_s: int) -> dict[str, float]:
     current, following = names
     place = ("--state-dir", str(stack.folder / "job"))
-    log = stack.folder / f"{following}.jsonl"
     if kind != "alone":
         stack.start_job(following, *place, "--standby")
-        stack.wait("the standby", lambda: log.exists() and "standby" in log.read_text())
+        stack.wait("the standby", lambda: stack.lines(following, "standby"))
         time.sleep(warm_s)
-    last_ms = _batches(stack, current)[-1]["logged_at_ms"]
+    last_ms = stack.lines(current, "batch")[-1]["logged_at_ms"]
     ended_ms = time.time() * 1_000
     if kind == "handover":
         stack.stop(current)
-        last_ms = _batches(stack, current)[-1]["logged_at_ms"]
+        last_ms = stack.lines(current, "batch")[-1]["logged_at_ms"]
     else:
         stack.kill(current)
     if kind == "alone":
         stack.start_job(following, *place)
     stack.wait_for_batches(3, following)
-    first, second = _batches(stack, following)[:2]
-    claimed = next(line for line in stack.batch_lines(following) if line["event"] == "start")
+    first, second = stack.lines(following, "batch")[:2]
+    claimed = stack.lines(following, "start")[0]
     return {
         "signal to claim": (claimed["logged_at_ms"] - ended_ms) / 1_000,
         "signal to first batch": (first["logged_at_ms"] - ended_ms) / 1_000,
         "last batch to first batch": (first["logged_at_ms"] - last_ms) / 1_000,
         "signal to second batch": (second["logged_at_ms"] - ended_ms) / 1_000,
     }
-
-
-def _batches(stack: Stack, name: str) -> list[dict[str, Any]]:
-    return [line for line in stack.batch_lines(name) if line.get("event") == "batch"]
 
 
 if __name__ == "__main__":

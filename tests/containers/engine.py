@@ -20,11 +20,8 @@ IMAGE = "localhost/ballast:0.1.0"
 KAFKA_IMAGE = "docker.io/apache/kafka:4.3.0"
 BASE = "localhost/ballast-base:1.0.0"
 _DOCKERFILE = "conf/container/Dockerfile"
-_PROGRAMS = {
-    "podman": "podman runc netavark aardvark-dns iptables catatonit",
-    "runc": "runc",
-    "debootstrap": "debootstrap",
-}
+_PROGRAMS = ("podman", "runc", "debootstrap")
+_PACKAGES = (*_PROGRAMS, "netavark", "aardvark-dns", "iptables", "catatonit")
 _SETTINGS = """
 [containers]
 default_ulimits = ["nofile=20000:20000", "nproc=30000:30000"]
@@ -46,9 +43,10 @@ def missing() -> str:
     """Why there is no engine here, and what to do; "" when there is one."""
     if os.name != "posix" or os.geteuid() != 0:
         return "the container tests need root on Linux"
-    lacking = [packages for name, packages in _PROGRAMS.items() if shutil.which(name) is None]
+    lacking = [name for name in _PROGRAMS if shutil.which(name) is None]
     if lacking:
-        return f"no container engine: apt-get install --no-install-recommends {' '.join(lacking)}"
+        asked = f"apt-get install --no-install-recommends {' '.join(_PACKAGES)}"
+        return f"no container engine, {' and '.join(lacking)} are missing: {asked}"
     return ""
 
 

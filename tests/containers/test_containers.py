@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ import pytest
 
 from jobs.adapters.processes.preflight import free_ports
 from tests.containers.engine import IMAGE, Engine, missing
-from tests.integration.compose_deployment import SERVICES, start_order
+from tests.integration.compose_deployment import start_in_order
 from tests.integration.stack import ROOT, http_json, wait_for
 
 pytestmark = [
@@ -47,16 +46,20 @@ class Composed:
 
     def begin(self) -> None:
         """Start every service when those that it depends on are as it wishes."""
-        for name in start_order():
-            if name in NOT_RUN:
-                continue
-            for other, wish in SERVICES[name].get("depends_on", {}).items():
-                if wish["condition"] == "service_healthy":
-                    self.wait(f"{other} to be healthy", partial(self.is_healthy, other))
-                if wish["condition"] == "service_completed_successfully":
-                    self.wait(f"{other} to be done", partial(self.has_ended, other))
-                    assert self.state(other) == ("exited", 0), self.log(other)
-            self.compose("up", "--no-build", "--no-deps", "--detach", name)
+        start_in_order(self, NOT_RUN)
+
+    def wait_healthy(self, name: str) -> None:
+        """Wait until its own health check says so."""
+        self.wait(f"{name} to be healthy", partial(self.is_healthy, name))
+
+    def wait_done(self, name: str) -> None:
+        """Wait until it has done its work, and fail when it has failed."""
+        self.wait(f"{name} to be done", lambda: self.state(name)[0] == "exited")
+        assert self.state(name) == ("exited", 0), self.log(name)
+
+    def start(self, name: str) -> None:
+        """Start it."""
+        self.compose("up", "--no-build", "--no-deps", "--detach", name)
 
     def compose(self, *words: str) -> None:
         """podman-compose on a copy of docker-compose.yml, which differs in its ports alone."""
@@ -82,10 +85,6 @@ class Composed:
         """A container's state, and how it has ended."""
         found = json.loads(self.engine.run("inspect", self.container(name)))[0]["State"]
         return found["Status"], int(found["ExitCode"])
-
-    def has_ended(self, name: str) -> bool:
-        """Whether it has done its work, or failed."""
-        return self.state(name)[0] == "exited"
 
     def started(self, name: str) -> str:
         """When it was started the last time."""
@@ -173,7 +172,7 @@ def test_all_bundles_are_placed_and_both_lookup_services_answer_alike(composed: 
     composed.wait("the namespace to be made", lambda: composed.state("namespace") == ("exited", 0))
     for name in LOOKUPS:
         composed.wait(f"{name} to know every owner", partial(composed.answers, name))
-        composed.wait(f"{name} to be healthy", partial(composed.is_healthy, name))
+        composed.wait_healthy(name)
     first, second = (composed.answers(name) for name in LOOKUPS)
     assert first == second
     assert len({body["httpUrl"] for body in first or ()}) > 1
@@ -206,6 +205,5 @@ def test_all_end_in_order_and_go_on_with_their_volumes(composed: Composed) -> No
     (line,) = composed.starts_of_the_job()
     assert line["writer_epoch"] > 0
     assert line["rebuilt_because"] == ""
-    time.sleep(5)
     composed.compose("down", "--volumes")
     assert composed.engine.run("volume", "ls", "--quiet") == ""

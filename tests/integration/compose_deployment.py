@@ -10,11 +10,11 @@ run: none of the registries that the rest comes from has it.
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -133,13 +133,7 @@ class Deployment:
     def begin(self) -> None:
         """Start every service as soon as those that it depends on are as it wishes."""
         self._make_files()
-        for name in start_order():
-            for other, wish in SERVICES[name].get("depends_on", {}).items():
-                if wish["condition"] == "service_healthy":
-                    self.wait_healthy(other)
-                if wish["condition"] == "service_completed_successfully":
-                    self.wait_done(other)
-            self._start(name)
+        start_in_order(self, NOT_RUN)
 
     def translation(self, name: str) -> Translation:
         """That of a service."""
@@ -172,7 +166,7 @@ class Deployment:
     def _has_done(self, name: str) -> bool:
         code = self.children[name].exit_code()
         if code and SERVICES[name]["restart"] == "on-failure":
-            self._start(name)
+            self.start(name)
             return False
         assert not code, f"{name} ended with {code}: {last_lines(self.log(name), 12)}"
         return code == 0
@@ -225,9 +219,8 @@ class Deployment:
         for name in COMPOSE["secrets"]:
             (self.folder / "secrets" / name).write_text(f"{name} of at least 32 bytes, the same\n")
 
-    def _start(self, name: str) -> None:
-        if name in NOT_RUN:
-            return
+    def start(self, name: str) -> None:
+        """Start a service, whatever it depends on."""
         if name == "kafka":
             port = self.ports["kafka", 9092]
             environment = self._environment(name)
@@ -265,6 +258,35 @@ class Deployment:
             "SPARK_WORKER_WEBUI_PORT": "0",
             **{key: self.translation(name)(value) for key, value in given.items()},
         }
+
+
+class Startable(Protocol):
+    """Services that can be started one by one."""
+
+    def wait_healthy(self, name: str) -> None:
+        """Wait until its own health check says so."""
+        ...
+
+    def wait_done(self, name: str) -> None:
+        """Wait until it has done its work, and fail when it has failed."""
+        ...
+
+    def start(self, name: str) -> None:
+        """Start it."""
+        ...
+
+
+def start_in_order(services: Startable, left_out: Collection[str]) -> None:
+    """Start each as soon as those that it depends on are as it wishes."""
+    for name in start_order():
+        if name in left_out:
+            continue
+        for other, wish in SERVICES[name].get("depends_on", {}).items():
+            if wish["condition"] == "service_healthy":
+                services.wait_healthy(other)
+            if wish["condition"] == "service_completed_successfully":
+                services.wait_done(other)
+        services.start(name)
 
 
 def start_order() -> list[str]:

@@ -270,9 +270,13 @@ class Stack:
         """A job's canonical lines so far."""
         return json_lines(self.folder / f"{name}.jsonl")
 
+    def lines(self, name: str, event: str) -> list[dict[str, Any]]:
+        """A job's lines of one kind."""
+        return [line for line in self.batch_lines(name) if line.get("event") == event]
+
     def batches_done(self, name: str = "job") -> int:
         """How many batches a job has logged."""
-        return sum(line.get("event") == "batch" for line in self.batch_lines(name))
+        return len(self.lines(name, "batch"))
 
     def wait(self, what: str, condition: Callable[[], object]) -> None:
         """Wait until something holds; fail at once when one of the processes has ended."""

@@ -99,12 +99,12 @@ def assert_tables_agree(stack: Stack) -> None:
 
 def starts(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
     """The lines that a job has begun with, one a start."""
-    return [line for line in stack.batch_lines(name) if line.get("event") == "start"]
+    return stack.lines(name, "start")
 
 
 def batches(stack: Stack, name: str = "job") -> list[dict[str, Any]]:
     """The lines of a job's batches."""
-    return [line for line in stack.batch_lines(name) if line.get("event") == "batch"]
+    return stack.lines(name, "batch")
 
 
 def told_last(stack: Stack) -> dict[str, OwnershipRecord]:
@@ -313,8 +313,8 @@ def test_job_handed_over_and_then_killed_goes_on_in_its_standbys_by_the_checkpoi
     for name in sorted(spares):
         stack.start_job(name, "--state-dir", str(stack.folder / "other"), "--standby")
     for name in sorted(spares):
-        stack.wait(f"{name} to stand by", lambda name=name: standbys(stack, name))
-        assert [line["warm"] for line in standbys(stack, name)] == [True]
+        stack.wait(f"{name} to stand by", lambda name=name: stack.lines(name, "standby"))
+        assert [line["warm"] for line in stack.lines(name, "standby")] == [True]
     stack.fleet("/kill/broker-5", "POST")
     killed_ms = time.time() * 1_000
     assert stack.stop("other") == 0
@@ -352,11 +352,6 @@ def taken_over_by(
     begun = {last["batch_id"], last["batch_id"] + 1} if unfinished is None else {unfinished}
     assert first["batch_id"] in begun
     return name
-
-
-def standbys(stack: Stack, name: str) -> list[dict[str, Any]]:
-    """The lines by which a job says that it stands by."""
-    return [line for line in stack.batch_lines(name) if line.get("event") == "standby"]
 
 
 def test_topics_deleted_are_filled_again_from_the_tables(stack: Stack) -> None:

@@ -85,7 +85,7 @@ def test_moves_a_crash_and_killed_jobs(stack: Stack, store: ObjectStore) -> None
         if store.process is not None:
             hang(stack, store.process)
         assert dead_brokers(stack) == died == 1
-    starts = [line for line in stack.batch_lines() if line.get("event") == "start"]
+    starts = stack.lines("job", "start")
     assert [line["rebuilt_because"] for line in starts] == ["no checkpoint yet", "", ""]
 
 

@@ -1,4 +1,4 @@
-"""What is asked to end does, whatever hangs on its way out, with real processes."""
+"""What is to end does, whatever hangs on its way out, with real processes."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from tests.integration.stack import running_stack, wait_for
 
-_ASKED = """
+_PROGRAM = """
 import subprocess, sys, threading
 from jobs.adapters.processes.ordered_end import OrderedEnd
 
@@ -21,21 +21,25 @@ def hangs_for_ever():
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 end = OrderedEnd(limit_s=0.5, children=[child.pid]).listen()
 print("child", child.pid, flush=True)
-end.asked.wait()
 """
 
 
-def _ended(folder: Path, then: str) -> tuple[int, str]:
-    """Exit code and log of a process that does this when it is asked to end."""
+def _ended(folder: Path, then: str, *, is_asked: bool = True) -> tuple[int, str]:
+    """Exit code and log of a process that does this: when it is asked to end, or by itself."""
+    waits = "end.asked.wait()\n" if is_asked else ""
     spec = ProcessSpec(
         name="asked",
-        command=(sys.executable, "-c", _ASKED + then),
+        command=(sys.executable, "-c", _PROGRAM + waits + then),
         log_path=folder / "asked.log",
         grace_ms=60_000,
     )
     child = Child(spec)
     wait_for("it to be up", lambda: "child" in spec.log_path.read_text(), 60)
-    code = child.stop()
+    if is_asked:
+        code = child.stop()
+    else:
+        wait_for("it to end by itself", lambda: child.exit_code() is not None, 60)
+        code = child.exit_code()
     return code, spec.log_path.read_text()
 
 
@@ -69,6 +73,24 @@ def test_what_ends_in_order_says_nothing(tmp_path: Path) -> None:
     code, log = _ended(tmp_path, "child.kill(); child.wait(); sys.exit(7)")
     assert code == 7
     assert len(log.splitlines()) == 1
+
+
+def test_failure_whose_clean_up_hangs_is_told_and_goes_by_force(tmp_path: Path) -> None:
+    code, log = _ended(
+        tmp_path,
+        """
+try:
+    with end.with_work():
+        raise ValueError("topics were lost")
+finally:
+    hangs_for_ever()
+""",
+        is_asked=False,
+    )
+    assert code == 1
+    assert "topics were lost" in log
+    assert "in hangs_for_ever" in log
+    assert _is_gone(int(log.split()[1]))
 
 
 def test_asked_twice_is_asked_once(tmp_path: Path) -> None:

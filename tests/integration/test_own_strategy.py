@@ -51,7 +51,7 @@ def codes_of_moves(stack: Stack) -> set[str]:
 
 
 def reasons_of_rebuilds(stack: Stack) -> list[str]:
-    return [one["rebuilt_because"] for one in stack.batch_lines() if one.get("event") == "start"]
+    return [one["rebuilt_because"] for one in stack.lines("job", "start")]
 
 
 @pytest.mark.long

@@ -67,7 +67,7 @@ class PlantedStack(Stack):
 
     def faults(self) -> dict[str, dict[str, Any]]:
         """Phase → what the log says of its last fault."""
-        lines = [line for line in self.batch_lines() if line.get("event") == "fault"]
+        lines = self.lines("job", "fault")
         return {line["phase"]: line for line in lines}
 
 

@@ -49,10 +49,6 @@ class VersionedStack(Stack):
         self.start_version(version, name, "--standby")
         self.wait(f"{name} to stand by", lambda: self.lines(name, "standby"))
 
-    def lines(self, name: str, event: str) -> list[dict[str, Any]]:
-        """A job's lines of one kind."""
-        return [line for line in self.batch_lines(name) if line.get("event") == event]
-
     def rebuilt_because(self, name: str) -> str:
         """What a job's start said, once it has ended a few batches."""
         self.wait_for_batches(3, name)

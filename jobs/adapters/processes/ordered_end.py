@@ -1,8 +1,9 @@
 """An end in order, in bounded time: what hangs on the way out is told, and left.
 
-Decides how long a process that was asked to end may take. Past that it writes what each of its
-threads is doing (and, of a JVM among its children, what each of that one's is), and goes as a crash
-would, which everything here survives. Source: ours; SIGQUIT makes a JVM write its stacks.
+Decides how long a process may take to end, whether it was asked to or fails. Past that it writes
+what each of its threads is doing (of a JVM among its children, what each of that one's is), and
+goes as a crash would, which everything here survives. Source: ours; SIGQUIT makes a JVM write its
+stacks.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jobs.console import CommandError, Exit, note
@@ -21,7 +23,7 @@ _STACKS_S = 2.0  # for a JVM to write them
 
 @dataclass(slots=True)
 class OrderedEnd:
-    """Whether a process was asked to end; from then on it does within `limit_s` seconds.
+    """Whether a process is to end; from then on it does within `limit_s` seconds.
 
     limit_s: more than what an end in order may take at worst. children: ids of processes that go
     with it. is_done: all that matters is written, so that even an end by force is no failure.
@@ -31,6 +33,7 @@ class OrderedEnd:
     asked: threading.Event = field(default_factory=threading.Event)
     children: list[int] = field(default_factory=list)
     is_done: bool = False
+    _failure: str = ""
 
     def listen(self) -> "OrderedEnd":
         """Take SIGTERM and SIGINT for the request. Main thread only."""
@@ -44,8 +47,25 @@ class OrderedEnd:
             self.asked.set()
             threading.Thread(target=self._force, name="ordered-end", daemon=True).start()
 
+    @contextlib.contextmanager
+    def with_work(self) -> Iterator[None]:
+        """The work itself: when it is over, or raises, what remains is the way out.
+
+        Enter it last, so that whatever cleans up does so in bounded time. An error that was to be
+        told after a clean-up that hangs is told by force, too.
+        """
+        try:
+            yield
+        except Exception as error:
+            self._failure = self._failure or str(error)
+            raise
+        finally:
+            self.ask()
+
     def _force(self) -> None:
         time.sleep(self.limit_s)
+        if self._failure:
+            note(self._failure)
         note(str(self._late()))
         faulthandler.dump_traceback(file=sys.stderr)
         for number, then_s in ((signal.SIGQUIT, _STACKS_S), (signal.SIGKILL, 0.0)):
@@ -58,7 +78,7 @@ class OrderedEnd:
     def _late(self) -> CommandError:
         lost = "nothing is lost" if self.is_done else "its last batch may be done again"
         return CommandError(
-            f"the process was asked to end and had not after {self.limit_s:g} s: it goes by force",
+            f"the process was to end and had not after {self.limit_s:g} s: it goes by force",
             why="something that it waits for hangs; what each thread was doing follows",
             next_step=f"start it again, {lost}; report the stacks if it happens often",
         )
