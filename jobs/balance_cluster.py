@@ -64,6 +64,7 @@ from jobs.console import CommandError, Exit, note
 from jobs.parser import Parser
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics
+from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
 
@@ -210,14 +211,7 @@ class _Job:
                 ends=place.ends_after(writer.last_commit()),
             )
             watch = cleanup.enter_context(TopicWatch(address, place.topics))
-            pipeline = self.config.pipeline
-            upkeep = TableUpkeep(
-                writer,
-                pipeline.upkeep_interval_ms,
-                pipeline.upkeep_files_max,
-                HistoryUpkeep(kind=pipeline.history, days=pipeline.history_days),
-            )
-            each = _EachBatch(sink, resumption, upkeep)
+            each = _EachBatch(sink, resumption, _upkeep(writer, self.config.pipeline))
             told = _Told(log=log, metrics=metrics)
             begin = partial(start_query, session.result(), self.config, beginning, each)
 
@@ -266,6 +260,15 @@ def _beginning(
         checkpoint=resumption.checkpoint,
         starting_offsets=json.dumps(place.ends_after(writer.last_commit())),
         states=list(rebuilt_states(config, writer)) if resumption.is_rebuilt else [],
+    )
+
+
+def _upkeep(writer: TableWriter, pipeline: Pipeline) -> TableUpkeep:
+    return TableUpkeep(
+        writer,
+        pipeline.upkeep_interval_ms,
+        pipeline.upkeep_files_max,
+        HistoryUpkeep(kind=pipeline.history, days=pipeline.history_days),
     )
 
 

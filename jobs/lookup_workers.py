@@ -4,7 +4,6 @@ Decides how many, and that they end together; who serves a connection, the kerne
 (SO_REUSEPORT). Each worker holds its own snapshot. Source: ours.
 """
 
-import signal
 import socket
 import sys
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from jobs.adapters.processes.processes import ProcessSpec, Supervisor
+from jobs.adapters.processes.signals import hear
 from jobs.console import note
 
 _ROOT = Path(__file__).parents[1]
@@ -23,8 +23,7 @@ _GRACE_MS = 10_000
 def run_workers(words: Sequence[str], count: int, port: int) -> None:
     """Keep `count` workers running until SIGTERM or SIGINT; words: their command line."""
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    hear(stop.set)
     supervisor = Supervisor()
     with TemporaryDirectory(prefix="ballast-metrics-") as folder:
         try:

@@ -14,7 +14,6 @@ import argparse
 import importlib
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from jobs import VERSION
 from jobs.adapters.kafka.settings import kafka_address
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.processes.signals import hear
 from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
 from jobs.agent_host.service_answers import failure_of
 from jobs.console import CommandError, Exit, MisuseError, complain, note
@@ -151,10 +151,9 @@ class _Stops:
         self.is_urgent = False
         self._asked_s = 0.0
         self._agent = agent
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        hear(self._on_signal)
 
-    def _on_signal(self, *_: object) -> None:
+    def _on_signal(self) -> None:
         if not self._asked_s:
             self._asked_s = time.monotonic()
             self._agent.ask_to_stop()

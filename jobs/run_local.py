@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jobs.adapters.processes.signals import STOPPING, hear
 from jobs.console import Exit, MisuseError, note
 from jobs.local.layout import Layout
 from jobs.local.options import Kill, RunOptions
@@ -66,14 +67,15 @@ def run(args: argparse.Namespace) -> int:
 def _stop_on_signals(local: LocalRun) -> threading.Event:
     """Set by the first signal once all is started; before, and from the second on: at once."""
     stop = threading.Event()
+    is_first = True
 
     def notice(*_: object) -> None:
-        if stop.is_set() or not local.is_started:
+        nonlocal is_first
+        if not (is_first and local.is_started):
             raise KeyboardInterrupt
-        stop.set()
+        is_first = False
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, notice)
+    hear(stop.set, (*STOPPING, signal.SIGHUP), handler=notice)
     return stop
 
 

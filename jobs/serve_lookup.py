@@ -13,7 +13,6 @@ import resource
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -204,26 +203,32 @@ class Server(uvicorn.Server):
         )
         self._service = service
         self._delay_s = lookup.stop_delay_ms / 1000
+        self._heard: list[int] = []
+        self._end_s = 0.0
         self._sweep = Sweep(lambda: cast("set[Timed]", self.server_state.connections))
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: end what is over its time."""
-        self._sweep.step(asyncio.get_running_loop().time())
+        """Ten times a second: end what is over its time, the service itself at last."""
+        now_s = asyncio.get_running_loop().time()
+        self._sweep.step(now_s)
+        if self._heard:
+            self._stop(now_s)
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGTERM or SIGINT; a second one ends at once."""
-        if self._service.app.is_stopping or not self._delay_s:
-            self._end(sig, frame)
-            return
-        self._service.app.is_stopping = True  # health says so from now on
-        timer = threading.Timer(self._delay_s, self._end, (sig, frame))
-        timer.daemon = True
-        timer.start()
+        """SIGTERM or SIGINT; a second one ends at once. A signal handler, so without any lock."""
+        if self.should_exit:
+            super().handle_exit(sig, frame)
+        else:
+            self._heard.append(sig)
 
-    def _end(self, sig: int, frame: FrameType | None) -> None:
-        self._service.end_waits()
-        super().handle_exit(sig, frame)
+    def _stop(self, now_s: float) -> None:
+        if not self._service.app.is_stopping:
+            self._service.app.is_stopping = True  # health says so from now on
+            self._end_s = now_s + self._delay_s
+        if now_s >= self._end_s or len(self._heard) > 1:
+            self._service.end_waits()
+            super().handle_exit(self._heard[-1], None)
 
 
 def _open_files_max() -> int:

@@ -94,7 +94,7 @@ class Bridge:
         return self._collector.metrics
 
     def stop(self) -> None:
-        """End after the present round. Safe in a signal handler."""
+        """End after the present round. From any thread, but in no signal handler."""
         self._end.set()
 
     def run(self) -> None:

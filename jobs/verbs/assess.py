@@ -7,13 +7,13 @@ known by then. docs/assess.md explains the report.
 
 import argparse
 import os
-import signal
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from jobs.adapters.processes.settings import load_settings
+from jobs.adapters.processes.signals import hear
 from jobs.assess.page import page
 from jobs.assess.text import lines
 from jobs.assess.trying import try_strategies
@@ -94,10 +94,7 @@ def run(args: argparse.Namespace) -> int:
 def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> None:
     """Look after look until time is over or a signal comes."""
     end = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: end.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    hear_no_more = hear(end.set)
     began_s = time.monotonic()
     drawn, told_s = False, began_s
     try:
@@ -116,8 +113,7 @@ def _look(watch: ClusterWatch, args: argparse.Namespace, length_s: float) -> Non
             rest_s = args.look_ms / 1_000 - (time.monotonic() - look_s)
             end.wait(max(0.0, min(rest_s, length_s - (time.monotonic() - began_s))))
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        hear_no_more()
     if end.is_set():
         note("ended early: this is what is known")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.adapters.processes.signals import STOPPING, hear
 from jobs.assess.watch import only_name
 from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.attachment import SeenCluster, known_attachment, look_at, settle, take_over
@@ -143,8 +144,7 @@ def _bridge_words(args: argparse.Namespace, seen: SeenCluster) -> list[str]:
 
 def _stop_on_signals(for_ms: int | None) -> threading.Event:
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
+    hear(stop.set, (*STOPPING, signal.SIGHUP))
     if for_ms is not None:
         timer = threading.Timer(for_ms / 1_000, stop.set)
         timer.daemon = True

@@ -7,11 +7,11 @@ give-back` switches that on again and makes Ballast observe only. docs/pulsar.md
 
 import argparse
 import logging
-import signal
 
 from jobs.adapters.kafka.clients import Sender
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.processes.json_log import log_json_lines
+from jobs.adapters.processes.signals import hear
 from jobs.bridge.actuator import AskingLimits
 from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.bridge import (
@@ -103,8 +103,7 @@ def _run(args: argparse.Namespace) -> int:
         limits=AskingLimits(in_flight=args.max_in_flight, per_minute=args.max_per_minute),
     )
     bridge = Bridge(admin, where.address(), config, options)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: bridge.stop())
+    hear(bridge.stop)
     end_metrics = exposition.give_out(bridge.metrics.registry, config.telemetry.host, args)
     logging.getLogger(__name__).info("started", extra={"fields": {"acts": args.act}})
     bridge.run()

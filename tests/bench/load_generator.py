@@ -11,7 +11,6 @@ line of itself (its CPU, what it sent) each second, and ends at SIGTERM.
 import argparse
 import json
 import math
-import signal
 import threading
 import time
 from collections import Counter, defaultdict
@@ -23,6 +22,7 @@ import numpy as np
 import orjson
 
 from jobs.adapters.kafka.clients import KafkaAddress, Received, Sender, Tail
+from jobs.adapters.processes.signals import hear
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Command, Topic
@@ -317,8 +317,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, required=True, help="file for a JSON line a second")
     args = parser.parse_args(argv)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    hear(stop.set)
     run(args, stop)
     return 0
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from jobs.adapters.processes.signals import hear
 from jobs.console import CommandError, Exit, note
 
 _STACKS_S = 2.0  # for a JVM to write them
@@ -37,12 +38,14 @@ class OrderedEnd:
 
     def listen(self) -> "OrderedEnd":
         """Take SIGTERM and SIGINT for the request. Main thread only."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self.ask)
+        hear(self.ask)
         return self
 
-    def ask(self, *_: object) -> None:
-        """Ask the process to end, from any thread; what follows the first time changes nothing."""
+    def ask(self) -> None:
+        """Ask the process to end, from any thread but in no signal handler.
+
+        What follows the first time changes nothing.
+        """
         if not self.asked.is_set():
             self.asked.set()
             threading.Thread(target=self._force, name="ordered-end", daemon=True).start()
