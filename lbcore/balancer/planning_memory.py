@@ -1,9 +1,9 @@
 """Planning's memory: what of it the table `planning_memory` has, and how it comes back.
 
 Decides what a rebuild and a dry run know of planning: hits, averages, chosen destinations,
-cool-downs, hits of splits, whose turn it is, load that reports don't show yet, who is hot. Not
-which report was judged last, nor moves under way, whose records say more; and graces stand in
-`decisions`, where each move has its row. Part of `balancer`. Source: ours.
+cool-downs, hits of splits, moves of the last hour, whose turn it is, load that reports don't show
+yet, who is hot. Not which report was judged last, nor moves under way, whose records say more; and
+graces stand in `decisions`, where each move has its row. Part of `balancer`. Source: ours.
 """
 
 import json
@@ -15,6 +15,7 @@ from lbcore.balancer.state.effects import to_json
 from lbcore.balancer.state.work import Work
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.plan.decision import Hot, PlanState
+from lbcore.plan.hourly import hourly_from_json
 from lbcore.plan.pending import Unseen
 from lbcore.plan.place.request import PlacementState
 from lbcore.plan.shed.common import ShedState
@@ -27,6 +28,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "split": ("split",),
     "unseen": ("unseen",),
     "hot": ("hot",),
+    "hourly": ("hourly",),
 }
 """Part → fields of `PlanState`. A part is written when one of them changes."""
 
@@ -39,6 +41,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "split": SplitState.from_row,
     "unseen": lambda plain: {name: Unseen.from_row(one) for name, one in plain.items()},
     "hot": lambda plain: {name: Hot(**one) for name, one in plain.items()},
+    "hourly": hourly_from_json,
 }
 
 

@@ -241,6 +241,20 @@ class SheddingConfig:
         minimum=-1,
         dynamic=True,
     )
+    max_moves_per_hour: int = setting(
+        -1,
+        doc="bundles that cycles may move within any hour, drains and pins apart; -1 = no cap",
+        unit="bundles",
+        minimum=-1,
+        dynamic=True,
+    )
+    max_moves_per_hour_of_tenant: int = setting(
+        -1,
+        doc="the same for the bundles of each tenant; -1 = no cap",
+        unit="bundles",
+        minimum=-1,
+        dynamic=True,
+    )
     max_moves_in_flight: int = setting(
         2_000,
         pulsar_default=-1,

@@ -52,6 +52,9 @@ VERDICTS: Mapping[str, str] = {
     "broker_limit": "waited: as many moves as one broker may have (shedding.max_moves_per_broker)",
     "namespace_limit": "waited: its namespace's budget of moves was used up",
     "in_flight_limit": "waited: as many moves as may be under way (shedding.max_moves_in_flight)",
+    "hour_limit": "waited: as many moves as an hour may have (shedding.max_moves_per_hour)",
+    "tenant_limit": "waited: as many moves as its tenant may have in an hour"
+    " (shedding.max_moves_per_hour_of_tenant)",
     "role_cool_down": "waited: a broker that gave of late does not take, nor the other way round",
     "too_few_hits": "too few reports in a row beyond the threshold",
     "below_threshold": "below the threshold",

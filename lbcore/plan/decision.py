@@ -20,6 +20,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
+from lbcore.plan.hourly import Hourly, hourly_from_json
 from lbcore.plan.pending import PendingMove, Unseen
 from lbcore.plan.place.request import PlacementState
 from lbcore.plan.shed.common import ShedState
@@ -197,7 +198,7 @@ class PlanState:
     load that was decided and that its reports don't show. unloaded_ms: bundle → when it was last
     shed, within the grace period. gave_ms, took_ms: broker → when bundles were last shed from it,
     or to it. hot: broker → since when it is beyond a threshold and gives nothing. own: what a
-    strategy that is not Ballast's remembers, plain JSON.
+    strategy that is not Ballast's remembers, plain JSON. hourly: what was shed within an hour.
     """
 
     strategy: str = ""
@@ -214,6 +215,7 @@ class PlanState:
     took_ms: Mapping[str, int] = field(default_factory=dict)
     hot: Mapping[str, Hot] = field(default_factory=dict)
     own: Mapping[str, Any] = field(default_factory=dict)
+    hourly: Hourly = field(default_factory=dict)
 
     def without(self, *, brokers: Collection[str], bundles: Collection[str]) -> "PlanState":
         """The state without what is remembered by these names, which are no more."""
@@ -287,6 +289,10 @@ class PlanState:
                 )
                 for name, hot in self.hot.items()
             },
+            hourly={
+                tenant: tuple((min(at_ms, now_ms), count) for at_ms, count in entries)
+                for tenant, entries in self.hourly.items()
+            },
         )
 
     def to_row(self) -> dict[str, Any]:
@@ -295,6 +301,7 @@ class PlanState:
         return {
             **(hot if self.hot else {}),
             **({"own": dict(self.own)} if self.own else {}),
+            **({"hourly": _sorted(self.hourly)} if self.hourly else {}),
             "schema": STATE_SCHEMA,
             "strategy": self.strategy,
             "shed": {name: _sorted(value) for name, value in asdict(self.shed).items()},
@@ -330,6 +337,7 @@ class PlanState:
             took_ms=dict(row.get("took_ms", {})),
             hot={name: Hot(**plain) for name, plain in row.get("hot", {}).items()},
             own=row.get("own", {}),
+            hourly=hourly_from_json(row.get("hourly", {})),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.model.names import tenant_of
 from lbcore.plan.decision import (
     Decision,
     Kind,
@@ -20,6 +21,7 @@ from lbcore.plan.decision import (
     Skip,
 )
 from lbcore.plan.draft import Draft, Moves
+from lbcore.plan.hourly import with_moves
 from lbcore.plan.pending import (
     COLUMNS,
     EmaShifts,
@@ -147,6 +149,7 @@ def _remember(draft: Draft) -> tuple[PlanState, Floats]:
         unloaded_ms=unloaded,
         gave_ms=_roles(draft, draft.state.gave_ms, moves.source),
         took_ms=_roles(draft, draft.state.took_ms, moves.destination),
+        hourly=with_moves(draft.state.hourly, _tenants(draft, moves), now_ms),
         transfer=replace(draft.state.transfer, unloaded_brokers=left),
     )
     return shift_averages(state, shifts) if draft.config.shedding.adjust_load else state, load
@@ -157,6 +160,12 @@ def _roles(draft: Draft, before: Mapping[str, int], brokers: Ints) -> dict[str, 
     after_ms, names = draft.now_ms - draft.config.shedding.role_cool_down_ms, draft.snapshot.brokers
     kept = {name: at_ms for name, at_ms in before.items() if at_ms > after_ms}
     return kept | {names.names[at]: draft.now_ms for at in brokers.tolist() if at >= 0}
+
+
+def _tenants(draft: Draft, moves: Moves) -> list[str]:
+    """The tenant of each move."""
+    bundles = draft.snapshot.bundles
+    return [tenant_of(bundles.namespaces[at]) for at in bundles.namespace[moves.bundle].tolist()]
 
 
 def _steps(moves: Moves) -> list[tuple[int, int, int]]:

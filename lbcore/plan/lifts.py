@@ -174,6 +174,8 @@ LIMITS: Mapping[str, Lift] = {
     "max_moves_per_broker": _setting("shedding", "max_moves_per_broker", _NO_CAP),
     "max_moves_per_namespace": _setting("shedding", "max_moves_per_namespace", _NO_CAP),
     "max_moves_in_flight": _setting("shedding", "max_moves_in_flight", _NO_CAP),
+    "max_moves_per_hour": _setting("shedding", "max_moves_per_hour", _NO_CAP),
+    "max_moves_per_hour_of_tenant": _setting("shedding", "max_moves_per_hour_of_tenant", _NO_CAP),
     "role_cool_down": Lift(
         setting="shedding.role_cool_down_ms",
         without=lambda inputs: inputs.of_state(gave_ms={}, took_ms={}),

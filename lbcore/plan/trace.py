@@ -27,6 +27,8 @@ class CandidateVerdict(str, Enum):
     BROKER_LIMIT = "broker_limit"
     NAMESPACE_LIMIT = "namespace_limit"
     IN_FLIGHT_LIMIT = "in_flight_limit"
+    HOUR_LIMIT = "hour_limit"
+    TENANT_LIMIT = "tenant_limit"
     ROLE_COOL_DOWN = "role_cool_down"
     TOO_FEW_HITS = "too_few_hits"
     BELOW_THRESHOLD = "below_threshold"

@@ -74,6 +74,7 @@ def lived(seed: int, shedder: Shedding = AVG_SHEDDER) -> World:
             "grace_period_ms": dice.choice((0, 60_000, 1_800_000)),
             "role_cool_down_ms": dice.choice((0, 60_000)),
             "max_moves_per_cycle": dice.choice((2, 1_000)),
+            "max_moves_per_hour": random.Random(1_000 + seed).choice((-1, 6)),
         },
     )
     world.rates = {name: dice.uniform(100, 1_500) for name in sorted(owners(world))}

@@ -1,20 +1,20 @@
 """Phase 6: how much of it may happen at once.
 
-Decides which moves of the shed phase wait for another cycle: caps on a cycle, on a broker (as
-source or destination), on a namespace, and on what is in flight; and brokers keep the role of giver
-or taker for a while. Bundles without an owner are never held back; drains have a bound of their
-own. Source: ours (Pulsar's own caps are part of its
-strategies).
+Decides which moves of the shed phase wait for another cycle: caps on a cycle, on an hour, on a
+broker (as source or destination), on a namespace, on a tenant's hour, and on what is in flight; and
+brokers keep the role of giver or taker for a while. Bundles without an owner are never held back;
+drains have a bound of their own. Source: ours (Pulsar's own caps are part of its strategies).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lbcore.config.shedding import SheddingConfig
+from lbcore.model.names import tenant_of
 from lbcore.plan.draft import NOBODY, Draft, Moves
+from lbcore.plan.hourly import moves_within_hour
 from lbcore.plan.snapshot import Ints
 from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns
 
@@ -28,30 +28,41 @@ class _Room:
     """What is still allowed while the moves are gone through in order; an endless cap is inf."""
 
     cycle: float
+    full: CandidateVerdict
     broker: float
     namespace: float
-    is_flight_full_first: bool
+    tenant: float
+    tenant_of: Sequence[str]
     givers: frozenset[int] = frozenset()
     takers: frozenset[int] = frozenset()
     brokers: Counter[int] = field(default_factory=Counter)
     namespaces: Counter[int] = field(default_factory=Counter)
+    tenants: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
-    def of(config: SheddingConfig, in_flight: int) -> "_Room":
-        """The room at the start of a cycle. in_flight: moves that are under way."""
-        flight = _cap(config.max_moves_in_flight) - in_flight
-        cycle = _cap(config.max_moves_per_cycle)
+    def of(draft: Draft) -> "_Room":
+        """The room at the start of a cycle. cycle: moves; full: what is said when it has none."""
+        config = draft.config.shedding
+        in_flight = max(len(draft.state.moves), draft.snapshot.in_flight) + len(draft.forced.bundle)
+        tenants = moves_within_hour(draft.state.hourly, draft.now_ms)
+        cycle, full = min(
+            (_cap(config.max_moves_per_cycle), CandidateVerdict.CYCLE_LIMIT),
+            (_cap(config.max_moves_in_flight) - in_flight, CandidateVerdict.IN_FLIGHT_LIMIT),
+            (_cap(config.max_moves_per_hour) - tenants.total(), CandidateVerdict.HOUR_LIMIT),
+            key=lambda one: one[0],
+        )
         return _Room(
-            cycle=min(cycle, flight),
+            cycle=cycle,
+            full=full,
             broker=_cap(config.max_moves_per_broker),
             namespace=_cap(config.max_moves_per_namespace),
-            is_flight_full_first=flight < cycle,
+            tenant=_cap(config.max_moves_per_hour_of_tenant),
+            tenant_of=[tenant_of(name) for name in draft.snapshot.bundles.namespaces],
+            givers=_indices(draft, draft.state.gave_ms),
+            takers=_indices(draft, draft.state.took_ms),
+            namespaces=_moved_lately(draft),
+            tenants=tenants,
         )
-
-    def when_full(self) -> int:
-        """The verdict of every move once the cycle has no room left."""
-        is_flight = self.is_flight_full_first
-        return CODE[CandidateVerdict.IN_FLIGHT_LIMIT if is_flight else CandidateVerdict.CYCLE_LIMIT]
 
     def verdict(self, source: int, destination: int, namespace: int) -> int:
         """Take the move if there is room for it; otherwise say what is full."""
@@ -62,11 +73,15 @@ class _Room:
             return CODE[CandidateVerdict.BROKER_LIMIT]
         if namespaces[namespace] >= self.namespace:
             return CODE[CandidateVerdict.NAMESPACE_LIMIT]
+        tenant = self.tenant_of[namespace]
+        if self.tenants[tenant] >= self.tenant:
+            return CODE[CandidateVerdict.TENANT_LIMIT]
         self.cycle -= 1
         brokers[source] += 1
         if destination != NOBODY:
             brokers[destination] += 1
         namespaces[namespace] += 1
+        self.tenants[tenant] += 1
         return TAKEN
 
 
@@ -83,14 +98,10 @@ def limit(draft: Draft) -> Draft:
 
 def limit_verdicts(draft: Draft, moves: Moves) -> Ints:
     """Each move's verdict, int64[k], index into VERDICTS; a destination of -1 has no cap."""
-    in_flight = max(len(draft.state.moves), draft.snapshot.in_flight) + len(draft.forced.bundle)
-    room = _Room.of(draft.config.shedding, in_flight)
-    room.givers = _indices(draft, draft.state.gave_ms)
-    room.takers = _indices(draft, draft.state.took_ms)
-    room.namespaces.update(_moved_lately(draft))
+    room = _Room.of(draft)
     namespace = draft.snapshot.bundles.namespace[moves.bundle]
     columns = (moves.source.tolist(), moves.destination.tolist(), namespace.tolist())
-    found = np.full(len(namespace), room.when_full(), dtype=np.int64)
+    found = np.full(len(namespace), CODE[room.full], dtype=np.int64)
     for at, move in enumerate(zip(*columns, strict=True)):
         if room.cycle <= 0:
             break

@@ -112,6 +112,9 @@ def test_isolated_namespace_stays_on_its_brokers() -> None:
         ({"max_moves_per_namespace": 1}, 7),
         ({"max_moves_in_flight": 4}, 4),
         ({"max_moves_per_cycle": 0}, 0),
+        ({"max_moves_per_hour": 4}, 4),
+        ({"max_moves_per_hour": 0}, 0),
+        ({"max_moves_per_hour_of_tenant": 3}, 3),
     ],
 )
 def test_limit_holds_back_what_is_above_it(limits: dict[str, int], expected: int) -> None:

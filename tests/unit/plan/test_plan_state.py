@@ -37,8 +37,8 @@ def test_nothing_is_remembered_of_what_is_gone_in_any_field() -> None:
     known = mappings(state)
     assert len(known) > 15
     left = mappings(state.without(brokers={GONE}, bundles={GONE}))
-    not_by_name = {".transfer.counter", ".own", ".shed.evidence"}
-    # reasons; what a user's strategy keeps for itself; sums over all brokers
+    not_by_name = {".transfer.counter", ".own", ".shed.evidence", ".hourly"}
+    # reasons; what a user's strategy keeps for itself; sums over all brokers; tenants, for an hour
     assert {path for path, names in left.items() if GONE in names} == not_by_name
     assert all(THERE in names for names in left.values())
 
@@ -54,6 +54,7 @@ IN_FUTURE = PlanState(
     gave_ms={"a": FUTURE_MS},
     took_ms={"b": FUTURE_MS},
     hot={"a": Hot(since_ms=FUTURE_MS, told_ms=FUTURE_MS)},
+    hourly={"acme": ((7, 2), (FUTURE_MS, 3))},
 )
 
 
@@ -70,7 +71,7 @@ def numbers(plain: Any) -> Iterator[float]:
 
 def test_what_a_wrong_clock_told_of_the_future_is_of_now_in_every_field() -> None:
     named = {one.name for one in fields(PlanState) if one.name.endswith(("_ms", "judged"))}
-    assert all(getattr(IN_FUTURE, name) for name in (*named, "moves", "unseen", "hot"))
+    assert all(getattr(IN_FUTURE, name) for name in (*named, "moves", "unseen", "hot", "hourly"))
     row = IN_FUTURE.brought_back(NOW_MS).to_row()
     assert max(numbers(row)) == NOW_MS
     assert row["unloaded_ms"]["n/1"] == 7

@@ -1,0 +1,45 @@
+"""How many moves balancing has decided within the last hour, by tenant.
+
+Decides nothing: `phases.limit` holds them against `shedding.max_moves_per_hour` and
+`max_moves_per_hour_of_tenant`. Source: ours.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+HOUR_MS = 3_600_000
+
+Hourly: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
+"""Tenant → (when, how many moves were decided then), oldest first."""
+
+
+def moves_within_hour(hourly: Hourly, now_ms: int) -> Counter[str]:
+    """Tenant → moves since an hour before now. O(entries)."""
+    found: Counter[str] = Counter()
+    for tenant, entries in hourly.items():
+        found[tenant] = sum(count for at_ms, count in entries if at_ms > now_ms - HOUR_MS)
+    return found
+
+
+def with_moves(hourly: Hourly, tenants: Iterable[str], now_ms: int) -> Hourly:
+    """The same and what is decided now, one tenant a move; what is older than an hour goes then."""
+    added = Counter(tenants)
+    if not added:
+        return hourly
+    found = {}
+    for tenant in sorted(hourly.keys() | added.keys()):
+        kept = [one for one in hourly.get(tenant, ()) if one[0] > now_ms - HOUR_MS]
+        if tenant in added:
+            kept.append((now_ms, added[tenant]))
+        if kept:
+            found[tenant] = tuple(kept)
+    return found
+
+
+def hourly_from_json(plain: Mapping[str, Iterable[Iterable[int]]]) -> Hourly:
+    """What JSON made lists of."""
+    return {
+        tenant: tuple((int(at_ms), int(count)) for at_ms, count in entries)
+        for tenant, entries in plain.items()
+    }
