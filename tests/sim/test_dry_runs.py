@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from lbcore.balancer.rebuild import newest_rows
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
@@ -25,6 +24,7 @@ from lbcore.foresight.rehearse import RehearsalRows, rehearse
 from lbcore.plan.shed.registry import AVG_SHEDDER, SHEDDERS
 from lbcore.plan.shed.strategy import Shedding
 from lbcore.wire.messages import Command
+from tests.support.worlds.foreseen_world import foreseen, tables_of
 from tests.support.worlds.gauged_world import MINUTE_MS, long_hot
 from tests.support.worlds.ruled_world import outcome, owners, running
 from tests.support.worlds.world import CLUSTER, World
@@ -35,22 +35,6 @@ STILL, SAME = 0.02, 0.001
 HITS_AMISS = 3
 INTERVAL_MS = 5_000
 Moves = frozenset[tuple[str, str, str]]
-
-
-def tables_of(world: World) -> RehearsalRows:
-    newest = {row["broker"]: row for row in world.other_rows["load_history"]}
-    return RehearsalRows(
-        tables=newest_rows(world.newest(), world.other_rows),
-        load=[dict(row) for row in newest.values()],
-        decisions=world.decisions,
-    )
-
-
-def foreseen(world: World, **what_if: Any) -> Foresight:
-    rows = tables_of(world)
-    found = foresee(world.config, CLUSTER, rows, world.now_ms, WhatIf(**what_if))
-    assert isinstance(found, Foresight), found
-    return found
 
 
 def lived(seed: int, shedder: Shedding = AVG_SHEDDER) -> World:

@@ -9,6 +9,7 @@ from lbcore.explain.cluster import explain_cluster
 from lbcore.model.names import namespace_of_bundle, tenant_of
 from lbcore.plan.hourly import HOUR_MS
 from tests.support.worlds.explained_world import rows_of
+from tests.support.worlds.foreseen_world import foreseen
 from tests.support.worlds.hot_world import hot_world
 from tests.support.worlds.ruled_world import decided, owners
 from tests.support.worlds.world import World, gapless
@@ -87,3 +88,13 @@ def test_explain_names_the_limit() -> None:
     told = decided(world, "skip", "Limit")[-1]
     assert json.loads(str(told["inputs"]))["counts"]["limit.hour_limit"]
     assert "held by max_moves_per_hour" in " ".join(explain_cluster(rows_of(world)).lines())
+
+
+def test_dry_run_knows_what_the_hour_has_left() -> None:
+    world = hot_world("shedding.max_moves_per_hour=3")
+    world.run(1_000)  # it is told to shed
+    assert len(foreseen(world).decisions) + len(moved(world)) == 3
+    world.run(10 * MINUTE_MS, step_ms=5_000)
+    found = foreseen(world)
+    assert not found.decisions
+    assert {skip["reason"] for skip in found.skips} == {"Limit"}

@@ -5,6 +5,7 @@ import json
 from lbcore.explain.cluster import explain_cluster
 from lbcore.model.times import instant
 from tests.support.worlds.explained_world import rows_of
+from tests.support.worlds.foreseen_world import foreseen
 from tests.support.worlds.hot_world import COLD, HOT, hot_world
 from tests.support.worlds.ruled_world import decided, outcome, owners
 from tests.support.worlds.world import World, gapless, is_settled
@@ -80,3 +81,13 @@ def test_quiet_hours_outlast_a_restart_and_a_rebuild_and_are_changed_by_a_comman
     world.restart_job()
     world.run(300_000)
     assert moved(world)
+
+
+def test_dry_run_moves_nothing_in_quiet_hours() -> None:
+    otherwise, world = hot_world(), hot_world(QUIET)
+    for one in (otherwise, world):
+        one.run(1_000)  # it is told to shed
+    assert foreseen(otherwise).decisions, "without quiet hours it does"
+    found = foreseen(world)
+    assert not found.decisions
+    assert {skip["reason"] for skip in found.skips} == {"QuietHours"}
