@@ -1,7 +1,7 @@
-"""Planning's memory, as far as the tables know it, for dry runs; and what they don't know.
+"""Planning's memory, as far as the tables know it, for rebuilds and dry runs; what they don't know.
 
 Decides nothing: rows of `decisions` become graces and roles; hits and averages are in the state
-already, which a rebuild brings back. Part of `foresee`. Source: ours.
+already, which the table `planning_memory` brings back. Source: ours.
 """
 
 import json
@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.config.strategies import LEAST_LONG_TERM_MESSAGE_RATE
 from lbcore.config.tree import Config
 from lbcore.plan.decision import PlanConfig, PlanState
 from lbcore.plan.registry import placement_name, shedding_name, shedding_strategy
 from lbcore.plan.strategy import SCORE_WEIGHTS
+from lbcore.validation.dynamic import in_force
 
 Row = Mapping[str, Any]
 REMEMBERED_MS = 7_200_000
@@ -23,6 +25,17 @@ _BY_LONG_TERM = frozenset({LEAST_LONG_TERM_MESSAGE_RATE})
 _MADE = frozenset({"transfer", "unload", "split"})
 _NO_CYCLE = frozenset({"NotThisCycle", "unsplittable"})
 _WISHED = frozenset({"Draining", "Pinned"})
+
+
+def with_recalled_plan(
+    state: BalancerState, decisions: Iterable[Row], config: Config, now_ms: int
+) -> BalancerState:
+    """A rebuilt state with the graces and roles that hold at now_ms, by the settings in force.
+
+    decisions: rows of its cluster since `REMEMBERED_MS` before, in any order. O(rows log rows).
+    """
+    present, _ = in_force(config, state.settings, state.rules.set_aside)
+    return replace(state, plan=recalled_plan(state.plan, decisions, present, now_ms))
 
 
 def recalled_plan(

@@ -28,7 +28,15 @@ from lbcore.balancer.restored import lifted_events, lifted_namespaces
 from lbcore.balancer.state.effects import TOMBSTONE
 from lbcore.balancer.state.outcome import ACCEPTED
 from lbcore.config.tree import Config
-from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, COMMANDS, NAMESPACES, OWNERSHIP_EVENTS
+from lbcore.foresight.planning_memory import REMEMBERED_MS, with_recalled_plan
+from lbcore.model.tables import (
+    BROKERS,
+    BUNDLE_OWNERSHIP,
+    COMMANDS,
+    DECISIONS,
+    NAMESPACES,
+    OWNERSHIP_EVENTS,
+)
 from lbcore.ownership.wire_record import format_record, record_key
 
 OUTCOMES = "outcomes"
@@ -87,6 +95,9 @@ def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, s
     """Each cluster's rebuilt state: (cluster, chunk name, chunk)."""
     _undo_unfinished(writer)
     tables = {one.name: _rows(writer, one.name) for one in fields(TableRows)}
+    last = writer.last_commit()
+    now_ms = last["now_ms"] if last else 0
+    decided = _rows(writer, DECISIONS.name, f"at_ms >= {now_ms - REMEMBERED_MS}")
     for cluster in config.pipeline.clusters:
         mine = {
             name: [row for row in rows if row["cluster"] == cluster]
@@ -94,8 +105,11 @@ def rebuilt_states(config: Config, writer: TableWriter) -> Iterator[tuple[str, s
         }
         if not any(mine.values()):
             continue
-        balancer = ClusterBalancer(cluster=cluster, config=config.for_cluster(cluster))
+        own = config.for_cluster(cluster)
+        balancer = ClusterBalancer(cluster=cluster, config=own)
+        decisions = [row for row in decided if row["cluster"] == cluster]
         state = rebuild_state(cluster, TableRows(**mine))
+        state = with_recalled_plan(state, decisions, own, now_ms)
         for name, blob in sorted(balancer.pack(state).items()):
             yield cluster, name, blob
 
@@ -136,10 +150,11 @@ def _records_of(writer: TableWriter, last: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-def _rows(writer: TableWriter, name: str) -> list[dict[str, Any]]:
+def _rows(writer: TableWriter, name: str, wanted: str | None = None) -> list[dict[str, Any]]:
     table = writer.table(name)
     table.update_incremental()
-    wanted = needed_commands(table) if name == COMMANDS.name else None
+    if name == COMMANDS.name:
+        wanted = needed_commands(table)
     rows: list[dict[str, Any]] = scan(table, None, wanted).to_pylist()
     return rows
 

@@ -23,6 +23,7 @@ from lbcore.balancer.rebuild import newest_rows, rebuild_state, record_from_row
 from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.effects import TOMBSTONE, Effect
 from lbcore.config.tree import Config
+from lbcore.foresight.planning_memory import with_recalled_plan
 from lbcore.machine import Step
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
@@ -223,7 +224,8 @@ class World:
     def rebuilt(self) -> BalancerState:
         """The state that the tables give."""
         rows = newest_rows(self.current.values(), self.other_rows)
-        return rebuild_state(CLUSTER, rows)
+        state = rebuild_state(CLUSTER, rows)
+        return with_recalled_plan(state, self.decisions, self.config, self.now_ms)
 
     def _take_effects(self, effects: Iterable[Effect]) -> None:
         """Brokers read tombstones before the records of the same batch."""
