@@ -7,8 +7,8 @@ Decides nothing. Passwords are no settings: they come from the environment or fr
 from dataclasses import dataclass
 
 from lbcore.config.setting import setting
+from lbcore.model.times import HOUR_MS
 
-HOUR_MS = 3_600_000
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 

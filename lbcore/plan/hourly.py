@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-HOUR_MS = 3_600_000
+from lbcore.model.times import HOUR_MS
 
 Hourly: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 """Tenant → (when, how many moves were decided then), oldest first."""

@@ -10,6 +10,7 @@ import pytest
 
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from tests.integration.stack import running_stack, wait_for
+from tests.support.processes.programs import ended
 
 _PROGRAM = """
 import subprocess, sys, threading
@@ -24,22 +25,17 @@ print("child", child.pid, flush=True)
 """
 
 
-def _ended(folder: Path, then: str, *, is_asked: bool = True) -> tuple[int, str]:
-    """Exit code and log of a process that does this: when it is asked to end, or by itself."""
-    waits = "end.asked.wait()\n" if is_asked else ""
+def _ended(folder: Path, then: str) -> tuple[int, str]:
+    """Exit code and log of a process that does this when it is asked to end."""
     spec = ProcessSpec(
         name="asked",
-        command=(sys.executable, "-c", _PROGRAM + waits + then),
+        command=(sys.executable, "-c", f"{_PROGRAM}end.asked.wait()\n{then}"),
         log_path=folder / "asked.log",
         grace_ms=60_000,
     )
     child = Child(spec)
     wait_for("it to be up", lambda: "child" in spec.log_path.read_text(), 60)
-    if is_asked:
-        code = child.stop()
-    else:
-        wait_for("it to end by itself", lambda: child.exit_code() is not None, 60)
-        code = child.exit_code()
+    code = child.stop()
     return code, spec.log_path.read_text()
 
 
@@ -76,17 +72,14 @@ def test_what_ends_in_order_says_nothing(tmp_path: Path) -> None:
 
 
 def test_failure_whose_clean_up_hangs_is_told_and_goes_by_force(tmp_path: Path) -> None:
-    code, log = _ended(
-        tmp_path,
-        """
+    fails = """
 try:
     with end.with_work():
         raise ValueError("topics were lost")
 finally:
     hangs_for_ever()
-""",
-        is_asked=False,
-    )
+"""
+    code, log = ended(tmp_path, _PROGRAM + fails)
     assert code == 1
     assert "topics were lost" in log
     assert "in hangs_for_ever" in log

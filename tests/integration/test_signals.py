@@ -1,12 +1,10 @@
 """A signal at the worst moment: the main thread holds the lock that what it asks for needs."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from jobs.adapters.processes.processes import Child, ProcessSpec
-from tests.integration.stack import wait_for
+from tests.support.processes.programs import ended
 
 _HOLDS_THE_LOCK = """
 import os, signal, threading, time
@@ -27,28 +25,13 @@ _CASES = {
 }
 
 
-def _ended(folder: Path, program: str) -> tuple[int | None, str]:
-    """Exit code and log of a program that ends by itself."""
-    spec = ProcessSpec(
-        name="program",
-        command=(sys.executable, "-c", program),
-        log_path=folder / "program.log",
-    )
-    child = Child(spec)
-    try:
-        wait_for("it to end", lambda: child.exit_code() is not None, 60)
-    finally:
-        child.kill()
-    return child.exit_code(), spec.log_path.read_text()
-
-
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("asked", _CASES.values(), ids=_CASES)
 def test_signal_is_heard_whatever_lock_the_main_thread_holds(
     tmp_path: Path, asked: str, number: str
 ) -> None:
     program = _HOLDS_THE_LOCK.format(asked=asked, number=number)
-    assert _ended(tmp_path, program) == (0, "heard\n")
+    assert ended(tmp_path, program) == (0, "heard\n")
 
 
 def test_main_thread_may_raise_besides(tmp_path: Path) -> None:
@@ -67,7 +50,7 @@ try:
 except KeyboardInterrupt:
     print(asked.wait(60))
 """
-    assert _ended(tmp_path, program) == (0, "True\n")
+    assert ended(tmp_path, program) == (0, "True\n")
 
 
 def test_forked_process_does_not_speak_for_its_parent(tmp_path: Path) -> None:
@@ -83,4 +66,4 @@ if not (child := os.fork()):
 os.waitpid(child, 0)
 print(asked.wait(0.5))
 """
-    assert _ended(tmp_path, program) == (0, "False\n")
+    assert ended(tmp_path, program) == (0, "False\n")

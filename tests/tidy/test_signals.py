@@ -1,8 +1,8 @@
 """Signals are heard by one piece of code: a handler of one's own may wait for itself for ever."""
 
-from pathlib import Path
-
 import pytest
+
+from tests.tidy.source_files import PACKAGES, ROOT, python_files
 
 HANDLES = {
     "jobs/adapters/processes/signals.py": "hears in a thread",
@@ -16,13 +16,14 @@ HANDLES = {
 }
 
 
-def _handling() -> set[str]:
-    root = Path(__file__).parents[2]
-    paths = (path for name in ("jobs", "lbcore") for path in (root / name).rglob("*.py"))
-    return {str(path.relative_to(root)) for path in paths if "signal.signal(" in path.read_text()}
+HANDLING = {
+    path.relative_to(ROOT).as_posix()
+    for path in python_files(*PACKAGES)
+    if "signal.signal(" in path.read_text()
+}
 
 
-@pytest.mark.parametrize("module", sorted(_handling() | HANDLES.keys()))
+@pytest.mark.parametrize("module", sorted(HANDLING | HANDLES.keys()))
 def test_handlers_take_no_lock(module: str) -> None:
     assert module in HANDLES, "use jobs.adapters.processes.signals.hear"
-    assert module in _handling(), "strike it from HANDLES"
+    assert module in HANDLING, "strike it from HANDLES"

@@ -1,7 +1,8 @@
 """Moves of the last hour: what counts, and what is forgotten when."""
 
+from lbcore.model.times import HOUR_MS
 from lbcore.plan.decision import PlanState
-from lbcore.plan.hourly import HOUR_MS, moves_within_hour, with_moves
+from lbcore.plan.hourly import moves_within_hour, with_moves
 
 
 def test_a_move_counts_for_exactly_an_hour() -> None:
