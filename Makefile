@@ -26,7 +26,7 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run tour test test-long check coverage lint format docs bench chaos package lock setup setup-dev clean distclean python test-pulsar test-containers demo-pulsar
+.PHONY: help run tour test test-long check coverage lint format docs bench chaos package lock setup setup-dev clean distclean python test-pulsar test-containers demo-pulsar lab-pulsar
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ test-containers: setup-dev ## Run the image and docker-compose.yml in a real con
 
 demo-pulsar: setup-dev ## Show a real Pulsar cluster being balanced (fetches 245 MB the first time)
 	@$(bin)/python -m tests.pulsar.demo $(ARGS)
+
+lab-pulsar: setup-dev ## Compare Pulsar's shedders and Ballast, brokers on hosts of their own (root on Linux, 2.5 hours)
+	@$(bin)/python -m tests.lab $(ARGS)
 
 check: lint ## Check format, lint, types, import contracts and the quick tests (< 2 minutes)
 	@$(bin)/python -m pytest --quick $(workers) $(call existing,$(quick_tests)) $(PYTEST_ARGS)

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 
@@ -35,6 +36,10 @@ class CommandError(Exception):
         self.what = what
         self.why = why
         self.next_step = next_step
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is, out of another process."""
+        return partial(type(self), self.what, why=self.why, next_step=self.next_step), ()
 
     def __str__(self) -> str:
         """Three lines, in the order in which a reader needs them."""

@@ -22,7 +22,7 @@ import uvicorn
 
 from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.http.bounds import Bounds, Sweep, Timed
-from jobs.adapters.http.protocol import bounded_protocol
+from jobs.adapters.http.quick import quick_protocol
 from jobs.adapters.http.server_tls import ServerTls
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.settings import load_settings
@@ -31,6 +31,7 @@ from jobs.console import CommandError, Exit, MisuseError, complain
 from jobs.lookup_workers import reserve_port, run_workers
 from jobs.parser import Parser
 from jobs.service.assemble import Service, start_service
+from jobs.service.quick_lookups import QuickLookups
 from jobs.service.shared_metrics import SharedMetrics
 from jobs.whole_file import write_whole
 from lbcore.config.lookup import LookupConfig
@@ -187,7 +188,9 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 service.app,
-                http=bounded_protocol(Bounds.of(lookup, _open_files_max()), service.account),
+                http=quick_protocol(
+                    Bounds.of(lookup, _open_files_max()), service.account, QuickLookups(service.app)
+                ),
                 ws="none",
                 loop="auto",  # uvloop where there is one
                 lifespan="on",

@@ -1,11 +1,13 @@
 """Writes the pages that are made of declarations: `python -m tests.drawn_pages`.
 
 docs/tables.md from the tables, docs/sql.md from the views and queries, docs/metrics.md from the
-metrics, docs/configuration.md from the settings, and the tables of docs/strategies.md from the
-strategies' records. A test holds each equal to what is drawn here.
+metrics, docs/configuration.md from the settings, and the tables of docs/strategies.md and
+docs/commands.md from the records of strategies and commands. A test
+holds each equal to what is drawn here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from jobs.service.lookup_names import LOOKUP_METRICS
@@ -21,6 +23,8 @@ from lbcore.model.table import Column, Table
 from lbcore.model.tables import TABLES
 from lbcore.plan.registry import STRATEGIES
 from lbcore.plan.strategy import Strategy
+from lbcore.wire.commands import KINDS
+from lbcore.wire.kinds.command_about import CommandArguments
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -202,11 +206,16 @@ def draw_strategies() -> str:
         columns += ["seen in"] if any(one.seen_in for one in strategies) else []
         head = f"| {' | '.join([kind, *columns])} |"
         rows = [head, "|" + "---|" * (len(columns) + 1), *map(_draw_strategy, strategies)]
-        before, _, after = page.partition(f"| {kind} |")
-        lines = after.splitlines(keepends=True)[2:]
-        end = next(at for at, line in enumerate(lines) if not line.startswith("|"))
-        page = before + "\n".join(rows) + "\n" + "".join(lines[end:])
+        page = _with_table(page, f"| {kind} |", rows)
     return page
+
+
+def _with_table(page: str, head: str, rows: Sequence[str]) -> str:
+    """The page, with these rows in place of the table whose first line begins so."""
+    before, _, after = page.partition(head)
+    lines = after.splitlines(keepends=True)[2:]
+    end = next(at for at, line in enumerate(lines) if not line.startswith("|"))
+    return before + "\n".join(rows) + "\n" + "".join(lines[end:])
 
 
 def _draw_strategy(one: Strategy) -> str:
@@ -215,12 +224,30 @@ def _draw_strategy(one: Strategy) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def draw_commands() -> str:
+    """The page of the command line: its own words, and the table of the commands' records."""
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
+    head = "| command |"
+    rows = [f"{head} it | takes | asked for by |", "|---|---|---|---|"]
+    return _with_table(page, head, [*rows, *map(_draw_command, KINDS.values())])
+
+
+def _draw_command(declaring: type[CommandArguments]) -> str:
+    about = declaring.about
+    what = (declaring.__doc__ or "").splitlines()[0]
+    names = ", ".join(f"`{one.name}`" for one in fields(declaring))
+    role = "an operator" if about.is_operating else "an admin"
+    by = f"`ballast {about.verb.words}`, {role}" if about.verb else "a bridge"
+    return f"| `{about.kind}` | {what} | {names} | {by} |"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "tables.md": draw_tables,
     "sql.md": draw_sql,
     "metrics.md": draw_metrics,
     "configuration.md": render_page,
     "strategies.md": draw_strategies,
+    "commands.md": draw_commands,
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.operating.backtesting import Past, recorded_row, try_again
+from jobs.operating.simulations import config_of
 from lbcore.config.tree import Config
 from lbcore.sim.load.recording import RecordingError, make_recording
 from lbcore.sim.reports.backtest import backtest_scenario
@@ -35,4 +36,5 @@ def try_strategies(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, An
         return [], "strategies can't be tried: no broker was there"
     scenario = backtest_scenario(history, recording, {})
     past = Past(history=history, recording=recording, scenario=scenario)
-    return [recorded_row(past), *(try_again(past, name, (), Config()) for name in TRIED)], ""
+    tried = [try_again(past, name, config_of(scenario, name, (), Config())) for name in TRIED]
+    return [recorded_row(past), *(row for row in tried if row is not None)], ""

@@ -22,8 +22,8 @@ from lbcore.bridge.answers import Settings, Unreadable, parse_topics
 from lbcore.bridge.mirror import Look
 from lbcore.config.tree import Config
 from lbcore.model.tables import LOAD_HISTORY
+from lbcore.wire.kinds.mirror_commands import ObservePolicies
 from lbcore.wire.messages import BrokerLoad, Message
-from lbcore.wire.mirror_commands import ObservePolicies
 
 CLUSTER = "pulsar"
 """The cluster's name among the Machines."""

@@ -28,10 +28,11 @@ from lbcore.bridge.guard import SHEDDING, reason_not_to_act, splits_by_itself
 from lbcore.bridge.guardian import Finding
 from lbcore.bridge.mirror import Difference, Look, commands_of, compare, written_finding
 from lbcore.config.tree import Config
-from lbcore.wire.commands import CommandArguments, SetConfig
 from lbcore.wire.format import format_message
+from lbcore.wire.kinds.balancing_commands import SetConfig
+from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.wire.kinds.mirror_commands import ObservePolicies
 from lbcore.wire.messages import Message, Topic
-from lbcore.wire.mirror_commands import ObservePolicies
 
 logger = logging.getLogger(__name__)
 

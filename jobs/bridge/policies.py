@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from lbcore.bridge.policies import PulsarPolicies
-from lbcore.wire.mirror_commands import ObservePolicies
+from lbcore.wire.kinds.mirror_commands import ObservePolicies
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from jobs.console import CommandError
 from jobs.local.layout import CLUSTER, Size
 from lbcore.model.hashing import HashFunction
 from lbcore.sim.load.load import NamespaceLoad
-from lbcore.wire.commands import CreateNamespace
 from lbcore.wire.format import format_message
+from lbcore.wire.kinds.namespace_commands import CreateNamespace
 from lbcore.wire.messages import Command
 
 _SEND_TIMEOUT_MS = 20_000

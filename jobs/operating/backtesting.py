@@ -5,7 +5,8 @@ the scenario, the simulator runs it, the league's metrics judge it. Nothing is s
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.durations import format_instant
 from jobs.operating.league_figures import COLUMNS
+from jobs.operating.many_runs import ManyRuns
 from jobs.operating.simulations import config_of, note_wrong
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
-from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.engine.rehearsal import Tell, run_scenario, tell_nobody
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
 from lbcore.sim.reports.backtest import backtest_scenario
@@ -93,12 +95,33 @@ def _past(
     return Past(history=history, recording=recording, scenario=scenario, missing_ms=missing_ms)
 
 
+def trying(
+    past: Past, assignments: Sequence[str], base: Config, workers: int
+) -> ManyRuns[dict[str, Any]]:
+    """Runs of strategies, by name as `try_again` has it, on what was recorded.
+
+    Each with these settings upon the base. A strategy of the user's own is loaded where it runs.
+    """
+    bare = replace(base, own={})
+    return ManyRuns(partial(_try, past, (tuple(assignments), bare)), workers, "strategies")
+
+
+def _try(
+    past: Past, upon: tuple[Sequence[str], Config], strategy: str, tell: Tell
+) -> dict[str, Any] | None:
+    return try_again(past, strategy, config_of(past.scenario, strategy, *upon), tell)
+
+
 def try_again(
-    past: Past, strategy: str, assignments: Sequence[str], base: Config
-) -> dict[str, Any]:
-    """The league's numbers of one strategy on what was recorded. strategy: "" = as it was set."""
-    config = config_of(past.scenario, strategy, assignments, base)
-    done = note_wrong(run_scenario(past.scenario, config))
+    past: Past, strategy: str, config: Config, tell: Tell = tell_nobody
+) -> dict[str, Any] | None:
+    """The league's numbers of one strategy on what was recorded; None where it was given up.
+
+    strategy: what the row calls it, "" = as it was set.
+    """
+    done = note_wrong(run_scenario(past.scenario, config, tell))
+    if done.is_cut:
+        return None
     return {
         "strategy": strategy or "as-set",
         "hash": done.recorder.hash(),

@@ -8,7 +8,7 @@ Source: ours.
 
 import argparse
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from enum import Enum
 from typing import Any, get_origin, get_type_hints
 
@@ -16,9 +16,9 @@ from jobs.console import MisuseError, add_json_option
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import add_stack_arguments
 from lbcore.model.times import duration
-from lbcore.wire.commands import KINDS, CommandArguments, RefusedArguments, parse_arguments
+from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
+from lbcore.wire.kinds.command_about import VERB_TIMEOUT_MS, CommandArguments, CommandVerb
 
-DEFAULT_TIMEOUT_MS = 60_000
 EXIT_CODES = (
     "exit codes: 0 done (with --no-wait: sent), 1 refused or failed, 2 misuse, 3 nobody knows: no"
     " outcome within --timeout"
@@ -26,29 +26,26 @@ EXIT_CODES = (
 _PREFIX = "argument_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandVerb:
-    """A verb that sends one command.
-
-    name: the word behind the verb's; "" = the verb itself is it. example: what may stand behind
-    them. optional: positions that may be left out. timeout_ms: how long it is waited for at most,
-    unless told otherwise.
-    """
-
-    kind: str
-    example: str
-    name: str = ""
-    optional: tuple[str, ...] = ()
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
+def commands_of(verb: str) -> Mapping[str, CommandVerb]:
+    """Kind → its words, of all that the verb sends."""
+    spoken = {kind: declaring.about.verb for kind, declaring in KINDS.items()}
+    return {kind: one for kind, one in spoken.items() if one and one.words.split()[0] == verb}
 
 
-def add_commands(actions: Any, verbs: Iterable[CommandVerb]) -> None:
-    """A parser within the verb for each. actions: what `add_subparsers` gave."""
-    for verb in verbs:
-        summary = (KINDS[verb.kind].__doc__ or "").strip().splitlines()[0]
-        parser = actions.add_parser(verb.name, help=summary, description=summary)
+def add_commands(actions: Any, verb: str) -> None:
+    """A parser within the verb for each of its commands. actions: what `add_subparsers` gave."""
+    for kind, spoken in commands_of(verb).items():
+        summary = (KINDS[kind].__doc__ or "").strip().splitlines()[0]
+        name = spoken.words.split()[1]
+        parser = actions.add_parser(name, help=summary, description=summary)
         add_json_option(parser, default=argparse.SUPPRESS)
-        add_command(parser, verb)
+        _add_command(parser, kind, spoken)
+
+
+def add_command(parser: argparse.ArgumentParser, verb: str) -> None:
+    """What the one command of a verb takes, which has no action behind it."""
+    ((kind, spoken),) = commands_of(verb).items()
+    _add_command(parser, kind, spoken)
 
 
 def command_actions(parser: argparse.ArgumentParser) -> Any:
@@ -56,12 +53,12 @@ def command_actions(parser: argparse.ArgumentParser) -> Any:
     return parser.add_subparsers(title="what to do", metavar="ACTION", dest="action", required=True)
 
 
-def add_command(parser: argparse.ArgumentParser, verb: CommandVerb) -> None:
+def _add_command(parser: argparse.ArgumentParser, kind: str, verb: CommandVerb) -> None:
     """The arguments of one command, how to send it, and where."""
-    parser.set_defaults(command_kind=verb.kind)
+    parser.set_defaults(command_kind=kind)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"example: {parser.prog} {verb.example}".rstrip() + f"\n{EXIT_CODES}"
-    declaring = KINDS[verb.kind]
+    declaring = KINDS[kind]
     hints = get_type_hints(declaring)
     tuples = [f for f in fields(declaring) if _is_list(hints[f.name]) and f.default is MISSING]
     for declared in fields(declaring):
@@ -70,7 +67,7 @@ def add_command(parser: argparse.ArgumentParser, verb: CommandVerb) -> None:
         )
         add = _add_position if is_position else _add_option
         add(parser, declared, hints[declared.name])
-    if verb.kind == "reset_config":
+    if kind == "reset_config":
         parser.add_argument("--all", action="store_true", help="all that commands have changed")
     add_sending(parser, verb.timeout_ms)
     add_stack_arguments(parser)
@@ -145,7 +142,7 @@ def _add_option(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: A
     parser.add_argument(flag, **options)
 
 
-def add_sending(parser: argparse.ArgumentParser, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+def add_sending(parser: argparse.ArgumentParser, timeout_ms: int = VERB_TIMEOUT_MS) -> None:
     """How a command is sent, and how long it is waited for."""
     group = parser.add_argument_group("sending")
     group.add_argument(

@@ -26,7 +26,7 @@ from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.foresee import Impossible, WhatIf, foresee
 from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
 from lbcore.model.times import duration
-from lbcore.wire.commands import CommandArguments
+from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command
 
 _GRACE_MS = 5_000

@@ -14,7 +14,9 @@ from jobs.service.v1.heating import HEATING_ROUTES
 from jobs.service.v1.openapi import openapi_route
 from jobs.service.v1.overview import OVERVIEW_ROUTES
 from jobs.service.v1.ownership import OWNERSHIP_ROUTES
+from jobs.service.v1.planning import PLANNING_ROUTES
 from jobs.service.v1.showing import SHOWING_ROUTES
+from jobs.service.v1.timeline import TIMELINE_ROUTES
 from jobs.service.v1.watch import WATCH_ROUTES
 
 _OWN = (
@@ -23,6 +25,8 @@ _OWN = (
     *HEATING_ROUTES,
     *EXPLAINING_ROUTES,
     *FORESEEING_ROUTES,
+    *PLANNING_ROUTES,
+    *TIMELINE_ROUTES,
     *OWNERSHIP_ROUTES,
     *WATCH_ROUTES,
     *COMMAND_ROUTES,

@@ -18,7 +18,7 @@ from jobs.service.exchange import HttpError
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.ownership.records import State
 from lbcore.route.bundles import BundleRoute
-from lbcore.wire.commands import AssignBundle
+from lbcore.wire.kinds.bundle_commands import AssignBundle
 
 logger = logging.getLogger(__name__)
 

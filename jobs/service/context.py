@@ -19,7 +19,8 @@ from jobs.service.exchange import RETRY, HttpError, Request
 from jobs.service.views import TableViews
 from lbcore.config.tree import Config
 from lbcore.route.snapshot import LookupSnapshot
-from lbcore.wire.commands import CommandArguments, format_arguments
+from lbcore.wire.commands import format_arguments
+from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import AuditEntry, Command
 
 COMMAND_TIMEOUT_MS = 30_000

@@ -49,7 +49,7 @@ FOUND = LookupOutcome.FOUND.value
 _V2 = b"/lookup/v2/topic/"
 _V1 = b"/lookup/v2/destination/"
 _PARTS = {_V2: 4, _V1: 5}
-_LISTENER_HEADER = b"x-pulsar-listenername"
+LISTENER_HEADER = b"x-pulsar-listenername"
 _METRICS_TEXT: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _CLOSE: Header = (b"connection", b"close")
 _DIGITS_MAX = 15
@@ -109,10 +109,10 @@ class LookupApp:
         self.shared: SharedMetrics | None = None
         self.own_port = 0
         self.is_stopping = False
-        self._follower = follower
+        self.follower = follower
         self._wait_s = wait_ms / 1000
         self._waiting_max = waiting_max
-        self._hooks = hooks or Hooks()
+        self.hooks = hooks or Hooks()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = Bell()
         self._is_ending = False
@@ -131,9 +131,9 @@ class LookupApp:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server: a request or the server's life span."""
         if scope["type"] == "http":
-            if self._hooks.hosts is not None:
+            if self.hooks.hosts is not None:
                 try:
-                    self._hooks.hosts.check_host(scope)
+                    self.hooks.hosts.check_host(scope)
                 except HttpError as error:
                     await _send(send, refusal(error))
                     return
@@ -158,14 +158,14 @@ class LookupApp:
             reply = LookupReply(status=200, body=encode({"status": "alive"}), headers=(JSON,))
         elif path in (b"/metrics", b"/metrics/"):
             reply = self._metrics(scope)
-        elif self._hooks.others is not None:
-            await self._hooks.others(scope, receive, send)
+        elif self.hooks.others is not None:
+            await self.hooks.others(scope, receive, send)
             return
         else:
             reply = not_found()
         reply = of_method(reply, scope["method"])
         if reply.result != FOUND:  # which has its stamps, and is to be fast
-            reply = stamped(reply, self._follower.view)
+            reply = stamped(reply, self.follower.view)
         await _send(send, reply)
 
     # -- lookups
@@ -176,9 +176,9 @@ class LookupApp:
             return not_found()
         if scope["method"] not in ("GET", "HEAD"):
             return not_allowed(scope["method"])
-        if self._hooks.guard is not None:
+        if self.hooks.guard is not None:
             try:
-                self._hooks.guard.check_lookup(scope, request.tenant)
+                self.hooks.guard.check_lookup(scope, request.tenant)
             except HttpError as error:
                 return refusal(error)
         reply = self._reply(request)
@@ -205,8 +205,8 @@ class LookupApp:
             left_s = deadline_s - loop.time()
             if left_s <= 0:
                 break
-            if reply.unowned is not None and self._hooks.ask_owner is not None:
-                self._hooks.ask_owner(reply.unowned)
+            if reply.unowned is not None and self.hooks.ask_owner is not None:
+                self.hooks.ask_owner(reply.unowned)
             changed = self._changed.listen()
             await asyncio.wait(
                 {changed, gone},
@@ -218,7 +218,7 @@ class LookupApp:
         return reply
 
     def _reply(self, request: LookupRequest) -> LookupReply:
-        view = self._follower.view
+        view = self.follower.view
         if view is None:
             return not_ready()
         if request.age_max_ms == BAD_AGE:
@@ -238,7 +238,7 @@ class LookupApp:
     # -- health
 
     def _health(self) -> LookupReply:
-        view, counts = self._follower.view, self._follower.counts
+        view, counts = self.follower.view, self.follower.counts
         report: dict[str, Any] = {
             "status": self._status(),
             "refused": sum(counts.refused.values()),
@@ -266,12 +266,12 @@ class LookupApp:
     def _status(self) -> str:
         if self.is_stopping:
             return "stopping"
-        return "waiting for the tables" if self._follower.view is None else "ready"
+        return "waiting for the tables" if self.follower.view is None else "ready"
 
     def _metrics(self, scope: Message) -> LookupReply:
-        if self._hooks.guard is not None:
+        if self.hooks.guard is not None:
             try:
-                self._hooks.guard.check_metrics(scope)
+                self.hooks.guard.check_metrics(scope)
             except HttpError as error:
                 return refusal(error)
         is_own = self.shared is None or (scope.get("server") or ("", 0))[1] == self.own_port
@@ -322,7 +322,7 @@ def _listener(scope: Message) -> str:
         if found:
             return found
     for name, value in scope["headers"]:
-        if name == _LISTENER_HEADER:
+        if name == LISTENER_HEADER:
             text: str = value.decode("latin-1")
             return text
     return ""

@@ -128,8 +128,13 @@ def stamps(view: View, answer: Answer | None = None) -> tuple[Header, ...]:
         *ages(view),
         (b"x-ballast-bundle", route.bundle.encode()),
         (b"x-ballast-version-id", b"%d" % route.version_id),
-        (b"x-ballast-broker", quote(route.broker, safe=":/[]").encode()),
+        broker_stamp(route),
     )
+
+
+def broker_stamp(route: BundleRoute) -> Header:
+    """Whom the bundle's clients are sent to."""
+    return (b"x-ballast-broker", quote(route.broker, safe=":/[]").encode())
 
 
 def ages(view: View) -> tuple[Header, ...]:

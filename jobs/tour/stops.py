@@ -12,7 +12,7 @@ from jobs.local.fleet_watch import fleet_client
 from jobs.local.layout import CLUSTER, Size
 from jobs.operating.stack_words import Whereabouts
 from jobs.tour.guide import Guide
-from lbcore.wire.commands import UnloadBundle
+from lbcore.wire.kinds.bundle_commands import UnloadBundle
 
 HOT, HANGING = "broker-1", "broker-5"
 

@@ -9,8 +9,16 @@ import argparse
 from pathlib import Path
 
 from jobs.console import Exit, answer
-from jobs.operating.backtesting import lines, read_past, read_past_file, recorded_row, try_again
+from jobs.operating.backtesting import (
+    lines,
+    read_past,
+    read_past_file,
+    recorded_row,
+    trying,
+)
 from jobs.operating.durations import parse_duration_ms
+from jobs.operating.many_runs import add_workers_argument
+from jobs.operating.simulations import config_of
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.verbs.league import DEFAULT
 
@@ -34,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "example: ballast backtest --tables var/tables --last 24h --strategy avg,transfer"
     )
+    add_workers_argument(parser)
     add_stack_arguments(parser, with_kafka=False)
 
 
@@ -47,6 +56,9 @@ def run(args: argparse.Namespace) -> int:
     )
     base = where.config.for_cluster(where.cluster)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
-    rows = [recorded_row(past), *(try_again(past, name, args.set, base) for name in names)]
+    for name in names:
+        config_of(past.scenario, name, args.set, base)  # what can't be used is refused first
+    runs = trying(past, args.set, base, args.workers)
+    rows = [recorded_row(past), *runs.results(names)]
     answer(args, rows, "\n".join(lines(past, rows)))
-    return Exit.DONE
+    return Exit.CUT if runs.is_cut else Exit.DONE

@@ -29,8 +29,8 @@ from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.telemetry import exposition
 from lbcore.bridge.guard import SHEDDING, reason_not_to_act
 from lbcore.config.cluster import EXTERNAL
-from lbcore.wire.commands import SetConfig
 from lbcore.wire.format import format_message
+from lbcore.wire.kinds.balancing_commands import SetConfig
 
 _FLUSH_MS = 15_000
 _SETTING_MS = 600_000

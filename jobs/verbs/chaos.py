@@ -6,24 +6,23 @@ round can be seen alone: --show writes its scenario, which `ballast simulate` ru
 """
 
 import argparse
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
 from jobs.console import Exit, MisuseError, answer, note, say
+from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import config_of
 from lbcore.config.tree import Config
 from lbcore.sim.chaos.chaos import chaos_text
 from lbcore.sim.chaos.rounds import Held, Round, hold_bounds, run_round
+from lbcore.sim.engine.rehearsal import Tell
 from lbcore.sim.scenario.model import Scenario
 
 ROUNDS = 1_000
 BOUNDS_ROUNDS_MIN = 100
 """Fewer rounds than this say nothing about quantiles: only safety is judged."""
 MAX_PERCENT = 100.0
-_TOLD_EVERY = 100
 _SEEDS_SHOWN = 10
 
 
@@ -31,9 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How many, from which seed on."""
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"now {ROUNDS}")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first round")
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes"
-    )
+    add_workers_argument(parser)
     parser.add_argument("--strategy", default="", metavar="S", help="as `simulate` takes it")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all rounds"
@@ -46,38 +43,37 @@ def run(args: argparse.Namespace) -> int:
     if args.show:
         say(chaos_text(args.seed).rstrip())
         return Exit.DONE
-    if args.rounds < 1 or args.workers < 1 or args.seed < 0:
+    if args.rounds < 1 or args.seed < 0:
         raise MisuseError(
             "there is nothing to run",
-            why="--rounds and --workers count from 1, --seed from 0",
+            why="--rounds counts from 1, --seed from 0",
             next_step="leave them out, or give larger numbers",
         )
     config = config_of(Scenario(), args.strategy, args.set)
     seeds = range(args.seed, args.seed + args.rounds)
-    rounds = list(_told(run_rounds(seeds, config, args.workers)))
+    runs = ManyRuns(partial(_round, config), args.workers, "rounds")
+    rounds = list(_told(runs.results(seeds)))
     held = hold_bounds(rounds) if len(rounds) >= BOUNDS_ROUNDS_MIN else []
     failed = [one for one in rounds if one.faults]
     answer(args, _to_row(rounds, held), "\n".join(_lines(rounds, held)))
-    return Exit.FAILED if failed or not all(one.is_met for one in held) else Exit.DONE
+    is_held = not failed and all(one.is_met for one in held)
+    if runs.is_cut and is_held:
+        return Exit.CUT
+    return Exit.DONE if is_held else Exit.FAILED
 
 
-def run_rounds(seeds: Sequence[int], config: Config, workers: int) -> Iterator[Round]:
-    """The rounds of these seeds, in their order."""
-    once = partial(run_round, config=config)
-    if workers == 1 or len(seeds) == 1:
-        yield from map(once, seeds)
-        return
-    with ProcessPoolExecutor(max_workers=workers) as pool:
-        yield from pool.map(once, seeds)
+def _round(config: Config, seed: int, tell: Tell) -> Round:
+    """A round of some seconds at most, which is not given up."""
+    done = run_round(seed, config=config)
+    tell(1.0)
+    return done
 
 
 def _told(rounds: Iterable[Round]) -> Iterator[Round]:
-    """The rounds, with a word to the terminal every now and then and about each failure."""
-    for count, one in enumerate(rounds, start=1):
+    """The rounds, with a word to the terminal about each failure."""
+    for one in rounds:
         if one.faults:
             note(f"seed {one.seed} failed: {one.faults[0]}")
-        if count % _TOLD_EVERY == 0:
-            note(f"{count} rounds")
         yield one
 
 

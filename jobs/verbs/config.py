@@ -30,7 +30,7 @@ from jobs.console import (
     note,
 )
 from jobs.local.layout import CLUSTER
-from jobs.operating.command_words import CommandVerb, add_commands, command_actions
+from jobs.operating.command_words import add_commands, command_actions
 from jobs.operating.commanding import run_command
 from lbcore.config.findings import ConfigFinding, Observed
 from lbcore.config.load import canonical, differences, digest
@@ -43,11 +43,6 @@ from lbcore.config.values import ConfigError
 from lbcore.validation.check import check_config
 from lbcore.validation.dynamic import in_force
 from lbcore.validation.pulsar_import import ImportedConfig, import_keys
-
-COMMANDS = (
-    CommandVerb(name="set", kind="set_config", example="shedding.strategy=uniform"),
-    CommandVerb(name="reset", kind="reset_config", example="shedding.strategy"),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose rules; by default those of the release that the file's keys are of",
     )
     importing.add_argument("--output", type=Path, metavar="FILE", help="write it there")
-    add_commands(actions, COMMANDS)
+    add_commands(actions, "config")
 
 
 def run(args: argparse.Namespace) -> int:

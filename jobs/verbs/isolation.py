@@ -4,24 +4,15 @@ import argparse
 import json
 
 from jobs.console import Exit, add_json_option, answer
-from jobs.operating.command_words import CommandVerb, add_commands, command_actions
+from jobs.operating.command_words import add_commands, command_actions
 from jobs.operating.commanding import run_command
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
-
-COMMANDS = (
-    CommandVerb(
-        name="set",
-        kind="set_isolation_policy",
-        example="payments --namespaces 'acme/pay-.*' --primary 'broker-[12]' --secondary broker-3",
-    ),
-    CommandVerb(name="delete", kind="delete_isolation_policy", example="payments"),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """An action each."""
     actions = command_actions(parser)
-    add_commands(actions, COMMANDS)
+    add_commands(actions, "isolation")
     listing = actions.add_parser("list", help="What is set now.")
     add_json_option(listing, default=argparse.SUPPRESS)
     add_stack_arguments(listing, with_kafka=False)

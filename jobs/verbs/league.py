@@ -124,7 +124,7 @@ def _row(rules: _Rules, contest: Contest, tell: Tell) -> dict[str, Any] | None:
     scenario = with_seed(contest.one.scenario, rules.seed)
     config = config_of(scenario, contest.strategy, rules.settings)
     done = note_wrong(run_scenario(scenario, config, tell))
-    if done.scenario is not scenario:
+    if done.is_cut:
         return None
     return {
         "scenario": contest.one.path.stem,

@@ -2,15 +2,13 @@
 
 import argparse
 
-from jobs.operating.command_words import CommandVerb, add_command
+from jobs.operating.command_words import add_command
 from jobs.operating.commanding import run_command
-
-COMMANDS = (CommandVerb(kind="pause", example="--reason 'broker-3 gets new disks'"),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to pause."""
-    add_command(parser, COMMANDS[0])
+    add_command(parser, "pause")
 
 
 run = run_command

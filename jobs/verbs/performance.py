@@ -6,10 +6,12 @@ modelled and what is not stands at the top of the page. Takes minutes.
 
 import argparse
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.console import Exit, answer
+from jobs.console import Exit, answer, note
+from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.performance_tests import (
     FOLDER,
     TESTS,
@@ -21,13 +23,30 @@ from jobs.operating.performance_tests import (
 )
 from jobs.operating.simulations import (
     SUFFIX,
+    Loaded,
     add_rows_argument,
     config_of,
     earlier_rows,
     load_scenarios,
+    weight_of,
     write_text,
 )
-from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.config.tree import Config
+from lbcore.sim.engine.rehearsal import Tell, run_scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """A test by its number, under a strategy."""
+
+    test: int
+    strategy: str
+    one: Loaded
+
+    @property
+    def config(self) -> Config:
+        """What it is run with."""
+        return config_of(self.one.scenario, self.strategy, ())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page (Markdown)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the scenarios are")
     add_rows_argument(parser)
+    add_workers_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,23 +64,34 @@ def run(args: argparse.Namespace) -> int:
     rows = earlier_rows(args)
     known = {(row["scenario"], row["strategy"]) for row in rows}
     wanted = [test for test in TESTS if args.test is None or test.scenario in args.test]
-    rows += [
-        _run(args.folder, test, strategy)
+    missing = [
+        _Task(test=TESTS.index(test), strategy=strategy, one=_scenario_of(args.folder, test))
         for test in wanted
         for strategy in test.only
         if (test.scenario, strategy) not in known
     ]
-    if args.page:
+    runs = ManyRuns(_played, args.workers)
+    rows += runs.results(missing, [weight_of(one.one.scenario, one.config) for one in missing])
+    if runs.is_cut and args.page:
+        note(f"{args.page} is left as it is: tests are missing")
+    elif args.page:
         before = args.page.read_text(encoding="utf-8") if args.page.is_file() else ""
         write_text(args.page, performance_page(rows) + measured_part(before))
     answer(args, rows, "\n".join(line for test in wanted for line in _text(test, rows)))
-    return Exit.DONE
+    return Exit.CUT if runs.is_cut else Exit.DONE
 
 
-def _run(folder: Path, test: PerformanceTest, strategy: str) -> dict[str, Any]:
+def _scenario_of(folder: Path, test: PerformanceTest) -> Loaded:
     (one,) = load_scenarios([str(folder / f"{test.scenario}{SUFFIX}")])
-    done = run_scenario(one.scenario, config_of(one.scenario, strategy, ()))
-    return row_of(test, strategy, done)
+    return one
+
+
+def _played(task: _Task, tell: Tell) -> dict[str, Any] | None:
+    """The row of a test under a strategy; None where it was given up."""
+    done = run_scenario(task.one.scenario, task.config, tell)
+    if done.is_cut:
+        return None
+    return row_of(TESTS[task.test], task.strategy, done)
 
 
 def _text(test: PerformanceTest, rows: list[dict[str, Any]]) -> Iterable[str]:

@@ -14,7 +14,6 @@ from jobs.adapters.processes.own_strategies import with_own
 from jobs.console import Exit, MisuseError, add_json_option, answer, note
 from jobs.operating.command_words import (
     EXIT_CODES,
-    CommandVerb,
     add_commands,
     add_sending,
     arguments_of,
@@ -27,16 +26,6 @@ from jobs.operating.simulations import STRATEGIES
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from lbcore.foresight.foresee import WhatIf
 from lbcore.model.times import duration
-
-COMMANDS = (
-    CommandVerb(name="approve", kind="approve_plan", example="t6jnqc"),
-    CommandVerb(name="reject", kind="reject_plan", example="t6jnqc --reason 'after the sale'"),
-    CommandVerb(
-        name="propose",
-        kind="propose_plan",
-        example="acme/a/0x00000000_0x40000000=broker-2:8080 --why 'its own disk'",
-    ),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             one.add_argument("plan", help="its name")
         add_json_option(one, default=argparse.SUPPRESS)
         add_stack_arguments(one, with_kafka=False)
-    add_commands(actions, COMMANDS)
+    add_commands(actions, "plan")
     _add_undo(actions)
 
 

@@ -2,15 +2,13 @@
 
 import argparse
 
-from jobs.operating.command_words import CommandVerb, add_command
+from jobs.operating.command_words import add_command
 from jobs.operating.commanding import run_command
-
-COMMANDS = (CommandVerb(kind="resume", example=""),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to resume."""
-    add_command(parser, COMMANDS[0])
+    add_command(parser, "resume")
 
 
 run = run_command

@@ -8,10 +8,13 @@ not met, or when what is recorded below the file's ---- is not what came out.
 import argparse
 import difflib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jobs.console import CommandError, Exit, MisuseError, answer, note
+from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import (
     RECOMMENDED,
     STRATEGIES,
@@ -19,15 +22,45 @@ from jobs.operating.simulations import (
     config_of,
     load_scenarios,
     note_wrong,
+    weight_of,
     with_seed,
     write_text,
 )
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.load_map import LoadMap
-from lbcore.sim.engine.rehearsal import run_scenario, run_with_load_map
+from lbcore.sim.engine.rehearsal import Tell, run_scenario, run_with_load_map
 from lbcore.sim.reports.report import judge_all, render, to_row
+from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import with_recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """A scenario to run, under a strategy's name."""
+
+    one: Loaded
+    scenario: Scenario
+    strategy: str
+    settings: Sequence[str]
+
+    def config(self) -> Config:
+        """What it is run with; a strategy of the user's own is loaded where it runs."""
+        return config_of(self.scenario, self.strategy, self.settings)
+
+    @property
+    def head(self) -> str:
+        """What people call it."""
+        return self.scenario.title or self.one.path.stem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What came of the task of this number."""
+
+    at: int
+    row: dict[str, Any]
+    text: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rewrite", action="store_true", help="record the output in the file, below ----"
     )
+    add_workers_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,51 +101,70 @@ def run(args: argparse.Namespace) -> int:
             next_step="leave them out, or write the change into the file",
         )
     strategies = args.strategy.split(",")
-    rows = [_run_one(args, one, name) for one in loaded for name in strategies]
+    tasks = [
+        _Task(
+            one=one, scenario=with_seed(one.scenario, args.seed), strategy=name, settings=args.set
+        )
+        for one in loaded
+        for name in strategies
+    ]
+    runs = ManyRuns(partial(_played, args.plot), args.workers)
+    weights = [weight_of(task.scenario, task.config()) for task in tasks]
+    numbered = list(enumerate(tasks))
+    rows = [_told(args, tasks[one.at], one) for one in runs.results(numbered, weights)]
     if args.json:
         answer(args, rows, "")
-    elif len(rows) > 1:
+    elif len(tasks) > 1:
         met = sum(row["is_met"] for row in rows)
         answer(args, rows, f"{met} of {len(rows)} runs are as expected")
+    if runs.is_cut:
+        return Exit.CUT
     return Exit.DONE if all(row["is_met"] for row in rows) else Exit.FAILED
 
 
-def _run_one(args: argparse.Namespace, one: Loaded, strategy: str) -> dict[str, Any]:
-    scenario = with_seed(one.scenario, args.seed)
-    config = config_of(scenario, strategy, args.set)
+def _played(plot: Path | None, item: tuple[int, _Task], tell: Tell) -> _Outcome | None:
+    """What came out of a task; None where it was given up."""
+    at, task = item
     done = (
-        run_scenario(scenario, config)
-        if args.plot is None
-        else _run_drawn(args, one, config, strategy)
+        run_scenario(task.scenario, task.config(), tell)
+        if plot is None
+        else _run_drawn(plot, task, tell)
     )
+    if done.is_cut:
+        return None
     judged = judge_all(note_wrong(done))
-    text = render(done, judged)
-    row = {"file": str(one.path), "strategy": strategy, **to_row(done, judged)}
+    head = {"file": str(task.one.path), "strategy": task.strategy}
+    return _Outcome(at=at, row={**head, **to_row(done, judged)}, text=render(done, judged))
+
+
+def _told(args: argparse.Namespace, task: _Task, came: _Outcome) -> dict[str, Any]:
+    """Say what came out, and hold it to what is recorded, or record it."""
+    one, strategy = task.one, task.strategy
     if not args.json:
-        head = scenario.title or one.path.stem
-        answer(args, row, f"{head}{f' [{strategy}]' if strategy else ''}\n{text}")
+        answer(args, came.row, f"{task.head}{f' [{strategy}]' if strategy else ''}\n{came.text}")
     if args.rewrite:
-        write_text(one.path, with_recorded(one.content, text))
-    elif not (strategy or args.set or args.seed is not None) and scenario.recorded:
-        row["is_met"] &= _is_recorded(one, text)
-    return row
+        write_text(one.path, with_recorded(one.content, came.text))
+    elif not (strategy or args.set or args.seed is not None) and task.scenario.recorded:
+        came.row["is_met"] &= _is_recorded(one, came.text)
+    return came.row
 
 
-def _run_drawn(args: argparse.Namespace, one: Loaded, config: Config, strategy: str) -> Run:
-    """Run it and write the pictures."""
-    scenario = with_seed(one.scenario, args.seed)
-    done, load_map = run_with_load_map(scenario, config)
-    title = f"{scenario.title or one.path.stem}{f', under {strategy}' if strategy else ''}"
-    stem = f"{one.path.stem}{f'-{strategy}' if strategy else ''}"
+def _run_drawn(plot: Path, task: _Task, tell: Tell) -> Run:
+    """Run it and write the pictures, unless it was given up."""
+    done, load_map = run_with_load_map(task.scenario, task.config(), tell)
+    if done.is_cut:
+        return done
+    title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
+    stem = f"{task.one.path.stem}{f'-{task.strategy}' if task.strategy else ''}"
     try:
-        files = _draw(title, done, load_map, args.plot / stem)
+        files = _draw(title, done, load_map, plot / stem)
     except OSError as cause:
         raise CommandError(
-            f"pictures can't be written to {args.plot}",
+            f"pictures can't be written to {plot}",
             why=str(cause),
             next_step="name a folder that this user may write to",
         ) from None
-    note(f"{len(files)} pictures: {args.plot / stem}-*")
+    note(f"{len(files)} pictures: {plot / stem}-*")
     return done
 
 

@@ -18,7 +18,8 @@ from lbcore.sim.engine.clock import Clock
 from lbcore.sim.engine.dice import Dice
 from lbcore.sim.engine.job import Job
 from lbcore.sim.engine.log import Log
-from lbcore.wire.commands import CommandArguments, format_arguments
+from lbcore.wire.commands import format_arguments
+from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command, Message
 
 _KEPT = (LOAD_HISTORY.name, DECISIONS.name)

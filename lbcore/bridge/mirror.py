@@ -14,7 +14,7 @@ from typing import Any
 from lbcore.bridge.guardian import Finding
 from lbcore.model.names import format_bundle
 from lbcore.ownership.records import OwnershipRecord, State
-from lbcore.wire.mirror_commands import FINDINGS_MAX, ObserveOwnership
+from lbcore.wire.kinds.mirror_commands import FINDINGS_MAX, ObserveOwnership
 
 NOBODY = ""
 _EVIDENCE_MAX = 500

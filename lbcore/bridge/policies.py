@@ -13,8 +13,8 @@ from typing import Any
 from lbcore.bridge.answers import MAX_CHARS, Unreadable, as_object, parse_object
 from lbcore.wire import fields
 from lbcore.wire.fields import FieldRefusal
+from lbcore.wire.kinds.mirror_commands import ObservePolicies
 from lbcore.wire.messages import RejectReason
-from lbcore.wire.mirror_commands import ObservePolicies
 
 _MAX_BROKERS = 100_000
 

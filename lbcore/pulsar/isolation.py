@@ -16,7 +16,7 @@ from lbcore.plan.filter.policies import (
     host_of,
 )
 from lbcore.pulsar.errors import BAD_REQUEST, NOT_FOUND, PulsarError
-from lbcore.wire.commands import SetIsolationPolicy
+from lbcore.wire.kinds.balancing_commands import SetIsolationPolicy
 
 PRIMARY = "primary"
 SECONDARY = "secondary"

@@ -17,7 +17,7 @@ from lbcore.model.hashing import HashFunction
 from lbcore.model.names import FULL_LOWER, FULL_UPPER
 from lbcore.pulsar.errors import BAD_REQUEST, CONFLICT, PRECONDITION_FAILED, PulsarError
 from lbcore.route.bundles import BundleRoute
-from lbcore.wire.commands import MAX_BUNDLES, CreateNamespace
+from lbcore.wire.kinds.namespace_commands import MAX_BUNDLES, CreateNamespace
 
 _HASH_PROPERTY = "ballast.hash"
 _NO_NUMBER = "Invalid number of bundles. Number of numBundles has to be in the range of (0, 2^32]."

@@ -19,7 +19,7 @@ from lbcore.pulsar.errors import (
     unexpected,
 )
 from lbcore.route.bundles import BundleRoute
-from lbcore.wire.commands import HOT, LARGEST
+from lbcore.wire.kinds.bundle_commands import HOT, LARGEST
 
 MAX_POSITION = (1 << 63) - 1
 _TOO_MANY = "Split bundle failed due to invalid request"

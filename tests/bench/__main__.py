@@ -1,5 +1,7 @@
 """`make bench`: every measurement of this machine, one after the other, each with its JSON.
 
+First come three fixed loops, so that figures of other machines can be compared.
+
 Usage: python -m tests.bench [NAME ...] [--output-dir var/bench] [--scale small|full]
 """
 
@@ -7,6 +9,8 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.bench.calibration import calibrate
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -27,6 +31,7 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no bench {', '.join(unknown)}; there are {', '.join(names)}")
     args.output_dir.mkdir(parents=True, exist_ok=True)
+    print(calibrate().line(), flush=True)  # noqa: T201 (what the figures are compared by)
     failed = []
     for name in args.names or names:
         print(f"== {name}", flush=True)  # noqa: T201 (this is what it is for)

@@ -37,6 +37,7 @@ from lbcore.scorer.group_update import (
     unpack_update,
 )
 from lbcore.wire.messages import Ack, AckOutcome, Acks, BrokerLoad, Envelope, Position
+from tests.bench.calibration import calibrate
 from tests.bench.machine import machine
 
 Chunks = Mapping[str, bytes]
@@ -60,12 +61,16 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One line of the table. Times in ms, medians: of the step alone, and with all packing."""
+    """One line of the table. Times in ms, medians: of the step alone, and with all packing.
+
+    per_numpy_loop: total_cpu_ms as a multiple of the calibration's numpy loop.
+    """
 
     name: str
     step_ms: float
     total_ms: float
     total_cpu_ms: float
+    per_numpy_loop: float
     slowest_ms: float
     target_ms: float | None
     events: int
@@ -240,6 +245,7 @@ def _measured(name: str, times: Sequence[tuple[float, float, float]], events: in
         step_ms=round(statistics.median(step), 1),
         total_ms=round(statistics.median(total), 1),
         total_cpu_ms=round(statistics.median(cpu), 1),
+        per_numpy_loop=round(statistics.median(cpu) / calibrate().numpy_ms, 2),
         slowest_ms=round(max(total), 1),
         target_ms=TARGETS.get(name),
         events=events,
@@ -345,10 +351,12 @@ def main() -> int:
     measured = measure_all(args.brokers, args.bundles)
     write = sys.stdout.write
     write(f"{args.brokers} brokers × {args.bundles} bundles on {on}\n")
-    write(f"{'ms':20}{'step':>9}{'total':>9}{'cpu':>9}{'slowest':>9}{'target':>9}  events\n")
+    heads = ("step", "total", "cpu", "/ loop", "slowest", "target")
+    write(f"{'ms':20}" + "".join(f"{head:>9}" for head in heads) + "  events\n")
     for each in measured:
         target = each.target_ms or ""
-        numbers = (each.step_ms, each.total_ms, each.total_cpu_ms, each.slowest_ms, target)
+        ratio = each.per_numpy_loop
+        numbers = (each.step_ms, each.total_ms, each.total_cpu_ms, ratio, each.slowest_ms, target)
         write(f"{each.name:20}" + "".join(f"{n:>9}" for n in numbers) + f"  {each.events}\n")
     figures = json.dumps({"machine": on, "measured": [asdict(each) for each in measured]})
     write(figures + "\n")

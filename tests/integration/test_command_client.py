@@ -22,7 +22,9 @@ from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
 from jobs.console import CommandError, MisuseError
 from lbcore.model.tables import OWNERSHIP_EVENTS
-from lbcore.wire.commands import CreateNamespace, Pause, UnpinBundle
+from lbcore.wire.kinds.balancing_commands import Pause
+from lbcore.wire.kinds.bundle_commands import UnpinBundle
+from lbcore.wire.kinds.namespace_commands import CreateNamespace
 from lbcore.wire.messages import Command, Topic
 from lbcore.wire.parse import parse
 from tests.support.processes.kafka_cluster import running_kafka

@@ -149,12 +149,12 @@ def test_names_are_never_taken_for_markup(page: Browser) -> None:
 
 def test_views_are_reached_by_keys_and_by_address(page: Browser) -> None:
     page.value("document.activeElement.blur()")
-    for name in ("heat", "why", "now"):
+    for name in ("heat", "why", "plans", "timeline", "find", "whatif", "now"):
         page.value(f"location.hash = '#/{name}'")
         page.wait(f"!document.querySelector('#view-{name}').hidden")
         assert page.value("document.querySelectorAll('.view:not([hidden])').length") == 1
         current = page.value("document.querySelector('[aria-current]').textContent")
-        assert current.lower() == name
+        assert current.lower().replace(" ", "") == name
         assert page.value("document.activeElement.id") == "main"
     assert page.complaints == []
 
@@ -180,3 +180,41 @@ def test_why_says_the_explanation_with_bars(page: Browser) -> None:
     page.wait("document.querySelector('.why-answer .numbers .fill')")
     assert text(page, ".why-answer h3").startswith("broker-0:8080 is active")
     assert page.complaints == []
+
+
+def test_viewer_is_told_why_there_is_nothing_to_press(page: Browser) -> None:
+    page.wait("document.querySelector('#cluster-actions').textContent.length > 20")
+    assert page.value("document.querySelectorAll('button.action').length") == 0
+
+
+def test_timeline_tells_loads_of_a_move_by_focus_and_shows_what_is_asked_for(page: Browser) -> None:
+    page.value("location.hash = '#/timeline?window=86400000'")
+    page.wait("document.querySelectorAll('#view-timeline tbody tr[tabindex]').length > 0")
+    page.value("document.querySelector('#view-timeline tbody tr[tabindex]').focus()")
+    page.wait("/broker-.*: .* → .*; broker-/.test("
+              "document.querySelector('#view-timeline .told').textContent)")  # fmt: skip
+    page.value("location.hash = '#/timeline?window=86400000&about=broker-4'")
+    page.wait("document.querySelectorAll('#view-timeline tbody tr').length > 0")
+    lines = page.value("[...document.querySelectorAll('#view-timeline tbody tr')]"
+                       ".map((tr) => tr.textContent)")  # fmt: skip
+    assert all("broker-4" in line for line in lines)
+    assert page.complaints == []
+
+
+def test_find_leads_from_a_topic_to_who_owned_its_bundle(page: Browser) -> None:
+    page.value("location.hash = '#/find/t/n/a-topic'")
+    page.wait("document.querySelectorAll('#view-find tbody tr').length > 1")
+    assert "t/n/a-topic is in t/n/0x" in text(page, "#view-find article")
+    assert page.complaints == []
+
+
+def test_what_if_shows_load_before_and_after_and_what_is_wrong_with_a_question(
+    page: Browser,
+) -> None:
+    page.value("location.hash = '#/whatif'")
+    page.wait("document.querySelector('#view-whatif button')")
+    page.value("document.querySelector('#view-whatif button').click()")
+    page.wait("document.querySelectorAll('#view-whatif .pairs tbody tr').length > 2")
+    page.value("document.querySelector('#view-whatif input').value = 'nosuch'")
+    page.value("document.querySelector('#view-whatif button').click()")
+    page.wait("document.querySelector('#view-whatif .silent')?.textContent.includes('nosuch')")

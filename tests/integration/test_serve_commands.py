@@ -26,12 +26,25 @@ WAITING = 20
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(tmp_path_factory.mktemp("commands"), CLUSTER) as running:
+        start_lookup(running)
+        yield running
+
+
+def start_lookup(stack: Stack, *more: str) -> None:
+    """A service that asks for tokens, and answers."""
     settings = ("lookup.authentication=token", "lookup.token_audience=ballast")
     words = [word for setting in settings for word in ("--set", setting)]
-    with running_stack(tmp_path_factory.mktemp("commands"), CLUSTER) as running:
-        running.start_lookup(*words, environment={"BALLAST_TOKEN_SECRET": SECRET})
-        running.wait("lookups", lambda: send(running, "GET", "/health")[0] == 200)
-        yield running
+    stack.start_lookup(*words, *more, environment={"BALLAST_TOKEN_SECRET": SECRET})
+    stack.wait("lookups", lambda: is_served(stack))
+
+
+def is_served(stack: Stack) -> bool:
+    """Whether it answers; a worker that is not there yet takes no connection."""
+    try:
+        return send(stack, "GET", "/health")[0] == 200
+    except OSError:
+        return False
 
 
 def send(
@@ -42,7 +55,8 @@ def send(
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         body = None if value is None else json.dumps(value)
-        proof = token(SECRET, "HS256", roles=[role], sub=role.partition(":")[0])
+        role, _, sub = role.partition("@")  # who it is, where it is not as the role is called
+        proof = token(SECRET, "HS256", roles=[role], sub=sub or role.partition(":")[0])
         connection.request(method, path, body, {"Authorization": f"Bearer {proof}"})
         response = connection.getresponse()
         return response.status, json.loads(response.read() or b"null")
@@ -107,3 +121,27 @@ def test_command_outlives_the_balancer_and_nothing_is_pretended_meanwhile(stack:
     assert send(stack, "POST", again, {"namespace": "demo/one"})[1] == done
     known = send(stack, "GET", f"/v1/commands/{done['command_id']}", role="viewer:local")
     assert (known[0], known[1]["status"]) == (200, "done")
+
+
+def test_used_command_id_is_of_who_used_it_for_what(stack: Stack) -> None:
+    said: dict[str, Any] = {"values": {"shedding.max_moves_per_cycle": 3}}
+    first = command(stack, "set_config", **said)
+    assert (first[0], first[1]["status"]) == (200, "done")
+    assert _ends_of(stack, first[1], said) == ENDS
+
+
+ENDS = {"same": (200, True), "kind": 409, "arguments": 409, "principal": 409}
+
+
+def _ends_of(stack: Stack, first: Any, said: dict[str, Any]) -> dict[str, Any]:
+    """What is answered under the id of a command that is done."""
+    query = f"?command_id={first['command_id']}&timeout_ms={PATIENCE_MS}"
+    path, other = f"/v1/commands/set_config{query}", f"/v1/commands/unload_namespace{query}"
+    status, again = send(stack, "POST", path, said)
+    changed = {"values": {"shedding.max_moves_per_cycle": 4}}
+    return {
+        "same": (status, again == first),
+        "kind": send(stack, "POST", other, {"namespace": "demo/one"})[0],
+        "arguments": send(stack, "POST", path, changed)[0],
+        "principal": send(stack, "POST", path, said, role="admin:local@another")[0],
+    }

@@ -10,7 +10,7 @@ from uvicorn.config import Config as ServerConfig
 from uvicorn.server import ServerState
 
 from jobs.adapters.http.bounds import Account, Bounds
-from jobs.adapters.http.protocol import bounded_protocol
+from tests.support.processes.wire import Transport, bounded_protocol
 
 HEAD_MAX, REQUEST_MAX = 600, 1_000
 BOUNDS = Bounds(head_bytes=HEAD_MAX, request_bytes=REQUEST_MAX, unanswered_bytes=4_000)
@@ -61,46 +61,6 @@ def requests(draw: Any) -> bytes:
 
 
 STREAMS = st.lists(requests() | st.binary(max_size=40) | st.just(b"\r\n"), min_size=1, max_size=5)
-
-
-class Transport(asyncio.Transport):
-    """A connection whose other end takes everything."""
-
-    def __init__(self, protocol: Any) -> None:
-        super().__init__({"peername": ("10.0.0.1", 1), "sockname": ("10.0.0.2", 2)})
-        self.protocol, self.written, self.is_closed, self.is_paused = protocol, b"", False, False
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
-
-    def write(self, data: Any) -> None:
-        """Nothing is written after the end."""
-        if not self.is_closed:
-            self.written += bytes(data)
-
-    def close(self) -> None:
-        """Both ends know at once."""
-        if not self.is_closed:
-            self.is_closed = True
-            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        """Whether it is closed."""
-        return self.is_closed
-
-    def pause_reading(self) -> None:
-        """The kernel holds what comes."""
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        """Go on."""
-        self.is_paused = False
-
-    def get_write_buffer_size(self) -> int:
-        """All was taken."""
-        return 0
 
 
 async def app(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:

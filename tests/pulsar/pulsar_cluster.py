@@ -141,7 +141,7 @@ class PulsarCluster:
                 "PULSAR_MEM": _MEMORY,
                 "PULSAR_GC": "-XX:+UseSerialGC",
                 "PULSAR_EXTRA_OPTS": f"{_QUICK} -Dpulsar.allocator.exit_on_oom=true",
-                "JAVA_HOME": _java_home(),
+                "JAVA_HOME": java_home(),
             },
             is_ready=lambda: _answers(web),
             ready_timeout_ms=_START_MS,
@@ -190,7 +190,8 @@ class PulsarCluster:
         return path
 
 
-def _java_home() -> str:
+def java_home() -> str:
+    """Of the Java that is found, as Pulsar's scripts want it."""
     found = shutil.which(find_java().command)
     return str(Path(found or "java").resolve().parents[1])
 

@@ -45,7 +45,11 @@ class Traffic:
     """Producers and consumers of some topics, from `start` to `stop`."""
 
     def __init__(self, url: str, loads: Sequence[Load], *, subscription: str = "demo") -> None:
-        """Makes nothing yet. url: the http address of a web service, for lookups."""
+        """Makes nothing yet. url: the http address of a web service, for lookups.
+
+        sends, arrivals: the second of `time.monotonic` at which a message was sent, and the ms that
+        its acknowledgement, or its way to the consumer, took.
+        """
         self._loads = {load.topic: load for load in loads}
         self._tallies = {load.topic: Tally() for load in loads}
         self._subscription = subscription
@@ -55,6 +59,7 @@ class Traffic:
         self._lock = threading.Lock()
         self._end = threading.Event()
         self.sends: list[tuple[float, float]] = []
+        self.arrivals: list[tuple[float, float]] = []
         self._thread = threading.Thread(target=self._produce, daemon=True, name="traffic")
 
     def start(self) -> None:
@@ -96,6 +101,10 @@ class Traffic:
         with self._lock:
             return sum(len(one.acknowledged) for one in self._tallies.values())
 
+    def rates(self) -> dict[str, float]:
+        """Topic → messages a second that it is to carry now."""
+        return {topic: load.rate_per_s for topic, load in self._loads.items()}
+
     def p99_ms(self, is_meant: Callable[[float], bool] = lambda _: True) -> float:
         """The 99th percentile of the time to an acknowledgement; -1.0 without a send.
 
@@ -125,10 +134,12 @@ class Traffic:
         )
 
     def _arrived(self, topic: str, consumer: Any, message: Any) -> None:
-        number = int(message.properties()["number"])
+        told, now_s = message.properties(), time.monotonic()
+        began_s = float(told["began_s"])
         consumer.acknowledge(message)
         with self._lock:
-            self._tallies[topic].received.add(number)
+            self._tallies[topic].received.add(int(told["number"]))
+            self.arrivals.append((began_s, (now_s - began_s) * 1_000))
 
     def _produce(self) -> None:
         owed = dict.fromkeys(self._loads, 0.0)
@@ -156,7 +167,8 @@ class Traffic:
                     tally.errors.append(str(result))
 
         try:
-            self._producers[topic].send_async(b"x" * size, done, properties={"number": str(number)})
+            told = {"number": str(number), "began_s": repr(began_s)}
+            self._producers[topic].send_async(b"x" * size, done, properties=told)
         except pulsar.PulsarException as error:
             with self._lock:
                 tally.errors.append(str(error))

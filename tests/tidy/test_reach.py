@@ -15,7 +15,9 @@ _INTERFACE = ("agent.md", "api.md", "client.md", "strategies.md")
 """Pages of what programs of others may call; what they write as code is reached from there."""
 _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
-_FOR_OTHERS: dict[str, str] = {}
+_FOR_OTHERS: dict[str, str] = {
+    "timeout_keep_alive_handler": "uvicorn's protocol, which ours is made of, sets a timer for it",
+}
 """Function → who calls it, where neither the product nor a page says so."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -66,12 +66,9 @@ class Stage(Enum):
 _IDLE, _HEADS, _BODY, _DEAF = Stage.IDLE, Stage.HEAD, Stage.BODY, Stage.DEAF
 
 
-def bounded_protocol(bounds: Bounds, account: Account) -> type[HttpToolsProtocol]:
-    """The protocol class with these bounds, whose connections share the account."""
-    return type("BoundedProtocol", (_BoundedProtocol,), {"bounds": bounds, "account": account})
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection with its bounds; see the module."""
 
-
-class _BoundedProtocol(HttpToolsProtocol):
     bounds = Bounds()
     account = Account()
 

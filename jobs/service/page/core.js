@@ -72,6 +72,18 @@ export function row(...cells) {
   return line;
 }
 
+export function tableHead(columns) { // columns: [[text, ...classes], ...]
+  const line = make("tr");
+  for (const [text, ...classes] of columns) {
+    const th = make("th", text, ...classes);
+    th.scope = "col";
+    line.append(th);
+  }
+  const thead = make("thead");
+  thead.append(line);
+  return thead;
+}
+
 export function explainButton(kind, name) {
   const button = make("button", name, "name");
   button.type = "button";

@@ -1,5 +1,6 @@
 // The view Now: alarms, brokers, imbalance over the last hour, what is in flight, last decisions.
 
+import { buttonsFor, whyNot } from "./actions.js";
 import {
   at, bar, clock, duration, explainButton, make, percent, replace, row, shape, way, whole,
 } from "./core.js";
@@ -11,12 +12,21 @@ const opened = new Set();
 export function show() {} // what it shows comes with every overview
 
 export function refresh({ status, balance, decisions }) {
+  drawActions(status);
   drawAlarms(status.alarms);
   drawBrokers(status.broker_rows);
   drawBalance(balance, status);
   drawGaps(status.gap_words);
   drawMoves(status);
   drawDecisions(decisions, status.now_ms);
+}
+
+function drawActions(status) {
+  const paused = status.pauses[""];
+  const told = paused ? [make("span", `Paused${paused.reason ? `: ${paused.reason}` : ""}`, "draining")] : [];
+  const why = whyNot();
+  if (why) told.push(make("span", why, "dim"));
+  replace(at("cluster-actions"), [...buttonsFor("cluster"), ...told]);
 }
 
 function drawAlarms(alarms) {

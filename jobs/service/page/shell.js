@@ -1,13 +1,18 @@
 // The console's shell: which view is shown, the phase, search, sign-in, keys; asks /v1/overview
 // every two seconds and hands it to the view that is shown.
 
+import * as actions from "./actions.js";
+import * as find from "./find.js";
 import * as heat from "./heat.js";
 import * as now from "./now.js";
+import * as plans from "./plans.js";
+import * as timeline from "./timeline.js";
+import * as whatif from "./whatif.js";
 import * as why from "./why.js";
-import { ask, at, clock, day, duration, explainButton } from "./core.js";
+import { ask, at, clock, day, duration, explainButton, make } from "./core.js";
 
 const EVERY_MS = 2000;
-const VIEWS = { now, heat, why };
+const VIEWS = { now, heat, why, plans, timeline, find, whatif };
 let shown = "";
 let overview = null;
 let returnTo = null;
@@ -59,6 +64,7 @@ async function refresh() {
 function draw(found) {
   const { status, service } = found;
   overview = found;
+  actions.know(found);
   at("cluster").textContent = status.cluster;
   phase(status.phase, status.why);
   at("ages").textContent = `as of ${day(status.now_ms)} ${clock(status.now_ms)} UTC · `
@@ -81,9 +87,16 @@ async function explain({ detail: { kind, name } }) {
   returnTo = document.activeElement && document.activeElement.dataset.key;
   const box = at("explanation");
   const found = await why.find(kind, name);
-  box.replaceChildren(why.closeButton(closeExplanation), ...why.parts(found, 2));
+  const [head, ...rest] = why.parts(found, 2);
+  box.replaceChildren(why.closeButton(closeExplanation), head, actionsOf(kind, name), ...rest);
   box.hidden = false;
   box.focus();
+}
+
+function actionsOf(kind, name) {
+  const box = make("div", undefined, "controls");
+  box.append(...actions.buttonsFor(kind, name));
+  return box;
 }
 
 function hideExplanation() {
@@ -135,6 +148,7 @@ function drawOwner(output, status, headers, value) {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (at("question").open) return; // the browser closes it on Escape
   if (event.key === "Escape") closeExplanation();
   if (event.target.matches("input, select, textarea")) return;
   if (event.key === "/") {
@@ -157,6 +171,8 @@ document.addEventListener("keydown", onKey);
 document.addEventListener("visibilitychange", refresh);
 addEventListener("hashchange", route);
 addEventListener("explain", explain);
+addEventListener("acted", refresh);
+actions.listen();
 at("search").addEventListener("submit", lookUp);
 at("sign-in").addEventListener("submit", signIn);
 document.querySelector(".skip").addEventListener("click", (event) => {

@@ -18,7 +18,7 @@ from lbcore.balancer.state.outcome import ACCEPTED, REFUSED
 from lbcore.ownership.records import State
 from lbcore.pulsar.errors import CONFLICT, PulsarError
 from lbcore.route.bundles import BundleRoute
-from lbcore.wire.commands import CommandArguments
+from lbcore.wire.kinds.command_about import CommandArguments
 
 Refusal: TypeAlias = Callable[[str], PulsarError]
 

@@ -29,7 +29,7 @@ from lbcore.pulsar.names import broker_id
 from lbcore.route.slices import LEFT_OUT, Fields, Maybe
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.validation.dynamic import in_force
-from lbcore.wire.commands import ResetConfig, SetConfig
+from lbcore.wire.kinds.balancing_commands import ResetConfig, SetConfig
 
 PULSAR_VERSION = "4.0.8"
 _OK = Reply(body=b"ok", headers=(JSON,))

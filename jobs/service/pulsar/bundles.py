@@ -33,7 +33,7 @@ from lbcore.pulsar.stats import throughput, topic_counts
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.known_topics import asked_for, is_in, is_meant, position
 from lbcore.route.slices import LEFT_OUT, Fields, LeftOut, Maybe
-from lbcore.wire.commands import HOT, LARGEST, SplitBundle, UnloadBundle
+from lbcore.wire.kinds.bundle_commands import HOT, LARGEST, SplitBundle, UnloadBundle
 
 Value = TypeVar("Value")
 

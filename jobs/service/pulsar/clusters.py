@@ -29,8 +29,8 @@ from lbcore.pulsar.errors import (
 from lbcore.pulsar.isolation import broker_data, find_policy, read_policy
 from lbcore.pulsar.names import check_tenant
 from lbcore.route.slices import Fields
-from lbcore.wire.catalogue_commands import CreateTenant, DeleteTenant, UpdateTenant
-from lbcore.wire.commands import DeleteIsolationPolicy
+from lbcore.wire.kinds.balancing_commands import DeleteIsolationPolicy
+from lbcore.wire.kinds.catalogue_commands import CreateTenant, DeleteTenant, UpdateTenant
 
 # -- clusters
 

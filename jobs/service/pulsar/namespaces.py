@@ -38,12 +38,8 @@ from lbcore.pulsar.namespaces import (
     policies_data,
     read_creation,
 )
-from lbcore.wire.commands import (
-    DeleteAntiAffinityGroup,
-    DeleteNamespace,
-    SetAntiAffinityGroup,
-    UnloadNamespace,
-)
+from lbcore.wire.kinds.balancing_commands import DeleteAntiAffinityGroup, SetAntiAffinityGroup
+from lbcore.wire.kinds.namespace_commands import DeleteNamespace, UnloadNamespace
 
 _MODES = {"ALL": None, "PERSISTENT": Domain.PERSISTENT, "NON_PERSISTENT": Domain.NON_PERSISTENT}
 

@@ -25,7 +25,12 @@ from lbcore.pulsar.namespaces import find_bundle
 from lbcore.pulsar.stats import topic_stats
 from lbcore.route.known_topics import KnownTopics, is_in, is_of, position
 from lbcore.route.slices import LEFT_OUT
-from lbcore.wire.catalogue_commands import MAX_PARTITIONS, CreateTopic, DeleteTopic, UpdateTopic
+from lbcore.wire.kinds.catalogue_commands import (
+    MAX_PARTITIONS,
+    CreateTopic,
+    DeleteTopic,
+    UpdateTopic,
+)
 
 _PARTITIONS_FIELD = "partitions"
 

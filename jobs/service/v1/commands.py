@@ -21,28 +21,6 @@ from jobs.service.routes import Handler, Route
 from jobs.service.v1.reading import in_background, require, tenant_of
 from lbcore.wire.commands import KINDS, RefusedArguments, parse_arguments
 
-OPERATING = frozenset(
-    {
-        "unload_bundle",
-        "unload_namespace",
-        "assign_bundle",
-        "split_bundle",
-        "drain_broker",
-        "cancel_drain",
-        "pin_bundle",
-        "unpin_bundle",
-        "pause",
-        "resume",
-        "release_brake",
-        "propose_plan",
-        "approve_plan",
-        "reject_plan",
-        "exclude_namespace",
-        "include_namespace",
-    }
-)
-"""The kinds that an operator may ask for; the others take an admin."""
-
 _STATUSES = {"done": 200, "accepted": 202, "refused": 409, "timed_out": 504}
 _ID_MAX_CHARS = 100
 _TIMEOUT_MAX_MS = 600_000
@@ -112,7 +90,7 @@ async def _carry_out(
     given = request.json()
     if not isinstance(given, dict | None):
         raise HttpError(400, "The body must be a JSON object of the command's arguments")
-    role = Role.OPERATOR if kind in OPERATING else Role.ADMIN
+    role = role_of(kind)
     asked = {**(given or {}), **known}
     # Who may do it everywhere is told what is wrong; whom it depends on the tenant, after that.
     if not request.caller.may(role, context.cluster):
@@ -127,6 +105,11 @@ async def _carry_out(
         command_id=_command_id(request),
     )
     return _answer(outcome)
+
+
+def role_of(kind: str) -> Role:
+    """Who may ask for it."""
+    return Role.OPERATOR if KINDS[kind].about.is_operating else Role.ADMIN
 
 
 def _tenant(asked: Mapping[str, Any]) -> str:

@@ -5,10 +5,7 @@ reads it. Source: ours.
 """
 
 from functools import partial
-from typing import Any
 
-from jobs.adapters.delta.table_reader import TableReader
-from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.heat import (
     BROKERS_MAX,
     BUNDLES_MAX,
@@ -18,16 +15,15 @@ from jobs.operating.heat import (
     HeatQuestion,
     read_heat,
 )
-from jobs.service.about import About, Example, QueryParameter, whole
+from jobs.service.about import About, Example, QueryParameter
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request
 from jobs.service.routes import Route
 from jobs.service.v1.reading import in_background
+from jobs.service.v1.window import HOUR_MS, window_of, window_queries
 
-_HOUR_MS = 3_600_000
-_WINDOW_MAX_MS = 7 * 24 * _HOUR_MS
-_UNTIL_MAX_MS = 10**14
+_WINDOW_MIN_MS, _WINDOW_MAX_MS = 60_000, 7 * 24 * HOUR_MS
 
 
 async def get_heat(request: Request, context: AdminContext) -> Reply:
@@ -37,17 +33,14 @@ async def get_heat(request: Request, context: AdminContext) -> Reply:
     by = request.first("by") or ("msg_rate" if broker else "usage")
     if by not in known:
         raise HttpError(400, f"by must be one of {', '.join(known)}, got {by[:100]}")
+    until_ms, window_ms = window_of(request, _WINDOW_MIN_MS, _WINDOW_MAX_MS)
     question = HeatQuestion(
         by=by,
         broker=broker,
-        until_ms=request.whole("until", 0, maximum=_UNTIL_MAX_MS) or wall_ms(),
-        window_ms=request.whole("window_ms", _HOUR_MS, minimum=60_000, maximum=_WINDOW_MAX_MS),
+        until_ms=until_ms,
+        window_ms=window_ms,
     )
-    return await in_background(context, partial(_read, question))
-
-
-def _read(question: HeatQuestion, reader: TableReader) -> dict[str, Any]:
-    return read_heat(reader, question)
+    return await in_background(context, partial(read_heat, question=question))
 
 
 HEATING_ROUTES = (
@@ -62,16 +55,7 @@ HEATING_ROUTES = (
             queries=(
                 QueryParameter(name="by", doc=f"One of {', '.join({**OF_BROKERS, **OF_BUNDLES})}."),
                 QueryParameter(name="broker", doc="Its bundles; without it, all brokers."),
-                QueryParameter(
-                    name="window_ms",
-                    doc="How far back, one hour unless the request says otherwise.",
-                    schema=whole(60_000, _WINDOW_MAX_MS),
-                ),
-                QueryParameter(
-                    name="until",
-                    doc="The end of it, ms since 1970; without it, now.",
-                    schema=whole(0, _UNTIL_MAX_MS),
-                ),
+                *window_queries(_WINDOW_MIN_MS, _WINDOW_MAX_MS),
             ),
             example=Example(
                 path="/v1/heat?by=usage&window_ms=600000",

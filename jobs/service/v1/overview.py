@@ -22,10 +22,17 @@ _kept = Kept(2.0)
 
 
 async def get_overview(request: Request, context: AdminContext) -> Reply:
-    """Status, the last hour's balance, the last decisions in words, and how old all that is."""
-    del request
+    """Status, the last hour's balance, the last decisions in words, how old it is, who asks."""
     read = partial(_read, context.config, wall_ms())
-    return await _kept.reply(context, read, {"service": about_service(context)})
+    more = {"service": about_service(context), "caller": about_caller(request, context)}
+    return await _kept.reply(context, read, more)
+
+
+def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
+    """Who asks, and the highest role on the whole cluster: what a page may offer."""
+    caller = request.caller
+    roles = [role.name.lower() for role in Role if caller.may(role, context.cluster)]
+    return {"name": caller.name, "role": roles[-1] if roles else ""}
 
 
 def _read(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
@@ -43,7 +50,11 @@ OVERVIEW_ROUTES = (
             example=Example(
                 path="/v1/overview",
                 status=200,
-                answer={"status": None, "balance": [], "decisions": [], "service": None},
+                answer={
+                    **dict.fromkeys(("status", "service", "caller")),
+                    "balance": [],
+                    "decisions": [],
+                },
             ),
         ),
     ),

@@ -13,11 +13,12 @@ from lbcore.balancer.state.rules import Paused, Pin
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.usage import RULES, note_gone, reason_not_to_rule
 from lbcore.model.names import tenant_of
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.balancing_commands import Pause, ReleaseBrake, Resume
+from lbcore.wire.kinds.bundle_commands import PinBundle, UnpinBundle
 from lbcore.wire.messages import Command
 
 
-def _pin(work: Work, command: Command, arguments: asked.PinBundle) -> Outcome:
+def _pin(work: Work, command: Command, arguments: PinBundle) -> Outcome:
     bundle, broker = arguments.bundle, arguments.broker
     record = find_record(work, bundle)
     if isinstance(record, Outcome):
@@ -38,7 +39,7 @@ def _pin(work: Work, command: Command, arguments: asked.PinBundle) -> Outcome:
     return Outcome(status=DONE, result={"until_ms": pin.until_ms})
 
 
-def _unpin(work: Work, command: Command, arguments: asked.UnpinBundle) -> Outcome:
+def _unpin(work: Work, command: Command, arguments: UnpinBundle) -> Outcome:
     if arguments.bundle not in work.rules.pins:
         return refuse(f"bundle {arguments.bundle} is not pinned; table pins lists those that are")
     work.set_rule("pins", arguments.bundle, None, command)
@@ -46,7 +47,7 @@ def _unpin(work: Work, command: Command, arguments: asked.UnpinBundle) -> Outcom
     return Outcome(status=DONE)
 
 
-def _pause(work: Work, command: Command, arguments: asked.Pause) -> Outcome:
+def _pause(work: Work, command: Command, arguments: Pause) -> Outcome:
     name = arguments.namespace
     known = work.namespaces.get(name)
     if name and (known is None or known.is_deleted):
@@ -59,7 +60,7 @@ def _pause(work: Work, command: Command, arguments: asked.Pause) -> Outcome:
     return Outcome(status=DONE)
 
 
-def _resume(work: Work, command: Command, arguments: asked.Resume) -> Outcome:
+def _resume(work: Work, command: Command, arguments: Resume) -> Outcome:
     name = arguments.namespace
     if name not in work.rules.paused:
         what = f"namespace {name}" if name else "the cluster"
@@ -69,7 +70,7 @@ def _resume(work: Work, command: Command, arguments: asked.Resume) -> Outcome:
     return Outcome(status=DONE)
 
 
-def _release_brake(work: Work, command: Command, arguments: asked.ReleaseBrake) -> Outcome:
+def _release_brake(work: Work, command: Command, arguments: ReleaseBrake) -> Outcome:
     del arguments
     brake = work.rules.brake
     if brake is None:

@@ -14,11 +14,11 @@ from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.drains import held_by, is_named, pins_of_drain
 from lbcore.balancer.tasks.forgetting import strike_off
 from lbcore.balancer.tasks.waiting import finish_command
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.broker_commands import CancelDrain, DrainBroker, ForgetBroker
 from lbcore.wire.messages import Command
 
 
-def _drain(work: Work, command: Command, arguments: asked.DrainBroker) -> Outcome:
+def _drain(work: Work, command: Command, arguments: DrainBroker) -> Outcome:
     broker = arguments.broker
     problem = _reason_not_to_drain(work, broker)
     if problem:
@@ -60,7 +60,7 @@ def _reason_not_to_drain(work: Work, broker: str) -> str:
     return ""
 
 
-def _cancel_drain(work: Work, command: Command, arguments: asked.CancelDrain) -> Outcome:
+def _cancel_drain(work: Work, command: Command, arguments: CancelDrain) -> Outcome:
     broker = arguments.broker
     drain = work.rules.drains.get(broker)
     if drain is None:
@@ -74,7 +74,7 @@ def _cancel_drain(work: Work, command: Command, arguments: asked.CancelDrain) ->
     return Outcome(status=DONE, result={"left": left})
 
 
-def _forget(work: Work, command: Command, arguments: asked.ForgetBroker) -> Outcome:
+def _forget(work: Work, command: Command, arguments: ForgetBroker) -> Outcome:
     broker = arguments.broker
     entry = work.brokers.get(broker)
     if entry is None:

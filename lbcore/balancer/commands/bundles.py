@@ -16,7 +16,7 @@ from lbcore.balancer.tasks.deletions import is_deleting
 from lbcore.ownership.changes import NOBODY, Origin, Refused, Transition
 from lbcore.ownership.protocol import assign, reassign, unload
 from lbcore.ownership.records import Cause, OwnershipRecord, State
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.bundle_commands import AssignBundle, OverrideBundle, UnloadBundle
 from lbcore.wire.messages import Command
 
 
@@ -70,7 +70,7 @@ def _shown(record: OwnershipRecord) -> str:
     return f"{record.state.value} {broker}".strip()
 
 
-def _unload_bundle(work: Work, command: Command, arguments: asked.UnloadBundle) -> Outcome:
+def _unload_bundle(work: Work, command: Command, arguments: UnloadBundle) -> Outcome:
     bundle, destination = arguments.bundle, arguments.destination
     record = _find_movable(work, bundle, destination)
     if isinstance(record, Outcome):
@@ -84,7 +84,7 @@ def _unload_bundle(work: Work, command: Command, arguments: asked.UnloadBundle) 
     return Outcome(status=ACCEPTED, moving={bundle: record.destination})
 
 
-def _assign_bundle(work: Work, command: Command, arguments: asked.AssignBundle) -> Outcome:
+def _assign_bundle(work: Work, command: Command, arguments: AssignBundle) -> Outcome:
     """Also what lookups ask for; many may ask for the same bundle, and one assigns it.
 
     Without a destination it goes where `commands.carry_out_placed` has found a place for it.
@@ -115,7 +115,7 @@ def _assign_bundle(work: Work, command: Command, arguments: asked.AssignBundle) 
     return Outcome(status=ACCEPTED, result={"owner": destination}, moving={bundle: ""})
 
 
-def _override_bundle(work: Work, command: Command, arguments: asked.OverrideBundle) -> Outcome:
+def _override_bundle(work: Work, command: Command, arguments: OverrideBundle) -> Outcome:
     """By force, also under a live owner's feet: for when nothing else helps."""
     bundle, destination = arguments.bundle, arguments.destination
     record = _find_movable(work, bundle, destination)

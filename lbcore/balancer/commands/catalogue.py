@@ -16,7 +16,14 @@ from lbcore.balancer.tasks.forgetting import drop_topic
 from lbcore.balancer.tasks.usage import NAMESPACES, PARTITIONS, has_any, reason_not_to_add
 from lbcore.model.names import namespace_of_topic, partition_of, strip_partition, tenant_of
 from lbcore.model.tables import TENANTS, TOPICS
-from lbcore.wire import catalogue_commands as asked
+from lbcore.wire.kinds.catalogue_commands import (
+    CreateTenant,
+    CreateTopic,
+    DeleteTenant,
+    DeleteTopic,
+    UpdateTenant,
+    UpdateTopic,
+)
 from lbcore.wire.messages import Command
 
 
@@ -29,21 +36,21 @@ def namespaces_of(work: Work, tenant: str) -> list[str]:
     )
 
 
-def _create_tenant(work: Work, _: Command, arguments: asked.CreateTenant) -> Outcome:
+def _create_tenant(work: Work, _: Command, arguments: CreateTenant) -> Outcome:
     name = arguments.tenant
     if name in work.catalogue.tenants:
         return refuse(f"tenant {name} exists already; change it with update_tenant")
     return _keep_tenant(work, arguments)
 
 
-def _update_tenant(work: Work, _: Command, arguments: asked.UpdateTenant) -> Outcome:
+def _update_tenant(work: Work, _: Command, arguments: UpdateTenant) -> Outcome:
     name = arguments.tenant
     if name not in work.catalogue.tenants and not has_any(work, NAMESPACES, name):
         return refuse(f"there is no tenant {name}; make it with create_tenant")
     return _keep_tenant(work, arguments)
 
 
-def _delete_tenant(work: Work, _: Command, arguments: asked.DeleteTenant) -> Outcome:
+def _delete_tenant(work: Work, _: Command, arguments: DeleteTenant) -> Outcome:
     name = arguments.tenant
     if has_any(work, NAMESPACES, name):
         first = namespaces_of(work, name)[0]
@@ -55,7 +62,7 @@ def _delete_tenant(work: Work, _: Command, arguments: asked.DeleteTenant) -> Out
     return Outcome(status=DONE)
 
 
-def _create_topic(work: Work, _: Command, arguments: asked.CreateTopic) -> Outcome:
+def _create_topic(work: Work, _: Command, arguments: CreateTopic) -> Outcome:
     topic, partitions = arguments.topic, arguments.partitions
     entry = work.namespaces.get(namespace_of_topic(topic))
     if entry is None or entry.is_deleted:
@@ -76,7 +83,7 @@ def _create_topic(work: Work, _: Command, arguments: asked.CreateTopic) -> Outco
     return Outcome(status=DONE)
 
 
-def _update_topic(work: Work, _: Command, arguments: asked.UpdateTopic) -> Outcome:
+def _update_topic(work: Work, _: Command, arguments: UpdateTopic) -> Outcome:
     topic, partitions = arguments.topic, arguments.partitions
     now = work.catalogue.topics.get(topic, 0)
     if not now:
@@ -91,7 +98,7 @@ def _update_topic(work: Work, _: Command, arguments: asked.UpdateTopic) -> Outco
     return Outcome(status=DONE)
 
 
-def _delete_topic(work: Work, _: Command, arguments: asked.DeleteTopic) -> Outcome:
+def _delete_topic(work: Work, _: Command, arguments: DeleteTopic) -> Outcome:
     topic = arguments.topic
     if topic not in work.catalogue.topics:
         return refuse(f"there is no topic {topic}; table topics lists those that were created")
@@ -99,7 +106,7 @@ def _delete_topic(work: Work, _: Command, arguments: asked.DeleteTopic) -> Outco
     return Outcome(status=DONE)
 
 
-def _keep_tenant(work: Work, arguments: asked.CreateTenant | asked.UpdateTenant) -> Outcome:
+def _keep_tenant(work: Work, arguments: CreateTenant | UpdateTenant) -> Outcome:
     tenant = Tenant(admin_roles=arguments.admin_roles, allowed_clusters=arguments.allowed_clusters)
     work.catalogue.set_tenant(arguments.tenant, tenant)
     work.add_row(TENANTS.name, tenant_row(arguments.tenant, tenant))

@@ -33,23 +33,14 @@ from lbcore.balancer.tasks.waiting import (
 from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Places
-from lbcore.wire import commands as asked
+from lbcore.wire.commands import RefusedArguments, parse_arguments
+from lbcore.wire.kinds.bundle_commands import AssignBundle, OverrideBundle, SplitBundle
+from lbcore.wire.kinds.command_about import CommandArguments
+from lbcore.wire.kinds.namespace_commands import UnloadNamespace
 from lbcore.wire.messages import Command
 
 REMEMBERED_COMMANDS = 2_000
 
-_OF_THE_AUTHORITY = frozenset(
-    {
-        "create_namespace",
-        "delete_namespace",
-        "assign_bundle",
-        "override_bundle",
-        "set_isolation_policy",
-        "delete_isolation_policy",
-        "set_anti_affinity_group",
-        "delete_anti_affinity_group",
-    }
-)
 _ELSEWHERE = (
     "{kind} is not ours to do: another authority owns this cluster's bundles and policies; do it"
     " there, and the bridge takes over what comes of it"
@@ -113,13 +104,13 @@ def carry_out_placed(work: Work) -> None:
     All assignments that name no broker are placed together, and so are all children of splits that
     are to leave their parent's owner. What else was asked about their bundles meanwhile has waited.
     """
-    assigned: list[tuple[Command, asked.AssignBundle, int]] = []
-    splits: list[tuple[Command, asked.SplitBundle, int]] = []
+    assigned: list[tuple[Command, AssignBundle, int]] = []
+    splits: list[tuple[Command, SplitBundle, int]] = []
     for command, deadline_ms in work.unplaced.values():
         arguments = _arguments(command)
-        if isinstance(arguments, asked.SplitBundle):
+        if isinstance(arguments, SplitBundle):
             splits.append((command, arguments, deadline_ms))
-        elif isinstance(arguments, asked.AssignBundle):
+        elif isinstance(arguments, AssignBundle):
             assigned.append((command, arguments, deadline_ms))
     work.unplaced, work.unplaced_bundles, work.unplaced_splits = {}, {}, {}
     names = dict.fromkeys(arguments.bundle for _, arguments, _ in assigned)
@@ -131,7 +122,7 @@ def carry_out_placed(work: Work) -> None:
 def _carry_out_at(
     work: Work,
     places: Places,
-    commands: Sequence[tuple[Command, asked.AssignBundle | asked.SplitBundle, int]],
+    commands: Sequence[tuple[Command, AssignBundle | SplitBundle, int]],
 ) -> None:
     work.places = places.found
     for command, arguments, deadline_ms in commands:
@@ -150,7 +141,7 @@ def _take(work: Work, command: Command, deadline_ms: int) -> None:
         queued = Outcome(status=ACCEPTED)
         begin_wait(work, command, queued, deadline_ms, is_queued=True)
         return
-    if isinstance(arguments, asked.SplitBundle) and arguments.unload:
+    if isinstance(arguments, SplitBundle) and arguments.unload:
         bundle = split_target(work, arguments)
         work.unplaced_splits[arguments.namespace or bundle.rpartition("/")[0]] = None
     elif _is_to_be_assigned(arguments):
@@ -162,14 +153,14 @@ def _take(work: Work, command: Command, deadline_ms: int) -> None:
     work.unplaced_bundles[bundle] = None
 
 
-def _is_to_be_assigned(arguments: asked.CommandArguments | asked.RefusedArguments) -> bool:
-    return isinstance(arguments, asked.AssignBundle) and not arguments.destination
+def _is_to_be_assigned(arguments: CommandArguments | RefusedArguments) -> bool:
+    return isinstance(arguments, AssignBundle) and not arguments.destination
 
 
 def _carry_out(
     work: Work,
     command: Command,
-    arguments: asked.CommandArguments | asked.RefusedArguments,
+    arguments: CommandArguments | RefusedArguments,
     deadline_ms: int,
 ) -> None:
     outcome = _outcome(work, command, arguments)
@@ -181,39 +172,39 @@ def _carry_out(
         write_outcome(work, command, outcome)
 
 
-def _arguments(command: Command) -> asked.CommandArguments | asked.RefusedArguments:
-    return asked.parse_arguments(command.kind, command.arguments)
+def _arguments(command: Command) -> CommandArguments | RefusedArguments:
+    return parse_arguments(command.kind, command.arguments)
 
 
-def _is_busy(work: Work, arguments: asked.CommandArguments | asked.RefusedArguments) -> bool:
+def _is_busy(work: Work, arguments: CommandArguments | RefusedArguments) -> bool:
     """Whether the command must wait for the end of what goes on with its bundle.
 
     A split, for all but an override; an unload without a destination, for who wants it assigned;
     whatever it is, for who wants it split; the end of the batch's commands, for whatever comes
     after an assignment or a split that is placed there.
     """
-    if isinstance(arguments, asked.UnloadNamespace | asked.SplitBundle) and arguments.namespace:
+    if isinstance(arguments, UnloadNamespace | SplitBundle) and arguments.namespace:
         is_wanted = arguments.namespace in work.unplaced_splits
         return is_wanted or has_split_under_way(work, arguments.namespace)
     bundle = getattr(arguments, "bundle", "")
     if bundle and bundle in work.unplaced_bundles and not _is_to_be_assigned(arguments):
         return True
     record = work.ledger.record(bundle) if bundle else None
-    if record is None or isinstance(arguments, asked.OverrideBundle):
+    if record is None or isinstance(arguments, OverrideBundle):
         return False
     is_freed = record.state is State.RELEASING and not record.destination
-    wants_it_free = isinstance(arguments, asked.AssignBundle)
-    wants_it_split = isinstance(arguments, asked.SplitBundle) and record.state in IN_FLIGHT
+    wants_it_free = isinstance(arguments, AssignBundle)
+    wants_it_split = isinstance(arguments, SplitBundle) and record.state in IN_FLIGHT
     return record.state is State.SPLITTING or (is_freed and wants_it_free) or wants_it_split
 
 
 def _outcome(
-    work: Work, command: Command, arguments: asked.CommandArguments | asked.RefusedArguments
+    work: Work, command: Command, arguments: CommandArguments | RefusedArguments
 ) -> Outcome:
-    if isinstance(arguments, asked.RefusedArguments):
+    if isinstance(arguments, RefusedArguments):
         return refuse(arguments.detail)
     if len(work.waiting) >= MAX_WAITING:
         return refuse(f"{MAX_WAITING} commands are under way; send it again when some have ended")
-    if is_external(work) and command.kind in _OF_THE_AUTHORITY:
+    if is_external(work) and arguments.about.is_of_authority:
         return refuse(_ELSEWHERE.format(kind=command.kind))
     return HANDLERS[command.kind](work, command, arguments)

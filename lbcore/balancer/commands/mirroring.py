@@ -22,8 +22,8 @@ from lbcore.ownership.external import observe
 from lbcore.ownership.protocol import create, delete
 from lbcore.ownership.records import Cause, OwnershipRecord
 from lbcore.plan.filter.policies import InvalidPolicyError, IsolationPolicy
+from lbcore.wire.kinds.mirror_commands import ObserveOwnership, ObservePolicies
 from lbcore.wire.messages import Command
-from lbcore.wire.mirror_commands import ObserveOwnership, ObservePolicies
 
 _OURS = (
     "Ballast is this cluster's authority, so nothing is taken over; set cluster.authority to"

@@ -27,7 +27,12 @@ from lbcore.model.names import is_system_topic, system_topics, tenant_of
 from lbcore.ownership.changes import Refused, Transition
 from lbcore.ownership.protocol import create
 from lbcore.ownership.records import Cause, State
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.namespace_commands import (
+    MAX_BUNDLES,
+    CreateNamespace,
+    DeleteNamespace,
+    UnloadNamespace,
+)
 from lbcore.wire.messages import Command
 
 NOT_EMPTY = "is not empty"
@@ -40,7 +45,7 @@ def has_split_under_way(work: Work, namespace: str) -> bool:
     return bool((states == STATE_CODE[State.SPLITTING]).any())
 
 
-def _create_namespace(work: Work, command: Command, arguments: asked.CreateNamespace) -> Outcome:
+def _create_namespace(work: Work, command: Command, arguments: CreateNamespace) -> Outcome:
     name, algorithm = arguments.namespace, arguments.split_algorithm
     try:
         bundles = _bundles(work, arguments)
@@ -81,7 +86,7 @@ def _problem_to_create(work: Work, name: str, algorithm: str, bundles: int) -> s
 def _begin(
     work: Work,
     command: Command,
-    arguments: asked.CreateNamespace,
+    arguments: CreateNamespace,
     bundles: NamespaceBundles,
     entry: NamespaceEntry,
 ) -> Outcome:
@@ -93,10 +98,10 @@ def _begin(
     return Outcome(status=ACCEPTED, result={"bundles": len(bundles), "made": 0})
 
 
-def _bundles(work: Work, arguments: asked.CreateNamespace) -> NamespaceBundles:
+def _bundles(work: Work, arguments: CreateNamespace) -> NamespaceBundles:
     count = arguments.bundles or work.config.splitting.default_bundles
-    if count > asked.MAX_BUNDLES:
-        raise InvalidRangeError(f"it would have {count} bundles, at most are {asked.MAX_BUNDLES}")
+    if count > MAX_BUNDLES:
+        raise InvalidRangeError(f"it would have {count} bundles, at most are {MAX_BUNDLES}")
     boundaries = arguments.boundaries or even_boundaries(count)
     return NamespaceBundles(namespace=arguments.namespace, boundaries=boundaries)
 
@@ -145,7 +150,7 @@ def _not_told(work: Work, namespace: str) -> str:
     return next((name for name in known if not work.brokers[name].reported_ms), "")
 
 
-def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNamespace) -> Outcome:
+def _delete_namespace(work: Work, command: Command, arguments: DeleteNamespace) -> Outcome:
     """Mark it; `deletions` does the rest, from this batch on."""
     name = arguments.namespace
     problem = reason_not_to_change(work, name)
@@ -168,7 +173,7 @@ def _delete_namespace(work: Work, command: Command, arguments: asked.DeleteNames
     return Outcome(status=ACCEPTED)
 
 
-def _unload_namespace(work: Work, command: Command, arguments: asked.UnloadNamespace) -> Outcome:
+def _unload_namespace(work: Work, command: Command, arguments: UnloadNamespace) -> Outcome:
     """All of it, or the first slice: `unloads` does the rest, from the next batch on."""
     problem = reason_not_to_change(work, arguments.namespace)
     problem = problem or reason_not_to_take(work, arguments.destination)

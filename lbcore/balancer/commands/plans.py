@@ -15,14 +15,14 @@ from lbcore.balancer.state.proposals import ProposedStep, Station
 from lbcore.balancer.state.work import Work
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.plan.decision import Kind
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.balancing_commands import ApprovePlan, ProposePlan, RejectPlan
 from lbcore.wire.messages import Command
 
 OPEN_MAX = 10
 """Plans of people that may wait at once."""
 
 
-def _propose(work: Work, command: Command, arguments: asked.ProposePlan) -> Outcome:
+def _propose(work: Work, command: Command, arguments: ProposePlan) -> Outcome:
     people = [one for one in work.rules.proposals.values() if one.by and one.station.is_open]
     if len(people) >= OPEN_MAX:
         return refuse(f"{OPEN_MAX} plans wait already; approve or reject some of them first")
@@ -71,7 +71,7 @@ def _reason_not_to_move(record: OwnershipRecord, broker: str) -> str:
     return ""
 
 
-def _approve(work: Work, command: Command, arguments: asked.ApprovePlan) -> Outcome:
+def _approve(work: Work, command: Command, arguments: ApprovePlan) -> Outcome:
     problem = _reason_not_to_answer(work, arguments.plan, (Station.WAITS,))
     if problem:
         return refuse(problem)
@@ -80,7 +80,7 @@ def _approve(work: Work, command: Command, arguments: asked.ApprovePlan) -> Outc
     return Outcome(status=DONE, result={"steps": len(proposal.steps)})
 
 
-def _reject(work: Work, command: Command, arguments: asked.RejectPlan) -> Outcome:
+def _reject(work: Work, command: Command, arguments: RejectPlan) -> Outcome:
     problem = _reason_not_to_answer(work, arguments.plan, (Station.WAITS, Station.APPROVED))
     if problem:
         return refuse(problem)

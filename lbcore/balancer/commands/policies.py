@@ -16,11 +16,17 @@ from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.usage import RULES, note_gone, reason_not_to_rule
 from lbcore.model.names import tenant_of
 from lbcore.plan.filter.policies import InvalidPolicyError, IsolationPolicy
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.balancing_commands import (
+    DeleteAntiAffinityGroup,
+    DeleteIsolationPolicy,
+    SetAntiAffinityGroup,
+    SetIsolationPolicy,
+)
+from lbcore.wire.kinds.namespace_commands import ExcludeNamespace, IncludeNamespace
 from lbcore.wire.messages import Command
 
 
-def _set_isolation(work: Work, command: Command, arguments: asked.SetIsolationPolicy) -> Outcome:
+def _set_isolation(work: Work, command: Command, arguments: SetIsolationPolicy) -> Outcome:
     try:
         policy = IsolationPolicy(
             name=arguments.policy,
@@ -36,9 +42,7 @@ def _set_isolation(work: Work, command: Command, arguments: asked.SetIsolationPo
     return Outcome(status=DONE)
 
 
-def _delete_isolation(
-    work: Work, command: Command, arguments: asked.DeleteIsolationPolicy
-) -> Outcome:
+def _delete_isolation(work: Work, command: Command, arguments: DeleteIsolationPolicy) -> Outcome:
     if arguments.policy not in work.rules.isolation:
         known = ", ".join(sorted(work.rules.isolation)) or "none"
         return refuse(f"there is no isolation policy {arguments.policy}; there are: {known}")
@@ -46,7 +50,7 @@ def _delete_isolation(
     return Outcome(status=DONE)
 
 
-def _set_group(work: Work, command: Command, arguments: asked.SetAntiAffinityGroup) -> Outcome:
+def _set_group(work: Work, command: Command, arguments: SetAntiAffinityGroup) -> Outcome:
     name = arguments.namespace
     problem = reason_not_to_rule(work, name, is_known=name in work.rules.anti_affinity)
     if problem:
@@ -55,9 +59,7 @@ def _set_group(work: Work, command: Command, arguments: asked.SetAntiAffinityGro
     return Outcome(status=DONE)
 
 
-def _delete_group(
-    work: Work, command: Command, arguments: asked.DeleteAntiAffinityGroup
-) -> Outcome:
+def _delete_group(work: Work, command: Command, arguments: DeleteAntiAffinityGroup) -> Outcome:
     if arguments.namespace not in work.rules.anti_affinity:
         return refuse(f"namespace {arguments.namespace} is in no anti-affinity group")
     work.set_rule("anti_affinity", arguments.namespace, None, command)
@@ -65,7 +67,7 @@ def _delete_group(
     return Outcome(status=DONE)
 
 
-def _exclude(work: Work, command: Command, arguments: asked.ExcludeNamespace) -> Outcome:
+def _exclude(work: Work, command: Command, arguments: ExcludeNamespace) -> Outcome:
     before, name = work.rules.excluded, arguments.namespace
     at = bisect_left(before, name)
     is_known = before[at : at + 1] == (name,)
@@ -78,7 +80,7 @@ def _exclude(work: Work, command: Command, arguments: asked.ExcludeNamespace) ->
     return Outcome(status=DONE)
 
 
-def _include(work: Work, command: Command, arguments: asked.IncludeNamespace) -> Outcome:
+def _include(work: Work, command: Command, arguments: IncludeNamespace) -> Outcome:
     before, name = work.rules.excluded, arguments.namespace
     at = bisect_left(before, name)
     if before[at : at + 1] == (name,):

@@ -13,13 +13,11 @@ from lbcore.balancer.state.work import Work
 from lbcore.config.pulsar_keys import named_by, resolve_changes
 from lbcore.config.values import ConfigError
 from lbcore.model.tables import CONFIG_VERSIONS
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.balancing_commands import ResetConfig, SetConfig
 from lbcore.wire.messages import Command
 
 
-def _change_config(
-    work: Work, command: Command, arguments: asked.SetConfig | asked.ResetConfig
-) -> Outcome:
+def _change_config(work: Work, command: Command, arguments: SetConfig | ResetConfig) -> Outcome:
     try:
         work.use_settings(settings_after(work.settings, arguments))
     except ConfigError as error:
@@ -41,13 +39,13 @@ def _change_config(
 
 
 def settings_after(
-    settings: Mapping[str, Any], arguments: asked.SetConfig | asked.ResetConfig
+    settings: Mapping[str, Any], arguments: SetConfig | ResetConfig
 ) -> Mapping[str, Any]:
     """The settings that commands have changed, by "section.name", after one command more.
 
     Raises ConfigError for values that can't be read.
     """
-    if isinstance(arguments, asked.SetConfig):
+    if isinstance(arguments, SetConfig):
         return {**settings, **resolve_changes(arguments.values)}
     if not arguments.keys:
         return {}

@@ -31,17 +31,17 @@ from lbcore.plan.snapshot import THROUGHPUT_IN, THROUGHPUT_OUT
 from lbcore.plan.split.algorithms import SplitAlgorithm, resolve_algorithm
 from lbcore.plan.split.decision import SplitDecision, SplitReason
 from lbcore.plan.split.wished import SplitWish, wished_boundaries
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.bundle_commands import HOT, MAX_CHILDREN, SplitBundle
 from lbcore.wire.messages import Command
 
 
-def split_target(work: Work, arguments: asked.SplitBundle) -> str:
+def split_target(work: Work, arguments: SplitBundle) -> str:
     """The bundle that is to be split; "" when there is none."""
     bundle = _target(work, arguments)
     return "" if isinstance(bundle, Outcome) else bundle
 
 
-def place_splits(work: Work, several: Sequence[asked.SplitBundle]) -> Places:
+def place_splits(work: Work, several: Sequence[SplitBundle]) -> Places:
     """Brokers for the children of the splits that can be carried out now, placed together."""
     found = [_wished(work, arguments) for arguments in several]
     decisions = {one[1].name: one[1] for one in found if not isinstance(one, Outcome)}
@@ -49,7 +49,7 @@ def place_splits(work: Work, several: Sequence[asked.SplitBundle]) -> Places:
     return place_children(work, wanted)
 
 
-def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) -> Outcome:
+def _split_bundle(work: Work, command: Command, arguments: SplitBundle) -> Outcome:
     """With `unload` the children go where `commands.carry_out_placed` has found places for them."""
     wished = _wished(work, arguments)
     if isinstance(wished, Outcome):
@@ -69,9 +69,7 @@ def _split_bundle(work: Work, command: Command, arguments: asked.SplitBundle) ->
     return refuse(problem) if problem else _carry_out(work, command, record, decision, empty)
 
 
-def _wished(
-    work: Work, arguments: asked.SplitBundle
-) -> tuple[OwnershipRecord, SplitDecision] | Outcome:
+def _wished(work: Work, arguments: SplitBundle) -> tuple[OwnershipRecord, SplitDecision] | Outcome:
     bundle = _target(work, arguments)
     if isinstance(bundle, Outcome):
         return bundle
@@ -84,7 +82,7 @@ def _wished(
     return decision if isinstance(decision, Outcome) else (record, decision)
 
 
-def _target(work: Work, arguments: asked.SplitBundle) -> str | Outcome:
+def _target(work: Work, arguments: SplitBundle) -> str | Outcome:
     return arguments.bundle or _chosen(work, arguments.namespace, arguments.which)
 
 
@@ -95,7 +93,7 @@ def _chosen(work: Work, namespace: str, which: str) -> str | Outcome:
         return refuse(f"there is no namespace {namespace}; look at the list of namespaces")
     names = [work.ledger.names[row] for row in work.ledger.live_rows(namespace)]
     rates = _throughput(work, names)
-    is_by_rate = which == asked.HOT and bool(rates.max(initial=0.0) > 0)
+    is_by_rate = which == HOT and bool(rates.max(initial=0.0) > 0)
     values = rates if is_by_rate else _topic_counts(work, namespace, names)
     if not len(values) or values.max() <= 0:
         reason = f"nobody has reported topics of {namespace}, so no bundle is {which}: name one"
@@ -122,7 +120,7 @@ def _topic_counts(
 
 
 def _decision(
-    work: Work, arguments: asked.SplitBundle, record: OwnershipRecord
+    work: Work, arguments: SplitBundle, record: OwnershipRecord
 ) -> SplitDecision | Outcome:
     bundle = record.bundle
     namespace, text = split_bundle_name(bundle)
@@ -142,8 +140,8 @@ def _decision(
     found = wished_boundaries(wish, work.config.splitting)
     if isinstance(found, str):
         return refuse(f"bundle {bundle} can't be split: {found}")
-    if len(found) >= asked.MAX_CHILDREN:
-        most = asked.MAX_CHILDREN
+    if len(found) >= MAX_CHILDREN:
+        most = MAX_CHILDREN
         return refuse(f"{bundle} would have {len(found) + 1} children, at most are {most}")
     return SplitDecision(
         bundle=row,
@@ -163,9 +161,7 @@ def _decision(
     )
 
 
-def _algorithm(
-    work: Work, namespace: str, arguments: asked.SplitBundle
-) -> SplitAlgorithm | Outcome:
+def _algorithm(work: Work, namespace: str, arguments: SplitBundle) -> SplitAlgorithm | Outcome:
     """The one that is named; else what positions need; else the namespace's; else configured."""
     config = work.config.splitting
     supported = config.supported_algorithms

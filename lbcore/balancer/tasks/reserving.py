@@ -12,7 +12,8 @@ import numpy as np
 from lbcore.balancer.state.work import Work
 from lbcore.model.bundles import InvalidRangeError, NamespaceBundles, even_boundaries
 from lbcore.model.names import FULL_LOWER, FULL_UPPER, format_bundle
-from lbcore.wire import commands as asked
+from lbcore.wire.commands import parse_arguments
+from lbcore.wire.kinds.namespace_commands import CreateNamespace
 from lbcore.wire.messages import Command
 
 
@@ -35,8 +36,8 @@ def drop_unrecorded(work: Work) -> None:
 
 def _bundles(work: Work, command: Command, room: int) -> Sequence[str]:
     """The bundles that the command asks for; if they are too many, the one that it begins with."""
-    arguments = asked.parse_arguments(command.kind, command.arguments)
-    if command.command_id in work.commands or not isinstance(arguments, asked.CreateNamespace):
+    arguments = parse_arguments(command.kind, command.arguments)
+    if command.command_id in work.commands or not isinstance(arguments, CreateNamespace):
         return ()
     known = work.namespaces.get(arguments.namespace)
     if known is not None and not known.is_deleted:

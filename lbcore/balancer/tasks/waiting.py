@@ -26,7 +26,7 @@ from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.identity import identity, remember
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.put_aside import Fault
-from lbcore.wire import commands as asked
+from lbcore.wire.commands import KINDS
 from lbcore.wire.messages import Command
 
 MAX_WAITING = 1_000
@@ -42,7 +42,7 @@ _FAULTS_SHOWN = 3
 def write_outcome(work: Work, command: Command, outcome: Outcome) -> None:
     """Write a command's outcome down; the last of a batch is the one that stays."""
     work.commands[command.command_id] = remember(outcome.status, identity(command))
-    kind = command.kind if command.kind in asked.KINDS else "unknown"
+    kind = command.kind if command.kind in KINDS else "unknown"
     work.counts[f"command:{kind}:{outcome.status}"] += 1
     work.write_outcome_row(
         {

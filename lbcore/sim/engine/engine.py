@@ -38,7 +38,7 @@ _PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run came to."""
+    """What a run came to. is_cut: it was given up before its end, and its scenario is as short."""
 
     scenario: Scenario
     config: Config
@@ -46,6 +46,7 @@ class Run:
     coverage: Coverage
     job: Job
     nodes: dict[str, Node]
+    is_cut: bool = False
 
 
 class Engine:

@@ -58,4 +58,4 @@ def _run(engine: Engine, tell: Tell) -> Run:
     if engine.clock.scenario_ms >= engine.scenario.run_ms:
         return run
     short = replace(engine.scenario, run_ms=engine.clock.scenario_ms, expectations=())
-    return replace(run, scenario=short)
+    return replace(run, scenario=short, is_cut=True)

@@ -64,6 +64,7 @@ class Browser:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self._ask(f"{domain}.enable")
+        self._ask("Emulation.setFocusEmulationEnabled", enabled=True)  # as the window in front
 
     def open(
         self, url: str, *, scheme: str = "light", width: int = 1100, height: int = 1400

@@ -59,7 +59,11 @@ class LookupService:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stderr=log, env=variables, **self.pipes()
             )
-        self._wait(port_file.exists)
+        try:
+            self._wait(port_file.exists)
+        except AssertionError:  # nobody has it yet who could stop it
+            self.stop(signal.SIGKILL)
+            raise
         self.port = int(port_file.read_text())
 
     def pipes(self) -> dict[str, Any]:

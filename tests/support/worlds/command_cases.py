@@ -11,13 +11,15 @@ from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config, changed
 from lbcore.machine import Step
 from lbcore.scorer.group_update import GroupUpdate
+from lbcore.wire.commands import KINDS
+from lbcore.wire.kinds.command_about import CommandAbout
 from tests.support.worlds.world import World
 
-NS = "t/n"
+NS = "acme/orders"
 BUNDLES = [f"{NS}/{low}" for low in ("0x00000000_0x10000000", "0x10000000_0x20000000")]
-TOPIC = "persistent://t/n/parted"
+TOPIC = f"persistent://{NS}/parted"
 BROKERS = [f"broker-{number}:8080" for number in range(9)]
-GONE, DRAINED = BROKERS[8], BROKERS[7]
+GONE = BROKERS[8]
 SETTING = "shedding.cool_down_ms"
 
 
@@ -66,89 +68,36 @@ class Case:
     is_mirrored: bool = False
 
 
-_ISOLATION = {"policy": "p", "namespaces": ["t/i"], "primary": ["broker-1.*"]}
-_DRAIN = {"broker": DRAINED, "max_in_flight": 1}
-_PROPOSED = {"moves": {BUNDLES[0]: BROKERS[3]}, "plan": "p"}
-_OWNED = {"brokers": BROKERS, "namespaces": {"t/m": [0, 0xFFFFFFFF]}, "owners": {}}
-_POLICIES = {
-    "isolation": {
-        "theirs": {
-            "namespaces": ["t/i"],
-            "primary": ["broker-1.*"],
-            "secondary": [],
-            "min_limit": 0,
-            "usage_threshold_percent": 100,
-        }
-    },
-    "anti_affinity": {"t/a": "g"},
-}
-
-CASES: Mapping[str, Case] = {
-    "create_namespace": Case(arguments={"namespace": "t/new", "bundles": 2}),
-    "delete_namespace": Case(
-        first=[("create_namespace", {"namespace": "t/old", "bundles": 2})],
-        arguments={"namespace": "t/old"},
-    ),
-    "unload_bundle": Case(arguments={"bundle": BUNDLES[0]}),
-    "unload_namespace": Case(arguments={"namespace": NS}),
+_ISOLATED = {"policy": "p", "namespaces": ["t/i"], "primary": ["nobody"]}
+_NOT_BY_SAMPLES: Mapping[str, Case] = {
     "assign_bundle": Case(
         first=[
-            ("set_isolation_policy", {**_ISOLATION, "primary": ["nobody"]}),
+            ("set_isolation_policy", _ISOLATED),
             ("create_namespace", {"namespace": "t/i", "bundles": 1}),
         ],
         arguments={"bundle": "t/i/0x00000000_0xffffffff", "destination": BROKERS[1]},
     ),
-    "override_bundle": Case(arguments={"bundle": BUNDLES[0], "destination": BROKERS[1]}),
-    "split_bundle": Case(arguments={"bundle": BUNDLES[0]}),
-    "drain_broker": Case(arguments=_DRAIN),
-    "cancel_drain": Case(first=[("drain_broker", _DRAIN)], arguments={"broker": DRAINED}),
     "forget_broker": Case(killed=[GONE], arguments={"broker": GONE}),
-    "pin_bundle": Case(arguments={"bundle": BUNDLES[1], "broker": BROKERS[2], "reason": "why"}),
-    "unpin_bundle": Case(
-        first=[("pin_bundle", {"bundle": BUNDLES[1], "broker": BROKERS[2]})],
-        arguments={"bundle": BUNDLES[1]},
-    ),
-    "pause": Case(arguments={"namespace": NS, "reason": "works"}),
-    "resume": Case(first=[("pause", {"reason": "works"})]),
     "release_brake": Case(killed=BROKERS[4:8]),
-    "propose_plan": Case(arguments=_PROPOSED),
-    "approve_plan": Case(first=[("propose_plan", _PROPOSED)], arguments={"plan": "p"}),
-    "reject_plan": Case(first=[("propose_plan", _PROPOSED)], arguments={"plan": "p"}),
-    "set_config": Case(arguments={"values": {SETTING: 5_000}}),
-    "reset_config": Case(
-        first=[("set_config", {"values": {SETTING: 5_000}})], arguments={"keys": [SETTING]}
+    "observe_ownership": Case(
+        is_mirrored=True,
+        arguments={"brokers": BROKERS, "namespaces": {"t/m": [0, 0xFFFFFFFF]}, "owners": {}},
     ),
-    "set_isolation_policy": Case(arguments=_ISOLATION),
-    "delete_isolation_policy": Case(
-        first=[("set_isolation_policy", _ISOLATION)], arguments={"policy": "p"}
-    ),
-    "set_anti_affinity_group": Case(arguments={"namespace": NS, "group": "g"}),
-    "delete_anti_affinity_group": Case(
-        first=[("set_anti_affinity_group", {"namespace": NS, "group": "g"})],
-        arguments={"namespace": NS},
-    ),
-    "exclude_namespace": Case(arguments={"namespace": NS}),
-    "include_namespace": Case(
-        first=[("exclude_namespace", {"namespace": NS})], arguments={"namespace": NS}
-    ),
-    "create_tenant": Case(arguments={"tenant": "new", "admin_roles": ["ops"]}),
-    "update_tenant": Case(
-        first=[("create_tenant", {"tenant": "new"})],
-        arguments={"tenant": "new", "admin_roles": ["ops"]},
-    ),
-    "delete_tenant": Case(
-        first=[("create_tenant", {"tenant": "new"})], arguments={"tenant": "new"}
-    ),
-    "create_topic": Case(arguments={"topic": TOPIC, "partitions": 2}),
-    "update_topic": Case(
-        first=[("create_topic", {"topic": TOPIC, "partitions": 2})],
-        arguments={"topic": TOPIC, "partitions": 4},
-    ),
-    "delete_topic": Case(
-        first=[("create_topic", {"topic": TOPIC, "partitions": 2})], arguments={"topic": TOPIC}
-    ),
-    "observe_ownership": Case(is_mirrored=True, arguments=_OWNED),
-    "observe_policies": Case(is_mirrored=True, arguments=_POLICIES),
+}
+"""Kinds that more than samples make possible."""
+
+
+def _case(declared: CommandAbout) -> Case:
+    """The kind's own sample, after the samples of what it says goes before."""
+    return Case(
+        first=[(kind, KINDS[kind].about.sample) for kind in declared.after],
+        arguments=declared.sample,
+        is_mirrored=declared.verb is None,
+    )
+
+
+CASES: Mapping[str, Case] = {
+    kind: _NOT_BY_SAMPLES.get(kind) or _case(one.about) for kind, one in KINDS.items()
 }
 
 

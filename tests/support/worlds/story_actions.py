@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.bundle_commands import HOT, LARGEST
 from tests.support.worlds.simulated_brokers import Faults
 from tests.support.worlds.world import World
 
@@ -61,7 +61,7 @@ def _maybe_broker(world: World, chooser: random.Random) -> str:
 
 def _split(world: World, chooser: random.Random) -> dict[str, Any]:
     common = {"unload": chooser.random() < 0.5, "force": chooser.random() < 0.8}
-    which = chooser.choice(("", "", asked.LARGEST, asked.HOT))
+    which = chooser.choice(("", "", LARGEST, HOT))
     if which:
         return {"namespace": _namespace(chooser), "which": which, **common}
     if chooser.random() < 0.3:

@@ -11,7 +11,7 @@ from jobs.service.app import AdminApp
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply, no_content
 from jobs.service.routes import Route, Router
-from lbcore.wire.commands import UnloadNamespace
+from lbcore.wire.kinds.namespace_commands import UnloadNamespace
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import Answer, ask
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jobs.service.access import Caller
 from jobs.service.exchange import Request
-from lbcore.wire import commands as asked
+from lbcore.wire.kinds.balancing_commands import Pause
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 
 HERE = Caller(name="admin", address="127.0.0.1")
@@ -18,7 +18,7 @@ def test_done_is_told_when_the_tables_have_been_read_once_more(tmp_path: Path) -
     context = replace(make_context(tmp_path, Balancer()), catch_up_ms=60_000)
 
     async def tell() -> list[bool]:
-        telling = asyncio.create_task(context.command(asked.Pause(), REQUEST))
+        telling = asyncio.create_task(context.command(Pause(), REQUEST))
         await asyncio.sleep(0.1)
         was_told = [telling.done()]
         context.follower.poll()
@@ -33,4 +33,4 @@ def test_done_is_told_when_the_tables_have_been_read_once_more(tmp_path: Path) -
 def test_done_is_told_after_a_while_when_the_tables_can_not_be_read(tmp_path: Path) -> None:
     write_tables(tmp_path)
     context = replace(make_context(tmp_path, Balancer()), catch_up_ms=50)
-    assert asyncio.run(context.command(asked.Pause(), REQUEST)).is_done
+    assert asyncio.run(context.command(Pause(), REQUEST)).is_done

@@ -173,7 +173,7 @@ def test_flood_of_refusals_does_not_flood_the_audit(tables: Path) -> None:
             await ask(app, "/v1/status", headers={"authorization": "Bearer nonsense"})
 
     asyncio.run(flood())
-    admin = app._hooks.others  # noqa: SLF001 (what was put in)
+    admin = app.hooks.others
     assert isinstance(admin, AdminApp)
     assert len(balancer.entries) + admin.counts.unrecorded == 500
     assert admin.counts.unrecorded > 0
@@ -247,9 +247,9 @@ def test_grant_line_that_names_nobody_is_refused() -> None:
 def test_lookup_older_than_asked_for_is_refused(tables: Path) -> None:
     app = service(tables, needs_proof=False)
     assert call(app, f"{LOOKUP}?max_age_ms=60000").status == 200
-    view = app._follower.view  # noqa: SLF001 (made old)
+    view = app.follower.view
     assert view is not None
-    app._follower.view = type(view)(  # noqa: SLF001 (made old)
+    app.follower.view = type(view)(
         snapshot=view.snapshot, confirmed_ms=view.confirmed_ms - 120_000, writer=view.writer
     )
     stale = call(app, f"{LOOKUP}?max_age_ms=60000")

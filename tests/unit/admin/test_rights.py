@@ -23,7 +23,13 @@ OPEN = {
     "/",
     "/page/console.css",
     "/page/icon.svg",
-    *(f"/page/{name}.js" for name in ("core", "heat", "now", "shell", "why")),
+    *(
+        f"/page/{name}.js"
+        for name in (
+            *("actions", "core", "find", "heat", "loads", "now"),
+            *("plans", "shell", "timeline", "whatif", "why"),
+        )
+    ),
 }
 TAKING_AWAY = ("/v1/brokers/{broker}",)
 OF_TENANTS = (
@@ -40,7 +46,7 @@ NAMES = {
     "cluster": "c1",
     "kind": "pause",
     **{name: name for name in ("topic", "broker", "group", "policy", "key", "value", "version")},
-    **{name: name for name in ("allocator", "command_id", "decision_id")},
+    **{name: name for name in ("allocator", "command_id", "decision_id", "plan")},
 }
 
 CALLERS = {

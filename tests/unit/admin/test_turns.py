@@ -50,6 +50,7 @@ NAMES: Mapping[str, str] = {
     "key": "loadBalancerSheddingEnabled",
     "value": "true",
     "allocator": "default",
+    "plan": "p",
 }
 QUERIES = {
     "/v1/ownership": "limit=1000000",

@@ -10,7 +10,7 @@ from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
 from lbcore.bridge.answers import Unreadable
 from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
 from lbcore.wire.commands import format_arguments, parse_arguments
-from lbcore.wire.mirror_commands import ObservePolicies
+from lbcore.wire.kinds.mirror_commands import ObservePolicies
 from tests.support.admin.fake_pulsar import CLUSTER, fake_pulsar
 
 ISOLATION = f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies"

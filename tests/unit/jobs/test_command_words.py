@@ -11,13 +11,24 @@ from jobs.cli import main
 from jobs.console import MisuseError
 from jobs.operating.command_words import CommandVerb, read_command
 from jobs.verbs import VERBS
-from lbcore.wire import commands as asked
-from lbcore.wire.mirror_commands import MIRROR_KINDS
+from lbcore.model.hashing import HashFunction
+from lbcore.wire.commands import KINDS
+from lbcore.wire.kinds.balancing_commands import (
+    Pause,
+    ResetConfig,
+    Resume,
+    SetConfig,
+    SetIsolationPolicy,
+)
+from lbcore.wire.kinds.broker_commands import DrainBroker
+from lbcore.wire.kinds.bundle_commands import PinBundle, SplitBundle
+from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
+from lbcore.wire.kinds.namespace_commands import CreateNamespace
 
 SENDING = {
-    (name, verb.name): verb
-    for name, entry in VERBS.items()
-    for verb in getattr(importlib.import_module(entry.module), "COMMANDS", ())
+    tuple(one.about.verb.words.split()): (kind, one.about.verb)
+    for kind, one in KINDS.items()
+    if one.about.verb
 }
 
 
@@ -29,28 +40,30 @@ def parsed(*words: str) -> argparse.Namespace:
 
 
 def test_verb_there_is_exactly_one_for_each_kind_of_command() -> None:
-    by_hand = asked.KINDS.keys() - MIRROR_KINDS.keys()  # those only a bridge sends
-    assert sorted(verb.kind for verb in SENDING.values()) == sorted(by_hand)
+    by_bridge = {one.about.kind for one in MIRROR_COMMANDS}
+    assert {kind for kind, _ in SENDING.values()} == KINDS.keys() - by_bridge
+    assert {words[0] for words in SENDING} <= VERBS.keys()
 
 
-@pytest.mark.parametrize(("words", "verb"), SENDING.items(), ids=map("-".join, SENDING))
+@pytest.mark.parametrize(("words", "sent"), SENDING.items(), ids=map("-".join, SENDING))
 def test_example_of_a_verb_is_a_command_of_its_kind(
-    words: tuple[str, str], verb: CommandVerb
+    words: tuple[str, ...], sent: tuple[str, CommandVerb]
 ) -> None:
-    args = parsed(*filter(None, words), *shlex.split(verb.example))
+    kind, verb = sent
+    args = parsed(*words, *shlex.split(verb.example))
     arguments = read_command(args)
-    assert isinstance(arguments, asked.KINDS[verb.kind])
+    assert isinstance(arguments, KINDS[kind])
     assert args.wait
     assert not args.dry_run
 
 
-@pytest.mark.parametrize(("words", "verb"), SENDING.items(), ids=map("-".join, SENDING))
+@pytest.mark.parametrize(("words", "sent"), SENDING.items(), ids=map("-".join, SENDING))
 def test_help_of_a_verb_has_its_example_and_the_exit_codes(
-    words: tuple[str, str], verb: CommandVerb, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], sent: tuple[str, CommandVerb], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*filter(None, words), "--help"]) == 0
+    assert main([*words, "--help"]) == 0
     said = capsys.readouterr().out
-    assert f"example: ballast {' '.join(filter(None, words))} {verb.example}".rstrip() in said
+    assert f"example: ballast {' '.join(words)} {sent[1].example}".rstrip() in said
     assert "exit codes: 0 done" in said
     for option in ("--no-wait", "--timeout", "--dry-run", "--json", "--tables", "--bootstrap"):
         assert option in said
@@ -64,26 +77,26 @@ BUNDLE = "acme/a/0x00000000_0xffffffff"
     [
         (
             "namespace create acme/a --boundaries 0x0 0x40000000 0xffffffff --hash murmur3_32",
-            asked.CreateNamespace(
+            CreateNamespace(
                 namespace="acme/a",
                 boundaries=(0, 0x40000000, 0xFFFFFFFF),
-                hash=asked.HashFunction.MURMUR3_32,
+                hash=HashFunction.MURMUR3_32,
             ),
         ),
         (
             f"bundle pin {BUNDLE} b1 --ttl 2h --owner ada",
-            asked.PinBundle(bundle=BUNDLE, broker="b1", ttl_ms=7_200_000, owner="ada"),
+            PinBundle(bundle=BUNDLE, broker="b1", ttl_ms=7_200_000, owner="ada"),
         ),
         (
             "broker drain b1 --deadline 30m --max-in-flight 7",
-            asked.DrainBroker(broker="b1", deadline_ms=1_800_000, max_in_flight=7),
+            DrainBroker(broker="b1", deadline_ms=1_800_000, max_in_flight=7),
         ),
-        (f"bundle split {BUNDLE} --parts 4", asked.SplitBundle(bundle=BUNDLE, parts=4)),
-        ("pause", asked.Pause()),
-        ("resume --namespace acme/a", asked.Resume(namespace="acme/a")),
+        (f"bundle split {BUNDLE} --parts 4", SplitBundle(bundle=BUNDLE, parts=4)),
+        ("pause", Pause()),
+        ("resume --namespace acme/a", Resume(namespace="acme/a")),
         (
             "isolation set p --namespaces acme/.* --primary b1 b2 --usage-threshold-percent 80.5",
-            asked.SetIsolationPolicy(
+            SetIsolationPolicy(
                 policy="p",
                 namespaces=("acme/.*",),
                 primary=("b1", "b2"),
@@ -92,10 +105,10 @@ BUNDLE = "acme/a/0x00000000_0xffffffff"
         ),
         (
             "config set shedding.strategy=uniform loadBalancerEnabled=true",
-            asked.SetConfig(values={"shedding.strategy": "uniform", "loadBalancerEnabled": "true"}),
+            SetConfig(values={"shedding.strategy": "uniform", "loadBalancerEnabled": "true"}),
         ),
-        ("config reset --all", asked.ResetConfig(keys=())),
-        ("config reset shedding.strategy", asked.ResetConfig(keys=("shedding.strategy",))),
+        ("config reset --all", ResetConfig(keys=())),
+        ("config reset shedding.strategy", ResetConfig(keys=("shedding.strategy",))),
     ],
 )
 def test_words_become_the_typed_arguments(line: str, wanted: Any) -> None:

@@ -6,7 +6,7 @@ Apart from `wire.commands` because nobody sends them by hand. Source: ours.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar
 
 from lbcore.model.bundles import InvalidRangeError, explicit_boundaries
 from lbcore.model.names import InvalidNameError, check_namespace
@@ -15,6 +15,7 @@ from lbcore.wire import fields
 from lbcore.wire.arguments import MAX_ITEMS, argument
 from lbcore.wire.bundles import check_bundle
 from lbcore.wire.fields import FieldRefusal, shown
+from lbcore.wire.kinds.command_about import CommandAbout, CommandArguments
 from lbcore.wire.messages import RejectReason
 
 _PARTS = 3
@@ -63,9 +64,18 @@ def _finding(item: Any) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObserveOwnership:
+class ObserveOwnership(CommandArguments):
     """Take over what another authority has decided; refused where Ballast is the authority."""
 
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="observe_ownership",
+        sample={
+            "brokers": ["b-1"],
+            "namespaces": {"acme/orders": [0, 2147483648, 4294967295], "acme/gone": []},
+            "owners": {"acme/orders/0x00000000_0x80000000": [7, "b-1", "i-1"]},
+            "differences": 3,
+        },
+    )
     brokers: tuple[str, ...] = argument(
         read.texts, "all brokers that are active there; [] = as told last", ()
     )
@@ -107,9 +117,24 @@ def _group_by_namespace(given: Mapping[str, Any], name: str) -> Mapping[str, str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservePolicies:
+class ObservePolicies(CommandArguments):
     """Have another authority's policies instead of ours; refused where Ballast is the authority."""
 
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="observe_policies",
+        sample={
+            "isolation": {
+                "p": {
+                    "namespaces": ["acme/apart.*"],
+                    "primary": ["broker-1.*"],
+                    "secondary": [],
+                    "min_limit": 2,
+                    "usage_threshold_percent": 80.0,
+                }
+            },
+            "anti_affinity": {"acme/orders": "g"},
+        },
+    )
     isolation: Mapping[str, Mapping[str, Any]] = argument(
         _isolation_by_name, "all isolation policies: name -> what set_isolation_policy has of one"
     )
@@ -118,9 +143,7 @@ class ObservePolicies:
     )
 
 
-MirrorArguments: TypeAlias = ObserveOwnership | ObservePolicies
-
-MIRROR_KINDS: Mapping[str, type[MirrorArguments]] = {
-    "observe_ownership": ObserveOwnership,
-    "observe_policies": ObservePolicies,
-}
+MIRROR_COMMANDS: tuple[type[CommandArguments], ...] = (
+    ObserveOwnership,
+    ObservePolicies,
+)

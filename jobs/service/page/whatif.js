@@ -1,0 +1,90 @@
+// The view What if: a dry run. Another strategy, other settings, brokers more or fewer; what the
+// next cycles would decide, and load before and after as a picture. Nothing is done.
+
+import { ask, duration, explainButton, make, percent, way, whole } from "./core.js";
+import { ofForecast } from "./loads.js";
+
+const SHOWN = 100;
+
+export function refresh() {} // an answer is of its moment
+
+export function show(box) {
+  const form = make("form", undefined, "what-if");
+  const strategy = field("strategy, if another", "e.g. threshold");
+  const settings = field("settings (blanks between)", "shedding.threshold_percent=5");
+  const added = field("idle brokers more", "0");
+  added.input.type = "number";
+  added.input.min = "0";
+  const removed = field("brokers drained", "broker-3:8080");
+  const button = make("button", "What would happen?");
+  const answer = make("article");
+  answer.setAttribute("aria-live", "polite");
+  form.append(strategy.box, settings.box, added.box, removed.box, button);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    answer.replaceChildren(make("p", "trying it on the tables as they are …", "dim"));
+    const nodes = await tried({
+      strategy: strategy.input.value.trim(), set: split(settings.input.value),
+      add_brokers: Number(added.input.value || 0), remove_brokers: split(removed.input.value),
+    });
+    button.disabled = false;
+    answer.replaceChildren(...nodes);
+  });
+  box.replaceChildren(make("h2", "What if"),
+    make("p", "The balancer's own code on what the tables say now. Nothing is done.", "dim"),
+    form, answer);
+}
+
+const split = (text) => text.split(/\s+/).filter(Boolean);
+
+function field(name, placeholder) {
+  const box = make("label", `${name} `);
+  const input = make("input");
+  input.placeholder = placeholder;
+  input.spellcheck = false;
+  box.append(input);
+  return { box, input };
+}
+
+async function tried(body) {
+  try {
+    const { status, value } = await ask("/v1/plan", { method: "POST", body });
+    return status === 200 ? parts(value)
+      : [make("p", value.reason || `the service answered ${status}`, "silent")];
+  } catch {
+    return [make("p", "the service can't be reached", "silent")];
+  }
+}
+
+function parts(found) {
+  const count = found.decisions.length;
+  const imbalance = (moment) => moment.imbalance === null ? "–" : moment.imbalance.toFixed(2);
+  const made = [
+    make("h3", `${whole(count)} ${count === 1 ? "decision" : "decisions"} in ${found.cycles} cycles`),
+    make("p", `under ${found.strategy} with ${found.placement}; cycles at least `
+      + `${duration(found.cycle_ms)} apart; imbalance ${imbalance(found.before)} → `
+      + `${imbalance(found.after)}`, "dim"),
+  ];
+  const lists = [["silent", "gets hot", found.hot], ["draining", "held", found.held],
+    ["draining", "pin broken", found.broken_pins], ["dim", "not known here", found.unknown]];
+  for (const [colour, name, texts] of lists) {
+    made.push(...texts.map((text) => make("p", `${name}: ${text}`, colour)));
+  }
+  made.push(make("h4", "Load before and after"), ...ofForecast(found));
+  if (count) made.push(make("h4", "Decisions"), decisions(found.decisions));
+  return made;
+}
+
+function decisions(found) {
+  const list = make("ol", undefined, "steps");
+  list.append(...found.slice(0, SHOWN).map((one) => {
+    const item = make("li");
+    item.append(`${one.kind} `, one.bundle ? explainButton("bundle", one.bundle) : "",
+      ` ${way(one)} `, make("span", `${one.reason || ""}${one.more_hits
+        ? `, after ${one.more_hits} observations more` : ""}`, "dim"));
+    return item;
+  }));
+  if (found.length > SHOWN) list.append(make("li", `and ${whole(found.length - SHOWN)} more`, "dim"));
+  return list;
+}

@@ -1,0 +1,220 @@
+"""Commands about balancing as a whole: pauses, plans, settings and policies.
+
+Decides whether arguments suit their kind; what becomes of one `balancer.commands` says, in its
+files `balancing`, `plans`, `settings` and `policies`. Source: ours; policies follow Pulsar 4.0.8.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from lbcore.wire import arguments as read
+from lbcore.wire.arguments import argument
+from lbcore.wire.kinds.command_about import CommandAbout, CommandArguments, CommandVerb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause(CommandArguments):
+    """Stop shedding and splitting; failover goes on."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="pause",
+        is_operating=True,
+        verb=CommandVerb(words="pause", example="--reason 'broker-3 gets new disks'"),
+        sample={"namespace": "acme/orders", "reason": "works"},
+    )
+    namespace: str = argument(read.namespace, "only this one; '' = the whole cluster", "")
+    reason: str = argument(read.text, "why", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume(CommandArguments):
+    """End a pause."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="resume",
+        is_operating=True,
+        verb=CommandVerb(words="resume", example=""),
+        sample={"namespace": "acme/orders"},
+        after=("pause",),
+    )
+    namespace: str = argument(read.namespace, "only this one; '' = the whole cluster", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseBrake(CommandArguments):
+    """Go on balancing after many brokers have vanished at once."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="release_brake",
+        is_operating=True,
+        verb=CommandVerb(words="release-brake", example=""),
+        sample={},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposePlan(CommandArguments):
+    """Propose moves of bundles, to be carried out once somebody approves them."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="propose_plan",
+        is_operating=True,
+        verb=CommandVerb(
+            words="plan propose",
+            example="acme/a/0x00000000_0x40000000=broker-2:8080 --why 'its own disk'",
+        ),
+        sample={
+            "moves": {"acme/orders/0x00000000_0x10000000": "broker-3:8080"},
+            "why": "its own disk",
+            "plan": "p-1",
+        },
+    )
+    moves: Mapping[str, str] = argument(read.moves, "tenant/namespace/range -> broker")
+    why: str = argument(read.text, "what they are for", "")
+    plan: str = argument(read.plan_name, "its name; '' = chosen", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovePlan(CommandArguments):
+    """Carry out a plan that waits, as far as it still suits and helps."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="approve_plan",
+        is_operating=True,
+        verb=CommandVerb(words="plan approve", example="t6jnqc"),
+        sample={"plan": "p-1"},
+        after=("propose_plan",),
+    )
+    plan: str = argument(read.plan_name, "its name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectPlan(CommandArguments):
+    """Let a plan that waits go, or stop one that is being carried out."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="reject_plan",
+        is_operating=True,
+        verb=CommandVerb(words="plan reject", example="t6jnqc --reason 'after the sale'"),
+        sample={"plan": "p-1", "reason": "not today"},
+        after=("propose_plan",),
+    )
+    plan: str = argument(read.plan_name, "its name")
+    reason: str = argument(read.text, "why", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetConfig(CommandArguments):
+    """Change settings while running, all of them at once or none."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="set_config",
+        verb=CommandVerb(words="config set", example="shedding.strategy=uniform"),
+        sample={"values": {"shedding.cool_down_ms": 5000}},
+    )
+    values: Mapping[str, Any] = argument(read.settings, "section.name or Pulsar's key -> value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetConfig(CommandArguments):
+    """Take changed settings back to what the files say."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="reset_config",
+        verb=CommandVerb(words="config reset", example="shedding.strategy"),
+        sample={"keys": ["shedding.cool_down_ms"]},
+        after=("set_config",),
+    )
+    keys: tuple[str, ...] = argument(read.texts, "section.name or Pulsar's keys; [] = all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetIsolationPolicy(CommandArguments):
+    """Keep namespaces on some brokers (regular expressions, as in Pulsar)."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="set_isolation_policy",
+        is_of_authority=True,
+        verb=CommandVerb(
+            words="isolation set",
+            example="payments --namespaces 'acme/pay-.*' --primary 'broker-[12]'"
+            " --secondary broker-3",
+        ),
+        sample={
+            "policy": "p",
+            "namespaces": ["acme/apart.*"],
+            "primary": ["broker-1.*"],
+            "secondary": ["broker-2.*"],
+            "min_limit": 2,
+            "usage_threshold_percent": 80.0,
+        },
+    )
+    policy: str = argument(read.nonempty, "name of the policy")
+    namespaces: tuple[str, ...] = argument(read.texts, "namespaces it is for")
+    primary: tuple[str, ...] = argument(read.texts, "brokers that take them")
+    secondary: tuple[str, ...] = argument(read.texts, "brokers that take them in need", ())
+    min_limit: int = argument(
+        read.whole(0, 1_000_000), "fewest active primaries before secondaries help", 1
+    )
+    usage_threshold_percent: float = argument(
+        read.percent, "a primary above it does not count as active", 100.0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteIsolationPolicy(CommandArguments):
+    """Remove an isolation policy."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="delete_isolation_policy",
+        is_of_authority=True,
+        verb=CommandVerb(words="isolation delete", example="payments"),
+        sample={"policy": "p"},
+        after=("set_isolation_policy",),
+    )
+    policy: str = argument(read.nonempty, "name of the policy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAntiAffinityGroup(CommandArguments):
+    """Spread a namespace and the others of its group over brokers and failure domains."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="set_anti_affinity_group",
+        is_of_authority=True,
+        verb=CommandVerb(words="anti-affinity set", example="acme/orders replicas"),
+        sample={"namespace": "acme/orders", "group": "g"},
+    )
+    namespace: str = argument(read.namespace, "tenant/namespace")
+    group: str = argument(read.nonempty, "name of the group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAntiAffinityGroup(CommandArguments):
+    """Take a namespace out of its group."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="delete_anti_affinity_group",
+        is_of_authority=True,
+        verb=CommandVerb(words="anti-affinity delete", example="acme/orders"),
+        sample={"namespace": "acme/orders"},
+        after=("set_anti_affinity_group",),
+    )
+    namespace: str = argument(read.namespace, "tenant/namespace")
+
+
+BALANCING_COMMANDS: tuple[type[CommandArguments], ...] = (
+    Pause,
+    Resume,
+    ReleaseBrake,
+    ProposePlan,
+    ApprovePlan,
+    RejectPlan,
+    SetConfig,
+    ResetConfig,
+    SetIsolationPolicy,
+    DeleteIsolationPolicy,
+    SetAntiAffinityGroup,
+    DeleteAntiAffinityGroup,
+)

@@ -1,0 +1,58 @@
+"""What is declared of a kind of command, in one place, beside its arguments.
+
+Decides nothing: the parser, the verbs, the HTTP paths, the rights, docs/commands.md and the tests
+read it. A kind is a frozen dataclass of its arguments (its docstring is the help) that has this
+record as `about`. Source: ours.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+VERB_TIMEOUT_MS = 60_000
+
+
+def _fits(_: Any) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandVerb:
+    """How people send it by `ballast`.
+
+    words: the verb, and the action behind it if the verb has several. example: what may stand
+    behind them. optional: positions that may be left out. timeout_ms: how long it is waited for at
+    most, unless told otherwise.
+    """
+
+    words: str
+    example: str
+    optional: tuple[str, ...] = ()
+    timeout_ms: int = VERB_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandAbout:
+    """All that is declared of a kind beside its arguments and its handler.
+
+    kind: its name in messages. is_operating: an operator may ask for it; the others take an admin.
+    is_of_authority: refused where another authority owns the cluster. verb: None = no person sends
+    it. sample: arguments as JSON that suit a cluster of broker-0:8080 to broker-8:8080 whose
+    namespace acme/orders has 16 bundles. after: kinds whose samples, carried out before it, make it
+    possible. check: raises FieldRefusal for arguments that don't suit each other.
+    """
+
+    kind: str
+    sample: Mapping[str, Any]
+    is_operating: bool = False
+    is_of_authority: bool = False
+    verb: CommandVerb | None = None
+    after: tuple[str, ...] = ()
+    check: Callable[[Any], None] = _fits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandArguments:
+    """The arguments of some command; each kind is a class of its own."""
+
+    about: ClassVar[CommandAbout]

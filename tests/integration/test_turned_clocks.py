@@ -1,0 +1,153 @@
+"""Clocks of real processes turned under them: Kafka's broker, Spark's driver, agents, producers.
+
+The JVMs of Kafka and Spark, Spark's Python workers and the command line each live by a clock of
+their own: what tests/sim/test_clock_faults.py shows in virtual time, on the real stack.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
+from jobs.adapters.processes.processes import ProcessSpec
+from tests.integration.stack import ROOT, Cluster, Stack, wait_for
+from tests.support.processes.kafka_cluster import QUICK_JAVA, make_topics
+from tests.support.processes.turned_clock import COMPILER, TurnedClock
+
+AHEAD_S = (3_600, -3_600, 40, -40, 5)
+TIMEOUT = "30s"
+SOON_S = 60.0
+"""A wait of an hour, by whatever clock, is none; a crowded machine needs some seconds."""
+SHORT_S = 2
+NAMESPACES = {"demo/one": ("crc32", 8)}
+VERB = "from jobs.cli import main; raise SystemExit(main())"
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(COMPILER is None, reason="needs a C compiler: apt-get install gcc"),
+]
+
+
+class TurnedKafka(EmbeddedKafka):
+    """One that lives by a clock of its own."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        super().__init__(folder, KafkaOptions(java_options=QUICK_JAVA))
+        self._environment = environment
+
+    def spec(self) -> ProcessSpec:
+        return replace(super().spec(), environment=self._environment)
+
+
+@dataclass
+class TurnedStack(Stack):
+    """A stack each part of which has its own clock: kafka, job, agent, producer."""
+
+    clocks: Mapping[str, TurnedClock] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def environment(self, role: str) -> dict[str, str]:
+        return dict(self.clocks[role].environment)
+
+    def order(self) -> None:
+        """A command by the command line, which says that it was carried out in its timeout."""
+        setting = f"shedding.max_moves_per_cycle={next(self.numbers) % 7 + 2}"
+        words = ["config", "set", setting, "--json", "--conf", "test", "--timeout", TIMEOUT]
+        words += ["--tables", str(self.tables), "--bootstrap", self.kafka.bootstrap]
+        ended = subprocess.run(
+            [sys.executable, "-c", VERB, *words],
+            cwd=ROOT,
+            env={**os.environ, **self.environment("producer")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, (ended.stdout, ended.stderr)
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """A metric of the job: what stands in its last label → value."""
+        url = f"http://127.0.0.1:{self.port(self.metrics_file('job'))}/metrics"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            text = answer.read().decode()
+        lines = re.findall(rf'^{name}{{.*"([^"]*)"}} (\S+)$', text, re.MULTILINE)
+        return {label: float(value) for label, value in lines}
+
+    def wait_for_cycles(self) -> None:
+        """Two cycles more, soon."""
+        (cycle,) = self.metrics("ballast_cycle").values()
+        wait_for("two cycles", lambda: self.metrics("ballast_cycle")["local"] >= cycle + 2, SOON_S)
+
+    def wait_named(self, clock: str, ahead_s: int) -> None:
+        """Until the metric that the alert reads names the clock, and by how much it is wrong."""
+        wait_for(
+            f"the alert on {clock} at {ahead_s} s",
+            lambda: abs(self.metrics("ballast_clock_ahead_seconds").get(clock, 0) - ahead_s) <= 4,
+            SOON_S,
+        )
+
+    def check(self) -> None:
+        """Nobody died, all is open at its owner, and a reader that starts now serves it."""
+        self.wait_settled()
+        assert {row["state"] for row in self.rows("brokers")} == {"active"}
+        assert not [one for one in self.batch_lines() if one.get("counts", {}).get("died")]
+        (self.folder / "lookup-port").unlink(missing_ok=True)
+        self.start_lookup()
+        self.wait("a lookup", lambda: self.lookup("persistent://demo/one/t")[0] == 200)
+        self.stop("lookup")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TurnedStack]:
+    folder = tmp_path_factory.mktemp("turned")
+    names = ("kafka", "job", "agent", "producer")
+    clocks = {name: TurnedClock(folder / "clocks" / name) for name in names}
+    kafka = TurnedKafka(folder / "kafka", clocks["kafka"].environment)
+    cluster = Cluster(brokers=3, namespaces=NAMESPACES)
+    made = TurnedStack(folder=folder, kafka=kafka, cluster=cluster, clocks=clocks)
+    try:
+        kafka.start()
+        make_topics(kafka, made.address("operator"))
+        made.begin()
+        yield made
+    finally:
+        made.stop_all()
+
+
+@pytest.mark.parametrize("ahead_s", AHEAD_S)
+@pytest.mark.parametrize(("process", "clock"), [("kafka", "kafka"), ("job", "driver")])
+def test_turned_clock_of_a_server_stops_nothing_and_is_named(
+    stack: TurnedStack, process: str, clock: str, ahead_s: int
+) -> None:
+    for is_short in (True, False):
+        stack.clocks[process].turn(ahead_s)
+        if is_short:
+            threading.Event().wait(SHORT_S)
+        else:
+            stack.wait_named(clock, ahead_s)
+            stack.order()
+            stack.wait_for_cycles()
+        stack.clocks[process].turn(0)
+        stack.order()
+        stack.wait_for_cycles()
+    stack.check()
+
+
+@pytest.mark.parametrize("ahead_s", AHEAD_S)
+def test_command_by_a_turned_clock_is_carried_out_and_its_clock_named(
+    stack: TurnedStack, ahead_s: int
+) -> None:
+    stack.clocks["producer"].turn(ahead_s)
+    stack.order()
+    stack.wait_named("producer", ahead_s)
+    stack.clocks["producer"].turn(0)
+    stack.order()
+    stack.check()

@@ -1,0 +1,1 @@
+"""The lab: a real Pulsar cluster whose brokers are on hosts of their own, on one machine."""

@@ -1,0 +1,39 @@
+"""Ctrl-C in a long computation: what is known by then is told, the shell learns 130."""
+
+import os
+import signal
+
+import pytest
+
+from jobs.cli import main
+from jobs.operating.run_progress import RunProgress
+
+SCENARIO = "conf/scenarios/g03-new-empty-broker.scenario"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["simulate", SCENARIO, "--strategy", "avg,none"], "0 of 0 runs are as expected"),
+        (["chaos", "--rounds", "3"], "1 passed, 0 failed"),
+        (["performance", "--test", "scale-in"], "3a. Unload"),
+        (["league", SCENARIO, "--strategy", "avg,none"], "floor"),
+    ],
+)
+def test_ctrl_c_keeps_what_is_known_and_exits_130(
+    words: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(_self: RunProgress, _done: int, _share: float) -> None:
+        if not cut:
+            cut.append(1)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    cut: list[int] = []
+    monkeypatch.setattr(RunProgress, "tell", interrupt)
+    assert main([*words, "--workers", "1"]) == 130
+    out, err = capsys.readouterr()
+    assert told in out
+    assert "stopped" in err

@@ -1,0 +1,110 @@
+"""A command is a record and a handler: in a copy with one more, everything has it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+KINDS = Path("lbcore/wire/kinds/broker_commands.py")
+HANDLERS = Path("lbcore/balancer/commands/brokers.py")
+RECORD = '''
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreetBroker(CommandArguments):
+    """Say a word to a broker."""
+
+    about: ClassVar[CommandAbout] = CommandAbout(
+        kind="greet_broker",
+        is_operating=True,
+        verb=CommandVerb(words="broker greet", example="broker-3 --word hello"),
+        sample={"broker": "broker-3:8080", "word": "hello"},
+        after=("pause",),
+    )
+    broker: str = argument(read.broker, "whom")
+    word: str = argument(read.text, "what is said", "")
+
+
+BROKER_COMMANDS: tuple[type[CommandArguments], ...] = (
+    GreetBroker,
+'''
+HANDLER = """
+def _greet(work: Work, command: Command, arguments: Any) -> Outcome:
+    return Outcome(status=DONE, result={"said": arguments.word})
+
+
+BROKER_HANDLERS: Mapping[str, Callable[[Work, Command, Any], Outcome]] = {
+    "greet_broker": _greet,
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with a command that greets a broker: two files of it are changed."""
+    root = tmp_path_factory.mktemp("greeting")
+    for name in ("lbcore", "jobs", "tests"):
+        unwanted = shutil.ignore_patterns("__pycache__", "integration", "recordings", "cases")
+        shutil.copytree(ROOT / name, root / name, ignore=unwanted)
+    for path, added in ((KINDS, RECORD), (HANDLERS, HANDLER)):
+        text, head = (root / path).read_text(), added.strip("\n").splitlines()[-2]
+        assert text.count(head) == 1
+        (root / path).write_text(text.replace(f"{head}\n", added))
+    return root
+
+
+USES = {
+    "message": """
+from lbcore.wire.commands import format_arguments, parse_arguments
+asked = parse_arguments('greet_broker', {'broker': 'b:1', 'word': 'hi'})
+assert format_arguments(asked) == ('greet_broker', {'broker': 'b:1', 'word': 'hi'})
+""",
+    "verb": """
+from jobs.cli import verb_parser
+from jobs.operating.command_words import read_command
+from jobs.verbs import VERBS
+parser = verb_parser('broker', VERBS['broker'])
+read = read_command(parser.parse_args(['greet', 'broker-3', '--word', 'hi']))
+assert (read.about.kind, read.broker, read.word) == ('greet_broker', 'broker-3', 'hi')
+""",
+    "HTTP, and who may": """
+from jobs.service.access import Role
+from jobs.service.v1.commands import arguments_schema, role_of
+assert arguments_schema('greet_broker')['required'] == ['broker']
+assert role_of('greet_broker') is Role.OPERATOR
+""",
+    "cluster": """
+import json
+from tests.support.worlds.command_cases import CASES, is_carried_out, prepared
+case = CASES['greet_broker']
+world = prepared(case)
+command_id = world.command('greet_broker', **case.arguments)
+world.run(1_000)
+assert is_carried_out(world, command_id)
+(row,) = [one for one in world.other_rows['commands'] if one['command_id'] == command_id]
+assert json.loads(row['result']) == {'said': 'hello'}
+""",
+    "fuzz": """
+import random
+from tests.fuzz.drawn_commands import draw
+from tests.support.worlds.command_cases import CASES, prepared
+world, chooser = prepared(CASES['pause']), random.Random(1)
+assert 'greet_broker' in {draw(world, chooser)[0] for _ in range(400)}
+""",
+    "page": """
+from lbcore.wire.commands import KINDS
+from tests.drawn_pages import _draw_command
+assert '`ballast broker greet`, an operator' in _draw_command(KINDS['greet_broker'])
+""",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_command_that_is_added_is_used(copy: Path, use: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", USES[use]], cwd=copy, env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
