@@ -14,7 +14,7 @@ settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("search", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
-_QUICK_EXAMPLES = 20
+_QUICK_EXAMPLES, _USUAL_EXAMPLES = 20, 80
 _SETTINGS = "_hypothesis_internal_use_settings"  # where @settings leaves them; nothing public has
 
 
@@ -25,17 +25,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--quick`, for `make check`: at most 20 examples a property; `make test` has them all."""
-    if config.getoption("--quick"):
+    """At most 20 examples a property with `--quick`, 80 without long tests; else all of them."""
+    is_quick = config.getoption("--quick")
+    if is_quick or config.option.markexpr == "not long":
         for item in items:
-            _take_fewer_examples(item)
+            _take_fewer_examples(item, _QUICK_EXAMPLES if is_quick else _USUAL_EXAMPLES)
 
 
-def _take_fewer_examples(item: pytest.Item) -> None:
+def _take_fewer_examples(item: pytest.Item, most: int) -> None:
     test = getattr(item, "obj", None)
     chosen = getattr(test, _SETTINGS, None)
     if is_hypothesis_test(test) and isinstance(chosen, settings):
-        fewer = min(chosen.max_examples, _QUICK_EXAMPLES)
+        fewer = min(chosen.max_examples, most)
         setattr(getattr(test, "__func__", test), _SETTINGS, settings(chosen, max_examples=fewer))
 
 

@@ -265,7 +265,7 @@ def test_ended_plans_are_forgotten_after_a_day_and_stay_in_the_table() -> None:
     world.command("set_config", values={"cluster.approval": "auto"})
     world.run(120_000)
     assert name in proposals(world)
-    world.run(87_000_000, step_ms=300_000)
+    world.run(87_000_000, step_ms=900_000)
     assert name not in proposals(world)
     rows = [row for row in world.other_rows["policies"] if row["name"] == name]
     assert [row["is_set"] for row in rows][-1] is False

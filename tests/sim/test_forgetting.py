@@ -25,7 +25,7 @@ CONFIG = with_dynamic(
 
 
 def running(brokers: int = 3) -> CheckedWorld:
-    world = CheckedWorld(CONFIG, brokers, seed=4, again_one_in=5)
+    world = CheckedWorld(CONFIG, brokers, seed=4)
     world.run(3_000)
     world.command("create_namespace", namespace=NAMESPACE, bundles=4)
     world.run(20_000)

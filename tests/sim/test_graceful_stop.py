@@ -24,7 +24,7 @@ class StoppingWorld(CheckedWorld):
 
     def __init__(self, brokers: int, bundles: int) -> None:
         self.ended: dict[str, tuple[int, tuple[str, ...]]] = {}
-        super().__init__(CONFIG, brokers, seed=3, again_one_in=5)
+        super().__init__(CONFIG, brokers, seed=3)
         self.run(2_000)
         self.command("create_namespace", namespace="t/n", bundles=bundles)
         self.run(25_000)

@@ -36,7 +36,7 @@ def keep_hot(world: World) -> None:
         most = Counter(owners(world).values()).most_common(1)[0][0]
         for bundle, owner in owners(world).items():
             world.rates[bundle] = 800.0 if owner == most else 50.0
-        world.run(10 * MINUTE_MS, step_ms=5_000)
+        world.run(10 * MINUTE_MS, step_ms=10_000)
 
 
 @pytest.mark.parametrize("is_rebuilt", [False, True])

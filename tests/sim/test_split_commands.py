@@ -27,7 +27,7 @@ def running(
 ) -> CheckedWorld:
     """Two bundles that nothing but commands divides, their topics reported."""
     quiet = {"splitting.enabled": False, "shedding.is_balancing": False, **(values or {})}
-    world = CheckedWorld(with_dynamic(Config(), quiet), brokers, seed=7, again_one_in=5)
+    world = CheckedWorld(with_dynamic(Config(), quiet), brokers, seed=7)
     world.topics = {name: 10.0 + 50.0 * at for at, name in enumerate(topics)}
     world.run(3_000)
     world.command("create_namespace", namespace=NAMESPACE, bundles=2)

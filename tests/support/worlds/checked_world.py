@@ -1,7 +1,7 @@
 """A world that checks itself: each batch for invariants, each moment for doubles.
 
-Batches are computed a second time from the unpacked state and from shuffled input, which must make
-no difference to their effects, their state or anything given to them: each one, or one in some.
+One batch in some is computed a second time, from the unpacked state and from shuffled input, which
+must make no difference to its effects, its state or anything given to it.
 """
 
 import random
@@ -24,6 +24,7 @@ from lbcore.scorer.tracks import RawMessage
 from tests.support.worlds.world import World
 
 Records = dict[str, OwnershipRecord]
+AGAIN_ONE_IN = 5  # not a divisor of how often a cycle or a report comes
 
 
 class CheckedWorld(World):
@@ -40,7 +41,7 @@ class CheckedWorld(World):
         *,
         seed: int = 0,
         restarts_often: bool = False,
-        again_one_in: int = 1,
+        again_one_in: int = AGAIN_ONE_IN,
     ) -> None:
         super().__init__(config, brokers, seed=seed)
         self.shuffler = random.Random(-seed - 1)
