@@ -158,8 +158,8 @@ def test_taken_over_cluster_has_its_shedding_off_and_obeys(reader: Reader) -> No
 
 def test_given_back_cluster_sheds_by_itself_again_and_ballast_observes(reader: Reader) -> None:
     (give_back,) = reader.commands(STEPS[3])
-    assert f"{SHEDDING}=true" in reader.run(give_back)
     observing = len(reader.cluster.bridge_events("observing"))
+    assert f"{SHEDDING}=true" in reader.run(give_back)
     reader.cluster.wait(
         "the bridge to observe", lambda: len(reader.cluster.bridge_events("observing")) > observing
     )
