@@ -20,10 +20,10 @@ from jobs.console import Exit, MisuseError, note
 from jobs.local.layout import Layout
 from jobs.local.options import Kill, RunOptions
 from jobs.local.run import LocalRun
+from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
 from jobs.whole_file import write_whole
 from lbcore.sim.load.load import LoadShape
 
-_DEFAULT_STATE = Path("var") / "local"
 _SHAPES = tuple(shape.value for shape in LoadShape)
 
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--for", type=float, dest="for_s", metavar="S", help="end after S seconds")
     run.add_argument("--headless", action="store_true", help="one JSON line a second, no view")
     run.add_argument("--summary", type=Path, metavar="FILE", help="write the run's numbers here")
-    run.add_argument("--state-dir", type=Path, default=_DEFAULT_STATE, help="tables, topics, logs")
+    run.add_argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP)
     run.add_argument("--port", type=int, help="port of the lookup service (8080 if it is free)")
     run.add_argument("--conf", action="append", default=[], help="overlay or file (demo)")
     run.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")

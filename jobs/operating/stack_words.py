@@ -1,11 +1,12 @@
 """Where a verb finds the tables and Kafka: a local run's state folder, or what it is told.
 
-Decides in this order: the options, then the configuration, then the state folder of `make run`,
-which says what its run is configured with. Source: ours.
+Decides in this order: the options, then the configuration, then the state folder of `make run`
+(`--state-dir`, or $BALLAST_STATE_DIR), which says what its run is configured with. Source: ours.
 """
 
 import argparse
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from jobs.console import CommandError
 from jobs.local.layout import CLUSTER, Layout
 from lbcore.config.tree import Config
 
-STATE_DIR = Path("var") / "local"
+STATE_DIR_VARIABLE = "BALLAST_STATE_DIR"
+STATE_DIR = Path(os.environ.get(STATE_DIR_VARIABLE) or Path("var") / "local")
+STATE_DIR_HELP = f"folder of a local run (${STATE_DIR_VARIABLE}, or {Path('var') / 'local'})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,7 @@ def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = T
         type=Path,
         default=STATE_DIR,
         metavar="DIR",
-        help=f"folder of a local run (default {STATE_DIR})",
+        help=STATE_DIR_HELP,
     )
     group.add_argument(
         "--tables",

@@ -45,6 +45,9 @@ VERBS = {
     "bundles": Verb(
         module="jobs.verbs.bundles", summary="the bundles with the most load, and who has them"
     ),
+    "completion": Verb(
+        module="jobs.verbs.completion", summary="a script that lets a shell complete words"
+    ),
     "config": Verb(
         module="jobs.verbs.config", summary="check, show, import settings; set and reset them"
     ),

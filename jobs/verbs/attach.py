@@ -25,7 +25,7 @@ from jobs.local.own_processes import OwnProcesses
 from jobs.local.stack import Wiring
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.foreseeing import look_ahead
-from jobs.operating.stack_words import STATE_DIR
+from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
 from jobs.operating.status_rows import read_status_rows
 from jobs.verbs.status import status_lines
 from lbcore.bridge.guard import SHEDDING
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_access_words(parser.add_argument_group("Pulsar"))
     run = parser.add_argument_group("the run")
     run.add_argument(
-        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=f"default {STATE_DIR}"
+        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
     )
     run.add_argument("--port", type=int, help="port of the page and of lookups (8080 if free)")
     run.add_argument("--conf", action="append", default=[], help="overlay or file, on top")

@@ -11,14 +11,14 @@ from jobs.bridge.admin_words import add_access_words, admin_at
 from jobs.bridge.attachment import give_back, known_attachment
 from jobs.console import CommandError, Exit, answer
 from jobs.local.layout import Layout
-from jobs.operating.stack_words import STATE_DIR
+from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
 from lbcore.bridge.guard import SHEDDING
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run's cluster, and how to be let in."""
     parser.add_argument(
-        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=f"default {STATE_DIR}"
+        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
     )
     parser.add_argument("--url", default="", help="instead of the address it was attached at")
     add_access_words(parser.add_argument_group("Pulsar"))

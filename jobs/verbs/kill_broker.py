@@ -9,15 +9,14 @@ from pathlib import Path
 from jobs.console import Exit, answer
 from jobs.local.fleet_watch import crash_broker, fleet_client
 from jobs.local.layout import Layout
+from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which broker of which run."""
     parser.add_argument("broker", help="its name, such as broker-3")
     parser.add_argument("--start", action="store_true", help="start it again instead")
-    parser.add_argument(
-        "--state-dir", type=Path, default=Path("var") / "local", help="the run's folder"
-    )
+    parser.add_argument("--state-dir", type=Path, default=STATE_DIR, help=STATE_DIR_HELP)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ a version of that table, a whole number.
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from jobs.operating.text_table import text_table
 from lbcore.ownership.differences import OwnershipChange, find_differences, parties
 
 Row = Mapping[str, Any]
+_LISTED = 20
+"""New or vanished bundles of a namespace that are listed one by one, unless it is asked for."""
 _SHOWN = ("namespace", "bundle", "state", "source", "destination", "version_id", "cause", "at_ms")
 
 
@@ -134,7 +137,7 @@ def _say_differences(args: argparse.Namespace, before: AsOf, after: AsOf) -> int
     }
     unknown = [_unknown(found) for found in (before, after) if not found.is_known]
     head = f"{len(changes)} bundles changed from {_short(before)} to {_short(after)}"
-    lines = (_change_line(change) for change in changes)
+    lines = change_lines(changes, _LISTED if not args.namespace else len(changes))
     answer(args, value, "\n".join([*unknown, head, *lines]))
     return Exit.DONE
 
@@ -161,6 +164,28 @@ def _change_value(change: OwnershipChange) -> dict[str, Any]:
             for side, row in sides.items()
         },
     }
+
+
+def change_lines(changes: Sequence[OwnershipChange], most: int) -> Iterable[str]:
+    """A line a change; where more than `most` came to or left a namespace, one line for these."""
+    counts = Counter(_kind(change) for change in changes)
+    for sign, namespace in sorted(counts):
+        count = counts[sign, namespace]
+        if sign != " " and count > most:
+            words = "are new" if sign == "+" else "are gone"
+            listed = f"(--namespace {namespace} lists them)"
+            yield f"{sign} {count} bundles of {namespace} {words} {listed}"
+    for change in changes:
+        sign, namespace = _kind(change)
+        if sign == " " or counts[sign, namespace] <= most:
+            yield _change_line(change)
+
+
+def _kind(change: OwnershipChange) -> tuple[str, str]:
+    """+ for new, - for gone, blank for changed; and of which namespace."""
+    row = change.after or change.before
+    sign = "+" if change.before is None else "-" if change.after is None else " "
+    return sign, str(row["namespace"]) if row else ""
 
 
 def _change_line(change: OwnershipChange) -> str:

@@ -16,8 +16,9 @@ from jobs.adapters.spark.checkpoint import mark_restored, set_aside
 from jobs.adapters.spark.state_folder import hold_folder
 from jobs.console import Exit, MisuseError, answer, note
 from jobs.local.layout import Layout
+from jobs.operating.stack_words import STATE_DIR
 
-_LOCAL = Layout(root=Path("var") / "local").job
+_LOCAL = Layout(root=STATE_DIR).job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
