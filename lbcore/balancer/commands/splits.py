@@ -1,7 +1,7 @@
 """The command that splits a bundle: the named one, or the largest or hottest of a namespace.
 
 Decides whether the split is possible now, and that too many children without topics are a slip;
-where it cuts is `plan.split.wished`'s to say, where children go `splits`'. One whose bundle is in
+where it cuts is `plan.split.split_request`'s to say, where children go `splits`'. One whose bundle is in
 flight has waited for its end before it comes here. Part of `commands`. Source: Pulsar 4.0.8
 NamespacesBase.internalSplitNamespaceBundleAsync; parts, force and the list of children are ours.
 """
@@ -30,7 +30,7 @@ from lbcore.plan.decision import Places
 from lbcore.plan.snapshot import THROUGHPUT_IN, THROUGHPUT_OUT
 from lbcore.plan.split.algorithms import SplitAlgorithm, resolve_algorithm
 from lbcore.plan.split.decision import SplitDecision, SplitReason
-from lbcore.plan.split.wished import SplitWish, wished_boundaries
+from lbcore.plan.split.split_request import SplitWish, wished_boundaries
 from lbcore.wire.kinds.bundle_commands import HOT, MAX_CHILDREN, SplitBundle
 from lbcore.wire.messages import Command
 

@@ -8,7 +8,7 @@ import pytest
 from lbcore.config.splitting import Splitting
 from lbcore.model.bundles import BundleRange
 from lbcore.plan.split.algorithms import SplitAlgorithm, TopicLoads
-from lbcore.plan.split.wished import SplitWish, wished_boundaries
+from lbcore.plan.split.split_request import SplitWish, wished_boundaries
 
 RANGE, COUNT = SplitAlgorithm.RANGE, SplitAlgorithm.TOPIC_COUNT
 AT, FLOW = SplitAlgorithm.SPECIFIED_POSITIONS, SplitAlgorithm.FLOW_OR_QPS
