@@ -33,7 +33,7 @@ _LARGE = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedCluster:
+class AssessedCluster:
     """Which cluster. url: as it was given; cluster: its name in Pulsar."""
 
     url: str
@@ -44,7 +44,7 @@ class ClusterWatch:
     """One cluster. `step` is called by one thread; nothing is written anywhere."""
 
     def __init__(
-        self, admin: PulsarAdmin, place: WatchedCluster, config: Config, rhythm: Rhythm
+        self, admin: PulsarAdmin, place: AssessedCluster, config: Config, rhythm: Rhythm
     ) -> None:
         """Raises CommandError when there is no broker to look at."""
         self._admin, self._place, self._rhythm = admin, place, rhythm
@@ -209,7 +209,7 @@ class _Trouble(logging.Handler):
         super().close()
 
 
-def first_brokers(admin: PulsarAdmin, place: WatchedCluster) -> tuple[str, ...]:
+def first_brokers(admin: PulsarAdmin, place: AssessedCluster) -> tuple[str, ...]:
     """The active brokers; CommandError without one."""
     try:
         brokers = admin.brokers(place.cluster)

@@ -150,7 +150,7 @@ class Bridge:
         if judged.look_in_ms is not None:
             self._look_in_s = min(self._look_in_s, max(_TICK_S, judged.look_in_ms / 1_000))
         self.metrics.show_findings(judged.findings)
-        found = {(one.trouble.value, one.subject): one.standing.value for one in judged.findings}
+        found = {(one.trouble.value, one.subject): one.stage.value for one in judged.findings}
         if found != self._found:
             for one in judged.findings:
                 logger.warning("found", extra={"fields": written_finding(one)})

@@ -67,7 +67,7 @@ class Watchman:
         self._known = {**waited_for, **{name: one.result() for name, one in done.items()}}
 
     def _look_up(self, asked_for: frozenset[str]) -> None:
-        in_doubt = [name for trouble, name in self._state.watched if trouble in _LOOKED_UP]
+        in_doubt = [name for trouble, name in self._state.lasting if trouble in _LOOKED_UP]
         for bundle in dict.fromkeys((*in_doubt[:_AT_ONCE], *self._next(sorted(asked_for)))):
             if bundle not in self._asked:
                 self._asked[bundle] = self._pool.submit(self._looked, bundle)

@@ -68,9 +68,9 @@ def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> E
         return unknown(rows, question.kind, question.name)
     if config.cluster.authority != EXTERNAL:
         return found
-    told = f"kind = 'observe_ownership' AND {_between('at_ms', rows.at_ms, RECENT_MS)}"
-    observed = reader.rows("commands", ("status", "result", "at_ms"), told)
-    return with_findings(found, observed, config)
+    condition = f"kind = 'observe_ownership' AND {_between('at_ms', rows.at_ms, RECENT_MS)}"
+    told = reader.rows("commands", ("status", "result", "at_ms"), condition)
+    return with_findings(found, told, config)
 
 
 def _explained(rows: ExplainRows, question: ExplainQuestion) -> Explanation | None:

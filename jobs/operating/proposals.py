@@ -38,7 +38,10 @@ def list_lines(found: Mapping[str, Proposal], now_ms: int) -> list[str]:
 
 def show_lines(name: str, one: Proposal, now_ms: int) -> list[str]:
     """A plan with its reasons, its steps, and load before and after."""
-    lines = [f"plan {name}: {one.why or 'no reason was given'}", f"  {_standing(one, now_ms)}"]
+    lines = [
+        f"plan {name}: {one.why or 'no reason was given'}",
+        f"  {_progress_words(one, now_ms)}",
+    ]
     by = f"by {one.by}" if one.by else "by a cycle"
     lines += [f"  proposed {by} at {instant(one.since_ms)}", "", "usage, before and after:"]
     brokers = [broker for broker in one.before if broker not in ("max", "mean")]
@@ -115,10 +118,10 @@ def _is_of(row: Mapping[str, Any], plan: str) -> bool:
 def _cells(name: str, one: Proposal, now_ms: int) -> Sequence[str]:
     hottest = f"{percent(one.before['max'])} -> {percent(one.after['max'])}"
     ago = f"{duration(max(0, now_ms - one.since_ms))} ago"
-    return (name, _standing(one, now_ms), ago, str(len(one.steps)), hottest, one.why)
+    return (name, _progress_words(one, now_ms), ago, str(len(one.steps)), hottest, one.why)
 
 
-def _standing(one: Proposal, now_ms: int) -> str:
+def _progress_words(one: Proposal, now_ms: int) -> str:
     done = sum(step.became == "done" for step in one.steps)
     if one.station is Station.WAITS:
         return f"waits, lapses in {duration(max(0, one.until_ms - now_ms))}"

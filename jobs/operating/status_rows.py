@@ -19,7 +19,7 @@ def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
     record = ("bundle", "state", "source", "destination", "cause", "version_id", "at_ms")
     told = f"kind = 'observe_ownership' AND {recent}"
     return StatusRows(
-        observed=reader.rows("commands", ("status", "result", "at_ms"), told),
+        mirror_commands=reader.rows("commands", ("status", "result", "at_ms"), told),
         writer_ms=writer.now_ms if writer else None,
         bundles=reader.rows("bundle_ownership", record),
         brokers=reader.rows("brokers", ("broker", "state")),

@@ -197,7 +197,7 @@ class TableViews:
             self._take_load({}, found)
         else:
             found = self._readable(table, found)
-            self._rows[table.name] = held = _STANDING.get(table.name, tuple)(tuple(found))
+            self._rows[table.name] = held = _KEPT.get(table.name, tuple)(tuple(found))
             if table.name == CONFIG_VERSIONS.name:
                 self._settings = json.loads(held[0]["settings"]) if held else {}
             if table.name == TOPICS.name:
@@ -263,7 +263,7 @@ def _key(table: Table, row: Row) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in table.key or ("number",))
 
 
-def _standing(found: Rows) -> Rows:
+def _in_force(found: Rows) -> Rows:
     """The policies that are set, and one of each kind that was (whether there ever were any)."""
     taken_back = {row["kind"]: row for row in found if not row["is_set"]}
     return (*(row for row in found if row["is_set"]), *taken_back.values())
@@ -274,8 +274,8 @@ def _newest(found: Rows) -> Rows:
     return (max(found, key=lambda row: int(row["number"])),) if found else ()
 
 
-_STANDING: Mapping[str, Callable[[Rows], Rows]] = {
-    POLICIES.name: _standing,
+_KEPT: Mapping[str, Callable[[Rows], Rows]] = {
+    POLICIES.name: _in_force,
     CONFIG_VERSIONS.name: _newest,
 }
 """What is held of tables whose rows would grow in number for ever."""

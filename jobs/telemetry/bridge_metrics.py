@@ -19,7 +19,7 @@ from jobs.telemetry.bridge_names import (
     UNLOAD,
 )
 from jobs.telemetry.store import MetricStore
-from lbcore.bridge.guardian import Finding, Standing
+from lbcore.bridge.guardian import Finding, FindingStage
 from lbcore.bridge.mirror import Look
 from lbcore.bridge.sights import Trouble
 from lbcore.wire.messages import AckOutcome
@@ -78,7 +78,7 @@ class BridgeMetrics:
         for trouble in Trouble:
             count = sum(one.trouble is trouble for one in findings)
             self._store.set("ballast_bridge_findings", count, self._cluster, trouble.value)
-        held = sum(one.standing is Standing.QUARANTINED for one in findings)
+        held = sum(one.stage is FindingStage.QUARANTINED for one in findings)
         self._store.set("ballast_bridge_quarantined", held, self._cluster)
 
     def show_messages(self, delivered: int, not_delivered: int) -> None:

@@ -134,8 +134,8 @@ def count_rows(store: MetricStore, seen: BatchSeen, moves: MoveTracker) -> None:
     _count_decisions(store, seen)
     for cluster, outcome in seen.rows(DECISION_EFFECTS.name, "cluster", "outcome"):
         store.add("ballast_decision_effects_total", cluster, outcome)
-    considered = seen.rows(DECISION_CANDIDATES.name, "cluster", "phase", "verdict", "count")
-    for cluster, phase, verdict, count in considered:
+    candidates = seen.rows(DECISION_CANDIDATES.name, "cluster", "phase", "verdict", "count")
+    for cluster, phase, verdict, count in candidates:
         store.add("ballast_candidates_total", cluster, phase, verdict, by=count)
     for cluster, topic, reason in seen.rows(REJECTED_REPORTS.name, "cluster", "topic", "reason"):
         store.add("ballast_rejected_total", cluster, topic, reason)

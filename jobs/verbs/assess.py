@@ -17,7 +17,7 @@ from jobs.adapters.processes.signals import hear
 from jobs.assess.page import page
 from jobs.assess.text import lines
 from jobs.assess.trying import try_strategies
-from jobs.assess.watch import ClusterWatch, WatchedCluster, only_name
+from jobs.assess.watch import AssessedCluster, ClusterWatch, only_name
 from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.collector import Rhythm
 from jobs.console import CommandError, Exit, MisuseError, answer, note
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     _try_file(args.html)
     config = _settings(args)
     admin = admin_at(args.url, args)
-    place = WatchedCluster(url=args.url, cluster=only_name(admin, args.url, args.pulsar_cluster))
+    place = AssessedCluster(url=args.url, cluster=only_name(admin, args.url, args.pulsar_cluster))
     rhythm = Rhythm(
         look_ms=args.look_ms,
         load_ms=args.load_ms,

@@ -32,7 +32,7 @@ from jobs.console import (
 from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import add_commands, command_actions
 from jobs.operating.commanding import run_command
-from lbcore.config.findings import ConfigFinding, Observed
+from lbcore.config.findings import ConfigFinding, UsageGaps
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import parse_properties
 from lbcore.config.pulsar_presets import PRESETS
@@ -121,12 +121,12 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     config = with_own(read_layers(args.conf, args.set))
-    observed = Observed(
+    gaps = UsageGaps(
         message_rate_per_s=args.seen_rate,
         throughput_bytes_per_s=args.seen_throughput,
         usage_points=args.seen_usage,
     )
-    found = check_config(config, observed)
+    found = check_config(config, gaps)
     has_errors = any(item.is_error for item in found)
     lines = [_line(item) for item in found] or ["all settings suit each other"]
     value = {"config_version": digest(config), "findings": [_row(item) for item in found]}

@@ -23,7 +23,7 @@ from lbcore.balancer.state.effects import REPORT, Effect, pack_effect
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import remembered
 from lbcore.balancer.state.outcome import waiting_from_plain, waiting_to_plain
-from lbcore.balancer.state.pending_effects import watched_from_plain, watched_to_plain
+from lbcore.balancer.state.pending_effects import effects_from_plain, effects_to_plain
 from lbcore.balancer.state.plan_chunks import pack_plan, unpack_plan
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
@@ -124,7 +124,8 @@ class ClusterBalancer:
             "waiting": packing.pack(
                 {"commands": list(map(waiting_to_plain, state.waiting.values()))}, {}
             ),
-            "watched": packing.pack(watched_to_plain(state.watched), {}),
+            # "watched": the chunk's name in states that are stored; it can't follow the field's.
+            "watched": packing.pack(effects_to_plain(state.pending_effects), {}),
             **(
                 {"unread": packing.pack({"faults": list(state.unread)}, {})} if state.unread else {}
             ),
@@ -154,7 +155,7 @@ class ClusterBalancer:
             times=Times(**plain),
             topics=TopicBook.unpack(chunks),
             waiting={w.command.command_id: w for w in waiting},
-            watched=watched_from_plain(_plain("watched", chunks)),
+            pending_effects=effects_from_plain(_plain("watched", chunks)),
             unread=tuple(_plain("unread", chunks).get("faults", ())),
         )
 

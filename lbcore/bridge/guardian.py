@@ -18,7 +18,7 @@ _MENDED = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
 _PATIENT = (Trouble.STUCK, Trouble.NARROW)
 
 
-class Standing(Enum):
+class FindingStage(Enum):
     """How far a finding is."""
 
     TOLD = "told"
@@ -62,11 +62,11 @@ class Finding:
     subject: str
     since_ms: int
     evidence: str
-    standing: Standing = Standing.TOLD
+    stage: FindingStage = FindingStage.TOLD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Watched:
+class _LastingSight:
     """A sight that goes on."""
 
     sight: Sight
@@ -82,7 +82,7 @@ class GuardState:
     """
 
     memory: Memory = field(default_factory=Memory)
-    watched: Mapping[tuple[Trouble, str], _Watched] = field(default_factory=dict)
+    lasting: Mapping[tuple[Trouble, str], _LastingSight] = field(default_factory=dict)
     mended_ms: Mapping[tuple[Trouble, str], int] = field(default_factory=dict)
 
 
@@ -101,7 +101,7 @@ class Judged:
     @property
     def quarantined(self) -> frozenset[str]:
         """The bundles that are left alone."""
-        held = (one for one in self.findings if one.standing is Standing.QUARANTINED)
+        held = (one for one in self.findings if one.stage is FindingStage.QUARANTINED)
         return frozenset(one.subject for one in held)
 
 
@@ -109,8 +109,8 @@ def judge(state: GuardState, seen: Round, now_ms: int, patience: Patience, *, ac
     """The guardian's step. now_ms: never runs back; acts: Pulsar may be asked. O(bundles)."""
     memory = remember(state.memory, seen, now_ms, patience.confirm_ms, patience.poison_ms)
     found = {(one.trouble, one.subject): one for one in sights(memory, seen, patience.crowd)}
-    watched = dict(sorted(_watch(state.watched, found, seen, now_ms), key=_order))
-    sure = {key: one for key, one in watched.items() if _is_sure(one, now_ms, patience)}
+    lasting = dict(sorted(_watch(state.lasting, found, seen, now_ms), key=_order))
+    sure = {key: one for key, one in lasting.items() if _is_sure(one, now_ms, patience)}
     mended = {
         key: at_ms for key, at_ms in state.mended_ms.items() if now_ms - at_ms < patience.again_ms
     }
@@ -119,29 +119,29 @@ def judge(state: GuardState, seen: Round, now_ms: int, patience: Patience, *, ac
     due = [key for key in sure if _is_mendable(key) and key not in mended][: max(0, may_ask)]
     mended |= dict.fromkeys(due, now_ms)
     told = {
-        key: replace(_finding(one), standing=_standing(key, mended, now_ms, patience, acts=acts))
+        key: replace(_finding(one), stage=_stage(key, mended, now_ms, patience, acts=acts))
         for key, one in sure.items()
     }
-    kept = GuardState(memory=memory, watched=watched, mended_ms=mended)
+    kept = GuardState(memory=memory, lasting=lasting, mended_ms=mended)
     return Judged(
         state=kept,
         findings=tuple(told.values()),
         mends=tuple(told[key] for key in due),
-        look_in_ms=_look_in(watched.values(), now_ms, patience),
+        look_in_ms=_look_in(lasting.values(), now_ms, patience),
     )
 
 
-def _order(item: tuple[tuple[Trouble, str], _Watched]) -> tuple[str, str]:
+def _order(item: tuple[tuple[Trouble, str], _LastingSight]) -> tuple[str, str]:
     (trouble, subject), _ = item
     return trouble.value, subject
 
 
 def _watch(
-    before: Mapping[tuple[Trouble, str], _Watched],
+    before: Mapping[tuple[Trouble, str], _LastingSight],
     found: Mapping[tuple[Trouble, str], Sight],
     seen: Round,
     now_ms: int,
-) -> Iterable[tuple[tuple[Trouble, str], _Watched]]:
+) -> Iterable[tuple[tuple[Trouble, str], _LastingSight]]:
     """Old sights go on while they are the same, or while nobody can say; new ones begin."""
     for key in before.keys() | found.keys():
         known, sight = before.get(key), found.get(key)
@@ -151,10 +151,10 @@ def _watch(
         elif known is not None and known.sight.witnesses == sight.witnesses:
             yield key, replace(known, sight=sight, rounds=known.rounds + 1)
         else:
-            yield key, _Watched(sight=sight, since_ms=now_ms)
+            yield key, _LastingSight(sight=sight, since_ms=now_ms)
 
 
-def _is_sure(one: _Watched, now_ms: int, patience: Patience) -> bool:
+def _is_sure(one: _LastingSight, now_ms: int, patience: Patience) -> bool:
     needed_ms = patience.of(one.sight.trouble)
     return now_ms - one.since_ms >= needed_ms and (one.rounds > 1 or not needed_ms)
 
@@ -163,7 +163,7 @@ def _is_mendable(key: tuple[Trouble, str]) -> bool:
     return key[0] in _MENDED
 
 
-def _finding(one: _Watched) -> Finding:
+def _finding(one: _LastingSight) -> Finding:
     return Finding(
         trouble=one.sight.trouble,
         subject=one.sight.subject,
@@ -172,29 +172,29 @@ def _finding(one: _Watched) -> Finding:
     )
 
 
-def _standing(
+def _stage(
     key: tuple[Trouble, str],
     mended_ms: Mapping[tuple[Trouble, str], int],
     now_ms: int,
     patience: Patience,
     *,
     acts: bool,
-) -> Standing:
+) -> FindingStage:
     if not acts:
-        return Standing.TOLD
+        return FindingStage.TOLD
     if key[0] is Trouble.POISON:
-        return Standing.QUARANTINED
+        return FindingStage.QUARANTINED
     if key not in mended_ms:
-        return Standing.TOLD
+        return FindingStage.TOLD
     is_over = now_ms - mended_ms[key] >= patience.mend_ms
-    return Standing.QUARANTINED if is_over else Standing.MENDING
+    return FindingStage.QUARANTINED if is_over else FindingStage.MENDING
 
 
-def _look_in(watched: Iterable[_Watched], now_ms: int, patience: Patience) -> int | None:
+def _look_in(lasting: Iterable[_LastingSight], now_ms: int, patience: Patience) -> int | None:
     """Until the first sight that is soon sure; those that are sure, or far from it, can wait."""
     left = [
         one.since_ms + patience.of(one.sight.trouble) - now_ms
-        for one in watched
+        for one in lasting
         if one.sight.trouble not in _PATIENT and not _is_sure(one, now_ms, patience)
     ]
     return max(0, min(left)) if left else None

@@ -134,7 +134,7 @@ def written_finding(finding: Finding) -> dict[str, Any]:
         "subject": finding.subject,
         "since_ms": finding.since_ms,
         "evidence": finding.evidence[:_EVIDENCE_MAX],
-        "standing": finding.standing.value,
+        "stage": finding.stage.value,
     }
 
 

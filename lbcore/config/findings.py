@@ -21,7 +21,7 @@ class ConfigFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class UsageGaps:
     """The largest differences between two brokers of the real cluster, as far as known.
 
     message_rate_per_s: in + out. throughput_bytes_per_s: in + out. usage_points: 100 = 100 %.
@@ -32,7 +32,7 @@ class Observed:
     usage_points: float | None = None
 
 
-StrategyCheck = Callable[[Config, Observed], Iterator[ConfigFinding]]
+StrategyCheck = Callable[[Config, UsageGaps], Iterator[ConfigFinding]]
 """A strategy's own check, made when the configuration names it."""
 
 

@@ -60,11 +60,9 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
         at_ms=rows.at_ms,
         headline=_headline(rows, row, len(owned)),
         why=tuple(_why(rows, broker)),
-        considered=tuple(_considered(rows, broker)),
+        considered=tuple(_considered_words(rows, broker)),
         blocks=tuple(_blocks(rows, row, owned)),
-        changes=(_TO_BE_HEARD,)
-        if row["state"] == "silent"
-        else tuple(standing_words(rows, broker)),
+        changes=(_TO_BE_HEARD,) if row["state"] == "silent" else tuple(leaving_words(rows, broker)),
         numbers=_numbers(rows, broker, len(owned)),
     )
 
@@ -104,7 +102,7 @@ def _nearest(cycle: Iterable[Row]) -> Iterable[Mapping[str, Any]]:
         yield from json.loads(row["inputs"]).get("nearest", ())
 
 
-def standing_words(rows: ExplainRows, broker: str) -> Iterable[str]:
+def leaving_words(rows: ExplainRows, broker: str) -> Iterable[str]:
     """What would have to change for bundles to leave the broker."""
     cycle = newest_cycle(rows)
     if not cycle:
@@ -214,7 +212,7 @@ def _by_kind(moves: Iterable[tuple[Row, int]]) -> tuple[int, str]:
     return kinds.total(), said
 
 
-def _considered(rows: ExplainRows, broker: str) -> Iterable[str]:
+def _considered_words(rows: ExplainRows, broker: str) -> Iterable[str]:
     near = [r for r in rows.candidates if r["phase"] == "shed" and r["subject"] == broker]
     total = rows.cycles()
     yield (

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from lbcore.explain.broker import newest_gauge, standing_words
+from lbcore.explain.broker import leaving_words, newest_gauge
 from lbcore.explain.causes import cause_words
 from lbcore.explain.explanation import (
     ExplainRows,
@@ -41,7 +41,7 @@ def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
         at_ms=rows.at_ms,
         headline=_headline(rows, record),
         why=tuple(cause_words(rows, _origin(rows, record))),
-        considered=(*_considered(rows, bundle, owner), *_placed_unnamed(rows, record)),
+        considered=(*_considered_words(rows, bundle, owner), *_placed_unnamed(rows, record)),
         blocks=blocks or ("nothing: it may be moved",),
         changes=tuple(_changes(rows, bundle, owner, is_free=not blocks)),
         numbers=_numbers(rows, record, owner),
@@ -66,7 +66,7 @@ def _origin(rows: ExplainRows, record: Row) -> Row:
     return record
 
 
-def _considered(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
+def _considered_words(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
     cycles = rows.cycles()
     own = [row for row in rows.candidates if row["subject"] == bundle]
     span = f"{count_of(cycles, 'cycle')} in the last {duration(rows.window_ms)}"
@@ -198,7 +198,7 @@ def _changes(rows: ExplainRows, bundle: str, owner: str, *, is_free: bool) -> It
     if not owner:
         yield from _without_owner(rows, bundle)
         return
-    yield from standing_words(rows, owner)
+    yield from leaving_words(rows, owner)
     share = _share(rows, bundle, owner)
     if share is not None and share > _TOO_LARGE_SHARE:
         yield (

@@ -29,7 +29,7 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
         at_ms=rows.at_ms,
         headline=_headline(rows, cycle),
         why=tuple(_cycle_words(cycle)),
-        considered=tuple(_considered(rows)),
+        considered=tuple(_considered_words(rows)),
         blocks=tuple(_blocks(rows)),
         changes=tuple(f"{g['broker']}: {gauge_words(g)}" for g in _nearest(cycle)),
         numbers={
@@ -105,7 +105,7 @@ def _nearest(cycle: list[Row]) -> list[dict[str, object]]:
     return [g for row in cycle for g in json.loads(row["inputs"]).get("nearest", ())]
 
 
-def _considered(rows: ExplainRows) -> Iterable[str]:
+def _considered_words(rows: ExplainRows) -> Iterable[str]:
     since_ms = rows.at_ms - rows.window_ms
     recent = [row for row in rows.decisions if row["at_ms"] >= since_ms]
     kinds = Counter((row["kind"], row["reason"]) for row in recent)

@@ -101,7 +101,7 @@ def _decided(row: Row) -> tuple[int, int, str]:
     return int(row["at_ms"]), int(tail) if tail.isdigit() else 0, str(row["decision_id"])
 
 
-def _considered(row: Row) -> tuple[object, ...]:
+def _by_number(row: Row) -> tuple[object, ...]:
     """Of one cycle and phase the highest number first, those without one last."""
     number = float(row["number"])
     names = (row["subject"], row["broker"], row["verdict"], row["decision_id"])
@@ -112,7 +112,7 @@ _ORDER: Mapping[str, Callable[[Row], Any]] = {
     "records": itemgetter("bundle", "version_id"),
     "events": itemgetter("bundle", "version_id"),
     "decisions": _decided,
-    "candidates": _considered,
+    "candidates": _by_number,
     "effects": itemgetter("at_ms", "decision_id", "bundle"),
     "brokers": itemgetter("broker"),
     "policies": itemgetter("kind", "name"),

@@ -19,7 +19,7 @@ NEVER_MS = -1
 _AWAY_MS = 180_000
 """A bridge tells something once a minute, if only that it looks."""
 _SHOWN = 10
-_STANDINGS = {
+_STAGES = {
     "mending": "; the bridge has asked Pulsar to mend it",
     "quarantined": "; quarantined: nothing of Ballast's touches it till it is over",
 }
@@ -49,7 +49,7 @@ class MirrorStatus:
 
     heard_ago_ms: NEVER_MS when nothing was. differences: as told last, of bundles
     and namespaces; taken_over: owners that were then, and in the last ten minutes. findings: what
-    the guardian told last: trouble, subject, since_ms, evidence, standing.
+    the guardian told last: trouble, subject, since_ms, evidence, stage.
     """
 
     heard_ago_ms: int
@@ -95,18 +95,18 @@ def mirror_alarms(mirror: MirrorStatus | None) -> Iterable[str]:
 def finding_words(finding: Row) -> str:
     """What the guardian found, since when, and what to do."""
     trouble, since = str(finding["trouble"]), instant(int(finding["since_ms"]))
-    standing = _STANDINGS.get(str(finding["standing"]), "")
+    stage = _STAGES.get(str(finding.get("stage", finding.get("standing"))), "")
     alert = f"section {ALERTS[trouble]} of docs/runbook.md" if trouble in ALERTS else "see its log"
-    words = f"{finding['subject']} is {trouble} since {since}: {finding['evidence']}{standing}"
+    words = f"{finding['subject']} is {trouble} since {since}: {finding['evidence']}{stage}"
     return f"{words}; {ADVICE.get(trouble, 'read the log of the bridge')} ({alert})"
 
 
-def with_findings(found: Explanation, observed: Sequence[Row], config: Config) -> Explanation:
+def with_findings(found: Explanation, told: Sequence[Row], config: Config) -> Explanation:
     """The explanation, begun by what the guardian told last of its subject, or of all a cluster.
 
-    observed: the commands `observe_ownership` up to the moment that is asked about.
+    told: the commands `observe_ownership` up to the moment that is asked about.
     """
-    mirror = mirror_status(observed, config, found.at_ms)
+    mirror = mirror_status(told, config, found.at_ms)
     told = mirror.findings if mirror is not None else ()
     words = [
         finding_words(one)

@@ -65,7 +65,7 @@ class StatusRows:
     """One cluster's rows, each table's as its name says.
 
     load: of load_history, held: those decisions whole, and rejected: of the last RECENT_MS;
-    decisions: of the last HISTORY_MS; observed: the commands with which a bridge told of another
+    decisions: of the last HISTORY_MS; mirror_commands: with which a bridge told of another
     authority, as recent. writer_ms: time of the job's last commit, None = there was none.
     """
 
@@ -78,7 +78,7 @@ class StatusRows:
     load: Sequence[Row]
     rejected: Sequence[Row]
     held: Sequence[Row] = ()
-    observed: Sequence[Row] = ()
+    mirror_commands: Sequence[Row] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         gaps=gaps(rows.decisions, config.pipeline, now_ms),
         imbalance=imbalance_of(loads),
         held=held_status(rows.held, now_ms - max(0, silent_ms)),
-        mirror=mirror_status(rows.observed, config, now_ms),
+        mirror=mirror_status(rows.mirror_commands, config, now_ms),
     )
     phase, why = _phase(draft, config)
     return replace(draft, phase=phase, why=why, alarms=tuple(_alarms(draft, rows, config)))

@@ -96,10 +96,10 @@ class Liveness:
             for broker, clock_ms in last.items():
                 seen[rows.brokers[broker]] = LastSeen(partition=partition, clock_ms=clock_ms)
         ticked = set(rows.partition[rows.broker == TICK].tolist()) | (clocks.keys() - self.clocks)
-        observed = replace(self, clocks=clocks, seen=seen)
+        heard = replace(self, clocks=clocks, seen=seen)
         for partition in ticked:
-            clocks[partition] = replace(clocks[partition], ticked_at_ms=observed.elapsed_ms)
-        return observed
+            clocks[partition] = replace(clocks[partition], ticked_at_ms=heard.elapsed_ms)
+        return heard
 
     def missing_ticks(self, tick_alarm_ms: int) -> list[int]:
         """The partitions without a tick for longer, while time passed: nobody there is judged.

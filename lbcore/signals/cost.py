@@ -75,7 +75,7 @@ class Evidence:
         )
 
 
-def observed(before: Evidence, reports: Floats, keep: float = 1.0) -> Evidence:
+def with_reports(before: Evidence, reports: Floats, keep: float = 1.0) -> Evidence:
     """The evidence with more reports. O(reports).
 
     reports: float64[k, 4], a row each: percent of CPU, capacity, msg/s and bytes/s, in and out

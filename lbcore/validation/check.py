@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.filters import EXTENSIBLE
-from lbcore.config.findings import ConfigFinding, Observed, error, warning
+from lbcore.config.findings import ConfigFinding, UsageGaps, error, warning
 from lbcore.config.ownership import FENCING_LEASE
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
@@ -33,14 +33,14 @@ HEARTBEATS_PER_TIMEOUT = 3
 Check = Callable[[Config], Iterator[ConfigFinding]]
 
 
-def check_config(config: Config, observed: Observed | None = None) -> tuple[ConfigFinding, ...]:
+def check_config(config: Config, gaps: UsageGaps | None = None) -> tuple[ConfigFinding, ...]:
     """Everything that doesn't suit, for all clusters and for each that has settings of its own.
 
     Errors first, then in the order of the checks; what holds for all is said once.
     """
-    found = list(_check_tree(config.for_cluster(""), observed))
+    found = list(_check_tree(config.for_cluster(""), gaps))
     for cluster in sorted(config.per_cluster):
-        own = _check_tree(config.for_cluster(cluster), observed)
+        own = _check_tree(config.for_cluster(cluster), gaps)
         found += [
             ConfigFinding(problem=item.problem, is_error=item.is_error, cluster=cluster)
             for item in own
@@ -57,14 +57,14 @@ def require_suitable(config: Config) -> Config:
     return config
 
 
-def _check_tree(config: Config, observed: Observed | None) -> Iterator[ConfigFinding]:
+def _check_tree(config: Config, gaps: UsageGaps | None) -> Iterator[ConfigFinding]:
     for check in _CHECKS:
         yield from check(config)
-    seen = observed or Observed()
+    seen = gaps or UsageGaps()
     for strategy in _set_strategies(config):
         for check_strategy in strategy.checks:
             yield from check_strategy(config, seen)
-    yield from _check_least_moves(config, seen)
+    yield from _check_min_moves(config, seen)
 
 
 def _check_strategies(config: Config) -> Iterator[ConfigFinding]:
@@ -237,9 +237,9 @@ def _check_unload_fraction(config: Config) -> Iterator[ConfigFinding]:
         yield warning("shedding.max_unload_fraction", detail)
 
 
-def _check_least_moves(config: Config, observed: Observed) -> Iterator[ConfigFinding]:
+def _check_min_moves(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
     shedding = config.shedding
-    rate, throughput = observed.message_rate_per_s, observed.throughput_bytes_per_s
+    rate, throughput = gaps.message_rate_per_s, gaps.throughput_bytes_per_s
     if not _has_setting(config, "shedding.min_unload_rate_msg_per_s") or rate is None:
         return
     fraction = shedding.max_unload_fraction

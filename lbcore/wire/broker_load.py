@@ -92,8 +92,8 @@ def _resource(message: Mapping[str, Any], field: str) -> tuple[float, float]:
     if 0.0 < limit < MIN_POSITIVE_LIMIT:
         detail = f"{field}.limit must be at least {MIN_POSITIVE_LIMIT} or not positive, got {limit}"
         raise FieldRefusal(RejectReason.OUT_OF_RANGE, detail)
-    least = 0.0 if limit > 0.0 else -MAX_NUMBER
-    return fields.number(named, f"{field}.usage", minimum=least), limit
+    minimum = 0.0 if limit > 0.0 else -MAX_NUMBER
+    return fields.number(named, f"{field}.usage", minimum=minimum), limit
 
 
 def _listeners(message: Mapping[str, Any], max_chars: int) -> Mapping[str, Mapping[str, str]]:

@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 
 from jobs.adapters.delta.tables import arrow_schema, ensure_table, table_path
 from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_considered
+from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
 from lbcore.model.table import Table
@@ -56,11 +56,11 @@ def rows_of_cycles() -> dict[str, dict[str, list[dict[str, Any]]]]:
                     **names,
                 )
                 work.add_row(DECISION_EFFECTS.name, _effect(ids[one.bundle], one))
-            write_considered(work, answer.trace, ids)
+            write_candidates(work, answer.trace, ids)
         else:
             inputs = skip_inputs(answer.trace)
             work.write_decision(work.next_decision(), "skip", answer.reason, inputs)
-            write_considered(work, answer.trace, {})
+            write_candidates(work, answer.trace, {})
         found[case] = dict(work.rows)
     return found
 

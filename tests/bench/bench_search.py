@@ -46,7 +46,7 @@ def instance(seed: int, brokers: int = BROKERS, bundles: int = BUNDLES) -> Probl
         weight=table,
         home=home,
         price=price,
-        least_price=least,
+        min_price=least,
         level=level,
         can_move=np.ones(bundles, dtype=np.bool_),
         may_give=np.ones(brokers, dtype=np.bool_),

@@ -9,7 +9,7 @@ from lbcore.signals.cost import (
     Costs,
     Evidence,
     fit_costs,
-    observed,
+    with_reports,
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -24,7 +24,7 @@ def reports(seed: int, count: int = 20) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 def fitted(cpu: np.ndarray, *columns: np.ndarray) -> Costs | None:
     """The costs that so many reports give, seen at once."""
-    return fit_costs(observed(Evidence(), np.stack([cpu, *columns], axis=1)))
+    return fit_costs(with_reports(Evidence(), np.stack([cpu, *columns], axis=1)))
 
 
 @settings(max_examples=100, deadline=None)
@@ -67,7 +67,7 @@ def test_evidence_of_before_fades_and_a_changed_cost_is_followed(seed: int) -> N
         capacity, messages, volume = reports(seed)
         cpu = 3.0 + per_message * messages / capacity
         rows = np.stack([cpu, capacity, messages, volume], axis=1)
-        evidence = observed(evidence, rows, keep=0.95)
+        evidence = with_reports(evidence, rows, keep=0.95)
     found = fit_costs(Evidence.from_plain(evidence.to_plain()))
     assert found is not None
     assert found.per_message == pytest.approx(0.003, rel=1e-3)

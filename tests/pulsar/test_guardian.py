@@ -68,7 +68,7 @@ def keep_away(cluster: PulsarStack, bundle: str) -> None:
 def is_quarantined(cluster: PulsarStack, bundle: str) -> bool:
     """Whether it is, kept away meanwhile: Pulsar may give it to the very broker that claims it."""
     keep_away(cluster, bundle)
-    return any(line["standing"] == "quarantined" for line in found(cluster, "doubled"))
+    return any(line["stage"] == "quarantined" for line in found(cluster, "doubled"))
 
 
 def findings_gauge(cluster: PulsarStack, trouble: str) -> str:
@@ -93,7 +93,7 @@ def test_second_owner_is_found_in_time_and_told_by_the_metric_and_the_tables(
     assert took_s <= FOUND_WITHIN_S
     (finding,) = found(cluster, "doubled")
     assert finding["subject"] == bundle
-    assert finding["standing"] == "told"
+    assert finding["stage"] == "told"
     assert findings_gauge(cluster, "doubled").endswith(" 1.0")
     cluster.wait(
         "the table",

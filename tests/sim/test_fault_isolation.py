@@ -62,7 +62,7 @@ def spoiling(original: Callable[..., Outcome]) -> Callable[..., Outcome]:
             work.add_row("audit", {"spoilt": True})
             work.note(clock_ms=1)
             work.failures["spoilt"] = "spoilt"
-            work.watched.clear()
+            work.pending_effects.clear()
             work.next_decision()
         raise PlantedError(f"at {object()}")
 

@@ -104,11 +104,11 @@ def local_principal() -> str:
 
 
 def writer_silent_ms(
-    tables: str | TablePlace, clocks_ms: Sequence[int], *, watched: tuple[int, int]
+    tables: str | TablePlace, clocks_ms: Sequence[int], *, known: tuple[int, int]
 ) -> int:
     """Milliseconds since the batch of the job's last commit, NEVER when there is none.
 
-    clocks_ms: what each clock shows now. watched: the table's version when we began to watch it,
+    clocks_ms: what each clock shows now. known: the table's version when we began to watch it,
     and for how many milliseconds we have. A clock by which the commit is younger than was seen is
     wrong; of the others the least is taken, so that one clock that is wrong decides nothing.
     """
@@ -117,10 +117,10 @@ def writer_silent_ms(
     commit = last_writer_commit(events, version)
     if commit is None:
         return NEVER
-    known_version, watched_ms = watched
-    least_ms = watched_ms if version == known_version else 0
+    known_version, known_age_ms = known
+    youngest_ms = known_age_ms if version == known_version else 0
     ages_ms = (now_ms - commit.now_ms for now_ms in clocks_ms)
-    return min((age_ms for age_ms in ages_ms if age_ms >= least_ms), default=least_ms)
+    return min((age_ms for age_ms in ages_ms if age_ms >= youngest_ms), default=youngest_ms)
 
 
 class CommandClient:
@@ -207,8 +207,8 @@ class CommandClient:
 
         Those are held against each other, and against how long we have seen no commit.
         """
-        watched = self._watch_writer()
-        return writer_silent_ms(self._tables, self._clocks_ms(), watched=watched)
+        known = self._watch_writer()
+        return writer_silent_ms(self._tables, self._clocks_ms(), known=known)
 
     def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
         """Whether the command has ended, within the time; the ticket goes on."""

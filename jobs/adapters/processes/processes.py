@@ -151,7 +151,7 @@ def death_words(event: ProcessEvent, log_path: Path) -> str:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _Supervised:
     spec: ProcessSpec
     child: Child
     started_ms: int
@@ -165,29 +165,31 @@ class Supervisor:
 
     def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
         self._now_ms = now_ms or (lambda: time.monotonic_ns() // 1_000_000)
-        self._watched: dict[str, _Watched] = {}
+        self._children: dict[str, _Supervised] = {}
 
     def start(self, spec: ProcessSpec) -> None:
         """Start a child and wait until it is ready; raises CommandError when it never is."""
-        if spec.name in self._watched:
+        if spec.name in self._children:
             raise ValueError(f"name must be new, got {spec.name!r}")
         child = Child(spec)
-        self._watched[spec.name] = _Watched(spec=spec, child=child, started_ms=self._now_ms())
+        self._children[spec.name] = _Supervised(spec=spec, child=child, started_ms=self._now_ms())
         child.wait_until_ready()
 
     def child(self, name: str) -> Child:
         """The child of that name as it runs now; KeyError when there is none."""
-        return self._watched[name].child
+        return self._children[name].child
 
     def restarts(self) -> dict[str, int]:
         """How often each child was started again, by name."""
-        return {name: watched.restarts for name, watched in sorted(self._watched.items())}
+        return {name: supervised.restarts for name, supervised in sorted(self._children.items())}
 
     def watch(self) -> list[ProcessEvent]:
         """Notice the ones that died, start again those whose time has come; never blocks."""
         events = []
-        for _, watched in sorted(self._watched.items()):
-            event = self._died(watched) if watched.due_ms is None else self._restarted(watched)
+        for _, supervised in sorted(self._children.items()):
+            event = (
+                self._died(supervised) if supervised.due_ms is None else self._restarted(supervised)
+            )
             if event is not None:
                 events.append(event)
         return events
@@ -195,40 +197,42 @@ class Supervisor:
     def begin_stop(self, *names: str) -> None:
         """Ask these to stop and go on at once; call `watch` no more, and `stop_all` at the end."""
         for name in names:
-            if name in self._watched:
-                self._watched[name].child.ask_to_stop()
+            if name in self._children:
+                self._children[name].child.ask_to_stop()
 
     def stop_all(self) -> None:
         """Stop every child, rank by rank; at the end none is left."""
-        for rank in sorted({watched.spec.stop_rank for watched in self._watched.values()}):
-            self._stop([one for one in self._watched.values() if one.spec.stop_rank == rank])
-        self._watched.clear()
+        for rank in sorted({supervised.spec.stop_rank for supervised in self._children.values()}):
+            self._stop([one for one in self._children.values() if one.spec.stop_rank == rank])
+        self._children.clear()
 
-    def _died(self, watched: _Watched) -> ProcessEvent | None:
-        code = watched.child.exit_code()
+    def _died(self, supervised: _Supervised) -> ProcessEvent | None:
+        code = supervised.child.exit_code()
         if code is None:
             return None
         now_ms = self._now_ms()
-        lived_ms = now_ms - watched.started_ms
-        watched.failures = 0 if lived_ms >= _STEADY_MS else watched.failures + 1
-        watched.due_ms = now_ms + backoff_ms(watched.failures)
+        lived_ms = now_ms - supervised.started_ms
+        supervised.failures = 0 if lived_ms >= _STEADY_MS else supervised.failures + 1
+        supervised.due_ms = now_ms + backoff_ms(supervised.failures)
         return ProcessEvent(
-            name=watched.spec.name, what="died", restarts=watched.restarts, exit_code=code
+            name=supervised.spec.name, what="died", restarts=supervised.restarts, exit_code=code
         )
 
-    def _restarted(self, watched: _Watched) -> ProcessEvent | None:
-        if watched.due_ms is None or self._now_ms() < watched.due_ms:
+    def _restarted(self, supervised: _Supervised) -> ProcessEvent | None:
+        if supervised.due_ms is None or self._now_ms() < supervised.due_ms:
             return None
-        watched.child = Child(watched.spec)
-        watched.started_ms, watched.due_ms = self._now_ms(), None
-        watched.restarts += 1
-        return ProcessEvent(name=watched.spec.name, what="restarted", restarts=watched.restarts)
+        supervised.child = Child(supervised.spec)
+        supervised.started_ms, supervised.due_ms = self._now_ms(), None
+        supervised.restarts += 1
+        return ProcessEvent(
+            name=supervised.spec.name, what="restarted", restarts=supervised.restarts
+        )
 
-    def _stop(self, rank: Sequence[_Watched]) -> None:
-        for watched in rank:
-            watched.child.ask_to_stop()
-        for watched in rank:
-            _wait_or_kill(watched.child)
+    def _stop(self, rank: Sequence[_Supervised]) -> None:
+        for supervised in rank:
+            supervised.child.ask_to_stop()
+        for supervised in rank:
+            _wait_or_kill(supervised.child)
 
 
 def _wait_or_kill(child: Child) -> None:

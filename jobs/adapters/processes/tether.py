@@ -70,8 +70,8 @@ def _watch(pid: int, lifeline_fd: int, wake_fd: int, grace_ms: int) -> int:
         if code is not None:
             return code
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-        watched = [wake_fd] if deadline_s is not None else [wake_fd, lifeline_fd]
-        ready, _, _ = select.select(watched, [], [], timeout_s)
+        wake_fds = [wake_fd] if deadline_s is not None else [wake_fd, lifeline_fd]
+        ready, _, _ = select.select(wake_fds, [], [], timeout_s)
         asked = wake_fd in ready and _has_stop_signal(os.read(wake_fd, 64))
         if deadline_s is None and (asked or lifeline_fd in ready):
             deadline_s = time.monotonic() + grace_ms / 1000

@@ -108,7 +108,7 @@ function drawOne(found) {
   buttons.append(...buttonsOf(plan));
   parts.one.replaceChildren(
     make("h3", `${plan.plan}: ${plan.why || "no reason was given"}`),
-    make("p", standing(plan), "dim"), buttons,
+    make("p", progressWords(plan), "dim"), buttons,
     make("h4", "Load before and after"),
     ...beforeAndAfter(brokers.map((name) => [name, plan.before[name], plan.after[name]])),
     make("p", `mean of all ${percent(plan.before.mean ?? null)} → `
@@ -117,7 +117,7 @@ function drawOne(found) {
   );
 }
 
-function standing(plan) {
+function progressWords(plan) {
   const by = `proposed by ${plan.by || "a cycle"} at ${day(plan.since_ms)} ${clock(plan.since_ms)} UTC`;
   if (plan.station === "waits") {
     return `waits, lapses in ${duration(Math.max(0, plan.until_ms - Date.now()))}; ${by}`;

@@ -29,7 +29,7 @@ def _reading(path: str, handler: Handler) -> Route:
     return Route(method="GET", path=path, handler=answering(handler), role=Role.VIEWER)
 
 
-def _watching(path: str, handler: Handler) -> Route:
+def _for_viewers(path: str, handler: Handler) -> Route:
     """What a viewer of the whole cluster may see."""
     return Route(
         method="GET",
@@ -68,8 +68,8 @@ _NAMESPACE_ROUTES = (
     _reading(f"{_NAMESPACE}/antiAffinity", namespaces.get_group),
     _of_tenant("POST", f"{_NAMESPACE}/antiAffinity", namespaces.set_group),
     _of_tenant("DELETE", f"{_NAMESPACE}/antiAffinity", namespaces.delete_group),
-    _watching(f"{_V2}/namespaces/{{cluster}}/antiAffinity/{{group}}", namespaces.list_group),
-    _watching("/admin/namespaces/{cluster}/antiAffinity/{group}", namespaces.list_group),
+    _for_viewers(f"{_V2}/namespaces/{{cluster}}/antiAffinity/{{group}}", namespaces.list_group),
+    _for_viewers("/admin/namespaces/{cluster}/antiAffinity/{group}", namespaces.list_group),
     _of_cluster("PUT", f"{_BUNDLE}/unload", bundles.unload_bundle),
     _of_cluster("PUT", f"{_BUNDLE}/split", bundles.split_bundle),
     _reading(f"{_BUNDLE}/topicHashPositions", bundles.get_positions),
@@ -95,17 +95,17 @@ _TOPIC_ROUTES = (
 )
 
 _BROKER_ROUTES = (
-    _watching(_BROKERS, brokers.list_brokers),
-    _watching(f"{_BROKERS}/{{cluster}}", brokers.list_brokers),
-    _watching(f"{_BROKERS}/leaderBroker", brokers.get_leader),
-    _watching(f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces", brokers.get_owned),
-    _watching(f"{_BROKERS}/health", brokers.get_health),
+    _for_viewers(_BROKERS, brokers.list_brokers),
+    _for_viewers(f"{_BROKERS}/{{cluster}}", brokers.list_brokers),
+    _for_viewers(f"{_BROKERS}/leaderBroker", brokers.get_leader),
+    _for_viewers(f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces", brokers.get_owned),
+    _for_viewers(f"{_BROKERS}/health", brokers.get_health),
     _reading(f"{_BROKERS}/ready", brokers.get_ready),
     _reading(f"{_BROKERS}/version", brokers.get_version),
-    _watching(f"{_BROKERS}/configuration", brokers.list_dynamic),
-    _watching(f"{_BROKERS}/configuration/values", brokers.get_values),
-    _watching(f"{_BROKERS}/configuration/runtime", brokers.get_runtime),
-    _watching(f"{_BROKERS}/internal-configuration", brokers.get_internal),
+    _for_viewers(f"{_BROKERS}/configuration", brokers.list_dynamic),
+    _for_viewers(f"{_BROKERS}/configuration/values", brokers.get_values),
+    _for_viewers(f"{_BROKERS}/configuration/runtime", brokers.get_runtime),
+    _for_viewers(f"{_BROKERS}/internal-configuration", brokers.get_internal),
     _of_cluster("POST", f"{_BROKERS}/configuration/{{key}}/{{value}}", brokers.set_value),
     _of_cluster("DELETE", f"{_BROKERS}/configuration/{{key}}", brokers.delete_value),
 )
@@ -113,37 +113,37 @@ _BROKER_ROUTES = (
 _CLUSTER_ROUTES = (
     _reading(f"{_V2}/clusters", clusters.list_clusters),
     _reading(_CLUSTER, clusters.get_cluster),
-    _watching(f"{_CLUSTER}/failureDomains", clusters.list_domains),
-    _watching(f"{_CLUSTER}/failureDomains/{{domain}}", clusters.get_domain),
+    _for_viewers(f"{_CLUSTER}/failureDomains", clusters.list_domains),
+    _for_viewers(f"{_CLUSTER}/failureDomains/{{domain}}", clusters.get_domain),
     _of_cluster("POST", f"{_CLUSTER}/failureDomains/{{domain}}", clusters.set_domain),
     _of_cluster("DELETE", f"{_CLUSTER}/failureDomains/{{domain}}", clusters.set_domain),
-    _watching(_POLICIES, clusters.list_policies),
-    _watching(f"{_POLICIES}/{{policy}}", clusters.get_policy),
+    _for_viewers(_POLICIES, clusters.list_policies),
+    _for_viewers(f"{_POLICIES}/{{policy}}", clusters.get_policy),
     _of_cluster("POST", f"{_POLICIES}/{{policy}}", clusters.set_policy),
     _of_cluster("DELETE", f"{_POLICIES}/{{policy}}", clusters.delete_policy),
-    _watching(f"{_POLICIES}/brokers", clusters.list_isolated_brokers),
-    _watching(f"{_POLICIES}/brokers/{{broker}}", clusters.get_isolated_broker),
-    _watching(f"{_V2}/tenants", clusters.list_tenants),
-    _watching(f"{_V2}/tenants/{{tenant}}", clusters.get_tenant),
+    _for_viewers(f"{_POLICIES}/brokers", clusters.list_isolated_brokers),
+    _for_viewers(f"{_POLICIES}/brokers/{{broker}}", clusters.get_isolated_broker),
+    _for_viewers(f"{_V2}/tenants", clusters.list_tenants),
+    _for_viewers(f"{_V2}/tenants/{{tenant}}", clusters.get_tenant),
     _of_cluster("PUT", f"{_V2}/tenants/{{tenant}}", clusters.create_tenant),
     _of_cluster("POST", f"{_V2}/tenants/{{tenant}}", clusters.update_tenant),
     _of_cluster("DELETE", f"{_V2}/tenants/{{tenant}}", clusters.delete_tenant),
 )
 
 _STATS_ROUTES = (
-    _watching(f"{_STATS}/load-report", stats.get_load_report),
-    _watching(f"{_STATS}/topics", stats.get_topics),
-    _watching(f"{_STATS}/destinations", stats.get_topics),
-    _watching(f"{_STATS}/metrics", stats.get_metrics),
-    _watching(f"{_STATS}/mbeans", stats.get_beans),
-    _watching(f"{_STATS}/bookieops", stats.get_pending),
-    _watching(f"{_STATS}/allocator-stats/{{allocator}}", stats.get_allocator),
-    _watching(
+    _for_viewers(f"{_STATS}/load-report", stats.get_load_report),
+    _for_viewers(f"{_STATS}/topics", stats.get_topics),
+    _for_viewers(f"{_STATS}/destinations", stats.get_topics),
+    _for_viewers(f"{_STATS}/metrics", stats.get_metrics),
+    _for_viewers(f"{_STATS}/mbeans", stats.get_beans),
+    _for_viewers(f"{_STATS}/bookieops", stats.get_pending),
+    _for_viewers(f"{_STATS}/allocator-stats/{{allocator}}", stats.get_allocator),
+    _for_viewers(
         f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", stats.get_availability
     ),
-    _watching(_QUOTAS, stats.get_quota),
+    _for_viewers(_QUOTAS, stats.get_quota),
     _of_cluster("POST", _QUOTAS, stats.set_quota),
-    _watching(_BUNDLE_QUOTA, stats.get_quota),
+    _for_viewers(_BUNDLE_QUOTA, stats.get_quota),
     _of_cluster("POST", _BUNDLE_QUOTA, stats.set_quota),
     _of_cluster("DELETE", _BUNDLE_QUOTA, stats.set_quota),
 )

@@ -11,19 +11,19 @@ HOUR_MS = 3_600_000
 _UNTIL_MAX_MS = 10**14
 
 
-def window_of(request: Request, least_ms: int, most_ms: int) -> tuple[int, int]:
+def window_of(request: Request, min_ms: int, max_ms: int) -> tuple[int, int]:
     """Its end, ms since 1970, and its length, ms; raises HttpError 400."""
     until_ms = request.whole("until", 0, maximum=_UNTIL_MAX_MS) or wall_ms()
-    return until_ms, request.whole("window_ms", HOUR_MS, minimum=least_ms, maximum=most_ms)
+    return until_ms, request.whole("window_ms", HOUR_MS, minimum=min_ms, maximum=max_ms)
 
 
-def window_queries(least_ms: int, most_ms: int) -> tuple[QueryParameter, ...]:
+def window_queries(min_ms: int, max_ms: int) -> tuple[QueryParameter, ...]:
     """What `window_of` reads."""
     return (
         QueryParameter(
             name="window_ms",
             doc="How far back, one hour unless the request says otherwise.",
-            schema=whole(least_ms, most_ms),
+            schema=whole(min_ms, max_ms),
         ),
         QueryParameter(
             name="until",

@@ -50,8 +50,8 @@ def _observe_ownership(work: Work, command: Command, arguments: ObserveOwnership
             work.apply(answer)
             taken["owners"] += 1
     work.counts["taken_over"] += taken["owners"]
-    is_observed = work.config.cluster.observe_only
-    told = {"late": late, "differences": arguments.differences, "observe_only": is_observed}
+    is_observe_only = work.config.cluster.observe_only
+    told = {"late": late, "differences": arguments.differences, "observe_only": is_observe_only}
     found = {"findings": list(arguments.findings)} if arguments.findings else {}
     return Outcome(status=DONE, result={**taken, **told, **found})
 

@@ -1,8 +1,8 @@
 """The command that splits a bundle: the named one, or the largest or hottest of a namespace.
 
 Decides whether the split is possible now, and that too many children without topics are a slip;
-where it cuts is `plan.split.split_request`'s to say, where children go `splits`'. One whose bundle is in
-flight has waited for its end before it comes here. Part of `commands`. Source: Pulsar 4.0.8
+where it cuts is `plan.split.split_request`'s to say, where children go `splits`'. One whose bundle
+is in flight has waited for its end before it comes here. Part of `commands`. Source: Pulsar 4.0.8
 NamespacesBase.internalSplitNamespaceBundleAsync; parts, force and the list of children are ours.
 """
 
@@ -30,7 +30,7 @@ from lbcore.plan.decision import Places
 from lbcore.plan.snapshot import THROUGHPUT_IN, THROUGHPUT_OUT
 from lbcore.plan.split.algorithms import SplitAlgorithm, resolve_algorithm
 from lbcore.plan.split.decision import SplitDecision, SplitReason
-from lbcore.plan.split.split_request import SplitWish, wished_boundaries
+from lbcore.plan.split.split_request import SplitRequest, requested_boundaries
 from lbcore.wire.kinds.bundle_commands import HOT, MAX_CHILDREN, SplitBundle
 from lbcore.wire.messages import Command
 
@@ -43,7 +43,7 @@ def split_target(work: Work, arguments: SplitBundle) -> str:
 
 def place_splits(work: Work, several: Sequence[SplitBundle]) -> Places:
     """Brokers for the children of the splits that can be carried out now, placed together."""
-    found = [_wished(work, arguments) for arguments in several]
+    found = [_decided(work, arguments) for arguments in several]
     decisions = {one[1].name: one[1] for one in found if not isinstance(one, Outcome)}
     wanted = [one for name, one in decisions.items() if name not in work.rules.pins]
     return place_children(work, wanted)
@@ -51,10 +51,10 @@ def place_splits(work: Work, several: Sequence[SplitBundle]) -> Places:
 
 def _split_bundle(work: Work, command: Command, arguments: SplitBundle) -> Outcome:
     """With `unload` the children go where `commands.carry_out_placed` has found places for them."""
-    wished = _wished(work, arguments)
-    if isinstance(wished, Outcome):
-        return wished
-    record, decision = wished
+    decided = _decided(work, arguments)
+    if isinstance(decided, Outcome):
+        return decided
+    record, decision = decided
     bundle = record.bundle
     topics = known_topics(work, bundle)
     empty = without_topics(topics, decision.children)
@@ -69,7 +69,7 @@ def _split_bundle(work: Work, command: Command, arguments: SplitBundle) -> Outco
     return refuse(problem) if problem else _carry_out(work, command, record, decision, empty)
 
 
-def _wished(work: Work, arguments: SplitBundle) -> tuple[OwnershipRecord, SplitDecision] | Outcome:
+def _decided(work: Work, arguments: SplitBundle) -> tuple[OwnershipRecord, SplitDecision] | Outcome:
     bundle = _target(work, arguments)
     if isinstance(bundle, Outcome):
         return bundle
@@ -128,7 +128,7 @@ def _decision(
     if isinstance(algorithm, Outcome):
         return algorithm
     topics, row = known_topics(work, bundle), work.ledger.index[bundle]
-    wish = SplitWish(
+    request = SplitRequest(
         target=BundleRange.parse(text),
         algorithm=algorithm,
         topics=topics,
@@ -137,7 +137,7 @@ def _decision(
         parts=arguments.parts,
         is_forced=arguments.force,
     )
-    found = wished_boundaries(wish, work.config.splitting)
+    found = requested_boundaries(request, work.config.splitting)
     if isinstance(found, str):
         return refuse(f"bundle {bundle} can't be split: {found}")
     if len(found) >= MAX_CHILDREN:
@@ -152,7 +152,7 @@ def _decision(
         boundaries=found,
         children=tuple(
             format_bundle(namespace, child.lower, child.upper)
-            for child in children_of(wish.target, found)
+            for child in children_of(request.target, found)
         ),
         is_adjusted=False,
         place_children=arguments.unload,

@@ -44,7 +44,7 @@ _NOTHING: Row = {
 }
 
 
-def write_considered(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
+def write_candidates(work: Work, trace: Trace, ids: Mapping[str, str]) -> None:
     """The rows of one cycle. ids: bundle → decision that was made about it. O(trace)."""
     rows = [*_near_brokers(trace), *_losers(trace), *_placements(trace, ids)]
     if ids:

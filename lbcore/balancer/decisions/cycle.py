@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lbcore.balancer.decisions.approvals import propose
-from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_considered
+from lbcore.balancer.decisions.candidate_rows import skip_inputs, write_candidates
 from lbcore.balancer.decisions.carrying_out import carry_out
 from lbcore.balancer.decisions.hot_brokers import Planned, watch_hot
 from lbcore.balancer.decisions.placing import (
@@ -175,13 +175,13 @@ def _plan(work: Work, scope: Scope) -> None:
         work.write_decision(
             work.next_decision(), "skip", result.reason, inputs, strategy=result.strategy
         )
-        write_considered(work, result.trace, {})
+        write_candidates(work, result.trace, {})
         return
     ids: dict[str, str] = {}
     for decision in result.decisions:
         names = (decision.bundle, *decision.children)
         ids |= dict.fromkeys(names, carry_out(work, decision))
-    write_considered(work, result.trace, ids)
+    write_candidates(work, result.trace, ids)
 
 
 def _tell_unsplittable(work: Work, snapshot: Snapshot, known: Mapping[str, int]) -> None:

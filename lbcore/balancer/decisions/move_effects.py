@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.balancer.state.pending_effects import WatchedMove
+from lbcore.balancer.state.pending_effects import PendingEffect
 from lbcore.balancer.state.work import Work
 from lbcore.model.tables import DECISION_EFFECTS
 from lbcore.ownership.records import State
@@ -23,14 +23,14 @@ HELPED, NO_BETTER = "helped", "no_better"
 NOT_SEEN, MOVED_ELSEWHERE = "not_seen", "moved_elsewhere"
 NOTICEABLE = 0.005
 """A change of usage below this (1.0 = 100 %) is none."""
-WATCHED_MAX = 5_000
+PENDING_MAX = 5_000
 
 
 def watch_move(work: Work, decision: Decision, decision_id: str) -> None:
     """Follow a move that balancing has begun; the oldest ones are let go when they are many."""
     if decision.kind not in (Kind.TRANSFER, Kind.UNLOAD) or "source_usage" not in decision.inputs:
         return
-    work.watched[decision.bundle] = WatchedMove(
+    work.pending_effects[decision.bundle] = PendingEffect(
         decision_id=decision_id,
         source=decision.source,
         destination=decision.destination,
@@ -38,32 +38,33 @@ def watch_move(work: Work, decision: Decision, decision_id: str) -> None:
         source_before=decision.inputs["source_usage"],
         destination_before=decision.inputs.get("destination_usage", math.nan),
     )
-    if len(work.watched) > WATCHED_MAX:
-        del work.watched[min(work.watched, key=lambda name: (work.watched[name].decided_ms, name))]
+    if len(work.pending_effects) > PENDING_MAX:
+        pending = work.pending_effects
+        del pending[min(pending, key=lambda name: (pending[name].decided_ms, name))]
 
 
 def observe_moves(work: Work) -> None:
-    """Write the effects that can be seen now, and forget those moves. O(watched)."""
-    for bundle in sorted(work.watched):
-        work.watched[bundle] = _followed(work, bundle, work.watched[bundle])
-    under_way = {_pair(one) for one in work.watched.values() if not one.moved_ms}
+    """Write the effects that can be seen now, and forget those moves. O(pending effects)."""
+    for bundle in sorted(work.pending_effects):
+        work.pending_effects[bundle] = _followed(work, bundle, work.pending_effects[bundle])
+    under_way = {_pair(one) for one in work.pending_effects.values() if not one.moved_ms}
     landed: dict[tuple[int, str, str], int] = {}
-    for one in work.watched.values():
+    for one in work.pending_effects.values():
         pair = _pair(one)
         landed[pair] = max(landed.get(pair, 0), one.moved_tick_ms)
-    for bundle, one in sorted(work.watched.items()):
+    for bundle, one in sorted(work.pending_effects.items()):
         pair = _pair(one)
         outcome = _outcome(work, bundle, one, 0 if pair in under_way else landed[pair])
         if outcome:
             _write(work, bundle, one, outcome)
-            del work.watched[bundle]
+            del work.pending_effects[bundle]
 
 
-def _pair(one: WatchedMove) -> tuple[int, str, str]:
+def _pair(one: PendingEffect) -> tuple[int, str, str]:
     return (one.decided_ms, one.source, one.destination)
 
 
-def _followed(work: Work, bundle: str, one: WatchedMove) -> WatchedMove:
+def _followed(work: Work, bundle: str, one: PendingEffect) -> PendingEffect:
     """The move, noted as landed once its bundle is owned by another broker."""
     record = work.ledger.record(bundle)
     if one.moved_ms or record is None or record.state is not State.OWNED:
@@ -76,7 +77,7 @@ def _followed(work: Work, bundle: str, one: WatchedMove) -> WatchedMove:
     return replace(one, moved_ms=work.now_ms, moved_tick_ms=work.times.tick_ms)
 
 
-def _outcome(work: Work, bundle: str, one: WatchedMove, landed_ms: int) -> str:
+def _outcome(work: Work, bundle: str, one: PendingEffect, landed_ms: int) -> str:
     """What can be said of a move, "" = wait. landed_ms: of its plan's moves of the pair, 0 = no."""
     if not one.moved_ms and _is_elsewhere(work, bundle, one):
         return MOVED_ELSEWHERE
@@ -90,7 +91,7 @@ def _outcome(work: Work, bundle: str, one: WatchedMove, landed_ms: int) -> str:
     return NOT_SEEN if work.now_ms - one.decided_ms > limit_ms else ""
 
 
-def _is_elsewhere(work: Work, bundle: str, one: WatchedMove) -> bool:
+def _is_elsewhere(work: Work, bundle: str, one: PendingEffect) -> bool:
     """Whether the bundle is at rest, and not where it was to go: cancelled, split, overridden."""
     record = work.ledger.record(bundle)
     if record is None or record.state is State.DELETED:
@@ -99,8 +100,8 @@ def _is_elsewhere(work: Work, bundle: str, one: WatchedMove) -> bool:
 
 
 def _brokers(work: Work, bundle: str) -> Iterable[str]:
-    """Source and present owner of a watched bundle."""
-    one, record = work.watched[bundle], work.ledger.record(bundle)
+    """Source and present owner of a bundle that was moved."""
+    one, record = work.pending_effects[bundle], work.ledger.record(bundle)
     return (one.source, one.destination or (record.destination if record else ""))
 
 
@@ -123,7 +124,7 @@ def _usage(work: Work, broker: str) -> float:
     return float(weighted_usage(percent, work.config.signals)[0])
 
 
-def _write(work: Work, bundle: str, one: WatchedMove, outcome: str) -> None:
+def _write(work: Work, bundle: str, one: PendingEffect, outcome: str) -> None:
     is_seen = outcome in (HELPED, NO_BETTER)
     source, destination = _after(work, bundle) if is_seen else (math.nan, math.nan)
     work.add_row(

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.balancer.decisions.candidate_rows import write_considered
+from lbcore.balancer.decisions.candidate_rows import write_candidates
 from lbcore.balancer.decisions.unplaced import tell_unplaced
 from lbcore.balancer.intake.eligible_brokers import flapping, is_draining
 from lbcore.balancer.state.book import SPLIT_ALGORITHM
@@ -89,7 +89,7 @@ def write_places(work: Work, places: Places) -> None:
     for _, after in work.transitions:
         if after.children:
             ids |= dict.fromkeys(after.children, after.decision_id)
-    write_considered(work, places.trace, ids)
+    write_candidates(work, places.trace, ids)
 
 
 def _asked(work: Work, snapshot: Snapshot, splits: Sequence[SplitDecision]) -> Places:

@@ -72,9 +72,9 @@ def _advance(work: Work, stamps: Mapping[int, int] | None, passed_ms: int) -> No
     unheard_ms = times.decided_ms + min(driver_ms, step_ms)
     kafka_ms = _kafka_ms(stamps, expected_ms) if stamps else unheard_ms
     middle_ms = sorted((wall_ms, kafka_ms, expected_ms))[1]
-    least_ms = times.decided_ms + max(1, min(counted_ms, step_ms) // 2)
+    earliest_ms = times.decided_ms + max(1, min(counted_ms, step_ms) // 2)
     is_near = abs(wall_ms - middle_ms) <= step_ms
-    work.now_ms = max(wall_ms if is_near else middle_ms, least_ms)
+    work.now_ms = max(wall_ms if is_near else middle_ms, earliest_ms)
 
 
 def _wrong(work: Work, stamps: Mapping[int, int]) -> dict[str, int]:
@@ -164,11 +164,11 @@ def _bring_back(work: Work) -> None:
         history_ms=min(times.history_ms, now_ms),
     )
     work.plan = work.plan.brought_back(now_ms)
-    work.watched = {
+    work.pending_effects = {
         bundle: replace(
             one, decided_ms=min(one.decided_ms, now_ms), moved_ms=min(one.moved_ms, now_ms)
         )
-        for bundle, one in work.watched.items()
+        for bundle, one in work.pending_effects.items()
     }
     for name, entry in work.brokers.items():
         work.brokers[name] = _brought_back(entry, now_ms)

@@ -12,7 +12,7 @@ from lbcore.balancer.state.catalogue import Catalogue
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo
 from lbcore.balancer.state.outcome import Waiting
-from lbcore.balancer.state.pending_effects import WatchedMove
+from lbcore.balancer.state.pending_effects import PendingEffect
 from lbcore.balancer.state.rules import ClusterRules
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.ownership.liveness import Liveness
@@ -57,10 +57,10 @@ class BalancerState:
     """Everything that the balancer remembers of one cluster.
 
     commands: id → what `identity` remembers of it, the latest. settings: those that commands have
-    changed, by "section.name". waiting: id → command that was accepted and has not ended. watched:
-    bundle → its last move by balancing, until its effect is seen. unread: rows that a rebuild could
-    not read, as `put_aside.told` says it, until the first batch has told of them. packed: no part
-    of the state, but chunks that `pack` need not make again.
+    changed, by "section.name". waiting: id → command that was accepted and has not ended.
+    pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
+    that a rebuild could not read, as `put_aside.told` says it, until the first batch has told of
+    them. packed: no part of the state, but chunks that `pack` need not make again.
     """
 
     ledger: Ledger
@@ -75,6 +75,6 @@ class BalancerState:
     times: Times = field(default_factory=Times)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     topics: TopicBook = field(default_factory=TopicBook)
-    watched: Mapping[str, WatchedMove] = field(default_factory=dict)
+    pending_effects: Mapping[str, PendingEffect] = field(default_factory=dict)
     unread: Sequence[Mapping[str, Any]] = ()
     packed: Memo = field(default_factory=dict, repr=False, compare=False)

@@ -113,7 +113,7 @@ class Ledger:
         self._owned: RowChunks | None = None
         self._changed: set[int] = set()
         self._load: RowChunks | None = None
-        self._observed: list[NDArray[np.int64]] = []
+        self._reported_rows: list[NDArray[np.int64]] = []
         self._is_shared = False
         for name, (dtype, _) in {**_COLUMNS, **_LOAD_COLUMNS}.items():
             setattr(self, name, np.empty((0, 4) if name in _WIDE else 0, dtype=dtype))
@@ -131,7 +131,7 @@ class Ledger:
         other.names, other.index, other._namespaces = self.names, self.index, self._namespaces
         other._blobs = dict(self._blobs)
         other._owned, other._changed = self._owned, set(self._changed)
-        other._load, other._observed = self._load, list(self._observed)
+        other._load, other._reported_rows = self._load, list(self._reported_rows)
         other._is_shared = True
         for name in self.ARRAYS:
             setattr(other, name, getattr(self, name))
@@ -178,7 +178,7 @@ class Ledger:
         self._namespaces = None
         self._blobs = {}
         self._owned, self._changed = None, set()
-        self._load, self._observed = None, []
+        self._load, self._reported_rows = None, []
 
     def record(self, name: str) -> OwnershipRecord | None:
         """The bundle's record; None when there is no such bundle or no record yet."""
@@ -269,7 +269,7 @@ class Ledger:
         self, averages: BundleAverages, sessions: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> None:
         """Take over averages and sessions of the same rows, changed in `rows` alone."""
-        self._observed.append(rows)
+        self._reported_rows.append(rows)
         self.sessions = sessions
         self.short, self.short_count = averages.short, averages.short_count
         self.long, self.long_count = averages.long, averages.long_count
@@ -338,10 +338,10 @@ class Ledger:
             owned = write_changes(owned, self._arrays(_COLUMNS), np.array(sorted(self._changed)))
         if load is None:
             load = write_whole(_LOAD, self._load_columns(), slices=_LOAD_SLICES)
-        elif self._observed:
-            load = write_changes(load, self._load_columns(), np.concatenate(self._observed))
+        elif self._reported_rows:
+            load = write_changes(load, self._load_columns(), np.concatenate(self._reported_rows))
         self._owned, self._changed = owned, set()
-        self._load, self._observed = load, []
+        self._load, self._reported_rows = load, []
         return {**self._blobs, **owned.blobs, **load.blobs}
 
     def _pack_extras(self) -> bytes:

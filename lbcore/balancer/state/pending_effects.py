@@ -11,7 +11,7 @@ from lbcore import packing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedMove:
+class PendingEffect:
     """A bundle that was decided to move. moved_tick_ms: Kafka's time when it was opened, 0 = not.
 
     destination: "" = placement's to choose; then whoever gets it.
@@ -27,11 +27,11 @@ class WatchedMove:
     moved_tick_ms: int = 0
 
 
-def watched_to_plain(watched: Mapping[str, WatchedMove]) -> dict[str, Any]:
+def effects_to_plain(pending_effects: Mapping[str, PendingEffect]) -> dict[str, Any]:
     """What a packed state keeps."""
-    return {bundle: packing.fields_of(one) for bundle, one in watched.items()}
+    return {bundle: packing.fields_of(one) for bundle, one in pending_effects.items()}
 
 
-def watched_from_plain(plain: Mapping[str, Any]) -> dict[str, WatchedMove]:
-    """The inverse of `watched_to_plain`."""
-    return {bundle: WatchedMove(**one) for bundle, one in plain.items()}
+def effects_from_plain(plain: Mapping[str, Any]) -> dict[str, PendingEffect]:
+    """The inverse of `effects_to_plain`."""
+    return {bundle: PendingEffect(**one) for bundle, one in plain.items()}

@@ -16,7 +16,7 @@ from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, rec
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo, remembered
 from lbcore.balancer.state.outcome import Waiting
-from lbcore.balancer.state.pending_effects import WatchedMove
+from lbcore.balancer.state.pending_effects import PendingEffect
 from lbcore.balancer.state.rules import (
     KIND_OF_FIELD,
     PIN,
@@ -77,7 +77,7 @@ class Work:
     times: Times
     waiting: dict[str, Waiting]
     topics: TopicBook
-    watched: dict[str, WatchedMove]
+    pending_effects: dict[str, PendingEffect]
     packed: Memo
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
@@ -127,7 +127,7 @@ class Work:
             times=state.times,
             waiting=dict(state.waiting),
             topics=state.topics,
-            watched=dict(state.watched),
+            pending_effects=dict(state.pending_effects),
             packed=state.packed,
         )
         if state.settings or state.rules.set_aside:
@@ -230,7 +230,7 @@ class Work:
             times=replace(self.times, decided_ms=self.now_ms, stepped_ms=self.wall_ms),
             waiting=self.waiting,
             topics=self.topics,
-            watched=self.watched,
+            pending_effects=self.pending_effects,
             packed=self.packed,
         )
 

@@ -61,7 +61,7 @@ def at_minimum(candidates: Ints, counts: Ints) -> Ints:
     return kept
 
 
-def in_least_domains(candidates: Ints, counts: Ints, domain: Ints) -> Ints:
+def in_emptiest_domains(candidates: Ints, counts: Ints, domain: Ints) -> Ints:
     """Brokers of the failure domains with the least sum of counts over the candidates.
 
     domain: int64[n], a number a domain; brokers without one share a number.

@@ -16,7 +16,7 @@ from lbcore.plan.filter.index import CandidateIndex
 from lbcore.plan.filter.narrow import (
     at_minimum,
     below_topic_limit,
-    in_least_domains,
+    in_emptiest_domains,
     of_class,
     of_latest_version,
     within_topic_limit,
@@ -173,7 +173,7 @@ class FilterPipeline:
             return left
         counts = self.groups.counts[group]
         if self.config.failure_domains and len(self.index.domain):
-            in_domains = in_least_domains(left, counts, self.index.domain)
+            in_domains = in_emptiest_domains(left, counts, self.index.domain)
             _note(verdicts, left, in_domains, FilterVerdict.FAILURE_DOMAIN)
             left = in_domains
         least = at_minimum(left, counts)

@@ -160,11 +160,11 @@ def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
         return np.ones(len(draft.reported.brokers.names), dtype=np.bool_), draft.state
     if not draft.scope.sheds:
         return np.zeros(len(draft.reported.brokers.names), dtype=np.bool_), draft.state
-    is_due, judged = observed(draft, draft.state.judged)
+    is_due, judged = newly_reported(draft, draft.state.judged)
     return is_due, replace(draft.state, judged=judged)
 
 
-def observed(
+def newly_reported(
     draft: Draft, judged: Mapping[str, tuple[int, int]]
 ) -> tuple[Bools, dict[str, tuple[int, int]]]:
     """Whose report is newer than the one judged last, once a hit period; and what is judged now.

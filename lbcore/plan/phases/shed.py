@@ -216,7 +216,7 @@ def _selection_columns(draft: Draft, selection: Selection) -> Columns:
         phase=PHASE,
         subjects=draft.snapshot.bundles.names,
         verdicts=[found.value for found in VERDICTS],
-        subject=selection.considered,
+        subject=selection.candidates,
         broker=np.full(len(verdict), selection.source, dtype=np.int64),
         verdict=verdict,
         number=selection.traffic,

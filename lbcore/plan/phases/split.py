@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.plan.draft import Draft
-from lbcore.plan.phases.adjust import observed
+from lbcore.plan.phases.adjust import newly_reported
 from lbcore.plan.phases.eligible import held
 from lbcore.plan.snapshot import Bools, Snapshot
 from lbcore.plan.split.decide import decide_splits
@@ -28,7 +28,7 @@ def split(draft: Draft) -> Draft:
         return draft.skip(PHASE, "NotThisCycle")
     if not draft.config.splitting.enabled:
         return draft.skip(PHASE, "Disabled")
-    draft, snapshot = _observed(draft)
+    draft, snapshot = _with_new_reports(draft)
     blocked = ~draft.reported.bundles.can_move | held(draft.reported.bundles)
     blocked[draft.sheddings.bundle] = True
     blocked[draft.forced.bundle] = True
@@ -61,11 +61,11 @@ def _divided(draft: Draft, snapshot: Snapshot, blocked: Bools) -> Draft:
     return draft.show(_columns(draft, seen)) if draft.scope.is_traced else draft
 
 
-def _observed(draft: Draft) -> tuple[Draft, Snapshot]:
+def _with_new_reports(draft: Draft) -> tuple[Draft, Snapshot]:
     """The reported snapshot, fresh where the owner reported since splits were judged last."""
     brokers = draft.reported.brokers
     if draft.config.shedding.fresh_hits:
-        is_due, judged = observed(draft, draft.state.split_judged)
+        is_due, judged = newly_reported(draft, draft.state.split_judged)
         draft = replace(draft, state=replace(draft.state, split_judged=judged))
     else:
         is_due = np.ones(len(brokers.names), dtype=np.bool_)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from lbcore.config.filters import EXTENSIBLE
-from lbcore.config.findings import ConfigFinding, Observed, warning
+from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.strategies import (
     AVG,
     LEAST_LONG_TERM_MESSAGE_RATE,
@@ -63,7 +63,7 @@ def _usage_rule(
     return extensible or UsageRule.modular(request, state, settings, draw)
 
 
-def _check_usage_difference(config: Config, _observed: Observed) -> Iterator[ConfigFinding]:
+def _check_usage_difference(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
     key, difference = (
         "placement.usage_difference_percent",
         config.placement.usage_difference_percent,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.findings import ConfigFinding, Observed, warning
+from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
@@ -155,7 +155,7 @@ def _select(
     return Selection(
         source=hot,
         destination=cold,
-        considered=rows,
+        candidates=rows,
         traffic=busy,
         is_taken=is_taken,
         reason="Overloaded",
@@ -169,9 +169,9 @@ def _select(
     )
 
 
-def check_avg(config: Config, observed: Observed) -> Iterator[ConfigFinding]:
+def check_avg(config: Config, gaps: UsageGaps) -> Iterator[ConfigFinding]:
     """Thresholds and hits that don't suit each other, or the cluster that was seen."""
-    shedding, usage = config.shedding, observed.usage_points
+    shedding, usage = config.shedding, gaps.usage_points
     low, high = shedding.avg_low_threshold, shedding.avg_high_threshold
     if low >= high:
         detail = f"{low:g} must be below avg_high_threshold = {high:g}: every hit is a high one"

@@ -172,16 +172,16 @@ class _Full:
     def _selection(self, pair: tuple[int, int], rows: list[int]) -> Selection:
         giver, taker = pair
         bundles, load = self.cycle.view.snapshot.bundles, self.cycle.readings.bundle
-        considered = self.cycle.view.owned.of(giver)
-        considered = considered[bundles.can_move[considered] & (load[considered] > 0)]
-        considered = considered[np.argsort(-load[considered], kind="stable")]
+        candidates = self.cycle.view.owned.of(giver)
+        candidates = candidates[bundles.can_move[candidates] & (load[candidates] > 0)]
+        candidates = candidates[np.argsort(-load[candidates], kind="stable")]
         actor = giver if self.is_full[giver] and self.cycle.away[giver] > 0 else taker
         return Selection(
             source=giver,
             destination=taker,
-            considered=considered,
-            traffic=load[considered],
-            is_taken=np.isin(considered, rows),
+            candidates=candidates,
+            traffic=load[candidates],
+            is_taken=np.isin(candidates, rows),
             reason="Overloaded" if actor == giver else "Underloaded",
             numbers=self._numbers(giver, taker, actor),
         )

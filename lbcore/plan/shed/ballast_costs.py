@@ -12,7 +12,7 @@ import numpy as np
 from lbcore.plan.readings import PERCENT, Readings, unit_cost
 from lbcore.plan.shed.common import ShedView, message_rate, throughput
 from lbcore.plan.snapshot import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from lbcore.signals.cost import Costs, Evidence, fit_costs, observed
+from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
 from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
 
 KEEP = 0.98
@@ -40,7 +40,7 @@ def learnt(view: ShedView, readings: Readings, before: Evidence) -> Evidence:
         message_rate(brokers.traffic),
         throughput(brokers.traffic),
     )
-    return observed(before, np.stack(columns, axis=1)[is_told], KEEP)
+    return with_reports(before, np.stack(columns, axis=1)[is_told], KEEP)
 
 
 def usable_costs(evidence: Evidence) -> Costs | None:

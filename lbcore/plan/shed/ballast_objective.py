@@ -31,7 +31,7 @@ class Problem:
 
     load: float64[n, r], points of the broker's own size. size: float64[n], capacity over the mean
     capacity. weight: float64[m, r], points that a bundle makes on a broker of size 1. home:
-    int64[m], the owner, -1 = none. price: float64[m], of leaving home. least_price: no bundle's
+    int64[m], the owner, -1 = none. price: float64[m], of leaving home. min_price: no bundle's
     price for a part of the level is below it. level: points, above 0. can_move: bool[m].
     may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
     whom the filters let have it. left: bundle -> broker that it left lately: it returns dearly.
@@ -42,7 +42,7 @@ class Problem:
     weight: Floats
     home: Ints
     price: Floats
-    least_price: float
+    min_price: float
     level: float
     can_move: Bools
     may_give: Bools
@@ -81,8 +81,8 @@ def lower_bound(problem: Problem) -> float:
     stays = broker_costs(problem.load, problem.size, problem.level) / problem.size
     best = 0.0
     for step in range(_DUALS + 1):
-        taken = problem.least_price * step / _DUALS
-        given = problem.least_price - taken
+        taken = problem.min_price * step / _DUALS
+        given = problem.min_price - taken
         top, bottom = given / (2.0 * OVER), -taken / (2.0 * UNDER)
         gives = OVER * top * top + given * (above - top)
         takes = UNDER * bottom * bottom + taken * (bottom - below)

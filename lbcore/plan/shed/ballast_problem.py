@@ -78,7 +78,7 @@ class Round:
             weight=self.weight,
             home=bundles.owner,
             price=price,
-            least_price=MOVE_PRICE,
+            min_price=MOVE_PRICE,
             level=self.level,
             can_move=can_move,
             may_give=may_give & ~is_left & ~self._resting(self.view.took),

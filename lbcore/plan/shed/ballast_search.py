@@ -87,7 +87,7 @@ class _Search:
         above = np.maximum(heat / problem.level - 1.0, 0.0)
         below = np.where(problem.may_take, 1.0 - self.load[:, 0] / problem.level, 0.0)
         worth = 2.0 * OVER * above + 2.0 * UNDER * max(float(below.max(initial=0.0)), 0.0)
-        is_open = problem.may_give & ~self.is_done & (worth > problem.least_price)
+        is_open = problem.may_give & ~self.is_done & (worth > problem.min_price)
         heat = np.where(is_open, heat, -1.0)
         giver = int(np.argmax(heat))
         return giver if heat[giver] >= 0.0 else -1

@@ -85,14 +85,14 @@ class ShedView:
 class Selection:
     """The bundles that one broker shall give up, and what else was looked at.
 
-    source, destination: broker indices, destination -1 = placement decides. considered: int64[k],
+    source, destination: broker indices, destination -1 = placement decides. candidates: int64[k],
     the eligible rows, most traffic first. traffic: float64[k], theirs (msg/s or bytes/s).
     is_taken: bool[k]. numbers: what decided, by name.
     """
 
     source: int
     destination: int = -1
-    considered: Ints
+    candidates: Ints
     traffic: Floats
     is_taken: Bools
     reason: str
@@ -101,7 +101,7 @@ class Selection:
     @property
     def rows(self) -> Ints:
         """The rows that go, most traffic first."""
-        taken: Ints = self.considered[self.is_taken]
+        taken: Ints = self.candidates[self.is_taken]
         return taken
 
 

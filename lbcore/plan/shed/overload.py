@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lbcore.config.findings import ConfigFinding, Observed, warning
+from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
@@ -57,7 +57,7 @@ def shed_overload(view: ShedView, state: ShedState, config: SheddingConfig) -> S
         selections.append(
             Selection(
                 source=broker,
-                considered=rows,
+                candidates=rows,
                 traffic=busy,
                 is_taken=take_at_least(busy, minimum),
                 reason="Overloaded",
@@ -93,7 +93,7 @@ def _reason(is_hot: Bools, ready: Bools) -> str:
     return "NoBundles" if ready.any() else "HitCount"
 
 
-def check_overload(config: Config, _observed: Observed) -> Iterator[ConfigFinding]:
+def check_overload(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
     """A threshold that nobody reaches."""
     if config.shedding.overloaded_threshold_percent > PERCENT:
         detail = (

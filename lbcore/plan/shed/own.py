@@ -226,7 +226,7 @@ def _selection(view: ShedView, row: int, destination: int, move: ProposedMove) -
     return Selection(
         source=int(view.snapshot.bundles.owner[row]),
         destination=destination,
-        considered=rows,
+        candidates=rows,
         traffic=throughput(view.snapshot.bundles.short[rows]),
         is_taken=np.ones(1, dtype=np.bool_),
         reason=REASON,

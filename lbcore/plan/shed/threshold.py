@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.findings import ConfigFinding, Observed, warning
+from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
@@ -128,7 +128,7 @@ def _take(
         return "no_eligible_bundle"
     return Selection(
         source=broker,
-        considered=rows,
+        candidates=rows,
         traffic=busy,
         is_taken=take_at_least(busy, minimum),
         reason="Overloaded",
@@ -175,7 +175,7 @@ def without_averages(state: ShedState, active: Collection[str]) -> ShedState:
     )
 
 
-def check_threshold(config: Config, _observed: Observed) -> Iterator[ConfigFinding]:
+def check_threshold(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
     """A threshold under which bundles never rest."""
     if config.shedding.threshold_percent <= 0:
         detail = "is not positive: brokers below the average shed, bundles move for ever"

@@ -54,7 +54,7 @@ def shed_by_transfer(
     now_ms: int,
 ) -> TransferShed:
     """One cycle of TransferShedder over `store`, which shows `view`'s brokers and bundles."""
-    if not _is_observed(view):
+    if not _is_reported(view):
         nothing = Shed(selections=(), state=ShedState(), reason="HitCount")
         return TransferShed(shed=nothing, state=state)
     outcome, state = find_transfers(store, state, config, now_ms)
@@ -75,7 +75,7 @@ def shed_by_transfer(
     return TransferShed(shed=shed, state=state)
 
 
-def _is_observed(view: ShedView) -> bool:
+def _is_reported(view: ShedView) -> bool:
     """Whether the spread is a fresh observation: the hottest or the coldest broker reported."""
     load = view.snapshot.brokers.weighted_max_ema
     if not len(load):
@@ -117,7 +117,7 @@ def _selection(
     return Selection(
         source=pair[0],
         destination=pair[1],
-        considered=taken,
+        candidates=taken,
         traffic=throughput(view.snapshot.bundles.short[taken]),
         is_taken=np.ones(len(taken), dtype=np.bool_),
         reason=decisions[0].reason.value,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lbcore.config.findings import ConfigFinding, Observed, warning
+from lbcore.config.findings import ConfigFinding, UsageGaps, warning
 from lbcore.config.shedding import RULES_4_0, RULES_4_2, SheddingConfig
 from lbcore.config.tree import Config
 from lbcore.plan.shed.common import (
@@ -97,7 +97,7 @@ def _select(
     }
     selection = Selection(
         source=broker,
-        considered=rows,
+        candidates=rows,
         traffic=traffic,
         is_taken=is_taken,
         reason="Overloaded",
@@ -162,7 +162,7 @@ def _gate(
     return hits.is_ready, replace(state, hits_low=low, hits_high=high)
 
 
-def check_uniform(config: Config, _observed: Observed) -> Iterator[ConfigFinding]:
+def check_uniform(config: Config, _gaps: UsageGaps) -> Iterator[ConfigFinding]:
     """Limits that nobody exceeds, or everybody."""
     shedding = config.shedding
     if shedding.rate_difference_percent <= 0 and shedding.throughput_ratio <= 0:

@@ -124,14 +124,14 @@ def _measures(bundles: BundleTable, config: Splitting) -> tuple[Floats, ...]:
 
 def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints:
     no_owner = np.zeros(1, dtype=np.bool_)  # what the owner -1 finds
-    is_observed = np.append(snapshot.brokers.is_fresh, no_owner)[
+    is_reported = np.append(snapshot.brokers.is_fresh, no_owner)[
         snapshot.bundles.owner[over.bundle]
     ]
     if not state.hits:
-        return is_observed.astype(np.int64)
+        return is_reported.astype(np.int64)
     names = map(snapshot.bundles.names.__getitem__, over.bundle.tolist())
     before = np.fromiter(map(state.hits.get, names, repeat(0)), np.int64, len(over.bundle))
-    hits: Ints = before + is_observed
+    hits: Ints = before + is_reported
     return hits
 
 

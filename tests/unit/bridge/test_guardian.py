@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.bridge.guardian import GuardState, Judged, Patience, Standing, judge
+from lbcore.bridge.guardian import FindingStage, GuardState, Judged, Patience, judge
 from lbcore.bridge.reports import partitions_in
 from lbcore.bridge.sights import Looked, Round, Trouble
 
@@ -150,9 +150,9 @@ def test_many_bundles_that_died_with_two_brokers_are_no_poison() -> None:
 def test_mend_is_asked_once_and_what_it_does_not_help_is_quarantined() -> None:
     found = watch([seen(a=[ONE], b=[ONE])] * 12, acts=True)
     assert [len(one.mends) for one in found].count(1) == 1
-    standings = [one.findings[0].standing for one in found if one.findings]
-    assert standings[0] is Standing.MENDING
-    assert standings[-1] is Standing.QUARANTINED
+    stages = [one.findings[0].stage for one in found if one.findings]
+    assert stages[0] is FindingStage.MENDING
+    assert stages[-1] is FindingStage.QUARANTINED
     first = next(number for number, one in enumerate(found) if one.quarantined)
     assert first * STEP_MS <= PATIENCE.confirm_ms + 30_000
     assert found[-1].quarantined == {ONE}

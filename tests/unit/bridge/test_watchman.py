@@ -18,8 +18,9 @@ from lbcore.bridge.mirror import Difference, commands_of
 from lbcore.bridge.sights import Trouble
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation
-from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, with_findings
+from lbcore.explain.mirrored import MirrorStatus, finding_words, mirror_alarms, with_findings
 from lbcore.wire.commands import format_arguments, parse_arguments
+from lbcore.wire.kinds.mirror_commands import ObserveOwnership
 from lbcore.wire.messages import Message
 from tests.support.admin.fake_pulsar import CLUSTER, STATUS, FakePulsar, fake_pulsar
 
@@ -153,10 +154,27 @@ def test_finding_reaches_the_status_as_an_alarm_with_its_section_of_the_runbook(
     assert "BallastPulsarDoubled" in alarm
 
 
+@pytest.mark.parametrize("name", ["stage", "standing"])
+def test_stage_of_a_finding_is_read_by_its_old_name_too(name: str) -> None:
+    finding = {
+        "trouble": "doubled",
+        "subject": LEFT,
+        "since_ms": 1,
+        "evidence": "",
+        name: "mending",
+    }
+    arguments = {"namespaces": {}, "owners": {}, "findings": [finding]}
+    read = parse_arguments("observe_ownership", arguments)
+    assert isinstance(read, ObserveOwnership)
+    assert read.findings[0]["stage"] == "mending"
+    assert finding_words(finding) == finding_words(read.findings[0])
+    assert "has asked Pulsar to mend it" in finding_words(finding)
+
+
 def test_explanation_of_the_bundle_and_of_its_brokers_begins_with_the_finding() -> None:
     evidence = "a:8080 and b:8080 say that they own it"
     finding = {"trouble": "doubled", "subject": LEFT, "since_ms": 1, "evidence": evidence}
-    result = json.dumps({"findings": [{**finding, "standing": "told"}]})
+    result = json.dumps({"findings": [{**finding, "stage": "told"}]})
     told = [{"status": "done", "result": result, "at_ms": 5}]
     external = replace(Config(), cluster=replace(Config().cluster, authority="external"))
 

@@ -13,7 +13,7 @@ from tests.support.tables.commands_table import CommandsTable
 
 TOPIC = "persistent://acme/ns/t"
 EVIDENCE = "8 partitions are on 1 of 3 brokers: 8 on a:8080"
-FINDING = {"subject": TOPIC, "since_ms": 1, "evidence": EVIDENCE, "standing": "told"}
+FINDING = {"subject": TOPIC, "since_ms": 1, "evidence": EVIDENCE, "stage": "told"}
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def problem_of(
         weight=weight[:, np.newaxis],
         home=home,
         price=price * weight / level,
-        least_price=price,
+        min_price=price,
         level=level,
         can_move=np.ones(len(home), dtype=np.bool_),
         may_give=np.ones(len(owned), dtype=np.bool_),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lbcore.config.findings import Observed
+from lbcore.config.findings import UsageGaps
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
@@ -17,8 +17,8 @@ THRESHOLD = {
 }
 
 
-def findings(mapping: Any, observed: Observed | None = None) -> list[tuple[bool, str]]:
-    found = check_config(parse_config(mapping), observed)
+def findings(mapping: Any, gaps: UsageGaps | None = None) -> list[tuple[bool, str]]:
+    found = check_config(parse_config(mapping), gaps)
     return [(item.is_error, item.problem.key) for item in found]
 
 
@@ -170,23 +170,23 @@ def test_check_of_a_strategy_that_does_not_exist_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("observed", "keys"),
+    ("gaps", "keys"),
     [
-        (Observed(message_rate_per_s=2_000), ["shedding.min_unload_rate_msg_per_s"]),
-        (Observed(message_rate_per_s=2_001), []),
-        (Observed(message_rate_per_s=100, throughput_bytes_per_s=2_097_153), []),
+        (UsageGaps(message_rate_per_s=2_000), ["shedding.min_unload_rate_msg_per_s"]),
+        (UsageGaps(message_rate_per_s=2_001), []),
+        (UsageGaps(message_rate_per_s=100, throughput_bytes_per_s=2_097_153), []),
         (
-            Observed(message_rate_per_s=100, throughput_bytes_per_s=2_097_152),
+            UsageGaps(message_rate_per_s=100, throughput_bytes_per_s=2_097_152),
             ["shedding.min_unload_rate_msg_per_s"],
         ),
-        (Observed(usage_points=14.9), ["shedding.avg_low_threshold"]),
-        (Observed(usage_points=15), []),
+        (UsageGaps(usage_points=14.9), ["shedding.avg_low_threshold"]),
+        (UsageGaps(usage_points=15), []),
     ],
 )
 def test_check_against_observed_differences_warns_when_nothing_could_be_shed(
-    observed: Observed, keys: list[str]
+    gaps: UsageGaps, keys: list[str]
 ) -> None:
-    assert findings({}, observed) == [(False, key) for key in keys]
+    assert findings({}, gaps) == [(False, key) for key in keys]
 
 
 def test_check_names_the_cluster_whose_own_settings_do_not_suit() -> None:
