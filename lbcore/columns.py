@@ -2,7 +2,7 @@
 
 Decides how a record is laid out, from its types alone, so that a new field or a wider row is
 declared once, in the record. Many records of one type are packed together: their numbers as
-arrays, the rest as plain lists. Where a type says too little it is annotated: `Row`, `Table`,
+arrays, the rest as plain lists. Where a type says too little it is annotated: `RowOf`, `RowsOf`,
 `LINES`, `plain.LEFT_OUT`. A layout is this version's of the code: what outlives a batch is packed
 so only under the number of a schema, which changes with the layout (`scorer.tracks`). Source: ours.
 """
@@ -25,14 +25,14 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowOf:
     """Marks an array of the same length in every record."""
 
     width: int
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RowsOf:
     """Marks an array [rows, width]; each record has as many rows as it likes."""
 
     width: int
@@ -44,7 +44,7 @@ LINES = "lines"
 """Marks a sequence of texts without line breaks, of which there are many."""
 
 
-class Column(Protocol):
+class ColumnCodec(Protocol):
     """The values that many records have in one field."""
 
     def put(self, name: str, values: Sequence[Any], into: "Packed") -> None:
@@ -63,12 +63,12 @@ class Packed:
     plain: dict[str, Any]
     arrays: dict[str, Array]
 
-    def put(self, name: str, values: Sequence[Any], column: Column) -> None:
+    def put(self, name: str, values: Sequence[Any], column: ColumnCodec) -> None:
         """Pack a column; one without values leaves nothing."""
         if values:
             column.put(name, values, self)
 
-    def take(self, name: str, count: int, column: Column) -> Sequence[Any]:
+    def take(self, name: str, count: int, column: ColumnCodec) -> Sequence[Any]:
         """A column of as many values as were put."""
         return column.take(name, self) if count else ()
 
@@ -100,7 +100,7 @@ def record_of(kind: type[T], packed: Packed) -> T:
 
 
 @cache
-def column_of(hint: Any) -> Column:
+def column_of(hint: Any) -> ColumnCodec:
     """The column of a type. Raises TypeError for one that can't be packed."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -116,7 +116,7 @@ def column_of(hint: Any) -> Column:
     return _flat(hint)
 
 
-def _flat(hint: Any) -> Column:
+def _flat(hint: Any) -> ColumnCodec:
     if hint is float:
         return _Numbers()
     return _Bytes() if hint is bytes else _Plain(hint)
@@ -129,7 +129,7 @@ def _holds_records(hint: Any) -> bool:
     )
 
 
-def _of_many(hint: Any) -> Column:
+def _of_many(hint: Any) -> ColumnCodec:
     """The column of tuples of records, or of mappings to them."""
     first, *others = get_args(hint)
     if get_origin(hint) is tuple:
@@ -137,21 +137,21 @@ def _of_many(hint: Any) -> Column:
     return _Mappings(column_of(others[0])) if first in _KEYS else _flat(hint)
 
 
-def _of_some(hint: Any) -> Column:
+def _of_some(hint: Any) -> ColumnCodec:
     """The column of what may be None: a plain value is packed as it is, others apart."""
     some: Any = Union[tuple(one for one in get_args(hint) if one is not NoneType)]  # noqa: UP007 (of a list)
     is_apart = some is bytes or _holds_records(some)
     return _Optional(column_of(some)) if is_apart else _flat(hint)
 
 
-def _marked(hint: Any, mark: Any) -> Column:
+def _marked(hint: Any, mark: Any) -> ColumnCodec:
     if mark == LINES:
         return _Lines()
-    if isinstance(mark, Row):
+    if isinstance(mark, RowOf):
         return _Rows(_dtype(hint), mark.width)
-    if isinstance(mark, Table):
+    if isinstance(mark, RowsOf):
         return _Arrays(_dtype(hint), (mark.width,))
-    raise TypeError(f"a packed field must be marked Row, Table, LINES or LEFT_OUT, got {mark}")
+    raise TypeError(f"a packed field must be marked RowOf, RowsOf, LINES or LEFT_OUT, got {mark}")
 
 
 def _dtype(hint: Any) -> Any:
@@ -262,7 +262,7 @@ class _Records:
 class _Many:
     """Tuples of values, behind each other."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: ColumnCodec) -> None:
         self._column = column
 
     def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
@@ -278,7 +278,7 @@ class _Many:
 class _Mappings:
     """Mappings to records, by sorted keys, which are texts or whole numbers."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: ColumnCodec) -> None:
         self._column = column
 
     def put(self, name: str, values: Sequence[Any], into: Packed) -> None:
@@ -297,7 +297,7 @@ class _Mappings:
 class _Optional:
     """Values of which some are None: which, and the others."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: ColumnCodec) -> None:
         self._column = column
 
     def put(self, name: str, values: Sequence[Any], into: Packed) -> None:

@@ -34,7 +34,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenCluster:
+class FirstLook:
     """What a first look shows. sheds: whether Pulsar balances itself; None = no broker says."""
 
     name: str
@@ -42,7 +42,7 @@ class SeenCluster:
     sheds: bool | None
 
 
-def look_at(admin: PulsarAdmin, name: str) -> SeenCluster:
+def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
     """A cluster of the instance; raises CommandError for one that can't be attached to."""
     try:
         brokers = admin.brokers(name)
@@ -60,7 +60,7 @@ def look_at(admin: PulsarAdmin, name: str) -> SeenCluster:
         )
     settings = brokers_settings(admin, name, brokers).values()
     told = [one.get(SHEDDING, "true") for one in settings if one is not None]
-    return SeenCluster(name=name, brokers=brokers, sheds="true" in told if told else None)
+    return FirstLook(name=name, brokers=brokers, sheds="true" in told if told else None)
 
 
 def known_attachment(layout: Layout) -> Attachment | None:
@@ -75,7 +75,7 @@ def known_attachment(layout: Layout) -> Attachment | None:
     return Attachment(**json.loads(path.read_text())) if path.exists() else None
 
 
-def settle(layout: Layout, url: str, seen: SeenCluster) -> Attachment:
+def settle(layout: Layout, url: str, seen: FirstLook) -> Attachment:
     """The folder's attachment, made if it has none; raises CommandError for another cluster's."""
     known = known_attachment(layout)
     if known is None:
@@ -91,7 +91,7 @@ def settle(layout: Layout, url: str, seen: SeenCluster) -> Attachment:
     return known
 
 
-def take_over(admin: PulsarAdmin, layout: Layout, known: Attachment, seen: SeenCluster) -> None:
+def take_over(admin: PulsarAdmin, layout: Layout, known: Attachment, seen: FirstLook) -> None:
     """Switch Pulsar's own shedding off, once it is on disk what it was.
 
     Raises CommandError where that is not known: it could not be given back.
@@ -115,7 +115,7 @@ def give_back(admin: PulsarAdmin, layout: Layout, known: Attachment) -> None:
     _keep(layout, replace(known, acts=False))
 
 
-def _noted(admin: PulsarAdmin, known: Attachment, seen: SeenCluster) -> Attachment:
+def _noted(admin: PulsarAdmin, known: Attachment, seen: FirstLook) -> Attachment:
     """Acting, with what is so now; raises CommandError where that is not told."""
     try:
         dynamic = admin.dynamic_settings()

@@ -12,7 +12,7 @@ from jobs.bridge.collector import Collector
 from jobs.bridge.pulsar_admin import PulsarAdminError
 from lbcore.bridge.guardian import GuardState, Judged, Patience, judge
 from lbcore.bridge.mirror import Look
-from lbcore.bridge.sights import Looked, Round, Trouble
+from lbcore.bridge.sights import Inquiry, Looked, Trouble
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.states import IN_FLIGHT
 
@@ -41,7 +41,7 @@ class Watchman:
         """What is wrong, by this look and the lookups that were answered since the last one."""
         asked_for = self._collector.asked_for()
         self._take_lookups()
-        seen = Round(
+        seen = Inquiry(
             listed=frozenset(look.owned),
             owned={**self._collector.unlisted(), **look.owned},
             closing=self._collector.closing,

@@ -30,7 +30,7 @@ from jobs.adapters.processes.jars import jar_paths
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.preflight import check_python, running_python
 from jobs.adapters.spark.checkpoint import code_version
-from jobs.operating.findings import Finding, fail, looked, ok, warn
+from jobs.operating.findings import DoctorFinding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.explain.status import ClusterPhase, make_status
@@ -65,10 +65,10 @@ class Examined:
     with_kafka: bool
 
 
-def examine(examined: Examined) -> list[Finding]:
+def examine(examined: Examined) -> list[DoctorFinding]:
     """All findings, in the order in which one thing needs the other."""
     where, now_ms = examined.where, examined.now_ms
-    looks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+    looks: list[tuple[str, Callable[[], Iterator[DoctorFinding]]]] = [
         ("python", _python),
         ("packages", _packages),
         ("java", _java),
@@ -90,19 +90,19 @@ def examine(examined: Examined) -> list[Finding]:
 # -- this machine
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> Iterator[DoctorFinding]:
     check_python(running_python())
     yield ok("python", platform.python_version())
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[DoctorFinding]:
     wrong = [_package(name, *bounds) for name, bounds in PACKAGES.items()]
     yield from (found for found in wrong if found is not None)
     if not any(wrong):
         yield ok("packages", ", ".join(f"{name} {version(name)}" for name in PACKAGES))
 
 
-def _package(name: str, first: str, until: str) -> Finding | None:
+def _package(name: str, first: str, until: str) -> DoctorFinding | None:
     wanted = f"{name} {first} or newer" + (f", below {until}" if until else "")
     try:
         there = version(name)
@@ -118,16 +118,16 @@ def _parts(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in numbers if part.isdigit())
 
 
-def _java() -> Iterator[Finding]:
+def _java() -> Iterator[DoctorFinding]:
     java = find_java()
     yield ok("java", f"{java.major} ({java.command})")
 
 
-def _jars() -> Iterator[Finding]:
+def _jars() -> Iterator[DoctorFinding]:
     yield ok("jars", f"{len(jar_paths('spark'))} for Spark")
 
 
-def _disk(where: Whereabouts) -> Iterator[Finding]:
+def _disk(where: Whereabouts) -> Iterator[DoctorFinding]:
     place = where.tables.absolute()
     if isinstance(place, StorePath):
         yield ok("disk", f"none is needed: the tables are in {place}")
@@ -148,7 +148,7 @@ def _disk(where: Whereabouts) -> Iterator[Finding]:
 # -- the tables
 
 
-def _tables(where: Whereabouts) -> Iterator[Finding]:
+def _tables(where: Whereabouts) -> Iterator[DoctorFinding]:
     where.reader()  # raises when there are none
     found = [finding for table in TABLES for finding in _table(where.tables, table)]
     yield from found
@@ -166,7 +166,7 @@ def _tables(where: Whereabouts) -> Iterator[Finding]:
         )
 
 
-def _table(root: TablePlace, table: Table) -> Iterator[Finding]:
+def _table(root: TablePlace, table: Table) -> Iterator[DoctorFinding]:
     name, path = table.name, table_path(root, table.name)
     if not is_delta(path):
         yield warn(name, "is not there", "the job makes it at its next start")
@@ -184,7 +184,7 @@ def _table(root: TablePlace, table: Table) -> Iterator[Finding]:
         )
 
 
-def _optional_columns(handle: DeltaTable, table: Table) -> Iterator[Finding]:
+def _optional_columns(handle: DeltaTable, table: Table) -> Iterator[DoctorFinding]:
     """Nullable columns that another version added, or this one would; raises TableSchemaError."""
     lacking = ", ".join(field.name for field in check_columns(handle, table))
     if lacking:
@@ -199,7 +199,7 @@ def _optional_columns(handle: DeltaTable, table: Table) -> Iterator[Finding]:
 # -- the job and what it knows
 
 
-def _job_clock(where: Whereabouts) -> Iterator[Finding]:
+def _job_clock(where: Whereabouts) -> Iterator[DoctorFinding]:
     """The job's clock against this machine's, and against that of the tables' disk."""
     events = table_path(where.tables, OWNERSHIP_EVENTS.name)
     newest = newest_version(events)
@@ -222,7 +222,7 @@ def _job_clock(where: Whereabouts) -> Iterator[Finding]:
         yield ok("version", f"the job runs this code ({writer.code_version})")
 
 
-def _skew(subject: str, whose: str, ahead_ms: int) -> Finding:
+def _skew(subject: str, whose: str, ahead_ms: int) -> DoctorFinding:
     if ahead_ms <= _SKEW_WARN_MS:
         return ok(subject, f"{whose} is not ahead of this machine's")
     text = f"{whose} is {duration(ahead_ms)} ahead"
@@ -230,7 +230,7 @@ def _skew(subject: str, whose: str, ahead_ms: int) -> Finding:
     return (fail if ahead_ms > _SKEW_FAIL_MS else warn)(subject, text, step)
 
 
-def _job(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
+def _job(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
     config = where.config.for_cluster(where.cluster)
     rows = read_status_rows(where.reader(), now_ms)
     status = make_status(where.cluster, rows, config, now_ms)
@@ -246,7 +246,7 @@ def _job(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
         yield warn("alarm", what, step or "`ballast status` says more")
 
 
-def _load(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
+def _load(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
     """Brokers that are there and whose load is not known, or old."""
     reader = where.reader()
     rhythm = where.config.for_cluster(where.cluster).pipeline.load_history_interval_ms
@@ -270,7 +270,7 @@ def _load(where: Whereabouts, now_ms: int) -> Iterator[Finding]:
 # -- Kafka
 
 
-def _topics(where: Whereabouts) -> Iterator[Finding]:
+def _topics(where: Whereabouts) -> Iterator[DoctorFinding]:
     specs = wanted_topics(where.config)
     reports = ensure_topics(where.address(), specs, dry_run=True, timeout_ms=_KAFKA_TIMEOUT_MS)
     found = [_topic(report) for report in reports]
@@ -279,7 +279,7 @@ def _topics(where: Whereabouts) -> Iterator[Finding]:
         yield ok("topics", f"all {len(specs)} are as the settings say")
 
 
-def _topic(report: TopicReport) -> Finding | None:
+def _topic(report: TopicReport) -> DoctorFinding | None:
     if report.status is TopicStatus.WOULD_MAKE:
         return fail(report.name, "is not in Kafka", "`ballast topics ensure` makes it")
     if not report.is_good:
@@ -289,7 +289,7 @@ def _topic(report: TopicReport) -> Finding | None:
     return None
 
 
-def _kafka_clock(where: Whereabouts) -> Iterator[Finding]:
+def _kafka_clock(where: Whereabouts) -> Iterator[DoctorFinding]:
     newest_ms = newest_record_ms(where.address(), _KAFKA_TIMEOUT_MS)
     now_ms = wall_ms()  # asking takes a while, in which Kafka's clock goes on
     if newest_ms is None:

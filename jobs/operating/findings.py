@@ -20,7 +20,7 @@ class FindingVerdict(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DoctorFinding:
     """One line. next_step: "" where nothing is to be done."""
 
     subject: str
@@ -33,24 +33,28 @@ class Finding:
         return {**asdict(self), "verdict": self.verdict.value}
 
 
-def ok(subject: str, what: str) -> Finding:
+def ok(subject: str, what: str) -> DoctorFinding:
     """Nothing to do."""
-    return Finding(subject=subject, verdict=FindingVerdict.OK, what=what)
+    return DoctorFinding(subject=subject, verdict=FindingVerdict.OK, what=what)
 
 
-def warn(subject: str, what: str, next_step: str) -> Finding:
+def warn(subject: str, what: str, next_step: str) -> DoctorFinding:
     """Works, but."""
-    return Finding(subject=subject, verdict=FindingVerdict.WARN, what=what, next_step=next_step)
+    return DoctorFinding(
+        subject=subject, verdict=FindingVerdict.WARN, what=what, next_step=next_step
+    )
 
 
-def fail(subject: str, what: str, next_step: str) -> Finding:
+def fail(subject: str, what: str, next_step: str) -> DoctorFinding:
     """Does not work."""
-    return Finding(subject=subject, verdict=FindingVerdict.FAIL, what=what, next_step=next_step)
+    return DoctorFinding(
+        subject=subject, verdict=FindingVerdict.FAIL, what=what, next_step=next_step
+    )
 
 
-def looked(subject: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def looked(subject: str, look: Callable[[], Iterable[DoctorFinding]]) -> list[DoctorFinding]:
     """What a look finds; that it can't be looked at is a finding, too."""
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     try:
         found.extend(look())
     except CommandError as error:
@@ -58,7 +62,7 @@ def looked(subject: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]
     return found
 
 
-def worst(findings: Iterable[Finding]) -> FindingVerdict:
+def worst(findings: Iterable[DoctorFinding]) -> FindingVerdict:
     """The worst verdict of all."""
     order = list(FindingVerdict)
     return max((one.verdict for one in findings), key=order.index, default=FindingVerdict.OK)

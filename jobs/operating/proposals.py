@@ -11,7 +11,7 @@ from typing import Any
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
 from jobs.operating.text_table import text_table
-from lbcore.balancer.state.proposals import Proposal, Station
+from lbcore.balancer.state.proposals import PlanProposal, Station
 from lbcore.balancer.state.rules import PROPOSAL
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
@@ -22,21 +22,21 @@ _UNDONE = _MOVES | {"split"}
 _READ = ("at_ms", "kind", "bundle", "source", "destination", "inputs")
 
 
-def proposals_of(reader: TableReader) -> dict[str, Proposal]:
+def proposals_of(reader: TableReader) -> dict[str, PlanProposal]:
     """Name → plan, of those that wait, go on, or ended within a day; the oldest first."""
     rows = reader.rows("policies", condition=f"is_set AND kind = '{PROPOSAL}'")
-    found = {row["name"]: Proposal.from_json(json.loads(row["value"])) for row in rows}
+    found = {row["name"]: PlanProposal.from_json(json.loads(row["value"])) for row in rows}
     return dict(sorted(found.items(), key=lambda item: (item[1].since_ms, item[0])))
 
 
-def list_lines(found: Mapping[str, Proposal], now_ms: int) -> list[str]:
+def list_lines(found: Mapping[str, PlanProposal], now_ms: int) -> list[str]:
     """A line a plan."""
     head = ("plan", "is", "made", "steps", "hottest broker", "why")
     cells = [head, *(_cells(name, one, now_ms) for name, one in found.items())]
     return list(text_table(cells, right=(3,)))
 
 
-def show_lines(name: str, one: Proposal, now_ms: int) -> list[str]:
+def show_lines(name: str, one: PlanProposal, now_ms: int) -> list[str]:
     """A plan with its reasons, its steps, and load before and after."""
     lines = [
         f"plan {name}: {one.why or 'no reason was given'}",
@@ -96,7 +96,7 @@ def way_back(
     return moves, left
 
 
-def known(found: Mapping[str, Proposal], name: str) -> Proposal:
+def known(found: Mapping[str, PlanProposal], name: str) -> PlanProposal:
     """The plan of that name; raises CommandError."""
     if name in found:
         return found[name]
@@ -115,13 +115,13 @@ def _is_of(row: Mapping[str, Any], plan: str) -> bool:
     )
 
 
-def _cells(name: str, one: Proposal, now_ms: int) -> Sequence[str]:
+def _cells(name: str, one: PlanProposal, now_ms: int) -> Sequence[str]:
     hottest = f"{percent(one.before['max'])} -> {percent(one.after['max'])}"
     ago = f"{duration(max(0, now_ms - one.since_ms))} ago"
     return (name, _progress_words(one, now_ms), ago, str(len(one.steps)), hottest, one.why)
 
 
-def _progress_words(one: Proposal, now_ms: int) -> str:
+def _progress_words(one: PlanProposal, now_ms: int) -> str:
     done = sum(step.became == "done" for step in one.steps)
     if one.station is Station.WAITS:
         return f"waits, lapses in {duration(max(0, one.until_ms - now_ms))}"

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from jobs.console import MisuseError
-from lbcore.sim.load.folding import UNITS, Resource
+from lbcore.sim.load.folding import UNITS, TraceColumn
 from lbcore.sim.load.series import Flaw, Series
 
 LAYOUTS = ("long", "rows", "columns")
@@ -48,7 +48,7 @@ class TraceReading:
     time: str = ""
     time_unit: str = ""
     covers: str = ""
-    resources: tuple[Resource, ...] = ()
+    resources: tuple[TraceColumn, ...] = ()
     step_ms: int = 0
 
 
@@ -77,7 +77,7 @@ class TraceFile:
     """What a file says. flaws: of its cells. left: columns that nothing is made of."""
 
     series: Series
-    resources: tuple[Resource, ...]
+    resources: tuple[TraceColumn, ...]
     flaws: tuple[Flaw, ...]
     left: tuple[str, ...]
 
@@ -239,7 +239,7 @@ def _with_units(path: Path, how: TraceReading, head: Sequence[str]) -> TraceRead
     return replace(how, resources=found)
 
 
-def _resource_named(name: str) -> Resource | None:
+def _resource_named(name: str) -> TraceColumn | None:
     """cpu_percent, bytes_in [KB/s], msg_rate_in: kind and unit of a column by its name."""
     low = name.lower().replace("msg_rate", "msg").strip(" ])")
     kind, _, unit = low.replace(" [", "|").replace(" (", "|").partition("|")
@@ -248,7 +248,7 @@ def _resource_named(name: str) -> Resource | None:
     if low in ("msg", "msg_in", "msg_out"):
         kind, unit = low, "msg/s"
     is_known = kind in UNITS and unit in UNITS[kind]
-    return Resource(column=name, kind=kind, unit=unit) if is_known else None
+    return TraceColumn(column=name, kind=kind, unit=unit) if is_known else None
 
 
 def _read_long(how: TraceReading, head: Sequence[str], rows: _Lines, samples: _Samples) -> None:

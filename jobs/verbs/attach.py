@@ -17,7 +17,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.signals import STOPPING, hear
 from jobs.assess.watch import only_name
 from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
-from jobs.bridge.attachment import SeenCluster, known_attachment, look_at, settle, take_over
+from jobs.bridge.attachment import FirstLook, known_attachment, look_at, settle, take_over
 from jobs.console import CommandError, Exit, MisuseError, note, say
 from jobs.local.attached import run_attached
 from jobs.local.layout import CLUSTER, Layout
@@ -110,7 +110,7 @@ def _nobody_balances(args: argparse.Namespace, name: str) -> str:
     )
 
 
-def _ask(args: argparse.Namespace, seen: SeenCluster) -> None:
+def _ask(args: argparse.Namespace, seen: FirstLook) -> None:
     """Say what changes in the cluster, and go on only if that is wanted."""
     note(
         f"Ballast takes over the balancing of {seen.name} ({len(seen.brokers)} brokers):\n"
@@ -133,7 +133,7 @@ def _ask(args: argparse.Namespace, seen: SeenCluster) -> None:
         )
 
 
-def _bridge_words(args: argparse.Namespace, seen: SeenCluster) -> list[str]:
+def _bridge_words(args: argparse.Namespace, seen: FirstLook) -> list[str]:
     words = ["--admin-url", args.url, "--pulsar-cluster", seen.name]
     words += ["--timeout-s", str(args.timeout_s), "--network-mbytes", str(args.network_mbytes)]
     for option in ("auth_token_file", "tls_ca", "tls_cert", "tls_key"):
@@ -155,7 +155,7 @@ def _stop_on_signals(for_ms: int | None) -> threading.Event:
 class _View:
     """Says how the cluster is: as soon as it is known, and every half minute."""
 
-    def __init__(self, args: argparse.Namespace, wiring: Wiring, seen: SeenCluster) -> None:
+    def __init__(self, args: argparse.Namespace, wiring: Wiring, seen: FirstLook) -> None:
         self._tables = wiring.layout.tables
         self._url, self._seen = wiring.lookup_url, seen
         self._config = wiring.config.for_cluster(CLUSTER)

@@ -15,7 +15,7 @@ from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import config_of
 from lbcore.config.tree import Config
 from lbcore.sim.chaos.chaos import chaos_text
-from lbcore.sim.chaos.rounds import Held, Round, hold_bounds, run_round
+from lbcore.sim.chaos.rounds import ChaosRound, Held, hold_bounds, run_round
 from lbcore.sim.engine.rehearsal import Tell
 from lbcore.sim.scenario.model import Scenario
 
@@ -62,14 +62,14 @@ def run(args: argparse.Namespace) -> int:
     return Exit.DONE if is_held else Exit.FAILED
 
 
-def _round(config: Config, seed: int, tell: Tell) -> Round:
+def _round(config: Config, seed: int, tell: Tell) -> ChaosRound:
     """A round of some seconds at most, which is not given up."""
     done = run_round(seed, config=config)
     tell(1.0)
     return done
 
 
-def _told(rounds: Iterable[Round]) -> Iterator[Round]:
+def _told(rounds: Iterable[ChaosRound]) -> Iterator[ChaosRound]:
     """The rounds, with a word to the terminal about each failure."""
     for one in rounds:
         if one.faults:
@@ -77,7 +77,7 @@ def _told(rounds: Iterable[Round]) -> Iterator[Round]:
         yield one
 
 
-def _to_row(rounds: Sequence[Round], held: Sequence[Held]) -> dict[str, Any]:
+def _to_row(rounds: Sequence[ChaosRound], held: Sequence[Held]) -> dict[str, Any]:
     failed = [one for one in rounds if one.faults]
     return {
         "passed": len(rounds) - len(failed),
@@ -102,7 +102,7 @@ def _to_row(rounds: Sequence[Round], held: Sequence[Held]) -> dict[str, Any]:
     }
 
 
-def _lines(rounds: Sequence[Round], held: Sequence[Held]) -> Iterator[str]:
+def _lines(rounds: Sequence[ChaosRound], held: Sequence[Held]) -> Iterator[str]:
     yield from map(_held_line, held)
     failed = [one for one in rounds if one.faults]
     batches = sum(one.batches for one in rounds)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import Exit, answer
 from jobs.operating.doctor import Examined, examine
-from jobs.operating.findings import Finding, FindingVerdict, worst
+from jobs.operating.findings import DoctorFinding, FindingVerdict, worst
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     return Exit.FAILED if verdict is FindingVerdict.FAIL else Exit.DONE
 
 
-def _lines(found: Sequence[Finding]) -> Iterable[str]:
+def _lines(found: Sequence[DoctorFinding]) -> Iterable[str]:
     width = max(len(one.subject) for one in found)
     for one in found:
         yield f"{one.verdict.value:<4}  {one.subject:<{width}}  {one.what}"

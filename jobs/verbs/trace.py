@@ -29,7 +29,7 @@ from jobs.operating.tracing import (
 from jobs.parser import whole_number
 from lbcore.model.names import InvalidNameError, parse_bundle
 from lbcore.model.times import duration
-from lbcore.sim.load.folding import UNITS, Resource
+from lbcore.sim.load.folding import UNITS, TraceColumn
 from lbcore.sim.load.series import Gaps
 from lbcore.sim.scenario.words import WordError, number
 
@@ -182,7 +182,7 @@ def _load(word: str) -> float:
     return percent
 
 
-def _resource(word: str) -> Resource:
+def _resource(word: str) -> TraceColumn:
     column, _, rest = word.rpartition("=")
     kind, _, unit = rest.partition(":")
     units = UNITS.get(kind)
@@ -192,4 +192,4 @@ def _resource(word: str) -> Resource:
     if unit.lower() not in units:
         known = ", ".join(units)
         raise argparse.ArgumentTypeError(f"{unit!r} is an unknown unit of {kind}: one of {known}")
-    return Resource(column=column, kind=kind, unit=unit.lower())
+    return TraceColumn(column=column, kind=kind, unit=unit.lower())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from lbcore.bridge.sights import Memory, Round, Sight, Trouble, remember, sights
+from lbcore.bridge.sights import Inquiry, Memory, Sight, Trouble, remember, sights
 
 _MINUTE_MS = 60_000
 _MENDED = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
@@ -105,7 +105,9 @@ class Judged:
         return frozenset(one.subject for one in held)
 
 
-def judge(state: GuardState, seen: Round, now_ms: int, patience: Patience, *, acts: bool) -> Judged:
+def judge(
+    state: GuardState, seen: Inquiry, now_ms: int, patience: Patience, *, acts: bool
+) -> Judged:
     """The guardian's step. now_ms: never runs back; acts: Pulsar may be asked. O(bundles)."""
     memory = remember(state.memory, seen, now_ms, patience.confirm_ms, patience.poison_ms)
     found = {(one.trouble, one.subject): one for one in sights(memory, seen, patience.crowd)}
@@ -139,7 +141,7 @@ def _order(item: tuple[tuple[Trouble, str], _LastingSight]) -> tuple[str, str]:
 def _watch(
     before: Mapping[tuple[Trouble, str], _LastingSight],
     found: Mapping[tuple[Trouble, str], Sight],
-    seen: Round,
+    seen: Inquiry,
     now_ms: int,
 ) -> Iterable[tuple[tuple[Trouble, str], _LastingSight]]:
     """Old sights go on while they are the same, or while nobody can say; new ones begin."""

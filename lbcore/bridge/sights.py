@@ -40,7 +40,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Inquiry:
     """One round.
 
     listed: brokers that Pulsar lists as active. owned: broker (also one that is listed no more) →
@@ -107,7 +107,7 @@ class Memory:
     deaths: Mapping[str, tuple[Death, ...]] = field(default_factory=dict)
 
 
-def remember(memory: Memory, seen: Round, now_ms: int, confirm_ms: int, poison_ms: int) -> Memory:
+def remember(memory: Memory, seen: Inquiry, now_ms: int, confirm_ms: int, poison_ms: int) -> Memory:
     """The memory after a round; a broker dies once, when it was silent for confirm_ms.
 
     One that leaves the list before it falls silent was stopped, and has not died.
@@ -129,7 +129,7 @@ def remember(memory: Memory, seen: Round, now_ms: int, confirm_ms: int, poison_m
     return Memory(homes=homes, silent_ms=silent_ms, dead=frozenset(over), deaths=deaths)
 
 
-def sights(memory: Memory, seen: Round, crowd: int) -> Iterable[Sight]:
+def sights(memory: Memory, seen: Inquiry, crowd: int) -> Iterable[Sight]:
     """All that is wrong in this round. O(bundles)."""
     claims = seen.claims()
     yield from _doubled(claims)
@@ -149,7 +149,7 @@ def _doubled(claims: Mapping[str, tuple[str, ...]]) -> Iterable[Sight]:
 
 
 def _unserved(
-    memory: Memory, seen: Round, claims: Mapping[str, tuple[str, ...]]
+    memory: Memory, seen: Inquiry, claims: Mapping[str, tuple[str, ...]]
 ) -> Iterable[Sight]:
     silent = seen.silent()
     for bundle in seen.asked_for - claims.keys():
@@ -165,7 +165,7 @@ def _unserved(
         yield _sight(Trouble.UNSERVED, bundle, words)
 
 
-def _stuck(seen: Round) -> Iterable[Sight]:
+def _stuck(seen: Inquiry) -> Iterable[Sight]:
     for bundle in seen.closing:
         yield _sight(Trouble.STUCK, bundle, "its owner has closed it and not let it go", "closing")
     for bundle, step in seen.moving.items():
@@ -173,14 +173,14 @@ def _stuck(seen: Round) -> Iterable[Sight]:
             yield _sight(Trouble.STUCK, bundle, f"our records have it {step}", step)
 
 
-def _circling(seen: Round) -> Iterable[Sight]:
+def _circling(seen: Inquiry) -> Iterable[Sight]:
     for bundle, looked in seen.lookups.items():
         if looked.hops:
             words = f"lookups go in circles: {' → '.join(looked.hops)}"
             yield _sight(Trouble.CIRCLING, bundle, words)
 
 
-def _unlisted(seen: Round) -> Iterable[Sight]:
+def _unlisted(seen: Inquiry) -> Iterable[Sight]:
     for broker, owned in seen.owned.items():
         if owned and broker not in seen.listed:
             words = f"Pulsar lists it no more, and it serves {len(owned)} bundles"
@@ -201,7 +201,7 @@ def _poison(memory: Memory, crowd: int) -> Iterable[Sight]:
         yield _sight(Trouble.POISON, bundle, words)
 
 
-def _narrow(seen: Round, claims: Mapping[str, tuple[str, ...]]) -> Iterable[Sight]:
+def _narrow(seen: Inquiry, claims: Mapping[str, tuple[str, ...]]) -> Iterable[Sight]:
     """Topics whose partitions are on less than half of the brokers that they could be on.
 
     Eight partitions on one of three brokers: they could be on three. O(partitions).

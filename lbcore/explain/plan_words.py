@@ -6,7 +6,7 @@ Decides nothing. Part of the status. Source: ours.
 import json
 from collections.abc import Iterable, Iterator
 
-from lbcore.balancer.state.proposals import Proposal, Station
+from lbcore.balancer.state.proposals import PlanProposal, Station
 from lbcore.balancer.state.rules import PROPOSAL
 from lbcore.explain.explanation import Row
 from lbcore.model.times import instant
@@ -17,7 +17,7 @@ def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
     for row in sorted(policies, key=lambda row: str(row["name"])):
         if row["kind"] != PROPOSAL or not row["is_set"]:
             continue
-        plan = Proposal.from_json(json.loads(row["value"]))
+        plan = PlanProposal.from_json(json.loads(row["value"]))
         if plan.station is Station.WAITS:
             hottest = f"{100 * plan.before['max']:.0f} -> {100 * plan.after['max']:.0f} %"
             yield (

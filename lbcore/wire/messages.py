@@ -22,10 +22,10 @@ Floats: TypeAlias = NDArray[np.float64]
 TRAFFIC = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 BUNDLE_COLUMNS = (*TRAFFIC, "topics", "consumerCount", "producerCount", "cacheSize")
 
-OfResources: TypeAlias = Annotated[Floats, columns.Row(COUNT)]
-OfTraffic: TypeAlias = Annotated[Floats, columns.Row(len(TRAFFIC))]
-OfTopics: TypeAlias = Annotated[Floats, columns.Table(len(TRAFFIC))]
-OfBundles: TypeAlias = Annotated[Floats, columns.Table(len(BUNDLE_COLUMNS))]
+OfResources: TypeAlias = Annotated[Floats, columns.RowOf(COUNT)]
+OfTraffic: TypeAlias = Annotated[Floats, columns.RowOf(len(TRAFFIC))]
+OfTopics: TypeAlias = Annotated[Floats, columns.RowsOf(len(TRAFFIC))]
+OfBundles: TypeAlias = Annotated[Floats, columns.RowsOf(len(BUNDLE_COLUMNS))]
 
 
 class Topic(str, Enum):

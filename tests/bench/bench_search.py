@@ -16,7 +16,7 @@ from pathlib import Path
 import highspy
 import numpy as np
 
-from lbcore.plan.shed.ballast_objective import OVER, UNDER, Problem
+from lbcore.plan.shed.ballast_objective import OVER, UNDER, SearchProblem
 from lbcore.plan.shed.ballast_search import Found, search
 
 BROKERS, BUNDLES, CASES = 20, 500, 200
@@ -25,7 +25,7 @@ POINTS = 40.0
 TANGENTS = 40
 
 
-def instance(seed: int, brokers: int = BROKERS, bundles: int = BUNDLES) -> Problem:
+def instance(seed: int, brokers: int = BROKERS, bundles: int = BUNDLES) -> SearchProblem:
     """A random cluster, the same for a seed on every machine."""
     rng = np.random.default_rng(seed)
     weight = rng.pareto(1.5, bundles) + 0.2 if seed % 2 else rng.lognormal(0, 1, bundles)
@@ -40,7 +40,7 @@ def instance(seed: int, brokers: int = BROKERS, bundles: int = BUNDLES) -> Probl
     level = float(load[:, 0] @ size) / brokers
     least = (0.05, 0.2, 0.4)[seed % 5 % 3]
     price = least * (table.max(axis=1) / level + 0.1 * brokers / bundles)
-    return Problem(
+    return SearchProblem(
         load=load,
         size=size,
         weight=table,
@@ -56,7 +56,7 @@ def instance(seed: int, brokers: int = BROKERS, bundles: int = BUNDLES) -> Probl
     )
 
 
-def solved(problem: Problem, *, seconds: float = 0.0) -> tuple[float, float]:
+def solved(problem: SearchProblem, *, seconds: float = 0.0) -> tuple[float, float]:
     """(the solver's bound, its best layout's cost); whole bundles if it has seconds for them.
 
     The squares are cut by tangents, which lie below them: what is found is a bound all the same.

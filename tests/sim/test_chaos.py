@@ -17,7 +17,7 @@ from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
 from lbcore.sim.chaos import rounds
 from lbcore.sim.chaos.chaos import chaos_text
-from lbcore.sim.chaos.rounds import Bound, Round, hold_bounds, judge_round, run_round, sides_of
+from lbcore.sim.chaos.rounds import Bound, ChaosRound, hold_bounds, judge_round, run_round, sides_of
 from lbcore.sim.engine.engine import Engine
 from lbcore.sim.engine.rehearsal import run_scenario
 from lbcore.sim.judge.safety import SafetyWatch
@@ -140,8 +140,8 @@ def test_over_and_underload_leave_out_what_no_move_helps(
     assert sides_of(loads, hottest) == expected
 
 
-def a_round(over: float) -> Round:
-    return Round(
+def a_round(over: float) -> ChaosRound:
+    return ChaosRound(
         seed=1, faults=(), over=over, under=0.0, moves=0, doubles=0, batches=0, hash="",
     )  # fmt: skip
 

@@ -76,3 +76,13 @@ def test_files_of_the_project_name_no_machine_and_no_registry() -> None:
             f"{name_of(path)}: {match}" for rule in _FOREIGN for match in re.findall(rule, text)
         ]
     assert found == []
+
+
+def test_class_of_the_product_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for path in python_files(*PACKAGES):
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{name_of(path)}:{node.lineno}")
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert not twice, "one of each must get another name"

@@ -18,7 +18,7 @@ from jobs.service.exchange import HttpError, Reply, Request
 from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Route
 from jobs.service.v1.reading import in_background
-from lbcore.balancer.state.proposals import Proposal
+from lbcore.balancer.state.proposals import PlanProposal
 
 STEPS_MAX = 1_000
 """Of one plan that is shown; the others are counted."""
@@ -52,7 +52,7 @@ def _read_plans(reader: TableReader) -> dict[str, Any]:
     return {"plans": [_told(name, found[name]) for name in reversed(found)]}
 
 
-def _told(name: str, one: Proposal) -> dict[str, Any]:
+def _told(name: str, one: PlanProposal) -> dict[str, Any]:
     told = {**one.to_json(), "plan": name, "step_count": len(one.steps)}
     del told["steps"]
     return {**told, "done": sum(step.became == "done" for step in one.steps)}

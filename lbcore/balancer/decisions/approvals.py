@@ -20,7 +20,7 @@ from lbcore.balancer.decisions.restraint import (
     reason_to_stand_still,
 )
 from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
-from lbcore.balancer.state.proposals import Proposal, ProposedStep, Station
+from lbcore.balancer.state.proposals import PlanProposal, ProposedStep, Station
 from lbcore.balancer.state.work import Work
 from lbcore.config.cluster import ASK, ASK_ABOVE, AUTO
 from lbcore.ownership.records import State
@@ -109,7 +109,7 @@ def offer(
     why: str,
     command: Command | None = None,
     name: str = "",
-) -> tuple[str, Proposal]:
+) -> tuple[str, PlanProposal]:
     """Make a proposal of steps, of a cycle or (command) of a person; its name and itself.
 
     name: "" = chosen.
@@ -120,7 +120,7 @@ def offer(
         load.take(step, only_if_it_helps=False)
     touched = sorted({load.snapshot.brokers.names[at] for one in load.taken for at in one[1:]})
     name = name or _new_name(work)
-    proposal = Proposal(
+    proposal = PlanProposal(
         station=Station.WAITS,
         since_ms=work.now_ms,
         until_ms=work.now_ms + work.config.cluster.approval_wait_ms,
@@ -173,7 +173,7 @@ def _drive(work: Work, names: Sequence[str]) -> None:
             _look_again(work, name, proposal)
 
 
-def _look_again(work: Work, name: str, proposal: Proposal) -> None:
+def _look_again(work: Work, name: str, proposal: PlanProposal) -> None:
     """Once a cycle, end what a cycle proposed if it would not help, or is not to be asked."""
     if work.config.cluster.approval == AUTO:
         _end(work, name, proposal, Station.LAPSED, "plans need no approval any more")
@@ -186,7 +186,7 @@ def _look_again(work: Work, name: str, proposal: Proposal) -> None:
             _end(work, name, proposal, Station.LAPSED, "none of its steps would help any more")
 
 
-def _advance(work: Work, name: str, proposal: Proposal) -> None:
+def _advance(work: Work, name: str, proposal: PlanProposal) -> None:
     """Carry out as many steps as may be under way, each if it suits the present and helps."""
     if not proposal.left:
         if not _under_way(work, proposal):
@@ -230,7 +230,7 @@ def _unsuited(work: Work, step: ProposedStep) -> str:
     return reason_not_to_take(work, step.destination)
 
 
-def _under_way(work: Work, proposal: Proposal) -> int:
+def _under_way(work: Work, proposal: PlanProposal) -> int:
     records = (work.ledger.record(step.bundle) for step in proposal.steps if step.became == _DONE)
     return sum(record is not None and record.state in IN_FLIGHT for record in records)
 
@@ -251,18 +251,20 @@ def _followed(
     return follow(snapshot, work.plan, planning_config(work), work.now_ms, moves)
 
 
-def _hold_back(work: Work, proposal: Proposal) -> None:
+def _hold_back(work: Work, proposal: PlanProposal) -> None:
     """What a person did not want is not proposed again within the grace period."""
     given_back = dict.fromkeys((step.bundle for step in proposal.left), work.now_ms)
     work.plan = replace(work.plan, unloaded_ms={**work.plan.unloaded_ms, **given_back})
 
 
-def _end(work: Work, name: str, proposal: Proposal, station: Station, why: str) -> None:
+def _end(work: Work, name: str, proposal: PlanProposal, station: Station, why: str) -> None:
     ended = replace(proposal, station=station, why=why, until_ms=work.now_ms + KEPT_MS)
     _keep(work, name, ended, station.value.capitalize(), None)
 
 
-def _keep(work: Work, name: str, proposal: Proposal, reason: str, command: Command | None) -> None:
+def _keep(
+    work: Work, name: str, proposal: PlanProposal, reason: str, command: Command | None
+) -> None:
     """Let the proposal stand as it is now, and write down what has become of it."""
     work.set_rule("proposals", name, proposal, command)
     became = [step.became for step in proposal.steps]

@@ -77,7 +77,7 @@ class ProposedStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class PlanProposal:
     """A plan that a person is asked about. Times in ms since 1970.
 
     until_ms: when it lapses, or when it may be forgotten once it has ended. why: what led to it,
@@ -101,7 +101,7 @@ class Proposal:
         """The steps of which nothing has become yet."""
         return tuple(step for step in self.steps if not step.became)
 
-    def with_steps(self, became: Mapping[str, str]) -> "Proposal":
+    def with_steps(self, became: Mapping[str, str]) -> "PlanProposal":
         """The same with what became of steps, by bundle."""
         steps = tuple(
             replace(step, became=became[step.bundle]) if step.bundle in became else step
@@ -121,10 +121,10 @@ class Proposal:
         }
 
     @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> "Proposal":
+    def from_json(plain: Mapping[str, Any]) -> "PlanProposal":
         """The inverse of `to_json`."""
         steps = tuple(ProposedStep(**step) for step in plain["steps"])
-        return Proposal(**{**plain, "steps": steps, "station": Station(plain["station"])})
+        return PlanProposal(**{**plain, "steps": steps, "station": Station(plain["station"])})
 
 
 _PLAIN = ("since_ms", "until_ms", "why", "by", "answered_by", "before", "after")

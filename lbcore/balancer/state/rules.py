@@ -12,7 +12,7 @@ from typing import Any
 
 from lbcore import packing
 from lbcore.balancer.state.effects import to_json
-from lbcore.balancer.state.proposals import Proposal
+from lbcore.balancer.state.proposals import PlanProposal
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 
 ISOLATION = "isolation"
@@ -98,7 +98,7 @@ class ClusterRules:
     brake: Brake | None = None
     config_changes: int = 0
     set_aside: Mapping[str, str] = field(default_factory=dict)
-    proposals: Mapping[str, Proposal] = field(default_factory=dict)
+    proposals: Mapping[str, PlanProposal] = field(default_factory=dict)
 
     def policies(self) -> Policies:
         """Where namespaces may live, as the plan reads it."""
@@ -151,7 +151,7 @@ class ClusterRules:
             config_changes=config_changes,
             set_aside={name: value["why"] for name, value in of.get(SET_ASIDE, {}).items()},
             proposals={
-                name: Proposal.from_json(value) for name, value in of.get(PROPOSAL, {}).items()
+                name: PlanProposal.from_json(value) for name, value in of.get(PROPOSAL, {}).items()
             },
         )
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.plan.shed.ballast_costs import told
-from lbcore.plan.shed.ballast_problem import Round, round_of
+from lbcore.plan.shed.ballast_problem import BallastRound, round_of
 from lbcore.plan.shed.ballast_search import Found, search
 from lbcore.plan.shed.ballast_vain import LEFT_ALONE, judged, left_alone, tried
 from lbcore.plan.shed.common import (
@@ -81,7 +81,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     )
 
 
-def _budget(cycle: Round, config: FairLevelConfig) -> float:
+def _budget(cycle: BallastRound, config: FairLevelConfig) -> float:
     """Points of a broker of mean size that the round may move."""
     return config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
 
@@ -97,7 +97,7 @@ def _told(found: Found) -> dict[str, float]:
     }
 
 
-def _divided(cycle: Round, rows: Ints, selections: tuple[Selection, ...]) -> TooBig:
+def _divided(cycle: BallastRound, rows: Ints, selections: tuple[Selection, ...]) -> TooBig:
     """What is to be divided, and into how many parts at least; what moves is not."""
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
@@ -155,7 +155,7 @@ def _remembered(state: ShedState, now_ms: int) -> ShedState:
 class _Full:
     """A round in which somebody's counter is full, and what the search has found for it."""
 
-    cycle: Round
+    cycle: BallastRound
     config: FairLevelConfig
     is_full: Bools
     hits: tuple[Ints, Ints]

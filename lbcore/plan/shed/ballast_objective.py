@@ -26,7 +26,7 @@ _DUALS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class SearchProblem:
     """n brokers, m bundles, r resources, the cluster's busiest one in column 0.
 
     load: float64[n, r], points of the broker's own size. size: float64[n], capacity over the mean
@@ -60,7 +60,7 @@ def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
     return cost
 
 
-def objective(problem: Problem, load: Floats, moved: Ints) -> float:
+def objective(problem: SearchProblem, load: Floats, moved: Ints) -> float:
     """The number that is made small. load: float64[n, r], as it will be; moved: the rows that do.
 
     Worked: two brokers of size 1 at 60 and 20 points, level 40: 4 x 0.5^2 + 1 x 0.5^2 = 1.25.
@@ -69,7 +69,7 @@ def objective(problem: Problem, load: Floats, moved: Ints) -> float:
     return uneven + sequential_sum(problem.price[moved])
 
 
-def lower_bound(problem: Problem) -> float:
+def lower_bound(problem: SearchProblem) -> float:
     """No layout of these bundles costs less: load is sand, and only leaving has a price.
 
     Weak duality: with a price of `taken` for a part of the level that somebody takes and the rest

@@ -14,7 +14,7 @@ from lbcore.config.fair_level import FairLevelConfig
 from lbcore.plan.readings import Readings, readings_of
 from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
 from lbcore.plan.shed.ballast_level import fair_level
-from lbcore.plan.shed.ballast_objective import Problem
+from lbcore.plan.shed.ballast_objective import SearchProblem
 from lbcore.plan.shed.common import ShedState, ShedView, sequential_sum
 from lbcore.plan.snapshot import Bools, Floats, Ints
 from lbcore.signals.cost import Costs, Evidence
@@ -30,7 +30,7 @@ RECENT_PRICE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class BallastRound:
     """What a cycle looks at, n brokers.
 
     away: float64[n], points above the level (positive) or below it, as far as both readings agree.
@@ -59,7 +59,7 @@ class Round:
         rows: Ints = np.flatnonzero(is_whole & (bundles.owner >= 0))
         return rows[is_full[bundles.owner[rows]]]
 
-    def problem(self, is_full: Bools, is_left: Bools) -> Problem:
+    def problem(self, is_full: Bools, is_left: Bools) -> SearchProblem:
         """What the search is given. bool[n]: whose counter lets it act; who is left alone."""
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
         is_cold = bool((is_full & (self.away < 0)).any())
@@ -72,7 +72,7 @@ class Round:
             np.zeros(len(bundles.names), dtype=np.int64),
             np.ones((1, brokers), dtype=np.bool_),
         )
-        return Problem(
+        return SearchProblem(
             load=self.load,
             size=self.size,
             weight=self.weight,
@@ -131,7 +131,7 @@ _SLACK = 0.02
 """Who is this part below the level may still give to somebody who is far below it."""
 
 
-def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> Round:
+def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> BallastRound:
     """The round's readings. O(bundles + brokers log brokers)."""
     readings = readings_of(view.snapshot, view.usage)
     evidence = learnt(view, readings, Evidence.from_plain(state.evidence))
@@ -145,7 +145,7 @@ def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> Round
     others = other_resources(view, level)
     load = np.stack([level + away, *(load for load, _ in others)], axis=1)
     away = np.where(load.max(axis=1) > level, load.max(axis=1) - level, away)
-    return Round(
+    return BallastRound(
         view=view,
         state=replace(state, evidence=evidence.to_plain()),
         costs=costs,

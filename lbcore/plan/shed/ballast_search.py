@@ -14,7 +14,7 @@ import numpy as np
 from lbcore.plan.shed.ballast_objective import (
     OVER,
     UNDER,
-    Problem,
+    SearchProblem,
     broker_costs,
     lower_bound,
     objective,
@@ -55,7 +55,7 @@ class _Search:
     cost: float64[n]. owner: of the bundles that have moved. left: points that may still move.
     """
 
-    problem: Problem
+    problem: SearchProblem
     load: Floats
     cost: Floats
     steps_left: int
@@ -196,7 +196,7 @@ class _Search:
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
-def search(problem: Problem, steps: int, budget: float) -> Found:
+def search(problem: SearchProblem, steps: int, budget: float) -> Found:
     """The best layout found within a budget of steps, and of points of size 1 that move.
 
     O(bundles + brokers), and for each step O(brokers log brokers + bundles of the giver x takers).

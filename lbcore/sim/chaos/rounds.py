@@ -52,7 +52,7 @@ broker, carry as much as the brokers can, or are in trouble until shortly before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class ChaosRound:
     """What a round came to. faults: why it failed, none = passed.
 
     over, under: points of load above and below the fair level at the end (`sides_of`), None when
@@ -83,7 +83,7 @@ class Held:
         return self.value is None or self.value <= self.bound.limit
 
 
-def run_round(seed: int, config: Config) -> Round:
+def run_round(seed: int, config: Config) -> ChaosRound:
     """Run the round of a seed and look at everything that must hold."""
     scenario = parse_scenario(chaos_text(seed))
     engine = Engine(scenario, parse_assignments(config, scenario.settings))
@@ -98,10 +98,10 @@ def run_round(seed: int, config: Config) -> Round:
     return judge_round(seed, run, watch.faults)
 
 
-def judge_round(seed: int, run: Run, unsafe: Sequence[str]) -> Round:
+def judge_round(seed: int, run: Run, unsafe: Sequence[str]) -> ChaosRound:
     """What a run came to, given what was unsafe in it."""
     over, under = _sides(run) or (None, None)
-    return Round(
+    return ChaosRound(
         seed=seed,
         faults=(*unsafe, *_left_behind(run)),
         over=over,
@@ -113,7 +113,7 @@ def judge_round(seed: int, run: Run, unsafe: Sequence[str]) -> Round:
     )
 
 
-def hold_bounds(rounds: Iterable[Round]) -> list[Held]:
+def hold_bounds(rounds: Iterable[ChaosRound]) -> list[Held]:
     """Each bound against what these rounds came to."""
     done = list(rounds)
     values = {

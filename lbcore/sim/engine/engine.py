@@ -195,7 +195,7 @@ class Engine:
     def _deliver(self, name: str, events: Sequence[Event]) -> None:
         """Have a broker's present start read records, a commit later."""
         node = self.nodes.get(name)
-        if node is None or not node.is_there or node.trouble.loses_records:
+        if node is None or not node.is_there or node.impairment.loses_records:
             return
         start = node.starts
 

@@ -153,10 +153,10 @@ def _set_trouble(field: str, option: str, nothing: object) -> Verb:
     """A fault that is one number of a broker's trouble."""
 
     def begin(node: Node, _: Engine, options: Mapping[str, Any]) -> None:
-        setattr(node.trouble, field, options[option] if option else True)
+        setattr(node.impairment, field, options[option] if option else True)
 
     def end(node: Node, _: Engine) -> None:
-        setattr(node.trouble, field, nothing)
+        setattr(node.impairment, field, nothing)
 
     return _lasting(begin, end)
 

@@ -29,7 +29,7 @@ _PERCENT = 100.0
 
 
 @dataclass(slots=True)
-class Trouble:
+class Impairment:
     """What is wrong with a broker's measurements and callbacks."""
 
     stale_ms: int = 0
@@ -78,7 +78,7 @@ class Node:
         self.name = spec.name
         self.number = number
         self.starts = 0
-        self.trouble = Trouble()
+        self.impairment = Impairment()
         self.when_stopped: Action | None = None
         self.until_ms: dict[object, int] = {}
         self._around = around
@@ -182,7 +182,7 @@ class Node:
         """Open, close or split, unless the service is out of order."""
         del now_ms
         done = CallDone(callback=call.callback, bundle=call.bundle, version_id=call.version_id)
-        if self._around.dice.happens(self.trouble.failing):
+        if self._around.dice.happens(self.impairment.failing):
             return replace(done, failure="out of order")
         before = set(self._service.tokens)
         change = self._service.carry_out(call)
@@ -199,7 +199,7 @@ class Node:
         now_ms = self._around.clock.scenario_ms
         noise_step = now_ms // self._around.scenario.noise.step_ms
         key = (self._around.traffic.step_at(now_ms), self._changes, noise_step)
-        if key != self._read_key or self.trouble.gauge_ms or not self._reads:
+        if key != self._read_key or self.impairment.gauge_ms or not self._reads:
             self._read_key = key
             self._reads.append((now_ms, self._measure(now_ms, noise_step)))
         else:
@@ -208,9 +208,9 @@ class Node:
 
     def _as_shown(self, now_ms: int) -> LoadRead:
         """The newest measurement, or one that is as old as the trouble says."""
-        if not self.trouble.stale_ms:
+        if not self.impairment.stale_ms:
             return self._reads[-1][1]
-        wanted_ms = now_ms - self.trouble.stale_ms
+        wanted_ms = now_ms - self.impairment.stale_ms
         older = [read for at_ms, read in self._reads if at_ms <= wanted_ms]
         return older[-1] if older else self._reads[0][1]
 
@@ -221,8 +221,8 @@ class Node:
         full_rate = around.scenario.full_rate * spec.capacity
         used = _PERCENT * float(read.traffic[0] + read.traffic[1]) / full_rate
         cpu = max(0.0, used + spec.foreign + noise)
-        if self.trouble.gauge_ms:
-            cpu = self._gauge.read(cpu, now_ms, self.trouble.gauge_ms)
+        if self.impairment.gauge_ms:
+            cpu = self._gauge.read(cpu, now_ms, self.impairment.gauge_ms)
         read.usage[0] = cpu
         return read
 

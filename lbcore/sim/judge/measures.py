@@ -60,7 +60,7 @@ Measure: TypeAlias = Callable[[Window], "float | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedExpectation:
     """An expectation and what came of it. value: None where there was nothing to measure."""
 
     expectation: Expectation
@@ -68,11 +68,11 @@ class Judged:
     is_met: bool
 
 
-def judge(run: Run, expectation: Expectation) -> Judged:
+def judge(run: Run, expectation: Expectation) -> JudgedExpectation:
     """Whether a run did what was expected."""
     value = measure(run, expectation)
     is_met = value is not None and OPERATORS[expectation.operator](value, expectation.value)
-    return Judged(expectation=expectation, value=value, is_met=is_met)
+    return JudgedExpectation(expectation=expectation, value=value, is_met=is_met)
 
 
 def measure(run: Run, wanted: Expectation) -> float | None:

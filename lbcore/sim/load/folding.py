@@ -55,7 +55,7 @@ _WEIGHTLESS = ("memory", "disk", "sessions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class TraceColumn:
     """A column of a trace. unit: of UNITS[kind]."""
 
     column: str
@@ -83,7 +83,7 @@ class FoldingError(ValueError):
 
 
 def fold(
-    grid: Grid, entities: Sequence[str], resources: Sequence[Resource], space: tuple[str, int]
+    grid: Grid, entities: Sequence[str], resources: Sequence[TraceColumn], space: tuple[str, int]
 ) -> Folded:
     """The load of a namespace's bundles. space: its name, how many bundles. Raises FoldingError.
 
@@ -139,7 +139,7 @@ def dealt(folded: Folded, brokers: int, mean_percent: float) -> Iterator[dict[st
             }
 
 
-def _sum_of(grid: Grid, resources: Sequence[Resource], kind: str) -> Floats:
+def _sum_of(grid: Grid, resources: Sequence[TraceColumn], kind: str) -> Floats:
     """float64[intervals, entities] of one kind, in its own unit."""
     total = np.zeros(grid.values.shape[:2])
     for at, one in enumerate(resources):

@@ -12,7 +12,7 @@ import numpy as np
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.judge.measures import (
-    Judged,
+    JudgedExpectation,
     floor_adjusted_of,
     imbalance_of,
     judge,
@@ -41,18 +41,18 @@ _SUMMARY = (
 )
 
 
-def judge_all(run: Run) -> list[Judged]:
+def judge_all(run: Run) -> list[JudgedExpectation]:
     """Everything that the scenario expects, in its order."""
     return [judge(run, expectation) for expectation in run.scenario.expectations]
 
 
-def render(run: Run, judged: Sequence[Judged]) -> str:
+def render(run: Run, judged: Sequence[JudgedExpectation]) -> str:
     """The run as text, which is the same for the same scenario on every machine."""
     lines = [*_timeline(run), "", *_moves_by_cause(run), *map(_judged_line, judged)]
     return "\n".join([*lines, f"hash {run.recorder.hash()}", ""])
 
 
-def to_row(run: Run, judged: Sequence[Judged]) -> dict[str, Any]:
+def to_row(run: Run, judged: Sequence[JudgedExpectation]) -> dict[str, Any]:
     """The run as JSON-able values; times in ms, loads in percent."""
     return {
         "title": run.scenario.title,
@@ -124,7 +124,7 @@ def _moves_by_cause(run: Run) -> list[str]:
     return [f"moves: {causes or 'none'}"]
 
 
-def _judged_line(one: Judged) -> str:
+def _judged_line(one: JudgedExpectation) -> str:
     word = "ok    " if one.is_met else "FAILED"
     value = format_value(one.expectation.metric, one.value)
     return f"{word} {one.expectation.text}: {value}"

@@ -7,7 +7,7 @@ import pytest
 
 from lbcore.bridge.guardian import FindingStage, GuardState, Judged, Patience, judge
 from lbcore.bridge.reports import partitions_in
-from lbcore.bridge.sights import Looked, Round, Trouble
+from lbcore.bridge.sights import Inquiry, Looked, Trouble
 
 A, B, C = "a:8080", "b:8080", "c:8080"
 ONE, TWO = "acme/ns/0x00000000_0x80000000", "acme/ns/0x80000000_0xffffffff"
@@ -17,13 +17,13 @@ STEP_MS = 3_000
 
 def seen(
     a: Any = (), b: Any = (), c: Any = (), *, listed: Iterable[str] = (A, B, C), **more: Any
-) -> Round:
+) -> Inquiry:
     owned = {name: None if held is None else frozenset(held) for name, held in zip(
         (A, B, C), (a, b, c), strict=True)}  # fmt: skip
-    return Round(listed=frozenset(listed), owned=owned, **more)
+    return Inquiry(listed=frozenset(listed), owned=owned, **more)
 
 
-def watch(rounds: Iterable[Round], *, acts: bool = False, step_ms: int = STEP_MS) -> list[Judged]:
+def watch(rounds: Iterable[Inquiry], *, acts: bool = False, step_ms: int = STEP_MS) -> list[Judged]:
     state, found = GuardState(), []
     for number, each in enumerate(rounds):
         found.append(judge(state, each, 1_000 + number * step_ms, PATIENCE, acts=acts))
@@ -59,7 +59,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("wrong", "told"), WRONG.values(), ids=list(WRONG))
 def test_trouble_is_told_once_it_has_lasted_and_no_more_when_it_is_over(
-    wrong: Round, told: tuple[Trouble, str]
+    wrong: Inquiry, told: tuple[Trouble, str]
 ) -> None:
     before, first, second, after = watch([HEALTHY, wrong, wrong, HEALTHY])
     assert troubles(before) == troubles(first) == []
@@ -72,7 +72,7 @@ def test_trouble_is_told_once_it_has_lasted_and_no_more_when_it_is_over(
 
 
 @pytest.mark.parametrize(("wrong", "told"), WRONG.values(), ids=list(WRONG))
-def test_what_lasts_for_one_round_is_no_finding(wrong: Round, told: tuple[Trouble, str]) -> None:
+def test_what_lasts_for_one_round_is_no_finding(wrong: Inquiry, told: tuple[Trouble, str]) -> None:
     found = watch([HEALTHY, wrong, HEALTHY, wrong, HEALTHY], step_ms=60_000)
     assert told
     assert not any(one.findings for one in found)
@@ -107,7 +107,7 @@ def test_bundle_without_an_owner_and_without_clients_is_no_finding() -> None:
         seen(a=[ONE], b=[TWO], moving={ONE: "Releasing, version 7"}),
     ],
 )
-def test_bundle_on_its_way_is_told_when_that_lasts_longer_than_a_move(stuck: Round) -> None:
+def test_bundle_on_its_way_is_told_when_that_lasts_longer_than_a_move(stuck: Inquiry) -> None:
     found = watch([HEALTHY, *[stuck] * 12])
     first = next(number for number, one in enumerate(found) if one.findings)
     assert (first - 1) * STEP_MS == PATIENCE.stuck_ms

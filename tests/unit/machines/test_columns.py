@@ -50,7 +50,7 @@ class Wheel:
     """A row and a number."""
 
     size: float
-    marks: Annotated[Floats, columns.Row(3)]
+    marks: Annotated[Floats, columns.RowOf(3)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Cart:
     is_old: bool
     wheels: tuple[Wheel, ...]
     drive: Wheel | Sail
-    road: Annotated[Floats, columns.Table(2)]
+    road: Annotated[Floats, columns.RowsOf(2)]
     stops: NDArray[np.int64]
     riders: Annotated[Sequence[str], columns.LINES]
     tags: tuple[str, ...] = ()

@@ -6,13 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lbcore.plan.shed.ballast_objective import Problem, broker_costs, lower_bound, objective
+from lbcore.plan.shed.ballast_objective import SearchProblem, broker_costs, lower_bound, objective
 from lbcore.plan.shed.ballast_search import Found, search
 
 
 def problem_of(
     owned: list[list[float]], sizes: list[float] | None = None, price: float = 0.1
-) -> Problem:
+) -> SearchProblem:
     """Brokers with bundles of so many points on a broker of mean size."""
     size = np.array(sizes or [1.0] * len(owned))
     size = size * (len(size) / size.sum())
@@ -20,7 +20,7 @@ def problem_of(
     home = np.array([at for at, own in enumerate(owned) for _ in own], dtype=np.int64)
     load = np.bincount(home, weight, len(owned)) / size
     level = float(load @ size) / len(owned)
-    return Problem(
+    return SearchProblem(
         load=load[:, np.newaxis],
         size=size,
         weight=weight[:, np.newaxis],
@@ -36,7 +36,7 @@ def problem_of(
     )
 
 
-def random_problem(seed: int, brokers: int, bundles: int) -> Problem:
+def random_problem(seed: int, brokers: int, bundles: int) -> SearchProblem:
     rng = np.random.default_rng(seed)
     owned: list[list[float]] = [[] for _ in range(brokers)]
     loads = rng.pareto(1.5, bundles) + 0.2
@@ -46,12 +46,12 @@ def random_problem(seed: int, brokers: int, bundles: int) -> Problem:
     return problem_of(owned, sizes, float(rng.choice([0.05, 0.2, 0.4])))
 
 
-def cost_of(problem: Problem, owner: np.ndarray) -> float:
+def cost_of(problem: SearchProblem, owner: np.ndarray) -> float:
     load = np.bincount(owner, problem.weight[:, 0], len(problem.size)) / problem.size
     return objective(problem, load[:, np.newaxis], np.flatnonzero(owner != problem.home))
 
 
-def found_by(problem: Problem, steps: int = 1_000, budget: float = np.inf) -> Found:
+def found_by(problem: SearchProblem, steps: int = 1_000, budget: float = np.inf) -> Found:
     found = search(problem, steps, budget)
     owner = problem.home.copy()
     for row, taker in found.moves:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lbcore.model.hashing import murmur3_32
-from lbcore.sim.load.folding import Folded, FoldingError, Resource, dealt, fold
+from lbcore.sim.load.folding import Folded, FoldingError, TraceColumn, dealt, fold
 from lbcore.sim.load.series import Grid
 
 NAMES = [f"vm-{number}" for number in range(40)]
@@ -14,7 +14,7 @@ def folded(kinds: dict[str, float], bundles: int = 4, names: list[str] = NAMES) 
     """One interval in which every entity has so much of each resource, KIND:UNIT."""
     values = np.array([[list(kinds.values())] * len(names)])
     grid = Grid(start_ms=0, step_ms=60_000, values=values, partly=0)
-    resources = [Resource(column=word, kind=word.partition(":")[0], unit=word.partition(":")[2])
+    resources = [TraceColumn(column=word, kind=word.partition(":")[0], unit=word.partition(":")[2])
                  for word in kinds]  # fmt: skip
     return fold(grid, names, resources, ("t/n", bundles))
 
