@@ -76,16 +76,17 @@ class Machine(Protocol[S, E, F]):
 
 def step_safely(
     machine: Machine[S, E, F],
-    given: tuple[S | None, Sequence[E], int],
+    state: S | None,
+    events: Sequence[E],
+    now_ms: int,
     encode: Callable[[Step[S, F]], Encoded],
 ) -> tuple[Step[S, F], Encoded]:
     """A step that no item of the batch can end, and what `encode` makes of it.
 
-    given: state, events, now_ms. encode: packs state and effects; what it raises is an item's fault
+    encode: packs state and effects; what it raises is an item's fault
     too. First as it is, at no extra price; then with ever more care. Raises what even the last
     attempt raised, and MemoryError at once: both are no item's fault.
     """
-    state, events, now_ms = given
     why: Exception | None = None
     for care in Care:
         if why is None:

@@ -146,7 +146,7 @@ def foresee(
     work = Work.on(replace(changed, plan=plan), config, digest(config), now_ms)
     unseen = count_moves(work, rows.load, rows.decisions)
     first_ms = next_cycle_ms(rows.decisions, now_ms, _cycle_ms(config))
-    found = _run(work.close(), config, (now_ms, first_ms), before)
+    found = _run(work.close(), config, now_ms, first_ms, before)
     known = {str(row["broker"]) for row in rows.load}
     newest_ms = max((int(row["at_ms"]) for row in rows.load), default=now_ms + 1)
     names = (one.broker for one in found.after.brokers)
@@ -171,10 +171,10 @@ def _heated(found: Foresight, config: Config) -> tuple[str, ...]:
 
 
 def _run(
-    state: BalancerState, config: Config, when: tuple[int, int], before: LoadMoment
+    state: BalancerState, config: Config, now_ms: int, first_ms: int, before: LoadMoment
 ) -> Foresight:
-    """when: now, and the first cycle's time; before: the balance, with nothing otherwise."""
-    (now_ms, first_ms), step_ms = when, _cycle_ms(config)
+    """first_ms: the first cycle's time; before: the balance, with nothing otherwise."""
+    step_ms = _cycle_ms(config)
     longest_ms = max(step_ms, config.signals.report_max_interval_ms)
     decisions: list[Mapping[str, Any]] = []
     skips: list[Mapping[str, Any]] = []
@@ -182,7 +182,7 @@ def _run(
     held: dict[str, str] = {}
     for number in range(CYCLES):
         after_ms = first_ms - now_ms + number * step_ms
-        rows, state = _cycle(state, config, (now_ms, after_ms), step_ms)
+        rows, state = _cycle(state, config, now_ms, after_ms, step_ms)
         times = {
             "cycle": number + 1,
             "more_hits": number,
@@ -227,14 +227,13 @@ def _cycle_ms(config: Config) -> int:
 
 
 def _cycle(
-    state: BalancerState, config: Config, when: tuple[int, int], step_ms: int
+    state: BalancerState, config: Config, now_ms: int, after_ms: int, step_ms: int
 ) -> tuple[Mapping[str, list[Row]], BalancerState]:
     """What one cycle would write, and the state that the next one finds.
 
-    when: now, and how long after it the cycle comes. What is broken is repaired first, as in
+    after_ms: how long after now the cycle comes. What is broken is repaired first, as in
     every batch.
     """
-    now_ms, after_ms = when
     work = Work.on(state, config, digest(config), now_ms + after_ms)
     work.note(tick_ms=work.now_ms, clock_ms=config.pipeline.settle_ms + after_ms)
     owners = owners_of(work)

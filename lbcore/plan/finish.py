@@ -220,7 +220,7 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
             source=brokers[source],
             destination="" if is_plain else brokers[destination],
             expected=brokers[destination] if is_plain and destination >= 0 else "",
-            inputs={**inputs[origin], **_effect(draft, usage, (bundle, source, destination))},
+            inputs={**inputs[origin], **_effect(draft, usage, bundle, source, destination)},
         )
         for bundle, source, destination, origin in zip(
             *(column.tolist() for column in columns), strict=True
@@ -228,9 +228,10 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     ]
 
 
-def _effect(draft: Draft, usage: Floats, step: tuple[int, int, int]) -> dict[str, float]:
+def _effect(
+    draft: Draft, usage: Floats, bundle: int, source: int, destination: int
+) -> dict[str, float]:
     """What one bundle brings, and what is expected of all moves of the plan; usage 1.0 = 100 %."""
-    bundle, source, destination = step
     traffic = draft.snapshot.bundles.short[bundle].tolist()
     found = {
         "msg_rate": traffic[RATE_IN] + traffic[RATE_OUT],

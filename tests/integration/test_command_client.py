@@ -104,12 +104,14 @@ def test_one_wrong_clock_does_not_decide_whether_the_job_is_away(
     for silent_ms in (1_000, 7_200_000):
         table.beat(silent_ms)
         version = newest_version(table_path(table.root, OWNERSHIP_EVENTS.name))
-        for known in ((-1, 30_000), (version, min(silent_ms, 30_000))):
-            found_ms = writer_silent_ms(table.root, clocks_ms, known=known)
+        for known, age_ms in ((-1, 30_000), (version, min(silent_ms, 30_000))):
+            found_ms = writer_silent_ms(
+                table.root, clocks_ms, known_version=known, known_age_ms=age_ms
+            )
             outcome = NoOutcome(
                 command_id="c", waited_ms=30_000, accepted=None, writer_silent_ms=found_ms
             )
-            assert outcome.is_job_away(10_000) == (silent_ms > 20_000), (known, found_ms)
+            assert outcome.is_job_away(10_000) == (silent_ms > 20_000), (known, age_ms, found_ms)
 
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])

@@ -122,9 +122,13 @@ def test_writer_silence_is_the_time_since_its_last_commit(
 ) -> None:
     now_ms, hour_ms = time.time_ns() // 1_000_000, 3_600_000
     for nowhere in (tmp_path / "nowhere", table.root):
-        assert writer_silent_ms(nowhere, [now_ms], known=(-1, 0)) == NEVER
+        assert writer_silent_ms(nowhere, [now_ms], known_version=-1, known_age_ms=0) == NEVER
     table.beat(silent_ms=hour_ms)
-    assert 0 <= hour_ms - writer_silent_ms(table.root, [now_ms], known=(-1, 0)) < 60_000
+    assert (
+        0
+        <= hour_ms - writer_silent_ms(table.root, [now_ms], known_version=-1, known_age_ms=0)
+        < 60_000
+    )
 
 
 def test_outcome_that_cannot_be_read_keeps_no_other_from_being_told(

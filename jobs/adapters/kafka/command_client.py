@@ -104,12 +104,12 @@ def local_principal() -> str:
 
 
 def writer_silent_ms(
-    tables: str | TablePlace, clocks_ms: Sequence[int], *, known: tuple[int, int]
+    tables: str | TablePlace, clocks_ms: Sequence[int], *, known_version: int, known_age_ms: int
 ) -> int:
     """Milliseconds since the batch of the job's last commit, NEVER when there is none.
 
-    clocks_ms: what each clock shows now. known: the table's version when we began to watch it,
-    and for how many milliseconds we have. A clock by which the commit is younger than was seen is
+    clocks_ms: what each clock shows now. known_version: the table's when we began to watch it;
+    known_age_ms: for how long we have. A clock by which the commit is younger than was seen is
     wrong; of the others the least is taken, so that one clock that is wrong decides nothing.
     """
     events = table_path(tables, OWNERSHIP_EVENTS.name)
@@ -117,7 +117,6 @@ def writer_silent_ms(
     commit = last_writer_commit(events, version)
     if commit is None:
         return NEVER
-    known_version, known_age_ms = known
     youngest_ms = known_age_ms if version == known_version else 0
     ages_ms = (now_ms - commit.now_ms for now_ms in clocks_ms)
     return min((age_ms for age_ms in ages_ms if age_ms >= youngest_ms), default=youngest_ms)
@@ -207,8 +206,10 @@ class CommandClient:
 
         Those are held against each other, and against how long we have seen no commit.
         """
-        known = self._watch_writer()
-        return writer_silent_ms(self._tables, self._clocks_ms(), known=known)
+        version, age_ms = self._watch_writer()
+        return writer_silent_ms(
+            self._tables, self._clocks_ms(), known_version=version, known_age_ms=age_ms
+        )
 
     def is_ended(self, ticket: Ticket, timeout_ms: int) -> bool:
         """Whether the command has ended, within the time; the ticket goes on."""

@@ -133,7 +133,7 @@ class MachineProcessor(StatefulProcessor):
             chunks = None if step.state is None else machine.pack(step.state)
             return chunks, self._operator.encode(key, step.effects, now_ms)
 
-        step, (chunks, rows) = step_safely(machine, (state, events, now_ms), encoded)
+        step, (chunks, rows) = step_safely(machine, state, events, now_ms, encoded)
         if chunks is None:
             self._forget(key)
         else:

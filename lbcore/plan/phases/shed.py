@@ -45,7 +45,7 @@ def shed(draft: Draft) -> Draft:
     draft = replace(draft, selections=selections, sheddings=moves.at(kept), too_big=answer.too_big)
     if draft.scope.is_traced:
         draft = draft.show(_gauge_rows(draft, answer, subset, view))
-    draft = _show(draft, answer, subset, (moves, verdicts))
+    draft = _show(draft, answer, subset, moves, verdicts)
     if answer.detail:
         draft = draft.skip(STRATEGY, answer.detail)
     if not selections:
@@ -141,7 +141,7 @@ def _able_to_leave(draft: Draft, moves: Moves) -> tuple[Ints, Ints]:
     return np.flatnonzero(verdicts == FilterVerdict.OK), verdicts.astype(np.int64)
 
 
-def _show(draft: Draft, answer: Shed, subset: Subset, judged: tuple[Moves, Ints]) -> Draft:
+def _show(draft: Draft, answer: Shed, subset: Subset, moves: Moves, verdicts: Ints) -> Draft:
     draft = draft.note(PHASE, answer.numbers)
     if not draft.scope.is_traced:
         return draft
@@ -150,7 +150,6 @@ def _show(draft: Draft, answer: Shed, subset: Subset, judged: tuple[Moves, Ints]
         columns[name] = np.full(len(draft.usage), np.nan)
         columns[name][subset.original] = values
     taken = [_selection_columns(draft, selection) for selection in draft.selections]
-    moves, verdicts = judged
     stuck = np.flatnonzero(verdicts)
     left_out = Columns(
         phase=PHASE,

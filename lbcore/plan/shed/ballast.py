@@ -29,7 +29,7 @@ from lbcore.plan.shed.common import (
     TooBig,
     sequential_sum,
 )
-from lbcore.plan.snapshot import Bools, Floats, Ints
+from lbcore.plan.snapshot import Bools, Ints
 
 _PERCENT = 100.0
 _NEAR = 0.25
@@ -45,7 +45,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     or others give to it. O(bundles + brokers), and `STEPS` steps of the search at most.
     """
     cycle = round_of(view, state, config)
-    low, high = _count(view, state, cycle.away, (cycle.tolerance, config))
+    low, high = _count(cycle, config)
     is_full = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
     state = _remembered(cycle.state, view.now_ms)
     is_hot = cycle.away >= cycle.tolerance
@@ -109,20 +109,19 @@ def _divided(cycle: BallastRound, rows: Ints, selections: tuple[Selection, ...])
     )
 
 
-def _count(
-    view: ShedView, state: ShedState, away: Floats, limits: tuple[float, FairLevelConfig]
-) -> tuple[Ints, Ints]:
+def _count(cycle: BallastRound, config: FairLevelConfig) -> tuple[Ints, Ints]:
     """Hits in a row of each broker, negative below the level: int64[n] low, and high.
 
     One side's hits don't count for the other. Within the threshold none are left, fresh or not;
     who was full and is not done (the budget ended before) goes on until it is near the level.
     """
-    names, (tolerance, config) = view.snapshot.brokers.names, limits
+    view, away, tolerance = cycle.view, cycle.away, cycle.tolerance
+    names = view.snapshot.brokers.names
     side = np.sign(away).astype(np.int64)
     found = []
     for before, threshold, needed in (
-        (state.hits_low, tolerance, config.low_hits),
-        (state.hits_high, config.high_points, config.high_hits),
+        (cycle.state.hits_low, tolerance, config.low_hits),
+        (cycle.state.hits_high, config.high_points, config.high_hits),
     ):
         kept = np.array([before.get(name, 0) for name in names], dtype=np.int64)
         kept = np.where(kept * side > 0, kept, 0)

@@ -146,7 +146,8 @@ def gauge_threshold(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge
     average = 100.0 * (sequential_sum(judged) / len(judged) if len(judged) else 0.0)
     measure = "smoothed usage in percent"
     floor = average + config.threshold_percent
-    return _above(view, shed, config, (measure, 100.0 * judged, average, floor))
+    measured = _Measured(name=measure, number=100.0 * judged, average=average, floor=floor)
+    return _above(view, shed, config, measured)
 
 
 def gauge_overload(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
@@ -154,15 +155,24 @@ def gauge_overload(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
     usage = 100.0 * view.usage
     average = sequential_sum(usage) / len(usage) if len(usage) else 0.0
     floor = config.overloaded_threshold_percent
-    return _above(view, shed, config, ("usage in percent", usage, average, floor))
+    measured = _Measured(name="usage in percent", number=usage, average=average, floor=floor)
+    return _above(view, shed, config, measured)
 
 
-def _above(
-    view: ShedView, shed: Shed, config: SheddingConfig, judged: tuple[str, Floats, float, float]
-) -> Gauge:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """A number of each broker, their average, and above what a broker gives."""
+
+    name: str
+    number: Floats
+    average: float
+    floor: float
+
+
+def _above(view: ShedView, shed: Shed, config: SheddingConfig, measured: _Measured) -> Gauge:
     """Every broker against one number, at once or, with multi_hit, after hits in a row."""
-    measure, number, average, floor = judged
-    nothing = np.zeros(len(number), dtype=np.int64)
+    average, floor = measured.average, measured.floor
+    nothing = np.zeros(len(measured.number), dtype=np.int64)
     levels: tuple[Level, ...] = (Level(threshold=floor, needed=1, hits=nothing),)
     if config.multi_hit:
         low, high = config.multi_hit_low_percent, config.multi_hit_high_percent
@@ -178,8 +188,8 @@ def _above(
                 hits=_counts(view, shed.state.hits_high),
             ),
         )
-    nobody = np.full(len(number), NOBODY, dtype=np.int64)
-    return Gauge(measure=measure, number=number, partner=nobody, levels=levels)
+    nobody = np.full(len(measured.number), NOBODY, dtype=np.int64)
+    return Gauge(measure=measured.name, number=measured.number, partner=nobody, levels=levels)
 
 
 def gauge_uniform(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:

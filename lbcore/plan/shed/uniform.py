@@ -38,11 +38,13 @@ NO_CAP = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extremes:
-    """The busiest broker by one kind of traffic (-1: none), and both ends."""
+    """The busiest broker by one kind of traffic (-1: none), both ends, and what is worth a move."""
 
     broker: int
     highest: float
     lowest: float
+    floor: float
+    by_rate: bool
 
 
 def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
@@ -54,38 +56,36 @@ def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Sh
     3,800 goes, one of 3,801 doesn't.
     """
     traffic = view.snapshot.brokers.traffic
-    by_rate, by_bytes = _extremes(message_rate(traffic)), _extremes(throughput(traffic))
+    by_rate = _extremes(message_rate(traffic), config.min_unload_rate_msg_per_s, by_rate=True)
+    bytes_floor = config.min_unload_throughput_bytes_per_s
+    by_bytes = _extremes(throughput(traffic), bytes_floor, by_rate=False)
     limit = config.rate_difference_percent
     difference = _ratio((by_rate.highest - by_rate.lowest) * 100, by_rate.lowest)
     ratio = _ratio(by_bytes.highest, by_bytes.lowest)
     numbers = {"rate_difference_percent": difference, "throughput_ratio": ratio}
     if limit > 0 and difference > limit:
-        found, values, floor = by_rate, message_rate(traffic), config.min_unload_rate_msg_per_s
+        found, values = by_rate, message_rate(traffic)
     elif config.throughput_ratio > 0 and ratio > config.throughput_ratio:
         found, values = by_bytes, throughput(traffic)
-        floor = config.min_unload_throughput_bytes_per_s
     else:
-        found, values, floor = None, message_rate(traffic), 0.0
+        found, values = None, message_rate(traffic)
     ready, state = _gate(view, state, values, config)
     nothing = Shed(selections=(), state=state, columns={"traffic": values}, numbers=numbers)
     if found is None or found.broker < 0:
         return replace(nothing, reason="NoOverloadedBroker")
     if not ready[found.broker]:
         return replace(nothing, reason="HitCount")
-    return _select(view, nothing, (found, floor, found is by_rate), config)
+    return _select(view, nothing, found, config)
 
 
-def _select(
-    view: ShedView, nothing: Shed, found: tuple[_Extremes, float, bool], config: SheddingConfig
-) -> Shed:
-    extremes, floor, by_rate = found
+def _select(view: ShedView, nothing: Shed, extremes: _Extremes, config: SheddingConfig) -> Shed:
     broker = extremes.broker
     budget = _int32((extremes.highest - extremes.lowest) * config.max_unload_fraction)
     if view.snapshot.brokers.bundle_count[broker] <= 1:
         return replace(nothing, reason="NoBundles", verdicts={broker: "sole_bundle"})
-    if budget < floor:
+    if budget < extremes.floor:
         return replace(nothing, reason="NoBundles", verdicts={broker: "below_min_unload"})
-    rows, traffic = eligible_by_traffic(view, broker, by_rate=by_rate)
+    rows, traffic = eligible_by_traffic(view, broker, by_rate=extremes.by_rate)
     is_taken = _take(traffic, budget, SLACK[config.rules], config.max_unload_bundles)
     if not is_taken.any():
         return replace(nothing, reason="NoBundles", verdicts={broker: "no_fitting_bundle"})
@@ -93,7 +93,7 @@ def _select(
         "highest": extremes.highest,
         "lowest": extremes.lowest,
         "budget": float(budget),
-        "by_rate": float(by_rate),
+        "by_rate": float(extremes.by_rate),
     }
     selection = Selection(
         source=broker,
@@ -106,7 +106,7 @@ def _select(
     return replace(nothing, selections=(selection,))
 
 
-def _extremes(values: Floats) -> _Extremes:
+def _extremes(values: Floats, floor: float, *, by_rate: bool) -> _Extremes:
     """Both ends with Pulsar's starting values; the first broker wins ties."""
     broker = int(np.argmax(values)) if len(values) else -1
     highest = float(values[broker]) if len(values) else -1.0
@@ -114,7 +114,11 @@ def _extremes(values: Floats) -> _Extremes:
     if not highest > -1:
         broker, highest = -1, -1.0
     return _Extremes(
-        broker=broker, highest=highest, lowest=1.0 if abs(lowest) <= EPSILON else lowest
+        broker=broker,
+        highest=highest,
+        lowest=1.0 if abs(lowest) <= EPSILON else lowest,
+        floor=floor,
+        by_rate=by_rate,
     )
 
 

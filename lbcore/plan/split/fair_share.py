@@ -42,12 +42,12 @@ def divide_too_big(
     decisions: list[SplitDecision] = []
     verdicts: list[SplitVerdict] = []
     for at in order.tolist():
-        row, excess = int(too_big.rows[at]), float(too_big.excess[at])
+        row = int(too_big.rows[at])
         name = snapshot.bundles.names[row]
         found: SplitDecision | SplitVerdict = SplitVerdict.IN_FLIGHT
         if not blocked[row]:
             room = _room(snapshot, row, pending, config)
-            found = _divide(snapshot, (row, excess, room), too_big, config)
+            found = _divide(snapshot, too_big, at, room, config)
         if isinstance(found, SplitDecision):
             decisions.append(found)
             pending[name] = len(found.boundaries)
@@ -76,9 +76,10 @@ def _room(snapshot: Snapshot, row: int, pending: dict[str, int], config: Splitti
 
 
 def _divide(
-    snapshot: Snapshot, wanted: tuple[int, float, int], too_big: TooBig, config: Splitting
+    snapshot: Snapshot, too_big: TooBig, at: int, room: int, config: Splitting
 ) -> SplitDecision | SplitVerdict:
-    row, excess, room = wanted
+    """at: of `too_big`'s rows; room: bundles more that its namespace may have."""
+    row, excess = int(too_big.rows[at]), float(too_big.excess[at])
     bundles = snapshot.bundles
     if bundles.topics[row] <= 1:
         return SplitVerdict.SINGLE_TOPIC

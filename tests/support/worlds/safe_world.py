@@ -42,7 +42,7 @@ class SafeWorld(World):
         def encoded(step: Step[Any, Any]) -> object:
             return machine.pack(step.state), [pack_update(one) for one in step.effects]
 
-        return step_safely(machine, (self.scored.get(group), messages, self.batch_ms), encoded)[0]
+        return step_safely(machine, self.scored.get(group), messages, self.batch_ms, encoded)[0]
 
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
         return safely(self, self.state, updates)
@@ -59,7 +59,7 @@ def safely(
         assert step.state is not None
         return world.balancer.pack(step.state), [pack_effect(one) for one in step.effects]
 
-    return step_safely(world.balancer, (state, updates, world.batch_ms), encoded)[0]
+    return step_safely(world.balancer, state, updates, world.batch_ms, encoded)[0]
 
 
 @functools.cache
