@@ -78,10 +78,12 @@ def unknowns(config: Config, plan: PlanState, load_age_ms: int) -> tuple[str, ..
     long_term = "averages over a long time: bundles may go to another broker"
     longest_ms = max(shedding.grace_period_ms, shedding.role_cool_down_ms)
     older = ("graces of bundles that moved more than two hours ago",)
+    judged = "which report was judged last: a hit may count a report earlier or later"
+    rests = ", and a grace that ends in between may hold or not" if longest_ms else ""
     return (
         *((hits,) if plan.strategy != strategy else ()),
         f"load {age}: what was reported since, and moves that reports don't show yet",
-        "which report was judged last: a hit may count a report earlier or later",
+        judged + rests,
         "topics of bundles: splits are cut as if nobody had reported them",
         *((lag,) if lag_ms else ()),
         *((scores,) if {*SCORE_WEIGHTS}.issubset(shedding_strategy(config).settings) else ()),

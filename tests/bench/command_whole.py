@@ -4,26 +4,50 @@ What one command brings about may be as much as the cluster: no batch is to take
 two seconds, that of the command and those in which brokers answer. Source: ours.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.bench.command_setting import Line, Message, Setting, asked
-from tests.unit.wire.test_commands import BUNDLE, FULL, NS
+from tests.unit.wire.test_commands import FULL
 
 FOLLOWING = 6
 _MIRRORED = {"observe_ownership", "observe_policies"}
 
 
+def _elsewhere(setting: Setting) -> str:
+    """A broker that does not own the first bundle."""
+    record = setting.state.ledger.record(setting.names[0])
+    assert record is not None
+    return next(name for name in sorted(setting.state.brokers) if name != record.destination)
+
+
+_OWN: Mapping[str, Callable[[Setting], Any]] = {
+    "bundle": lambda s: s.names[0],
+    "namespace": lambda s: s.namespace(0),
+    "namespaces": lambda s: [s.namespace(0)],
+    "topic": lambda s: f"persistent://{s.namespace(0)}/t",
+    "broker": lambda s: s.broker(0),
+    "destination": _elsewhere,
+    "primary": lambda s: [s.broker(0)],
+    "moves": lambda s: {s.names[0]: _elsewhere(s)},
+    "algorithm": lambda _: "range_equally_divide",
+    "positions": lambda _: [],
+}
+"""Arguments that name what the cluster has."""
+AT_REST = frozenset({
+    "approve_plan", "assign_bundle", "cancel_drain", "delete_anti_affinity_group",
+    "delete_isolation_policy", "delete_tenant", "delete_topic", "forget_broker",
+    "include_namespace", "reject_plan", "release_brake", "resume", "unpin_bundle", "update_tenant",
+    "update_topic",
+})  # fmt: skip
+"""Refused, as a cluster at rest has nothing to take back; all other kinds are carried out."""
+
+
 def _message(kind: str) -> Any:
     def messages(setting: Setting) -> list[Message]:
-        names = {NS: setting.namespace(0), BUNDLE: setting.names[0], "b:1": setting.broker(0)}
-        arguments = {
-            key: names.get(value, value) if isinstance(value, str) else value
-            for key, value in FULL[kind].items()
-        }
-        if kind == "set_isolation_policy":
-            arguments |= {"namespaces": [setting.namespace(0)], "primary": [setting.broker(0)]}
-        if kind == "split_bundle":
-            arguments |= {"algorithm": "range_equally_divide", "positions": []}
+        arguments = dict(FULL[kind])
+        if kind != "create_namespace":
+            arguments |= {name: _OWN[name](setting) for name in arguments.keys() & _OWN}
         return asked(kind, [arguments])
 
     return messages
