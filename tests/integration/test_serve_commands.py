@@ -124,24 +124,41 @@ def test_command_outlives_the_balancer_and_nothing_is_pretended_meanwhile(stack:
 
 
 def test_used_command_id_is_of_who_used_it_for_what(stack: Stack) -> None:
-    said: dict[str, Any] = {"values": {"shedding.max_moves_per_cycle": 3}}
-    first = command(stack, "set_config", **said)
-    assert (first[0], first[1]["status"]) == (200, "done")
-    assert _ends_of(stack, first[1], said) == ENDS
+    assert _ends_of(stack, _set(stack)) == ENDS
 
 
+def test_used_command_id_is_known_to_services_that_started_later_and_earlier(stack: Stack) -> None:
+    used, port_file = _set(stack), stack.folder / "lookup-port"
+    older = port_file.read_text()
+    stack.children["older"] = stack.children.pop("lookup")
+    port_file.unlink()
+    start_lookup(stack)
+    assert _ends_of(stack, used) == ENDS
+    used = _set(stack)
+    port_file.write_text(older)
+    assert _ends_of(stack, used) == ENDS
+
+
+SAID = {"values": {"shedding.max_moves_per_cycle": 3}}
 ENDS = {"same": (200, True), "kind": 409, "arguments": 409, "principal": 409}
 
 
-def _ends_of(stack: Stack, first: Any, said: dict[str, Any]) -> dict[str, Any]:
+def _set(stack: Stack) -> Any:
+    """The answer to a command that is done."""
+    status, done = command(stack, "set_config", **SAID)
+    assert (status, done["status"]) == (200, "done")
+    return done
+
+
+def _ends_of(stack: Stack, first: Any) -> dict[str, Any]:
     """What is answered under the id of a command that is done."""
     query = f"?command_id={first['command_id']}&timeout_ms={PATIENCE_MS}"
     path, other = f"/v1/commands/set_config{query}", f"/v1/commands/unload_namespace{query}"
-    status, again = send(stack, "POST", path, said)
+    status, again = send(stack, "POST", path, SAID)
     changed = {"values": {"shedding.max_moves_per_cycle": 4}}
     return {
         "same": (status, again == first),
         "kind": send(stack, "POST", other, {"namespace": "demo/one"})[0],
         "arguments": send(stack, "POST", path, changed)[0],
-        "principal": send(stack, "POST", path, said, role="admin:local@another")[0],
+        "principal": send(stack, "POST", path, SAID, role="admin:local@another")[0],
     }
