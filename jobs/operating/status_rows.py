@@ -9,6 +9,8 @@ from lbcore.signals.shown_load import SHOWN_MS
 
 _LOAD = ("broker", "minute_ms", "reported_ms", "usage", "score", "percent", "traffic")
 
+_SHADOW = ("strategy", "reason", "moves", "elsewhere", "imbalance", "shadow_imbalance", "at_ms")
+
 
 def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
     """What a status is made of, as the tables have it now."""
@@ -32,5 +34,6 @@ def read_status_rows(reader: TableReader, now_ms: int) -> StatusRows:
         policies=reader.rows("policies"),
         pins=reader.rows("pins"),
         load=reader.rows("load_history", _LOAD, f"minute_ms >= {now_ms - SHOWN_MS}"),
+        shadows=reader.rows("shadow_decisions", _SHADOW, recent),
         rejected=reader.rows("rejected_reports", ("reason",), f"at_ms >= {now_ms - RECENT_MS}"),
     )

@@ -15,6 +15,7 @@ from jobs.service.v1.openapi import openapi_route
 from jobs.service.v1.overview import OVERVIEW_ROUTES
 from jobs.service.v1.ownership import OWNERSHIP_ROUTES
 from jobs.service.v1.planning import PLANNING_ROUTES
+from jobs.service.v1.shadows import SHADOW_ROUTES
 from jobs.service.v1.showing import SHOWING_ROUTES
 from jobs.service.v1.timeline import TIMELINE_ROUTES
 from jobs.service.v1.watch import WATCH_ROUTES
@@ -27,6 +28,7 @@ _OWN = (
     *FORESEEING_ROUTES,
     *PLANNING_ROUTES,
     *TIMELINE_ROUTES,
+    *SHADOW_ROUTES,
     *OWNERSHIP_ROUTES,
     *WATCH_ROUTES,
     *COMMAND_ROUTES,

@@ -34,6 +34,7 @@ from lbcore.explain.job_state import (
 from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
+from lbcore.explain.shadow_words import shadow_status
 from lbcore.model.times import duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.repair import stuck_after_ms
@@ -79,6 +80,7 @@ class StatusRows:
     rejected: Sequence[Row]
     held: Sequence[Row] = ()
     mirror_commands: Sequence[Row] = ()
+    shadows: Sequence[Row] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +150,7 @@ class ClusterStatus:
     held: tuple[HeldStatus, ...]
     alarms: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
+    shadows: tuple[Row, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values."""
@@ -192,6 +195,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         imbalance=imbalance_of(loads),
         held=held_status(rows.held, now_ms - max(0, silent_ms)),
         mirror=mirror_status(rows.mirror_commands, config, now_ms),
+        shadows=shadow_status(rows.shadows),
     )
     phase, why = _phase(draft, config)
     return replace(draft, phase=phase, why=why, alarms=tuple(_alarms(draft, rows, config)))

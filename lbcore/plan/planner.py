@@ -90,3 +90,11 @@ def follow(
     """
     draft = replace(adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves)
     return finish_moves(draft)
+
+
+def follow_placed(
+    snapshot: Snapshot, state: PlanState, config: PlanConfig, now_ms: int, placed: Moves
+) -> PlanState:
+    """The state in which placements that were decided elsewhere count as decided."""
+    draft = adjust(opened(snapshot, state, config, now_ms, ONLY_PLACES))
+    return finish_moves(replace(draft, assignments=placed))[2]

@@ -20,6 +20,7 @@ from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_scan import oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
+from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
     AUDIT,
     CONFIG_VERSIONS,
@@ -38,6 +39,7 @@ KEPT_DAYS: Mapping[str, int] = {
     DECISIONS.name: 90,
     DECISION_CANDIDATES.name: 90,
     DECISION_EFFECTS.name: 90,
+    SHADOW_DECISIONS.name: 90,
     LOAD_HISTORY.name: 30,
     REJECTED_REPORTS.name: 30,
     AUDIT.name: 365,

@@ -35,6 +35,7 @@ from lbcore.balancer.state.effects import (
     unpack_report,
 )
 from lbcore.model.memory_tables import PLANNING_MEMORY
+from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
     AUDIT,
     BROKERS,
@@ -72,6 +73,7 @@ ORDER = (
     DECISION_CANDIDATES.name,
     DECISION_EFFECTS.name,
     PLANNING_MEMORY.name,
+    SHADOW_DECISIONS.name,
     REJECTED_REPORTS.name,
     LOAD_HISTORY.name,
 )

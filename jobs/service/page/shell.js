@@ -6,13 +6,14 @@ import * as find from "./find.js";
 import * as heat from "./heat.js";
 import * as now from "./now.js";
 import * as plans from "./plans.js";
+import * as shadow from "./shadow.js";
 import * as timeline from "./timeline.js";
 import * as whatif from "./whatif.js";
 import * as why from "./why.js";
 import { ask, at, clock, day, duration, explainButton, make } from "./core.js";
 
 const EVERY_MS = 2000;
-const VIEWS = { now, heat, why, plans, timeline, find, whatif };
+const VIEWS = { now, heat, why, plans, timeline, find, whatif, shadow };
 let shown = "";
 let overview = null;
 let returnTo = null;

@@ -20,9 +20,14 @@ from lbcore.balancer.decisions.placing import (
     usable_brokers,
     write_places,
 )
-from lbcore.balancer.decisions.restraint import reason_not_to_balance, reason_to_stand_still
+from lbcore.balancer.decisions.restraint import (
+    PLAN_WAITS,
+    reason_not_to_balance,
+    reason_to_stand_still,
+)
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.ledger import CAUSE_CODE
+from lbcore.balancer.state.shadows import CycleSeen
 from lbcore.balancer.state.work import Work
 from lbcore.balancer.tasks.creations import is_rest
 from lbcore.balancer.tasks.deletions import is_deleting
@@ -87,9 +92,10 @@ def run_cycle(work: Work) -> None:
     if not reason and is_due:
         balancing = _scope(work)
         reason, inputs = reason_not_to_balance(work)
-        _plan(work, _ONLY_WISHES if reason else balancing)
+        shadows = balancing if reason in ("", PLAN_WAITS) else _ONLY_WISHES
+        _plan(work, _ONLY_WISHES if reason else balancing, shadows)
     elif not reason:
-        _plan(work, _ONLY_WISHES)
+        _plan(work, _ONLY_WISHES, _ONLY_WISHES)
     if reason and is_due:
         work.write_decision(work.next_decision(), "skip", reason, inputs)
 
@@ -149,8 +155,9 @@ def _scope(work: Work) -> Scope:
     return Scope(sheds=is_shedding, splits=is_splitting, is_traced=True)
 
 
-def _plan(work: Work, scope: Scope) -> None:
-    snapshot, _ = make_snapshot(work, usable_brokers(work))
+def _plan(work: Work, scope: Scope, shadows: Scope) -> None:
+    """Plan and carry it out. shadows: what those that think along may do."""
+    snapshot, rows = make_snapshot(work, usable_brokers(work))
     config = planning_config(work)
     before = work.plan
     result, after = plan(snapshot, before, config, work.now_ms, scope)
@@ -161,6 +168,8 @@ def _plan(work: Work, scope: Scope) -> None:
     work.plan = after
     if config.cluster.observe_only:
         work.plan = replace(work.plan, moves=before.moves)  # none of them happens
+    if work.config.cluster.shadow:
+        work.cycle_seen = CycleSeen(snapshot=snapshot, rows=rows, before=before, scope=shadows)
     made = Planned(snapshot=snapshot, before=before, config=config, scope=scope, result=result)
     watch_hot(work, made)
     _tell_unsplittable(work, snapshot, before.split.unsplittable)
@@ -182,6 +191,10 @@ def _plan(work: Work, scope: Scope) -> None:
         names = (decision.bundle, *decision.children)
         ids |= dict.fromkeys(names, carry_out(work, decision))
     write_candidates(work, result.trace, ids)
+    if work.cycle_seen is not None:
+        begun = {after.decision_id for _, after in work.transitions}
+        carried = tuple(one for one in result.decisions if ids[one.bundle] in begun)
+        work.cycle_seen = replace(work.cycle_seen, carried=carried)
 
 
 def _tell_unsplittable(work: Work, snapshot: Snapshot, known: Mapping[str, int]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.balancer.decisions.candidate_rows import write_candidates
+from lbcore.balancer.decisions.shadow_placing import tell_placed
 from lbcore.balancer.decisions.unplaced import tell_unplaced
 from lbcore.balancer.intake.eligible_brokers import flapping, is_draining
 from lbcore.balancer.state.book import SPLIT_ALGORITHM
@@ -58,7 +59,7 @@ def place(work: Work, rows: Sequence[int], avoided: Mapping[int, str]) -> Places
     avoid[at] = [index.get(avoided.get(row, ""), NOBODY) for row in rows]
     bundles = replace(snapshot.bundles, needs_owner=needs, avoid=avoid)
     snapshot = replace(snapshot, bundles=bundles)
-    places = _asked(work, snapshot, ())
+    places = _asked(work, (snapshot, kept), ())
     left = [row for row in at.tolist() if bundles.names[row] not in places.found]
     if left:
         tell_unplaced(work, planning_config(work), snapshot, left)
@@ -78,7 +79,7 @@ def place_children(work: Work, splits: Sequence[SplitDecision]) -> Places:
     snapshot = replace(snapshot, bundles=replace(snapshot.bundles, needs_owner=nobody))
     at = np.searchsorted(kept, [split.bundle for split in splits]).tolist()
     asked = [replace(one, bundle=row) for one, row in zip(splits, at, strict=True)]
-    return _asked(work, snapshot, asked)
+    return _asked(work, (snapshot, kept), asked)
 
 
 def write_places(work: Work, places: Places) -> None:
@@ -92,10 +93,12 @@ def write_places(work: Work, places: Places) -> None:
     write_candidates(work, places.trace, ids)
 
 
-def _asked(work: Work, snapshot: Snapshot, splits: Sequence[SplitDecision]) -> Places:
+def _asked(work: Work, view: tuple[Snapshot, Ints], splits: Sequence[SplitDecision]) -> Places:
     """The one question that all placing between cycles goes through."""
     config = planning_config(work)
-    places, work.plan = planner.place(snapshot, work.plan, config, work.now_ms, splits)
+    places, work.plan = planner.place(view[0], work.plan, config, work.now_ms, splits)
+    if work.shadows:
+        tell_placed(work, config, view, places.found)
     return places
 
 

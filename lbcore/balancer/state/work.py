@@ -26,6 +26,7 @@ from lbcore.balancer.state.rules import (
     pin_row,
     policy_row,
 )
+from lbcore.balancer.state.shadows import CycleSeen, Shadow
 from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.load import digest
 from lbcore.config.setting import UNSET
@@ -56,6 +57,7 @@ class Work:
     what placement says of bundles and children. usage: kind → tenant → how many it has, see
     `usage`. made: bundles made for new namespaces; unloaded: looked at to unload namespaces.
     is_catching_up: what the batch has read is old, and newer reports wait; see `broker_liveness`.
+    cycle_seen: what this batch's plan was made of, where shadows think along.
     guard: runs what may be put aside. wall_ms: the driver's clock; now_ms: the time by which the
     batch decides, see `telling_time`. read_ms: when all before this batch's messages had been read.
     """
@@ -78,6 +80,7 @@ class Work:
     waiting: dict[str, Waiting]
     topics: TopicBook
     pending_effects: dict[str, PendingEffect]
+    shadows: dict[str, Shadow]
     packed: Memo
     base_config: Config
     counts: Counter[str] = field(default_factory=Counter)
@@ -103,6 +106,7 @@ class Work:
     made: int = 0
     unloaded: int = 0
     is_catching_up: bool = False
+    cycle_seen: CycleSeen | None = None
     guard: Guard = field(default_factory=Unguarded)
 
     @classmethod
@@ -128,6 +132,7 @@ class Work:
             waiting=dict(state.waiting),
             topics=state.topics,
             pending_effects=dict(state.pending_effects),
+            shadows=dict(state.shadows),
             packed=state.packed,
         )
         if state.settings or state.rules.set_aside:
@@ -231,6 +236,7 @@ class Work:
             waiting=self.waiting,
             topics=self.topics,
             pending_effects=self.pending_effects,
+            shadows=self.shadows,
             packed=self.packed,
         )
 

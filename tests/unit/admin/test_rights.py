@@ -27,7 +27,7 @@ OPEN = {
         f"/page/{name}.js"
         for name in (
             *("actions", "core", "find", "heat", "loads", "now"),
-            *("plans", "shell", "timeline", "whatif", "why"),
+            *("plans", "shadow", "shell", "timeline", "whatif", "why"),
         )
     ),
 }
