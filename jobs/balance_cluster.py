@@ -365,7 +365,7 @@ def _progress_line(progress: Any) -> dict[str, Any]:
 
 
 def _ticker(config: Config, address: KafkaAddress) -> Ticker:
-    producer = KafkaProducer(acks="all", linger_ms=0, **address.client_options("ticks"))
+    producer = KafkaProducer(linger_ms=0, **address.producer_options("ticks"))
     return Ticker(
         producer,
         address.topic_name(Topic.BROKER_LOAD),

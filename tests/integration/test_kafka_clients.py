@@ -1,5 +1,7 @@
 """The thin Kafka clients against the real Kafka: nothing lost silently, only committed read."""
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +97,27 @@ def test_sender_with_kafka_away_gives_up_at_the_deadline(tmp_path: Path) -> None
         broker.start()
         deadline = monotonic() + 60.0
         while not isinstance(said[-1], Delivered):  # until it has found Kafka again
+            assert monotonic() < deadline
+            sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
+            assert sender.flush(60_000)
+        sender.close()
+
+
+def test_sender_goes_on_after_a_message_under_way_was_given_up(tmp_path: Path) -> None:
+    with running_kafka(tmp_path) as broker:
+        sender = Sender(KafkaAddress(bootstrap=broker.bootstrap), "test", delivery_timeout_ms=3_000)
+        sender.send(Topic.ACKS, "c/b", b"before")
+        assert sender.flush(30_000)
+        os.kill(broker.pid, signal.SIGSTOP)
+        said: list[Delivery] = []
+        sender.send(Topic.ACKS, "c/b", b"under way", on_delivery=said.append)
+        assert not sender.flush(500)
+        broker.kill()  # the connection is lost, and the message is to be sent again
+        assert sender.flush(60_000)
+        assert isinstance(said[-1], NotDelivered)
+        broker.start()
+        deadline = monotonic() + 60.0
+        while not isinstance(said[-1], Delivered):
             assert monotonic() < deadline
             sender.send(Topic.ACKS, "c/b", b"after", on_delivery=said.append)
             assert sender.flush(60_000)

@@ -1,6 +1,6 @@
 """Thin Kafka clients: a sender whose every message is accounted for, and a tail of one topic.
 
-Decides how hard to try (acks=all, idempotent, a deadline for each message) and how to read
+Decides how hard to try (acks=all, in order, a deadline for each message) and how to read
 (read_committed, from the beginning, without a group); not what is sent or what it means. Used by
 the fleet, agents, the driver's ticks and `run_local`. Source: ours, over kafka-python 3.
 """
@@ -55,6 +55,20 @@ class KafkaAddress:
             **self.security,
         }
 
+    def producer_options(self, client_id: str) -> dict[str, Any]:
+        """What a producer without transactions is made with: each message once or more, in order.
+
+        Not idempotent: where a message that was under way runs out of time, kafka-python 3.0.12
+        gives its producer id back and never asks for another, so that nothing is sent any more, for
+        ever. Whoever reads knows a message again by its seq, version or command id.
+        """
+        return {
+            "acks": "all",
+            "enable_idempotence": False,
+            "max_in_flight_requests_per_connection": 1,
+            **self.client_options(client_id),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
@@ -100,7 +114,6 @@ class Sender:
         self._producer = _connected(
             address,
             lambda: KafkaProducer(
-                acks="all",
                 linger_ms=5,
                 batch_size=65_536,
                 max_block_ms=5_000,
@@ -109,7 +122,7 @@ class Sender:
                 max_request_size=16_777_216,
                 allow_auto_create_topics=False,
                 metrics_enabled=False,
-                **address.client_options(client_id),
+                **address.producer_options(client_id),
             ),
         )
 
