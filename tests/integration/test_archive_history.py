@@ -91,6 +91,7 @@ def files(history: AgedHistory, name: str) -> int:
     return len(DeltaTable(str(table_path(history.root, name))).file_uris())
 
 
+@pytest.mark.long
 def test_history_moves_while_the_job_commits_and_is_read_as_before(history: AgedHistory) -> None:
     with job_at_work(history):
         assert run(history) == 0

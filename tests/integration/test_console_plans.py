@@ -40,6 +40,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     running.close()
 
 
+@pytest.mark.long
 def test_plan_of_a_skewed_cluster_is_approved_and_undone_in_the_console(
     stack: Stack, browser: Browser, tmp_path: Path
 ) -> None:

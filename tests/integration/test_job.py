@@ -31,9 +31,9 @@ from tests.support.processes.kafka_cluster import make_topics
 TIMEOUT_MS = 6_000
 CLUSTER = Cluster(settings=(f"ownership.broker_timeout_ms={TIMEOUT_MS}",))
 POINTS = (
-    ("effects_computed", 0),
+    pytest.param("effects_computed", 0, marks=pytest.mark.long),
     ("events_committed", 0),
-    ("tables_committed", 0),
+    pytest.param("tables_committed", 0, marks=pytest.mark.long),
     ("kafka_sent", 3 * TIMEOUT_MS),
 )
 """Where the job is killed, and how many ms it is away then."""
@@ -206,6 +206,7 @@ def test_job_killed_at_a_point_of_a_batch_goes_on_where_it_was_and_takes_nobody_
     assert_gapless(stack)
 
 
+@pytest.mark.long
 def test_job_killed_at_a_random_moment_goes_on_where_it_was(stack: Stack) -> None:
     stack.fleet("/restart/broker-1", "POST")
     time.sleep(random.Random(7).uniform(0.5, 4.0))

@@ -148,6 +148,7 @@ def test_what_raises_is_put_aside_in_a_batch_that_is_cut_off_and_repeated(
     check_phase(stack, stack.faults()[PHASE]["number"])
 
 
+@pytest.mark.long
 def test_a_job_killed_and_started_from_its_checkpoint_says_the_same(stack: PlantedStack) -> None:
     before = numbers(stack)
     stack.kill("job")
