@@ -24,12 +24,16 @@ from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.following.view import View
 from jobs.adapters.following.watch_follower import WatchAddress, WatchFollower
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.command_client import CommandClient
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
+from jobs.owner_asker import OwnerAsker, by_commands, by_service
 from lbcore.route.addresses import lookup_data
 from lbcore.route.batch import BatchIndex
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupOutcome, LookupSnapshot
 
+_CLIENT_ID = "ballast-lookup"
 _CLOSE_TIMEOUT_S = 10.0
 
 
@@ -74,19 +78,31 @@ class LookupClient:
     """Answers lookups from what it follows; may be used from any number of threads.
 
     source: the folder of the tables, which need not be there yet, or a service to watch. cluster:
-    whose bundles. poll_ms: pause between two looks at the tables.
+    whose bundles. poll_ms: pause between two looks at the tables. kafka: where bundles are assigned
+    on demand and the source is the tables; a bundle that `lookup` finds free is then assigned. A
+    service that is watched is asked to see to it.
     """
 
     def __init__(
-        self, source: str | TablePlace | WatchAddress, cluster: str, *, poll_ms: int = 200
+        self,
+        source: str | TablePlace | WatchAddress,
+        cluster: str,
+        *,
+        poll_ms: int = 200,
+        kafka: KafkaAddress | None = None,
     ) -> None:
         self._ready = threading.Event()
         self._stop = threading.Event()
-        self._follower: DeltaFollower | WatchFollower = (
-            WatchFollower(source, cluster)
-            if isinstance(source, WatchAddress)
-            else DeltaFollower(source, cluster)
-        )
+        self._asker: OwnerAsker | None = None
+        self._follower: DeltaFollower | WatchFollower
+        if isinstance(source, WatchAddress):
+            self._follower = WatchFollower(source, cluster)
+            self._asker = by_service(source)
+        else:
+            self._follower = DeltaFollower(source, cluster)
+            if kafka is not None:
+                commands = CommandClient(kafka, source, cluster, client_id=_CLIENT_ID)
+                self._asker = by_commands(commands, cluster)
         self._follower.on_change(self._ready.set)
         self._index: tuple[LookupSnapshot, BatchIndex] | None = None
         self._thread = threading.Thread(
@@ -113,6 +129,8 @@ class LookupClient:
         """Stop following; answers stay what they are and get older."""
         self._stop.set()
         self._thread.join(_CLOSE_TIMEOUT_S)
+        if self._asker is not None:
+            self._asker.close()
 
     def wait_ready(self, timeout_ms: int) -> bool:
         """Wait until lookups can be answered; False when they can't after `timeout_ms`."""
@@ -139,12 +157,16 @@ class LookupClient:
     def lookup(self, topic: str, listener: str = "") -> LookupResult:
         """What a client that asks for the topic is told, as over HTTP but without waiting.
 
+        A bundle that is free is asked an owner for, see `kafka` above: ask again a little later.
+
         topic: a full name, or a short one as Pulsar has them. listener: name of the advertised
         listener whose addresses are wanted. Raises NotReadyError, InvalidNameError.
         """
         view = self._view()
         answer = view.snapshot.answer(topic, listener)
         route, address = answer.route, answer.address
+        if route is not None and not route.broker and self._asker is not None:
+            self._asker.found_free(route, topic)
         fields: dict[str, Any] = {}
         if route is not None:
             fields = {

@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.following.watch_follower import WatchAddress
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.lookup_client import LookupClient
+from lbcore.route.snapshot import LookupOutcome
 from tests.integration.stack import PATIENCE_S, Cluster, Stack, running_stack
 from tests.support.values.tokens import SECRET, token
 
@@ -103,6 +107,26 @@ def test_many_lookups_of_a_free_bundle_wait_for_one_assignment(stack: Stack) -> 
     stack.wait("the assignment among the commands", lambda: assignments(stack))
     assert {principal for _, principal in assignments(stack)} == {"lookup"}
     assert len(assignments(stack)) == 1
+
+
+@pytest.mark.parametrize("way", ["tables", "service"])
+def test_lookup_in_a_process_has_a_free_bundle_assigned(stack: Stack, way: str) -> None:
+    assert command(stack, "create_namespace", namespace=f"demo/by-{way}", bundles=1)[0] == 200
+    topic, before = f"persistent://demo/by-{way}/t", assignments(stack)
+    with client_of(stack, way) as client:
+        stack.wait("the namespace", lambda: client.wait_ready(1_000) and client.find(topic))
+        stack.wait("an owner", lambda: client.lookup(topic).outcome is LookupOutcome.FOUND)
+    stack.wait("the assignment among the commands", lambda: assignments(stack) - before)
+    assert [principal for _, principal in assignments(stack) - before] == ["lookup"]
+
+
+def client_of(stack: Stack, way: str) -> LookupClient:
+    if way == "tables":
+        kafka = KafkaAddress(bootstrap=stack.kafka.bootstrap)
+        return LookupClient(str(stack.tables), "local", kafka=kafka)
+    port = int((stack.folder / "lookup-port").read_text())
+    proof = token(SECRET, "HS256", roles=["viewer"])
+    return LookupClient(WatchAddress(url=f"http://127.0.0.1:{port}", token=lambda: proof), "local")
 
 
 def test_command_outlives_the_balancer_and_nothing_is_pretended_meanwhile(stack: Stack) -> None:

@@ -64,6 +64,22 @@ class WatchAddress:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
 
+def connect(address: WatchAddress) -> http.client.HTTPConnection:
+    """A connection to the service, made at its first request."""
+    parts = urlsplit(address.url)
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(
+            host, parts.port, timeout=_TIMEOUT_S, context=address.tls
+        )
+    return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
+
+
+def proof(address: WatchAddress) -> dict[str, str]:
+    """The header that says who asks; none without a token."""
+    return {} if address.token is None else {"Authorization": f"Bearer {address.token()}"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
     """One event; a comment is an event without data, whose kind is its text."""
@@ -111,7 +127,7 @@ class WatchFollower:
     def _follow(self, stop: threading.Event) -> None:
         """One connection, from where the last one ended."""
         headers = {"Last-Event-ID": self._place} if self._place else {}
-        with closing(self._connect()) as connection:
+        with closing(connect(self._address)) as connection:
             response = self._ask(connection, f"/v1/watch?alive_ms={_ALIVE_MS}", headers)
             heard_ms = boot_ms()
             for event in _events(response):
@@ -195,7 +211,7 @@ class WatchFollower:
         routes: list[BundleRoute] = []
         bad: list[BadRow] = []
         after, is_more = "", True
-        with closing(self._connect()) as connection:
+        with closing(connect(self._address)) as connection:
             while is_more:
                 page = self._json(connection, f"/v1/ownership?limit={_PAGE}&after={quote(after)}")
                 if page["table_version"] < version:
@@ -208,7 +224,7 @@ class WatchFollower:
 
     def _with_lists(self, snapshot: LookupSnapshot) -> LookupSnapshot:
         """The snapshot with the namespaces and brokers of now."""
-        with closing(self._connect()) as connection:
+        with closing(connect(self._address)) as connection:
             namespaces = self._json(connection, "/v1/namespaces")
             brokers = self._json(connection, "/v1/brokers")
         self._lists = (int(namespaces["version"]), int(brokers["version"]))
@@ -219,24 +235,13 @@ class WatchFollower:
 
     # -- connections
 
-    def _connect(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self._address.url)
-        host = parts.hostname or ""
-        if parts.scheme == "https":
-            return http.client.HTTPSConnection(
-                host, parts.port, timeout=_TIMEOUT_S, context=self._address.tls
-            )
-        return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
-
     def _ask(
         self,
         connection: http.client.HTTPConnection,
         path: str,
         headers: Mapping[str, str] | None = None,
     ) -> http.client.HTTPResponse:
-        token = self._address.token
-        proof = {"Authorization": f"Bearer {token()}"} if token is not None else {}
-        connection.request("GET", path, headers={**(headers or {}), **proof})
+        connection.request("GET", path, headers={**(headers or {}), **proof(self._address)})
         response = connection.getresponse()
         if response.status == _NO_PLACE:
             self._place = ""  # of a service of another version: begin anew
