@@ -2,10 +2,12 @@
 
 import { buttonsFor, whyNot } from "./actions.js";
 import {
-  at, bar, clock, duration, explainButton, make, percent, replace, row, shape, way, whole,
+  at, bar, clock, duration, explainButton, make, percent, replace, row, way, whole,
 } from "./core.js";
+import { imbalanceLines } from "./lines.js";
 
 const BROKERS_SHOWN = 100;
+const HOUR_MS = 3600000;
 const LOAD_IS_OLD_MS = 150000; // a row a minute is written
 const opened = new Set();
 
@@ -67,32 +69,10 @@ function drawBalance(balance, { now_ms: nowMs, imbalance, gaps }) {
   const most = Math.max(...known.map((moment) => moment.imbalance));
   at("imbalance").textContent = last && imbalance !== null
     ? `now ${imbalance.toFixed(2)}, most ${most.toFixed(2)}` : "no load is known";
-  const [left, right, top, bottom] = [34, 712, 8, 128];
-  const high = Math.max(1.5, last ? most : 0);
-  const x = (ms) => right - (right - left) * (nowMs - ms) / 3600000;
-  const y = (value) => bottom - (bottom - top) * (value - 1) / (high - 1);
-  const parts = gaps.map((gap) => {
-    const from = Math.max(left, x(gap.from_ms));
-    const width = Math.max(1, x(gap.until_ms || nowMs) - from);
-    return shape("rect", { class: "gap", x: from, y: top, width, height: bottom - top });
-  });
-  for (const value of [1, (1 + high) / 2, high]) {
-    parts.push(shape("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }));
-    parts.push(shape("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" },
-      value.toFixed(1)));
-  }
-  for (const minutes of [60, 45, 30, 15, 0]) {
-    const anchor = minutes === 60 ? "start" : minutes === 0 ? "end" : "middle";
-    parts.push(shape("text", { x: x(nowMs - minutes * 60000), y: bottom + 17,
-      "text-anchor": anchor }, minutes ? `−${minutes} min` : "now"));
-  }
-  if (last) {
-    const points = known.map((moment) => `${x(moment.at_ms).toFixed(1)},`
-      + `${y(moment.imbalance).toFixed(1)}`);
-    if (nowMs - last.at_ms < LOAD_IS_OLD_MS) points.push(`${right},${y(last.imbalance).toFixed(1)}`);
-    parts.push(shape("polyline", { class: "line", points: points.join(" ") }));
-  }
-  at("balance").replaceChildren(...parts);
+  const points = known.map((moment) => [moment.at_ms, moment.imbalance]);
+  if (last && nowMs - last.at_ms < LOAD_IS_OLD_MS) points.push([nowMs, last.imbalance]);
+  const lines = last ? [{ points, kind: "line" }] : [];
+  at("balance").replaceChildren(...imbalanceLines(nowMs - HOUR_MS, nowMs, lines, gaps));
 }
 
 function drawGaps(gaps) {

@@ -3,13 +3,12 @@
 
 import { ask, choice, clock, explainButton, make, replace, row, shape, tableHead, way, whole }
   from "./core.js";
+import { BOX, imbalanceLines } from "./lines.js";
 
 const WINDOWS = [["3600000", "1 hour"], ["86400000", "1 day"], ["604800000", "7 days"]];
 const COLUMNS = [["strategy"], ["imbalance", "number"], ["really", "number"], ["moves", "number"],
   ["elsewhere", "number"], ["skips", "late"]];
 const STEPS = [["UTC"], ["strategy"], ["bundle"], ["way"], ["why", "late"]];
-const WIDTH = 720;
-const HEIGHT = 150;
 let asked = "3600000";
 let parts = null;
 let version = null;
@@ -76,21 +75,14 @@ function even(value) {
 
 function picture(one, { from_ms, until_ms }) {
   const box = make("figure");
-  const caption = make("figcaption", `${one.strategy}: imbalance, and really (dashed)`);
-  const highest = Math.max(1.1, ...one.moments.flatMap(([, real, own]) => [real ?? 1, own ?? 1]));
-  const x = (ms) => (WIDTH * (ms - from_ms)) / (until_ms - from_ms);
-  const y = (value) => HEIGHT - (HEIGHT - 10) * ((value - 1) / (highest - 1));
-  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img",
+  const svg = shape("svg", { viewBox: BOX, role: "img",
     "aria-label": `${one.strategy}: imbalance ${even(one.shadow_imbalance)}, really `
       + `${even(one.imbalance)}` });
-  for (const [at, dash] of [[1, "4 4"], [2, "none"]]) {
-    const known = one.moments.filter((moment) => moment[at] !== null);
-    svg.append(shape("polyline", { points: known.map((moment) =>
-      `${x(moment[0]).toFixed(1)},${y(moment[at]).toFixed(1)}`).join(" "), fill: "none",
-    stroke: "currentColor", "stroke-dasharray": dash, opacity: at === 1 ? "0.5" : "1" }));
-  }
-  svg.append(shape("text", { x: 4, y: 12, fill: "currentColor" }, highest.toFixed(2)));
-  box.append(caption, svg);
+  const lines = [["line really", 1], ["line", 2]].map(([kind, at]) => ({ kind,
+    points: one.moments.filter((moment) => moment[at] !== null)
+      .map((moment) => [moment[0], moment[at]]) }));
+  svg.append(...imbalanceLines(from_ms, until_ms, lines));
+  box.append(make("figcaption", `${one.strategy}: imbalance, and really (dashed)`), svg);
   return box;
 }
 
