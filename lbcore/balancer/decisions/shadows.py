@@ -29,7 +29,6 @@ from lbcore.plan.registry import shedding_name
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Snapshot
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
 
-PHASE = "shadow"
 COUNTED = "shadow:"
 """Begins the counts of a batch's report of what shadows would have moved, by strategy."""
 STEPS_NAMED = 50
@@ -53,7 +52,7 @@ def think_along(work: Work) -> None:
     real = _balance(work.cycle_seen.snapshot) if work.cycle_seen else None
     moved = _moved_by_cycles(work)
     work.guard.each(
-        PHASE,
+        "shadow",
         names,
         lambda some: _each_thinks(work, some, real, moved),
         lambda name, _: name,
