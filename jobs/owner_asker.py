@@ -5,24 +5,26 @@ lookup service ask, which knows whether bundles are assigned on demand. The answ
 tables, like every change. Source: ours.
 """
 
+import contextlib
 import http.client
 import logging
 import queue
 import threading
 from collections.abc import Callable
 from time import monotonic, time
-from urllib.parse import quote
 
 from jobs.adapters.following.watch_follower import WatchAddress, connect, proof
+from jobs.adapters.http.exchange import read_at_most
+from jobs.adapters.http.lookup_request import lookup_path
 from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.console import CommandError
-from lbcore.model.names import parse_topic
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.owner_requests import ASKED_BY, TIMEOUT_MS, OwnerRequests, request_id
 from lbcore.wire.kinds.bundle_commands import AssignBundle
 
 logger = logging.getLogger(__name__)
 
+_ANSWER_MAX_BYTES = 65_536
 _WAITING_MAX = 10_000
 _CLOSE_TIMEOUT_S = 10.0
 
@@ -38,6 +40,7 @@ class OwnerAsker:
         self._ask, self._end = ask, end
         self._requests = OwnerRequests()
         self._lock = threading.Lock()
+        self._is_ending = threading.Event()
         self._waiting: queue.Queue[tuple[BundleRoute, str] | None] = queue.Queue(_WAITING_MAX)
         self._thread = threading.Thread(target=self._work, name="ballast-owner", daemon=True)
         self._thread.start()
@@ -46,17 +49,20 @@ class OwnerAsker:
         """A lookup of this topic found no owner; returns at once."""
         with self._lock:
             is_due = self._requests.is_due(route, monotonic())
-        if is_due and not self._waiting.full():
-            self._waiting.put((route, topic))
+        if is_due:
+            with contextlib.suppress(queue.Full):
+                self._waiting.put_nowait((route, topic))
 
     def close(self) -> None:
-        """Ask for nothing more."""
-        self._waiting.put(None)
+        """Ask for nothing more, also of what waits."""
+        self._is_ending.set()
+        with contextlib.suppress(queue.Full):  # then it need not be woken
+            self._waiting.put_nowait(None)
         self._thread.join(_CLOSE_TIMEOUT_S)
         self._end()
 
     def _work(self) -> None:
-        while (item := self._waiting.get()) is not None:
+        while (item := self._waiting.get()) is not None and not self._is_ending.is_set():
             self._ask_for(*item)
 
     def _ask_for(self, route: BundleRoute, topic: str) -> None:
@@ -89,15 +95,9 @@ def by_service(address: WatchAddress) -> OwnerAsker:
     def ask(_: BundleRoute, topic: str) -> None:
         connection = connect(address)
         try:
-            connection.request("GET", _path(topic), headers=proof(address))
-            connection.getresponse().read()
+            connection.request("GET", lookup_path(topic), headers=proof(address))
+            read_at_most(connection.getresponse(), _ANSWER_MAX_BYTES)
         finally:
             connection.close()
 
     return OwnerAsker(ask)
-
-
-def _path(topic: str) -> str:
-    name = parse_topic(topic)
-    parts = (name.domain.value, *name.namespace.split("/"), name.local)
-    return "/lookup/v2/topic/" + "/".join(quote(part, safe="") for part in parts)

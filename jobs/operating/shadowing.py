@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.adapters.delta.table_reader import TableReader
-from lbcore.explain.shadow_words import finite
+from lbcore.explain.shadow_words import by_strategy, finite
 from lbcore.model.shadow_tables import SHADOW_DECISIONS
 
 MOMENTS_MAX = 120
@@ -23,14 +23,11 @@ Row = Mapping[str, Any]
 def read_shadows(reader: TableReader, from_ms: int, until_ms: int) -> dict[str, Any]:
     """Each shadow that planned in the window, in name order. O(rows log rows)."""
     window = f"at_ms > {from_ms} AND at_ms <= {until_ms}"
-    rows = reader.rows(SHADOW_DECISIONS.name, condition=window)
-    found: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: int(row["at_ms"])):
-        found.setdefault(str(row["strategy"]), []).append(row)
+    found = by_strategy(reader.rows(SHADOW_DECISIONS.name, condition=window))
     return {
         "from_ms": from_ms,
         "until_ms": until_ms,
-        "shadows": [_told(name, found[name], (from_ms, until_ms)) for name in sorted(found)],
+        "shadows": [_told(name, rows, (from_ms, until_ms)) for name, rows in found.items()],
     }
 
 

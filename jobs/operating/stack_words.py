@@ -20,8 +20,9 @@ from jobs.local.layout import CLUSTER, Layout
 from lbcore.config.tree import Config
 
 STATE_DIR_VARIABLE = "BALLAST_STATE_DIR"
-STATE_DIR = Path(os.environ.get(STATE_DIR_VARIABLE) or Path("var") / "local")
-STATE_DIR_HELP = f"folder of a local run (${STATE_DIR_VARIABLE}, or {Path('var') / 'local'})"
+_STATE_DIR = Path("var") / "local"
+STATE_DIR = Path(os.environ.get(STATE_DIR_VARIABLE) or _STATE_DIR)
+STATE_DIR_HELP = f"folder of a local run (${STATE_DIR_VARIABLE}, or {_STATE_DIR})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,12 +101,12 @@ def finding_words(finding: Row) -> str:
     return f"{words}; {ADVICE.get(trouble, 'read the log of the bridge')} ({alert})"
 
 
-def with_findings(found: Explanation, told: Sequence[Row], config: Config) -> Explanation:
+def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -> Explanation:
     """The explanation, begun by what the guardian told last of its subject, or of all a cluster.
 
-    told: the commands `observe_ownership` up to the moment that is asked about.
+    commands: of `observe_ownership`, up to the moment that is asked about.
     """
-    mirror = mirror_status(told, config, found.at_ms)
+    mirror = mirror_status(commands, config, found.at_ms)
     told = mirror.findings if mirror is not None else ()
     words = [
         finding_words(one)

@@ -11,11 +11,16 @@ Row = Mapping[str, Any]
 
 
 def shadow_status(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """A shadow's newest figures, and its moves in all of its rows; in name order. O(rows)."""
+    """A shadow's newest figures, and its moves in all of its rows; in name order."""
+    return tuple(_summed(name, of_it) for name, of_it in by_strategy(rows).items())
+
+
+def by_strategy(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each shadow, the oldest first; in name order. O(rows log rows)."""
     found: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: int(row["at_ms"])):
+    for row in sorted(rows, key=lambda row: (str(row["strategy"]), int(row["at_ms"]))):
         found.setdefault(str(row["strategy"]), []).append(row)
-    return tuple(_summed(name, found[name]) for name in sorted(found))
+    return found
 
 
 def shadow_words(one: Row) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.console import CommandError
 from jobs.operating.sources import ServiceSource
-from tests.support.processes.browser import Browser, find_browser
+from tests.support.processes.browser import Browser, running_browser
 from tests.support.processes.lookup_service import LookupService
 from tests.support.values.tokens import SECRET, token
 from tests.support.worlds.explained_world import eventful, write_tables
@@ -33,11 +33,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """One browser for all tests of this module."""
-    if find_browser() is None:
-        pytest.skip("no Chromium here (Debian, Ubuntu: apt-get install chromium)")
-    running = Browser(tmp_path_factory.mktemp("browser") / "profile")
-    yield running
-    running.close()
+    with running_browser(tmp_path_factory.mktemp("browser")) as running:
+        yield running
 
 
 @pytest.fixture

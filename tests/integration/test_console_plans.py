@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.stack import Cluster, Stack, running_stack
-from tests.support.processes.browser import Browser, find_browser
+from tests.support.processes.browser import Browser, running_browser
 
 CLUSTER = Cluster(
     brokers=3,
@@ -33,11 +33,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if find_browser() is None:
-        pytest.skip("no Chromium here (Debian, Ubuntu: apt-get install chromium)")
-    running = Browser(tmp_path_factory.mktemp("browser") / "profile")
-    yield running
-    running.close()
+    with running_browser(tmp_path_factory.mktemp("browser")) as running:
+        yield running
 
 
 @pytest.mark.long

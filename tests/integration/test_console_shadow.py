@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.browser import Browser, find_browser
+from tests.support.processes.browser import Browser, running_browser
 from tests.support.processes.lookup_service import LookupService
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.hot_world import hot_world
@@ -32,13 +32,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]
 
 @pytest.fixture(scope="module")
 def page(service: LookupService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if find_browser() is None:
-        pytest.skip("no Chromium here (Debian, Ubuntu: apt-get install chromium)")
-    running = Browser(tmp_path_factory.mktemp("browser") / "profile")
-    running.open(f"http://127.0.0.1:{service.port}/#/shadow")
-    running.wait("document.querySelectorAll('.shadows tbody tr').length === 2")
-    yield running
-    running.close()
+    with running_browser(tmp_path_factory.mktemp("browser")) as running:
+        running.open(f"http://127.0.0.1:{service.port}/#/shadow")
+        running.wait("document.querySelectorAll('.shadows tbody tr').length === 2")
+        yield running
 
 
 def test_view_shows_what_each_would_have_done(

@@ -35,6 +35,13 @@ class _Reply:
     body: bytes
 
 
+def lookup_path(topic: str) -> str:
+    """Where a service answers a lookup of this topic; raises InvalidNameError."""
+    name = parse_topic(topic)
+    parts = (name.domain.value, *name.namespace.split("/"), name.local)
+    return "/lookup/v2/topic/" + "/".join(quote(part, safe="") for part in parts)
+
+
 class LookupConnection:
     """One kept connection to the lookup service, made anew whenever it breaks."""
 
@@ -47,14 +54,9 @@ class LookupConnection:
 
     def look_up(self, topic: str) -> ProbedAnswer:
         """Ask who owns the topic; never raises for what the network or the service does."""
-        name = parse_topic(topic)
-        path = "/".join(
-            quote(part, safe="")
-            for part in (name.domain.value, *name.namespace.split("/"), name.local)
-        )
-        asked_at_ms = wall_ms()
+        path, asked_at_ms = lookup_path(topic), wall_ms()
         try:
-            reply = self._get(f"/lookup/v2/topic/{path}")
+            reply = self._get(path)
         except (OSError, http.client.HTTPException) as error:
             return _failed(topic, asked_at_ms, type(error).__name__)
         return _answer(topic, asked_at_ms, reply)

@@ -111,6 +111,16 @@ export function shape(tag, attributes, text) {
   return element;
 }
 
+export function field(text, { value = "", placeholder = "" }, ...classes) { // a line to write in
+  const box = make("label", `${text} `, ...classes);
+  const input = make("input");
+  input.value = value;
+  input.placeholder = placeholder;
+  input.spellcheck = false;
+  box.append(input);
+  return { box, input };
+}
+
 export function choice(label, options, chosen, onChange) { // options: [[value, text], ...]
   const box = make("label", `${label} `, "choice");
   const select = make("select");

@@ -1,6 +1,7 @@
 // The view Find: a topic, a bundle or a broker; where it is now, and who owned a bundle when.
 
-import { ask, clock, day, explainButton, inPath, make, row, tableHead, way, whole } from "./core.js";
+import { ask, clock, day, explainButton, field, inPath, make, row, tableHead, way, whole }
+  from "./core.js";
 
 const SHOWN = 200;
 
@@ -9,11 +10,7 @@ export function refresh() {} // an answer is of its moment
 export async function show(box, names) {
   const wanted = names.join("/");
   const form = make("form", undefined, "controls");
-  const label = make("label", "topic, bundle or broker ", "choice");
-  const input = make("input");
-  input.value = wanted;
-  input.spellcheck = false;
-  label.append(input);
+  const { box: label, input } = field("topic, bundle or broker", { value: wanted }, "choice");
   form.append(label, make("button", "Find"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();

@@ -2,7 +2,7 @@
 // after a move is told when its line is pointed at or has the focus.
 
 import {
-  ask, choice, clock, day, explainButton, make, percent, replace, row, tableHead, way, whole,
+  ask, choice, clock, day, explainButton, field, make, percent, replace, row, tableHead, way, whole,
 } from "./core.js";
 
 const KINDS = { move: "moves", split: "splits", crash: "crashes", placement: "placements",
@@ -21,12 +21,8 @@ export function show(box, path, query) {
   asked = { ...asked, about: query.get("about") || "", window: query.get("window") || asked.window };
   [version, drawn] = [null, ""];
   const form = make("form", undefined, "controls");
-  const label = make("label", "naming ", "choice");
-  const about = make("input");
-  about.value = asked.about;
-  about.spellcheck = false;
-  about.placeholder = "broker, bundle, person, setting";
-  label.append(about);
+  const { box: label, input: about } = field("naming",
+    { value: asked.about, placeholder: "broker, bundle, person, setting" }, "choice");
   form.append(choice("of the last", WINDOWS, asked.window, (window) => go({ window })), label,
     make("button", "Show"));
   form.addEventListener("submit", (event) => {

@@ -1,7 +1,7 @@
 // The view What if: a dry run. Another strategy, other settings, brokers more or fewer; what the
 // next cycles would decide, and load before and after as a picture. Nothing is done.
 
-import { ask, duration, explainButton, make, percent, way, whole } from "./core.js";
+import { ask, duration, explainButton, field, make, percent, way, whole } from "./core.js";
 import { ofForecast } from "./loads.js";
 
 const SHOWN = 100;
@@ -10,12 +10,12 @@ export function refresh() {} // an answer is of its moment
 
 export function show(box) {
   const form = make("form", undefined, "what-if");
-  const strategy = field("strategy, if another", "e.g. threshold");
-  const settings = field("settings (blanks between)", "shedding.threshold_percent=5");
-  const added = field("idle brokers more", "0");
+  const strategy = field("strategy, if another", { placeholder: "e.g. threshold" });
+  const settings = field("settings (blanks between)", { placeholder: "shedding.threshold_percent=5" });
+  const added = field("idle brokers more", { placeholder: "0" });
   added.input.type = "number";
   added.input.min = "0";
-  const removed = field("brokers drained", "broker-3:8080");
+  const removed = field("brokers drained", { placeholder: "broker-3:8080" });
   const button = make("button", "What would happen?");
   const answer = make("article");
   answer.setAttribute("aria-live", "polite");
@@ -37,15 +37,6 @@ export function show(box) {
 }
 
 const split = (text) => text.split(/\s+/).filter(Boolean);
-
-function field(name, placeholder) {
-  const box = make("label", `${name} `);
-  const input = make("input");
-  input.placeholder = placeholder;
-  input.spellcheck = false;
-  box.append(input);
-  return { box, input };
-}
 
 async function tried(body) {
   try {

@@ -1,7 +1,7 @@
 // The view Why: what `ballast explain` says of a broker, a bundle, a decision or the cluster, with
 // its numbers as bars. Also made here: the explanation that opens beside another view.
 
-import { ask, bar, choice, inPath, make } from "./core.js";
+import { ask, bar, choice, field, inPath, make } from "./core.js";
 
 const KINDS = [["broker", "broker"], ["bundle", "bundle"], ["decision", "decision"],
   ["cluster", "the cluster"]];
@@ -72,11 +72,7 @@ export async function show(box, [of, ...names], query) {
   kind = of || "cluster";
   const name = names.join("/");
   const form = make("form", undefined, "controls");
-  const label = make("label", "name ", "choice");
-  const input = make("input");
-  input.value = name;
-  input.spellcheck = false;
-  label.append(input);
+  const { box: label, input } = field("name", { value: name }, "choice");
   label.hidden = kind === "cluster";
   form.append(choice("explain", KINDS, kind, (value) => {
     kind = value;

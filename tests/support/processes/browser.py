@@ -9,8 +9,12 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _WORDS = (
@@ -29,6 +33,18 @@ _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "/": 191}
 def find_browser() -> str | None:
     """The path of a Chromium on this machine, None without one."""
     return next((found for name in _NAMES if (found := shutil.which(name))), None)
+
+
+@contextmanager
+def running_browser(folder: Path) -> Iterator["Browser"]:
+    """A browser whose profile is in the folder; skips the test where there is none."""
+    if find_browser() is None:
+        pytest.skip("no Chromium here (Debian, Ubuntu: apt-get install chromium)")
+    running = Browser(folder / "profile")
+    try:
+        yield running
+    finally:
+        running.close()
 
 
 class Browser:
