@@ -14,23 +14,15 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
 from jobs.service.reader_process import ReadQuestion
 from jobs.service.routes import Route
+from jobs.service.status_page import FOLDER
 from jobs.service.streams import Message
 from jobs.service.v1.reading import readers
 from tests.support.admin.admin_world import Balancer, make_context, write_tables
 from tests.support.admin.asgi_calls import ask
 
-OPEN = {
-    "/",
-    "/page/console.css",
-    "/page/icon.svg",
-    *(
-        f"/page/{name}.js"
-        for name in (
-            *("actions", "core", "find", "heat", "loads", "now"),
-            *("plans", "shadow", "shell", "timeline", "whatif", "why"),
-        )
-    ),
-}
+ASSETS = (".css", ".js", ".svg")
+# The files of the console hold nothing of the cluster: those in their folder, and only those.
+OPEN = {"/", *(f"/page/{path.name}" for path in FOLDER.glob("*.*") if path.suffix in ASSETS)}
 TAKING_AWAY = ("/v1/brokers/{broker}",)
 OF_TENANTS = (
     "/admin/v2/namespaces/{tenant}",
