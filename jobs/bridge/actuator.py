@@ -70,7 +70,7 @@ class Actuator:
         self._clock = ForwardClock()
         self._pool = ThreadPoolExecutor(limits.in_flight, thread_name_prefix="act")
         self._lock = threading.Lock()
-        self._working: set[str] = set()
+        self._working: dict[str, str] = {}
         self._rested: dict[str, tuple[int, float]] = {}
         self._asked_s: deque[float] = deque()
         self._seqs: dict[str, int] = {}
@@ -91,17 +91,23 @@ class Actuator:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def consider(self, records: Mapping[str, OwnershipRecord], newest: "Newest") -> None:
-        """Begin work on the records in flight that nobody works on, in name order."""
+        """Begin work on the records in flight that nobody works on, in name order.
+
+        One bundle at a time goes to a broker with the modular manager: see `Rhythm.quiet_ms`.
+        """
         in_flight = [record for record in records.values() if record.state in IN_FLIGHT]
         for record in sorted(in_flight, key=lambda one: one.bundle):
             if self._is_due(record):
                 with self._lock:
-                    self._working.add(record.bundle)
+                    self._working[record.bundle] = record.destination
                 self._pool.submit(self._work, record, newest)
 
     def _is_due(self, record: OwnershipRecord) -> bool:
         with self._lock:
             if record.bundle in self._working:
+                return False
+            is_taking = bool(record.destination) and record.destination in self._working.values()
+            if is_taking and not self._collector.is_extensible():
                 return False
             version, until_s = self._rested.get(record.bundle, (0, 0.0))
         return version != record.version_id or time.monotonic() >= until_s
@@ -114,7 +120,7 @@ class Actuator:
         finally:
             with self._lock:
                 now_s = time.monotonic()
-                self._working.discard(record.bundle)
+                self._working.pop(record.bundle, None)
                 self._rested[record.bundle] = (record.version_id, now_s + _REPEAT_S)
                 if len(self._rested) > _REMEMBERED_MAX:
                     self._forget(now_s)
@@ -218,10 +224,10 @@ class Actuator:
 
     def _owner(self, record: OwnershipRecord) -> str:
         """Who has the bundle: its destination and its source are asked first."""
-        active = self._admin.brokers(self._collector.pulsar_cluster)
+        active = self._collector.active()
         named = [name for name in (record.destination, record.source) if name in active]
         for broker in [*named, *(name for name in active if name not in named)]:
-            if record.bundle in self._admin.owned(self._collector.pulsar_cluster, broker):
+            if record.bundle in self._collector.owned(broker):
                 return broker
         return ""
 

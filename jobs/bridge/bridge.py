@@ -16,7 +16,7 @@ from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.bridge.actuator import Actuator, AskingLimits
-from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.policies import PolicyFollower
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
 from jobs.bridge.watchman import Watchman
@@ -126,6 +126,10 @@ class Bridge:
         busy = self._actuator.busy()
         try:
             look = self._collector.look()
+        except TooSoonError as error:
+            self._before = None
+            logger.info("not asked", extra={"fields": {"why": str(error)}})
+            return
         except PulsarAdminError as error:
             self._before = None  # what was seen before is too old to be compared with
             self.metrics.count_failed_look()

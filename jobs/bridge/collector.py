@@ -58,12 +58,24 @@ Send = Callable[[Message], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """How often what is asked for, ms; and what a broker's network carries, 0 = as Pulsar says."""
+    """How often what is asked for, ms; and what a broker's network carries, 0 = as Pulsar says.
+
+    quiet_ms: so long after a broker came or went no broker is asked what it owns, unless its
+    manager is the extensible one. Until then others acquire what it had, and the modular manager's
+    answer waits for acquisitions on the one thread that completes them: an acquisition that begins
+    meanwhile stops the broker for good (Pulsar 4.0.8,
+    NamespaceService.getOwnedNameSpacesStatusAsync).
+    """
 
     look_ms: int = 5_000
     load_ms: int = 10_000
     namespaces_ms: int = 30_000
     network_bytes_per_s: float = 0.0
+    quiet_ms: int = 10_000
+
+
+class TooSoonError(PulsarAdminError):
+    """Nobody is asked what it owns, for bundles are being acquired; it is not Pulsar that fails."""
 
 
 @dataclass(slots=True)
@@ -106,6 +118,8 @@ class Collector:
         self._topics: dict[str, str] = {}
         self._clients: set[str] = set()
         self._lost: dict[str, _Lost] = {}
+        self._active: tuple[str, ...] = ()
+        self._quiet_until_s = 0.0
         self._partitions: dict[str, Mapping[str, int]] = {}
         self.closing: frozenset[str] = frozenset()
         self._lock = threading.Lock()
@@ -117,14 +131,16 @@ class Collector:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def look(self) -> Look:
-        """One round: who owns what. Raises PulsarError when there is no list of brokers.
+        """One round: who owns what. Raises PulsarAdminError when there is no list of brokers.
 
-        Brokers that have not answered within the round are None in it; loads go on beside.
+        Brokers that have not answered within the round are None in it; loads go on beside. Raises
+        TooSoonError when it is too soon to ask.
         """
-        active = self._admin.brokers(self.pulsar_cluster)
+        active = self.active()
         for gone in sorted(self._brokers.keys() - set(active)):
             self._lose(gone)
         self.metrics.keep_brokers(active)
+        self._require_calm()
         for name in active:
             self._ask(name, self._brokers.setdefault(name, _Broker()))
         asked = {name: self._brokers[name].owning for name in active}
@@ -138,6 +154,32 @@ class Collector:
             incarnations=self.incarnations(),
             namespaces=dict(self._namespaces),
         )
+
+    def active(self) -> tuple[str, ...]:
+        """The brokers that Pulsar lists now; raises PulsarAdminError. From any thread."""
+        found = self._admin.brokers(self.pulsar_cluster)
+        with self._lock:
+            if self._active and found != self._active:
+                self._quiet_until_s = time.monotonic() + self._rhythm.quiet_ms / 1_000
+            self._active = found
+        return found
+
+    def owned(self, broker: str) -> frozenset[str]:
+        """The mirrored bundles that a broker says it owns, asked now. From any thread.
+
+        Raises PulsarAdminError; TooSoonError when it is too soon to ask.
+        """
+        self._require_calm()
+        return self._admin.owned(self.pulsar_cluster, broker)
+
+    def _require_calm(self) -> None:
+        with self._lock:
+            rest_s = self._quiet_until_s - time.monotonic()
+        if rest_s > 0.0 and not self.is_extensible():
+            raise TooSoonError(
+                f"nobody is asked what it owns for {rest_s:.0f} s: a broker came or went, bundles "
+                "are being acquired, and the modular manager may stop for good when asked meanwhile"
+            )
 
     def incarnations(self) -> Mapping[str, str]:
         """Of the active brokers, "" of one that has not been measured yet."""

@@ -246,6 +246,8 @@ class PulsarAdmin:
             known = self._bases.get(broker)
         if known is not None:
             return known
+        if broker == urlsplit(self._entry).netloc:
+            return self._entry
         path = f"/admin/v2/brokers/{_part(cluster)}/{_part(broker)}/ownedNamespaces"
         url = self._entry + path
         answer = self._once("GET", url, b"", None)

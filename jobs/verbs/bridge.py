@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--switch-shedding-off", action="store_true", help=f"set {SHEDDING}=false first"
     )
     _add_number(run_words, "--look-ms", 5_000, "time between two looks at who owns what")
+    quiet = "time without a look after a broker came or went, modular manager"
+    _add_number(run_words, "--quiet-ms", 10_000, quiet)
     _add_number(run_words, "--load-ms", 10_000, "time between two looks at a broker's load")
     _add_number(
         run_words,
@@ -99,6 +101,7 @@ def _run(args: argparse.Namespace) -> int:
             load_ms=args.load_ms,
             namespaces_ms=args.namespaces_ms,
             network_bytes_per_s=args.network_mbytes * 1e6,
+            quiet_ms=args.quiet_ms,
         ),
         limits=AskingLimits(in_flight=args.max_in_flight, per_minute=args.max_per_minute),
     )

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -171,3 +172,17 @@ def test_no_more_is_asked_in_a_minute_than_is_allowed(fake: FakePulsar) -> None:
     assert made.sent == []
     made.actuator.close()
     made.collector.close()
+
+
+@pytest.mark.parametrize("manager", ["modular", "extensible"])
+def test_modular_broker_takes_one_bundle_at_a_time(
+    fake: FakePulsar, hands: Hands, manager: str
+) -> None:
+    hands.collector.is_extensible = lambda: manager == "extensible"  # type: ignore[method-assign]
+    fake.hang.add(UNLOAD)
+    other = "acme/other/0x00000000_0xffffffff"
+    records = {BUNDLE: hands.record, other: replace(hands.record, bundle=other)}
+    hands.actuator.consider(records, lambda _: hands.newest)
+    assert hands.actuator.busy() == (set(records) if manager == "extensible" else {BUNDLE})
+    hands.newest = 8
+    fake.release.set()

@@ -1,13 +1,14 @@
 """The bridge's questions to brokers that are slow, that refuse, or that answer nonsense."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.bridge.collector import Collector, Rhythm
+from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
 from jobs.console import MisuseError
 from lbcore.config.tree import Config
@@ -128,6 +129,45 @@ def test_look_has_owners_and_namespaces_without_pulsars_own(fake: FakePulsar) ->
     assert look.namespaces == {"acme/ns": (0, 0x80000000, 0xFFFFFFFF)}
     assert collector.failures == {}
     collector.close()
+
+
+def asked_what_they_own(fake: FakePulsar) -> int:
+    return sum(path.endswith("/ownedNamespaces") for _, path in list(fake.requests))
+
+
+@pytest.mark.parametrize("who", ["look", "actuator"])
+@pytest.mark.parametrize(("before", "after"), [((0, 1), (0,)), ((0,), (0, 1))])
+def test_nobody_is_asked_what_it_owns_while_others_take_over(
+    fake: FakePulsar, who: str, before: tuple[int, ...], after: tuple[int, ...]
+) -> None:
+    fake.own({number: [] for number in before})
+    rhythm = Rhythm(look_ms=500, load_ms=600_000, quiet_ms=300)
+    collector = Collector(admin_of(fake), ("local", CLUSTER), Config(), rhythm, [].append)
+    collector.look()
+    fake.own({number: [] for number in after})
+    asked = asked_what_they_own(fake)
+    asks = {"look": collector.look, "actuator": lambda: collector.owned(collector.active()[0])}
+    with pytest.raises(TooSoonError, match="nobody is asked what it owns"):
+        asks[who]()
+    assert asked_what_they_own(fake) == asked
+    time.sleep(0.35)
+    assert set(collector.look().owned) == {fake.broker(number) for number in after}
+    collector.close()
+
+
+def test_extensible_brokers_are_asked_at_once(fake: FakePulsar) -> None:
+    collector = collector_of(fake, [])
+    collector.is_extensible = lambda: True  # type: ignore[method-assign]
+    collector.look()
+    fake.own({0: [LEFT, RIGHT]})
+    assert collector.look().owned == {fake.broker(0): {LEFT, RIGHT}}
+    collector.close()
+
+
+def test_broker_at_which_we_begin_is_not_asked_where_it_is(fake: FakePulsar) -> None:
+    admin = admin_of(fake)
+    assert admin.web_service_url(CLUSTER, fake.broker(0)) == fake.url
+    assert asked_what_they_own(fake) == 0
 
 
 def test_broker_that_hangs_is_not_in_the_look_and_delays_nobody(fake: FakePulsar) -> None:

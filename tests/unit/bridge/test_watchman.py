@@ -52,7 +52,7 @@ def found(fake: FakePulsar, trouble: Trouble, **more: Any) -> Finding:
     """Look again and again until it is found; what else is found comes from the same fault."""
     admin = PulsarAdmin(AdminAddress(url=fake.url, timeout_s=2.0, **more))
     sent: list[Message] = []
-    rhythm = Rhythm(look_ms=500, load_ms=100, namespaces_ms=500)
+    rhythm = Rhythm(look_ms=500, load_ms=100, namespaces_ms=500, quiet_ms=0)
     collector = Collector(admin, ("local", CLUSTER), Config(), rhythm, sent.append)
     watchman = Watchman(collector, QUICK)
     hurt = HURTS[trouble]
