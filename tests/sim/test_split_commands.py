@@ -1,6 +1,7 @@
 """Splits that are asked for, in a whole cluster in virtual time: where, into what, placed where."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from lbcore.balancer.state.rules import Brake
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
 from lbcore.model.hashing import HashFunction, hash_topic
+from lbcore.plan.snapshot import THROUGHPUT_OUT
 from lbcore.validation.dynamic import with_dynamic
 from tests.sim.test_commands import owner, rows, told
 from tests.support.worlds.checked_world import CheckedWorld
@@ -23,11 +25,15 @@ HASHES = {name: hash_topic(HashFunction.CRC32, name) for name in TOPICS}
 
 
 def running(
-    values: dict[str, Any] | None = None, *, brokers: int = 3, topics: tuple[str, ...] = TOPICS
-) -> CheckedWorld:
+    values: dict[str, Any] | None = None,
+    *,
+    brokers: int = 3,
+    topics: tuple[str, ...] = TOPICS,
+    made: Callable[..., World] = CheckedWorld,
+) -> World:
     """Two bundles that nothing but commands divides, their topics reported."""
     quiet = {"splitting.enabled": False, "shedding.is_balancing": False, **(values or {})}
-    world = CheckedWorld(with_dynamic(Config(), quiet), brokers, seed=7)
+    world = made(with_dynamic(Config(), quiet), brokers, seed=7)
     world.topics = {name: 10.0 + 50.0 * at for at, name in enumerate(topics)}
     world.run(3_000)
     world.command("create_namespace", namespace=NAMESPACE, bundles=2)
@@ -236,6 +242,16 @@ def test_split_between_topics_that_nobody_has_reported_is_refused() -> None:
     outcome = split(world, bundle=LOWER, algorithm="topic_count_equally_divide")
     assert outcome["status"] == "done", "topics that were created here are known, too"
     assert outcome["result"]["without_topics"] == []
+
+
+def test_hottest_is_the_bundle_of_the_most_bytes_and_not_of_the_most_messages() -> None:
+    world = running(made=World)  # whose state may be written to
+    assert world.state is not None
+    ledger = world.state.ledger
+    many, large = sorted(live(world), key=lambda name: -ledger.short[ledger.index[name]][0])
+    ledger.short[ledger.index[large]][THROUGHPUT_OUT] += 1e9
+    assert split(world, namespace=NAMESPACE, which="HOT")["result"]["bundle"] == large
+    assert many in live(world)
 
 
 def test_split_into_many_of_a_bundle_whose_topics_nobody_knows_waits_for_a_report() -> None:
