@@ -50,21 +50,30 @@ class Past:
     missing_ms: int = 0
 
 
-def read_past(reader: TableReader, last_ms: int, seed: int) -> Past:
-    """What the tables recorded. last_ms: only the end, so long; 0 = all. Raises CommandError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Rows of load_history as they were read, from where, and what is known of brokers."""
+
+    place: TablePlace
+    rows: Sequence[Row]
+    brokers: Sequence[Row] = ()
+
+
+def read_recorded(reader: TableReader) -> Recorded:
+    """What the tables recorded. Raises CommandError."""
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
-    return _past(reader.root, (read_history(reader.root, reader.cluster), known), last_ms, seed)
+    rows = read_history(reader.root, reader.cluster)
+    return Recorded(place=reader.root, rows=rows, brokers=known)
 
 
-def read_past_file(path: Path, last_ms: int, seed: int) -> Past:
-    """As `read_past`, of a recording in a file: all brokers alike. Raises CommandError."""
-    return _past(path, (read_history(path), []), last_ms, seed)
+def read_recorded_file(path: Path) -> Recorded:
+    """As `read_recorded`, of a recording in a file: all brokers alike. Raises CommandError."""
+    return Recorded(place=path, rows=read_history(path))
 
 
-def _past(
-    place: TablePlace, read: tuple[Sequence[Row], Sequence[Row]], last_ms: int, seed: int
-) -> Past:
-    rows, known = read
+def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
+    """A run to be balanced again. last_ms: only the end, so long; 0 = all. Raises CommandError."""
+    place, rows, known = recorded.place, recorded.rows, recorded.brokers
     newest_ms = max((int(row["minute_ms"]) for row in rows), default=0)
     oldest_ms = min((int(row["minute_ms"]) for row in rows), default=0)
     missing_ms = max(0, oldest_ms - (newest_ms - last_ms + MINUTE_MS)) if last_ms else 0

@@ -11,8 +11,9 @@ from pathlib import Path
 from jobs.console import Exit, answer
 from jobs.operating.backtesting import (
     lines,
-    read_past,
-    read_past_file,
+    make_past,
+    read_recorded,
+    read_recorded_file,
     recorded_row,
     trying,
 )
@@ -49,11 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the table."""
     where = whereabouts(args)
-    past = (
-        read_past_file(args.recording, args.last, args.seed)
-        if args.recording
-        else read_past(where.reader(), args.last, args.seed)
+    recorded = (
+        read_recorded_file(args.recording) if args.recording else read_recorded(where.reader())
     )
+    past = make_past(recorded, args.last, args.seed)
     base = where.config.for_cluster(where.cluster)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     for name in names:

@@ -12,7 +12,7 @@ from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
 from jobs.cli import main
 from jobs.console import CommandError
-from jobs.operating.backtesting import Past, read_past
+from jobs.operating.backtesting import Past, make_past, read_recorded
 from lbcore.balancer.state.effects import REPORT, Effect
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
@@ -78,7 +78,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def past(tables: Path) -> Past:
-    return read_past(TableReader(tables, "local"), 0, 1)
+    return make_past(read_recorded(TableReader(tables, "local")), 0, 1)
 
 
 def test_history_says_what_the_run_was(past: Past) -> None:
@@ -125,5 +125,6 @@ def test_end_of_a_history_can_be_tested_alone(
 
 def test_tables_without_history_are_told(tmp_path: Path) -> None:
     TableWriter(tmp_path)
+    recorded = read_recorded(TableReader(tmp_path, "local"))
     with pytest.raises(CommandError, match="recorded nothing"):
-        read_past(TableReader(tmp_path, "local"), 0, 1)
+        make_past(recorded, 0, 1)

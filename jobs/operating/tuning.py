@@ -1,0 +1,263 @@
+"""Tuning: which settings would have served what a run recorded best, and whether that is sure.
+
+Decides what is tried (as it is set, each strategy, then half and double of each setting of the
+best) and on what: stretches spread over the recorded time, each under several seeds, the same for
+all. What is chosen is shown anew under seeds that it was not chosen by; only that counts. The same
+input gives the same answer with any number of processes. Source: ours.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from jobs.console import MisuseError
+from jobs.operating.backtesting import MINUTE_MS, Past, Recorded, make_past
+from jobs.operating.durations import format_instant
+from jobs.operating.many_runs import ManyRuns
+from jobs.operating.simulations import STRATEGIES, config_of, note_wrong
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
+from lbcore.model.times import duration
+from lbcore.plan.shed.registry import SHEDDERS
+from lbcore.sim.engine.rehearsal import Tell, run_scenario
+from lbcore.sim.judge.measures import measure_named
+from lbcore.sim.reports.tuning import (
+    Gain,
+    as_text,
+    gain,
+    imbalance_cost,
+    is_tuned,
+    move_cost,
+    steps,
+)
+
+AS_SET = "as-set"
+INTERVALS_MIN = 10
+_MEASURED = ("floor_adjusted.mean", "floor_adjusted.p95", "moves", "thrash")
+_WIDE = 44
+
+Cell = tuple[int, int]
+"""A stretch's number, and a seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What is searched. price: points of a percent of the bundles in an hour.
+
+    rounds: of steps from the best strategy's settings, 0 = strategies alone. given: assignments
+    for all.
+    """
+
+    base: Config
+    given: tuple[str, ...] = ()
+    price: float = 0.2
+    rounds: int = 2
+    seeds: int = 2
+
+
+@dataclass(slots=True)
+class Trial:
+    """A candidate: its name, its assignments, and what each cell came to."""
+
+    name: str
+    assignments: tuple[str, ...] = ()
+    cells: dict[Cell, Mapping[str, float]] = field(default_factory=dict)
+
+    def costs(self, cells: Sequence[Cell]) -> list[float]:
+        """In points, of these cells."""
+        return [self.cells[cell]["cost"] for cell in cells]
+
+    def mean(self, name: str, cells: Sequence[Cell]) -> float:
+        """Of a figure, over these cells."""
+        return sum(self.cells[cell][name] for cell in cells) / len(cells)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What was found. trials: by cost under the seeds of the search. best: None = as it is set.
+
+    shown: the gain under other seeds; None when nothing was to be shown. is_cut: Ctrl-C ended it.
+    """
+
+    trials: Sequence[Trial]
+    cells: Sequence[Cell]
+    best: Trial | None
+    shown: Gain | None
+    is_cut: bool = False
+
+
+def stretches(
+    recorded: Recorded, last_ms: int, longest_ms: int, wanted: int, seed: int
+) -> list[Past]:
+    """So many stretches of at most longest_ms, spread evenly over the time; at least one.
+
+    Raises CommandError when there is nothing to make one of.
+    """
+    whole = make_past(recorded, last_ms, seed)
+    times = [interval.at_ms for interval in whole.history.intervals]
+    begin_ms, length_ms = times[0], times[-1] - times[0] + MINUTE_MS
+    fitting = max(1, min(wanted, len(times) // INTERVALS_MIN))
+    each_ms = min(longest_ms, length_ms // fitting)
+    if fitting == 1 and each_ms >= length_ms:
+        return [whole]
+    found = []
+    for number in range(fitting):
+        from_ms = begin_ms + number * (length_ms - each_ms) // max(1, fitting - 1)
+        rows = [r for r in recorded.rows if from_ms <= r["minute_ms"] < from_ms + each_ms]
+        if len({row["minute_ms"] for row in rows}) >= INTERVALS_MIN:
+            found.append(make_past(replace(recorded, rows=rows), 0, seed))
+    return found or [whole]
+
+
+def tune(pasts: Sequence[Past], search: Search, workers: int) -> Tuned:
+    """Search, and show anew what was found. O(candidates × stretches × seeds) runs.
+
+    Raises MisuseError for settings that can't be used at all.
+    """
+    config_of(pasts[0].scenario, "", search.given, search.base)
+    cells = _cells(pasts, range(1, search.seeds + 1))
+    runner = _Runner(pasts, search, workers)
+    present = Trial(AS_SET)
+    trials = [present, *runner.strategies()]
+    runner.run(trials, cells)
+    known = [one for one in trials if len(one.cells) == len(cells)]
+    if present not in known:
+        return Tuned(trials=[], cells=cells, best=None, shown=None, is_cut=True)
+    best = min(known, key=lambda one: sum(one.costs(cells)))
+    for _ in range(search.rounds):
+        tried = runner.steps_from(best, {one.assignments for one in trials})
+        runner.run(tried, cells)
+        trials += tried
+        done = [one for one in tried if len(one.cells) == len(cells)]
+        next_best = min(done, key=lambda one: sum(one.costs(cells)), default=best)
+        if not gain(best.costs(cells), next_best.costs(cells)).is_real:
+            break
+        best = next_best
+    found = None if best is present else best
+    shown = None if found is None else _show(runner, present, found, search)
+    ranked = [one for one in trials if len(one.cells) >= len(cells)]
+    ranked.sort(key=lambda one: sum(one.costs(cells)))
+    return Tuned(trials=ranked, cells=cells, best=found, shown=shown, is_cut=runner.is_cut)
+
+
+def _cells(pasts: Sequence[Past], seeds: range) -> list[Cell]:
+    return [(number, seed) for number in range(len(pasts)) for seed in seeds]
+
+
+def _show(runner: "_Runner", present: Trial, found: Trial, search: Search) -> Gain | None:
+    """The gain under as many seeds that the search has not seen."""
+    others = _cells(runner.pasts, range(search.seeds + 1, 2 * search.seeds + 1))
+    runner.run([present, found], others)
+    if not all(cell in one.cells for one in (present, found) for cell in others):
+        return None
+    return gain(present.costs(others), found.costs(others))
+
+
+class _Runner:
+    """Runs candidates on cells, side by side."""
+
+    def __init__(self, pasts: Sequence[Past], search: Search, workers: int) -> None:
+        self.pasts, self._search, self._workers = pasts, search, workers
+        self.is_cut = False
+
+    def strategies(self) -> list[Trial]:
+        """Each strategy with its defaults and the placement that suits it."""
+        found = []
+        for record in SHEDDERS:
+            own = [one for one in record.entries() if is_tuned(one)]
+            usual = tuple(f"{one.key}={as_text(one.default)}" for one in own)
+            words = (*STRATEGIES[record.name], *usual)
+            if self._can_be(words):
+                found.append(Trial(record.name, words))
+        return found
+
+    def steps_from(self, best: Trial, tried: Collection[tuple[str, ...]]) -> list[Trial]:
+        """The best with one setting of its strategy changed."""
+        search = self._search
+        config = parse_assignments(search.base, (*search.given, *best.assignments))
+        record = next((one for one in SHEDDERS if one.name == config.shedding.strategy), None)
+        found = []
+        for step in steps(config, record) if record else ():
+            key = step.partition("=")[0]
+            kept = tuple(one for one in best.assignments if one.partition("=")[0] != key)
+            assignments = (*kept, step)
+            if assignments not in tried and self._can_be(assignments):
+                begin = "" if best.name == AS_SET else f"{best.name} "
+                found.append(Trial(f"{begin}{step}", assignments))
+        return found
+
+    def _can_be(self, assignments: Sequence[str]) -> bool:
+        """Whether the settings suit each other."""
+        words = (*self._search.given, *assignments)
+        try:
+            config_of(self.pasts[0].scenario, "", words, self._search.base)
+        except MisuseError:
+            return False
+        return True
+
+    def run(self, trials: Sequence[Trial], cells: Sequence[Cell]) -> None:
+        """Fill in what is missing; nothing after Ctrl-C."""
+        wanted = [(one.assignments, cell) for one in trials for cell in cells]
+        if self.is_cut or not wanted:
+            return
+        base = replace(self._search.base, own={})
+        work = partial(_run_cell, tuple(self.pasts), replace(self._search, base=base))
+        runs: ManyRuns[tuple[Cell, dict[str, float]]] = ManyRuns(work, self._workers)
+        owners = [one for one in trials for _ in cells]
+        for trial, (cell, figures) in zip(owners, runs.results(wanted), strict=False):
+            trial.cells[cell] = figures
+        self.is_cut = runs.is_cut
+
+
+def _run_cell(
+    pasts: Sequence[Past], search: Search, item: tuple[tuple[str, ...], Cell], tell: Tell
+) -> tuple[Cell, dict[str, float]] | None:
+    assignments, (number, seed) = item
+    scenario = replace(pasts[number].scenario, seed=seed)
+    config = config_of(scenario, "", (*search.given, *assignments), search.base)
+    done = note_wrong(run_scenario(scenario, config, tell))
+    if done.is_cut:
+        return None
+    figures = {name: measure_named(done, name) for name in _MEASURED}
+    bundles = sum(space.bundles for space in scenario.namespaces)
+    moves = figures["moves"] or 0.0
+    cost = imbalance_cost(figures["floor_adjusted.mean"]) + move_cost(
+        moves, bundles, scenario.run_ms, search.price
+    )
+    return item[1], {"cost": cost, **{name: value or 0.0 for name, value in figures.items()}}
+
+
+def lines(pasts: Sequence[Past], tuned: Tuned, search: Search, shown: int) -> Iterator[str]:
+    """For people: what was tried on what, the best first, and what to do."""
+    first, last = pasts[0].history.intervals[0], pasts[-1].history.intervals[-1]
+    each = duration(max(past.recording.length_ms for past in pasts))
+    yield (
+        f"{len(pasts)} stretches of {each} between {format_instant(first.at_ms)} and "
+        f"{format_instant(last.at_ms)}, {search.seeds} seeds each"
+    )
+    yield (
+        "cost: percent of the most loaded broker above what nobody can avoid, in the mean, and "
+        f"{search.price:g} a percent of the bundles that moves in an hour"
+    )
+    titles = ("cost", "floor mean", "floor p95", "moves", "thrash")
+    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in titles)
+    cells = tuned.cells
+    present = next((one for one in tuned.trials if one.name == AS_SET), None)
+    best = tuned.trials[:shown]
+    for trial in best if present is None or present in best else [*best, present]:
+        figures = [trial.mean(name, cells) for name in ("cost", *_MEASURED)]
+        yield f"{trial.name:{_WIDE}}" + "".join(f"{one:>11.2f}" for one in figures)
+    yield verdict(tuned)
+
+
+def verdict(tuned: Tuned) -> str:
+    """The answer in a sentence."""
+    if tuned.is_cut:
+        return "ended early: nothing follows from it"
+    if tuned.best is None or tuned.shown is None:
+        return "nothing that was tried is better than what is set: keep it"
+    points, noise = tuned.shown.points, tuned.shown.noise
+    of = f"{points:.2f} points cheaper than what is set, ± {noise:.2f}, under seeds that it was not"
+    if not tuned.shown.is_real:
+        return f"noise: {tuned.best.name} is {of} chosen by. Keep what is set"
+    return f"better: {tuned.best.name} is {of} chosen by; --out writes it as an overlay"

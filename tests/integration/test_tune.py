@@ -1,0 +1,72 @@
+"""Tuning on tables that the job's own sink has written: a run that nobody balanced."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.cli import main
+from jobs.operating.backtesting import Past, read_recorded
+from jobs.operating.tuning import AS_SET, Search, stretches, tune, verdict
+from lbcore.config.load import parse_assignments
+from lbcore.config.tree import Config
+from tests.integration.test_backtest import recorded_run
+
+QUICK = ("pipeline.trigger_ms=2000",)
+BLUNT = ["shedding.avg_low_threshold=900", "shedding.avg_high_threshold=950"]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    recorded_run(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pasts(tables: Path) -> list[Past]:
+    return stretches(read_recorded(TableReader(tables, "local")), 0, 600_000, 1, seed=1)
+
+
+def test_what_never_moves_anything_is_replaced_and_the_gain_shown_anew(pasts: list[Past]) -> None:
+    base = parse_assignments(Config(), BLUNT)
+    search = Search(base=base, given=QUICK, rounds=0, seeds=3)
+    tuned = tune(pasts, search, 2)
+    assert tuned.best is not None
+    assert tuned.best.name != AS_SET
+    assert tuned.shown is not None
+    assert tuned.shown.is_real
+    assert verdict(tuned).startswith("better: ")
+    present = next(one for one in tuned.trials if one.name == AS_SET)
+    assert present.mean("moves", tuned.cells) == 0.0
+    assert len(present.cells) == 6
+    costs = [sum(one.costs(tuned.cells)) for one in tuned.trials]
+    assert costs == sorted(costs)
+
+
+@pytest.mark.long
+def test_nothing_is_better_where_nothing_may_move(pasts: list[Past]) -> None:
+    search = Search(base=Config(), given=(*QUICK, "shedding.is_shedding=false"), rounds=1, seeds=1)
+    tuned = tune(pasts, search, 1)
+    assert tuned.best is None
+    assert "keep it" in verdict(tuned)
+
+
+@pytest.mark.long
+def test_verb_answers_the_same_with_any_number_of_processes_and_writes_an_overlay(
+    tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = []
+    for workers in ("1", "2"):
+        overlay = tmp_path / f"{workers}.toml"
+        words = ["--stretches", "1", "--seeds", "3", "--rounds", "1", "--workers", workers]
+        words += ["--set", *QUICK, "--move-price", "0", "--out", str(overlay)]
+        assert main(["tune", "--tables", str(tables), *words, "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1]
+    assert len(answers[0]["trials"]) > 7
+    if answers[0]["is_better"]:
+        assert "Written by `ballast tune`" in overlay.read_text()
+    else:
+        assert not overlay.exists()
