@@ -38,6 +38,8 @@ _WIDE = 44
 
 Cell = tuple[int, int]
 """A stretch's number, and a seed."""
+_Ran = tuple[tuple[str, ...], Cell, dict[str, float]]
+"""A candidate's assignments, the cell that it was run on, and its figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,16 +204,16 @@ class _Runner:
             return
         base = replace(self._search.base, own={})
         work = partial(_run_cell, tuple(self.pasts), replace(self._search, base=base))
-        runs: ManyRuns[tuple[Cell, dict[str, float]]] = ManyRuns(work, self._workers)
-        owners = [one for one in trials for _ in cells]
-        for trial, (cell, figures) in zip(owners, runs.results(wanted), strict=False):
-            trial.cells[cell] = figures
+        runs: ManyRuns[_Ran] = ManyRuns(work, self._workers)
+        by_settings = {one.assignments: one for one in trials}
+        for assignments, cell, figures in runs.results(wanted):
+            by_settings[assignments].cells[cell] = figures
         self.is_cut = runs.is_cut
 
 
 def _run_cell(
     pasts: Sequence[Past], search: Search, item: tuple[tuple[str, ...], Cell], tell: Tell
-) -> tuple[Cell, dict[str, float]] | None:
+) -> _Ran | None:
     assignments, (number, seed) = item
     scenario = replace(pasts[number].scenario, seed=seed)
     config = config_of(scenario, "", (*search.given, *assignments), search.base)
@@ -224,7 +226,7 @@ def _run_cell(
     cost = imbalance_cost(figures["floor_adjusted.mean"]) + move_cost(
         moves, bundles, scenario.run_ms, search.price
     )
-    return item[1], {"cost": cost, **{name: value or 0.0 for name, value in figures.items()}}
+    return *item, {"cost": cost, **{name: value or 0.0 for name, value in figures.items()}}
 
 
 def lines(pasts: Sequence[Past], tuned: Tuned, search: Search, shown: int) -> Iterator[str]:
