@@ -131,6 +131,8 @@ PULSAR = (
            "The owners of {{ $value }} bundles of {{ $labels.cluster }} die one after the other."),
     _found("BallastPulsarUnlisted", CRITICAL, "unlisted",
            "{{ $value }} brokers of {{ $labels.cluster }} serve, and Pulsar lists them no more."),
+    _found("BallastPulsarUnresponsive", CRITICAL, "unresponsive",
+           "{{ $value }} brokers of {{ $labels.cluster }} are listed and answer nothing."),
     _found("BallastPulsarNarrow", WARNING, "narrow",
            "{{ $value }} topics of {{ $labels.cluster }} have their partitions on too few brokers."),
     _alert("BallastPulsarQuarantined", CRITICAL, 0, "ballast_bridge_quarantined > 0",

@@ -15,7 +15,7 @@ from lbcore.bridge.sights import Inquiry, Memory, Sight, Trouble, remember, sigh
 
 _MINUTE_MS = 60_000
 _MENDED = (Trouble.CIRCLING, Trouble.DOUBLED, Trouble.STUCK, Trouble.UNSERVED)
-_PATIENT = (Trouble.STUCK, Trouble.NARROW)
+_PATIENT = (Trouble.STUCK, Trouble.NARROW, Trouble.UNRESPONSIVE)
 
 
 class FindingStage(Enum):
@@ -32,7 +32,8 @@ class Patience:
 
     confirm_ms: a move is over by then; stuck_ms: of a bundle on its way; mend_ms: a mend has helped
     by then; again_ms: until the same is asked for again. poison_ms: deaths count together so long.
-    narrow_ms: of partitions on few brokers. crowd: where more bundles than these have died with
+    narrow_ms: of partitions on few brokers. unresponsive_ms: of a broker that is listed, as a dead
+    one is no more by then. crowd: where more bundles than these have died with
     their brokers, none has killed them.
     """
 
@@ -42,6 +43,7 @@ class Patience:
     again_ms: int = 300_000
     poison_ms: int = 600_000
     narrow_ms: int = 60_000
+    unresponsive_ms: int = 60_000
     crowd: int = 8
     mends_per_minute: int = 4
 
@@ -51,12 +53,18 @@ class Patience:
             return 0
         if trouble is Trouble.NARROW:
             return self.narrow_ms
+        if trouble is Trouble.UNRESPONSIVE:
+            return self.unresponsive_ms
         return self.stuck_ms if trouble is Trouble.STUCK else self.confirm_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is wrong. subject: a bundle, or a broker (UNLISTED); since_ms: of the first sight."""
+    """What is wrong.
+
+    subject: a bundle, a topic (NARROW) or a broker (UNLISTED, UNRESPONSIVE). since_ms: of the first
+    sight.
+    """
 
     trouble: Trouble
     subject: str

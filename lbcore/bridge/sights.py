@@ -24,6 +24,7 @@ class Trouble(Enum):
     POISON = "poison"
     STUCK = "stuck"
     UNLISTED = "unlisted"
+    UNRESPONSIVE = "unresponsive"
     UNSERVED = "unserved"
 
 
@@ -137,6 +138,7 @@ def sights(memory: Memory, seen: Inquiry, crowd: int) -> Iterable[Sight]:
     yield from _stuck(seen)
     yield from _circling(seen)
     yield from _unlisted(seen)
+    yield from _unresponsive(seen)
     yield from _poison(memory, crowd)
     yield from _narrow(seen, claims)
 
@@ -185,6 +187,12 @@ def _unlisted(seen: Inquiry) -> Iterable[Sight]:
         if owned and broker not in seen.listed:
             words = f"Pulsar lists it no more, and it serves {len(owned)} bundles"
             yield _sight(Trouble.UNLISTED, broker, words, broker)
+
+
+def _unresponsive(seen: Inquiry) -> Iterable[Sight]:
+    for broker in sorted(seen.silent()):
+        words = "Pulsar lists it, and it answers no question about what it owns"
+        yield _sight(Trouble.UNRESPONSIVE, broker, words)
 
 
 def _poison(memory: Memory, crowd: int) -> Iterable[Sight]:

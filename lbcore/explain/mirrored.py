@@ -30,6 +30,7 @@ ALERTS: Mapping[str, str] = {
     "poison": "BallastPulsarPoison",
     "stuck": "BallastPulsarStuck",
     "unlisted": "BallastPulsarUnlisted",
+    "unresponsive": "BallastPulsarUnresponsive",
     "unserved": "BallastPulsarUnserved",
 }
 ADVICE: Mapping[str, str] = {
@@ -39,6 +40,7 @@ ADVICE: Mapping[str, str] = {
     "poison": "find the topic that kills its owners before anybody gets the bundle again",
     "stuck": "unload the bundle; if that is refused, restart its owner",
     "unlisted": "restart this broker, unless it is just being stopped",
+    "unresponsive": "take a thread dump of this broker, then restart it",
     "unserved": "look one of its topics up; if that fails, unload the bundle",
 }
 

@@ -68,6 +68,7 @@ CASES: Mapping[str, Case] = {
     "BallastPulsarCircling": _found("circling"),
     "BallastPulsarPoison": _found("poison"),
     "BallastPulsarUnlisted": _found("unlisted"),
+    "BallastPulsarUnresponsive": _found("unresponsive"),
     "BallastPulsarNarrow": _found("narrow"),
     "BallastPulsarQuarantined": _constant('ballast_bridge_quarantined{cluster="c"}', 1, 0),
     "BallastJobDown": Case(fires={"up": "1x120"}, quiet={'ballast_job_info{version="1"}': "1x120"}),

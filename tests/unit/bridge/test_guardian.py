@@ -95,6 +95,17 @@ def test_bundle_that_may_be_at_a_silent_broker_is_not_called_unserved() -> None:
     assert not any(one.findings for one in watch([HEALTHY, unclear, unclear, unclear]))
 
 
+def test_broker_that_is_listed_and_answers_nothing_is_told_after_a_minute() -> None:
+    mute = seen(a=[ONE], b=[TWO], c=None)
+    found = watch([HEALTHY, *[mute] * 25])
+    first = next(number for number, one in enumerate(found) if one.findings)
+    assert (first - 1) * STEP_MS == PATIENCE.unresponsive_ms
+    assert troubles(found[first]) == [(Trouble.UNRESPONSIVE, C)]
+    assert found[first].mends == ()
+    gone = seen(a=[ONE], b=[TWO], c=None, listed=(A, B))
+    assert not any(one.findings for one in watch([HEALTHY, *[mute] * 10, *[gone] * 25]))
+
+
 def test_bundle_without_an_owner_and_without_clients_is_no_finding() -> None:
     unasked = seen(b=[TWO], asked_for=frozenset((TWO,)))
     assert not any(one.findings for one in watch([HEALTHY, unasked, unasked]))
