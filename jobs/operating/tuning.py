@@ -34,7 +34,7 @@ from lbcore.sim.reports.tuning import (
 AS_SET = "as-set"
 INTERVALS_MIN = 10
 _MEASURED = ("floor_adjusted.mean", "floor_adjusted.p95", "moves", "thrash")
-_WIDE = 44
+_WIDE = 60
 
 Cell = tuple[int, int]
 """A stretch's number, and a seed."""
@@ -91,24 +91,33 @@ class Tuned:
 def stretches(
     recorded: Recorded, last_ms: int, longest_ms: int, wanted: int, seed: int
 ) -> list[Past]:
-    """So many stretches of at most longest_ms, spread evenly over the time; at least one.
+    """So many stretches of at most longest_ms, spread evenly over the time; one is its end.
 
-    Raises CommandError when there is nothing to make one of.
+    Fewer where they would have fewer than INTERVALS_MIN intervals. Raises CommandError when there
+    is nothing to make one of, MisuseError when longest_ms is too short for that.
     """
     whole = make_past(recorded, last_ms, seed)
     times = [interval.at_ms for interval in whole.history.intervals]
     begin_ms, length_ms = times[0], times[-1] - times[0] + MINUTE_MS
     fitting = max(1, min(wanted, len(times) // INTERVALS_MIN))
     each_ms = min(longest_ms, length_ms // fitting)
-    if fitting == 1 and each_ms >= length_ms:
+    if each_ms >= length_ms:
         return [whole]
     found = []
-    for number in range(fitting):
-        from_ms = begin_ms + number * (length_ms - each_ms) // max(1, fitting - 1)
+    for number in range(1, fitting + 1):
+        share = (number - 1) / (fitting - 1) if fitting > 1 else 1.0
+        from_ms = begin_ms + round(share * (length_ms - each_ms))
         rows = [r for r in recorded.rows if from_ms <= r["minute_ms"] < from_ms + each_ms]
         if len({row["minute_ms"] for row in rows}) >= INTERVALS_MIN:
             found.append(make_past(replace(recorded, rows=rows), 0, seed))
-    return found or [whole]
+    if not found:
+        step = duration(length_ms // len(times))
+        raise MisuseError(
+            f"stretches of {duration(each_ms)} are too short to be balanced again",
+            why=f"load was recorded every {step}, and {INTERVALS_MIN} intervals are needed",
+            next_step="give a longer --stretch, or fewer --stretches",
+        )
+    return found
 
 
 def tune(pasts: Sequence[Past], search: Search, workers: int) -> Tuned:

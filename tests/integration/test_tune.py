@@ -7,10 +7,12 @@ import pytest
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.cli import main
-from jobs.operating.backtesting import Past, read_recorded
+from jobs.console import MisuseError
+from jobs.operating.backtesting import Past, Recorded, read_recorded
 from jobs.operating.tuning import AS_SET, Search, stretches, tune, verdict
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
+from lbcore.sim.load.recording import COLUMNS
 from tests.integration.test_backtest import recorded_run
 
 QUICK = ("pipeline.trigger_ms=2000",)
@@ -43,6 +45,37 @@ def test_what_never_moves_anything_is_replaced_and_the_gain_shown_anew(pasts: li
     assert len(present.cells) == 6
     costs = [sum(one.costs(tuned.cells)) for one in tuned.trials]
     assert costs == sorted(costs)
+
+
+def test_stretches_are_spread_over_the_time_and_too_short_ones_refused() -> None:
+    minutes = range(1, 101)
+    rows = [
+        {
+            "broker": broker,
+            "minute_ms": minute * 60_000,
+            "bundles": [f"t/n/{half}"],
+            "topics": [1],
+            "percent": [float(minute), 0.0, 0.0, 0.0, 0.0],
+            **{key: [10.0 * minute] for key in COLUMNS},
+        }
+        for minute in minutes
+        for broker, half in (("a", "0x00000000_0x80000000"), ("b", "0x80000000_0xffffffff"))
+    ]
+    recorded = Recorded(place=Path("a file"), rows=rows)
+
+    def found(longest: int, wanted: int) -> list[tuple[int, int]]:
+        times = [
+            p.recording.times_ms // 60_000
+            for p in stretches(recorded, 0, longest * 60_000, wanted, 1)
+        ]
+        return [(int(one[0]), int(one[-1])) for one in times]
+
+    assert found(20, 3) == [(1, 20), (41, 60), (81, 100)]
+    assert found(20, 1) == [(81, 100)]
+    assert found(500, 1) == [(1, 100)]
+    assert found(500, 2) == [(1, 50), (51, 100)]
+    with pytest.raises(MisuseError, match="stretches of 5 min are too short"):
+        found(5, 3)
 
 
 @pytest.mark.long
