@@ -4,6 +4,7 @@ Decides what is read of the tables and how the answer is worded; `lbcore.sim.rep
 the scenario, the simulator runs it, the league's metrics judge it. Nothing is sent. Source: ours.
 """
 
+import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,10 +15,11 @@ from jobs.adapters.delta.recordings import Row, read_history
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
-from jobs.operating.durations import format_instant
+from jobs.operating.durations import format_instant, parse_duration_ms
 from jobs.operating.league_figures import COLUMNS
-from jobs.operating.many_runs import ManyRuns
+from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import config_of, note_wrong
+from jobs.operating.stack_words import Whereabouts, add_stack_arguments
 from lbcore.config.tree import Config
 from lbcore.model.times import duration
 from lbcore.sim.engine.rehearsal import Tell, run_scenario, tell_nobody
@@ -29,6 +31,7 @@ from lbcore.sim.reports.report import format_value
 from lbcore.sim.scenario.model import Scenario
 
 RECORDED = "recorded"
+AS_SET = "as-set"
 BIAS = """\
 open loop: load is attributed to bundles as it was recorded and goes with a bundle to its new owner;
 what clients would have done otherwise is not in it. Rates are the balancer's averages of 10
@@ -59,6 +62,26 @@ class Recorded:
     brokers: Sequence[Row] = ()
 
 
+def add_past_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run, which part of it, what is set for all, and with how many processes."""
+    parser.add_argument(
+        "--last", type=parse_duration_ms, default=0, metavar="TIME", help="only the last so much"
+    )
+    parser.add_argument(
+        "--recording", type=Path, metavar="FILE", help="that `ballast trace` wrote, not the tables"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all of them"
+    )
+    add_workers_argument(parser)
+    add_stack_arguments(parser, with_kafka=False)
+
+
+def recorded_of(args: argparse.Namespace, where: Whereabouts) -> Recorded:
+    """What the options name: a recording in a file, or the tables. Raises CommandError."""
+    return read_recorded_file(args.recording) if args.recording else read_recorded(where.reader())
+
+
 def read_recorded(reader: TableReader) -> Recorded:
     """What the tables recorded. Raises CommandError."""
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))
@@ -71,13 +94,18 @@ def read_recorded_file(path: Path) -> Recorded:
     return Recorded(place=path, rows=read_history(path))
 
 
+def the_end(recorded: Recorded, last_ms: int) -> Sequence[Row]:
+    """The rows of the last so much; 0 = all."""
+    newest_ms = max((int(row["minute_ms"]) for row in recorded.rows), default=0)
+    return [row for row in recorded.rows if not last_ms or row["minute_ms"] > newest_ms - last_ms]
+
+
 def make_past(recorded: Recorded, last_ms: int, seed: int) -> Past:
     """A run to be balanced again. last_ms: only the end, so long; 0 = all. Raises CommandError."""
-    place, rows, known = recorded.place, recorded.rows, recorded.brokers
-    newest_ms = max((int(row["minute_ms"]) for row in rows), default=0)
-    oldest_ms = min((int(row["minute_ms"]) for row in rows), default=0)
+    place, rows, known = recorded.place, the_end(recorded, last_ms), recorded.brokers
+    oldest_ms = min((int(row["minute_ms"]) for row in recorded.rows), default=0)
+    newest_ms = max((int(row["minute_ms"]) for row in recorded.rows), default=0)
     missing_ms = max(0, oldest_ms - (newest_ms - last_ms + MINUTE_MS)) if last_ms else 0
-    rows = [row for row in rows if not last_ms or row["minute_ms"] > newest_ms - last_ms]
     if any(not row["broker"] for row in rows):
         raise CommandError(
             f"{place} can't be backtested",
@@ -132,7 +160,7 @@ def try_again(
     if done.is_cut:
         return None
     return {
-        "strategy": strategy or "as-set",
+        "strategy": strategy or AS_SET,
         "hash": done.recorder.hash(),
         **{metric: measure_named(done, metric, about) for metric, about in _COLUMNS.values()},
     }

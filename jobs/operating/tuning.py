@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from jobs.console import MisuseError
-from jobs.operating.backtesting import MINUTE_MS, Past, Recorded, make_past
+from jobs.operating.backtesting import AS_SET, MINUTE_MS, Past, Recorded, make_past, the_end
 from jobs.operating.durations import format_instant
 from jobs.operating.many_runs import ManyRuns
 from jobs.operating.simulations import STRATEGIES, config_of, note_wrong
@@ -31,10 +31,13 @@ from lbcore.sim.reports.tuning import (
     steps,
 )
 
-AS_SET = "as-set"
 INTERVALS_MIN = 10
 _MEASURED = ("floor_adjusted.mean", "floor_adjusted.p95", "moves", "thrash")
+FIGURES = ("cost", *_MEASURED)
+"""Of a run, by name; `Trial.mean` has them."""
 _WIDE = 60
+
+_FIRST_SEED = 1
 
 Cell = tuple[int, int]
 """A stretch's number, and a seed."""
@@ -56,6 +59,10 @@ class Search:
     rounds: int = 2
     seeds: int = 2
 
+    def words(self, assignments: Sequence[str]) -> tuple[str, ...]:
+        """A candidate's assignments with those for all, which stand."""
+        return (*assignments, *self.given)
+
 
 @dataclass(slots=True)
 class Trial:
@@ -65,9 +72,17 @@ class Trial:
     assignments: tuple[str, ...] = ()
     cells: dict[Cell, Mapping[str, float]] = field(default_factory=dict)
 
+    def has(self, cells: Sequence[Cell]) -> bool:
+        """Whether it was run on all of these."""
+        return all(cell in self.cells for cell in cells)
+
     def costs(self, cells: Sequence[Cell]) -> list[float]:
         """In points, of these cells."""
         return [self.cells[cell]["cost"] for cell in cells]
+
+    def total(self, cells: Sequence[Cell]) -> float:
+        """The sum of the costs."""
+        return sum(self.costs(cells))
 
     def mean(self, name: str, cells: Sequence[Cell]) -> float:
         """Of a figure, over these cells."""
@@ -87,29 +102,32 @@ class Tuned:
     shown: Gain | None
     is_cut: bool = False
 
+    @property
+    def is_better(self) -> bool:
+        """Whether what was found is more than noise."""
+        return self.shown is not None and self.shown.is_real
 
-def stretches(
-    recorded: Recorded, last_ms: int, longest_ms: int, wanted: int, seed: int
-) -> list[Past]:
+
+def stretches(recorded: Recorded, last_ms: int, longest_ms: int, wanted: int) -> list[Past]:
     """So many stretches of at most longest_ms, spread evenly over the time; one is its end.
 
     Fewer where they would have fewer than INTERVALS_MIN intervals. Raises CommandError when there
     is nothing to make one of, MisuseError when longest_ms is too short for that.
     """
-    whole = make_past(recorded, last_ms, seed)
-    times = [interval.at_ms for interval in whole.history.intervals]
-    begin_ms, length_ms = times[0], times[-1] - times[0] + MINUTE_MS
+    rows = the_end(recorded, last_ms)
+    times = sorted({int(row["minute_ms"]) for row in rows})
+    length_ms = times[-1] - times[0] + MINUTE_MS if times else 0
     fitting = max(1, min(wanted, len(times) // INTERVALS_MIN))
     each_ms = min(longest_ms, length_ms // fitting)
     if each_ms >= length_ms:
-        return [whole]
+        return [make_past(recorded, last_ms, _FIRST_SEED)]
     found = []
     for number in range(1, fitting + 1):
         share = (number - 1) / (fitting - 1) if fitting > 1 else 1.0
-        from_ms = begin_ms + round(share * (length_ms - each_ms))
-        rows = [r for r in recorded.rows if from_ms <= r["minute_ms"] < from_ms + each_ms]
-        if len({row["minute_ms"] for row in rows}) >= INTERVALS_MIN:
-            found.append(make_past(replace(recorded, rows=rows), 0, seed))
+        from_ms = times[0] + round(share * (length_ms - each_ms))
+        part = [row for row in rows if from_ms <= row["minute_ms"] < from_ms + each_ms]
+        if len({row["minute_ms"] for row in part}) >= INTERVALS_MIN:
+            found.append(make_past(replace(recorded, rows=part), 0, _FIRST_SEED))
     if not found:
         step = duration(length_ms // len(times))
         raise MisuseError(
@@ -125,30 +143,32 @@ def tune(pasts: Sequence[Past], search: Search, workers: int) -> Tuned:
 
     Raises MisuseError for settings that can't be used at all.
     """
-    config_of(pasts[0].scenario, "", search.given, search.base)
-    cells = _cells(pasts, range(1, search.seeds + 1))
+    config_of(pasts[0].scenario, "", search.words(()), search.base)
+    cells = _cells(pasts, range(_FIRST_SEED, _FIRST_SEED + search.seeds))
     runner = _Runner(pasts, search, workers)
     present = Trial(AS_SET)
     trials = [present, *runner.strategies()]
     runner.run(trials, cells)
-    known = [one for one in trials if len(one.cells) == len(cells)]
-    if present not in known:
+    if not present.has(cells):
         return Tuned(trials=[], cells=cells, best=None, shown=None, is_cut=True)
-    best = min(known, key=lambda one: sum(one.costs(cells)))
+    best = min(_whole(trials, cells), key=lambda one: one.total(cells))
     for _ in range(search.rounds):
         tried = runner.steps_from(best, {one.assignments for one in trials})
         runner.run(tried, cells)
         trials += tried
-        done = [one for one in tried if len(one.cells) == len(cells)]
-        next_best = min(done, key=lambda one: sum(one.costs(cells)), default=best)
+        done = _whole(tried, cells)
+        next_best = min(done, key=lambda one: one.total(cells), default=best)
         if not gain(best.costs(cells), next_best.costs(cells)).is_real:
             break
         best = next_best
     found = None if best is present else best
     shown = None if found is None else _show(runner, present, found, search)
-    ranked = [one for one in trials if len(one.cells) >= len(cells)]
-    ranked.sort(key=lambda one: sum(one.costs(cells)))
+    ranked = sorted(_whole(trials, cells), key=lambda one: one.total(cells))
     return Tuned(trials=ranked, cells=cells, best=found, shown=shown, is_cut=runner.is_cut)
+
+
+def _whole(trials: Sequence[Trial], cells: Sequence[Cell]) -> list[Trial]:
+    return [one for one in trials if one.has(cells)]
 
 
 def _cells(pasts: Sequence[Past], seeds: range) -> list[Cell]:
@@ -157,11 +177,16 @@ def _cells(pasts: Sequence[Past], seeds: range) -> list[Cell]:
 
 def _show(runner: "_Runner", present: Trial, found: Trial, search: Search) -> Gain | None:
     """The gain under as many seeds that the search has not seen."""
-    others = _cells(runner.pasts, range(search.seeds + 1, 2 * search.seeds + 1))
+    first = _FIRST_SEED + search.seeds
+    others = _cells(runner.pasts, range(first, first + search.seeds))
     runner.run([present, found], others)
-    if not all(cell in one.cells for one in (present, found) for cell in others):
+    if not (present.has(others) and found.has(others)):
         return None
     return gain(present.costs(others), found.costs(others))
+
+
+def _key(assignment: str) -> str:
+    return assignment.partition("=")[0].strip()
 
 
 class _Runner:
@@ -185,21 +210,21 @@ class _Runner:
     def steps_from(self, best: Trial, tried: Collection[tuple[str, ...]]) -> list[Trial]:
         """The best with one setting of its strategy changed."""
         search = self._search
-        config = parse_assignments(search.base, (*search.given, *best.assignments))
+        config = parse_assignments(search.base, search.words(best.assignments))
         record = next((one for one in SHEDDERS if one.name == config.shedding.strategy), None)
-        found = []
+        given, found = {_key(one) for one in search.given}, []
         for step in steps(config, record) if record else ():
-            key = step.partition("=")[0]
-            kept = tuple(one for one in best.assignments if one.partition("=")[0] != key)
+            kept = tuple(one for one in best.assignments if _key(one) != _key(step))
             assignments = (*kept, step)
-            if assignments not in tried and self._can_be(assignments):
+            is_new = assignments not in tried and _key(step) not in given
+            if is_new and self._can_be(assignments):
                 begin = "" if best.name == AS_SET else f"{best.name} "
                 found.append(Trial(f"{begin}{step}", assignments))
         return found
 
     def _can_be(self, assignments: Sequence[str]) -> bool:
         """Whether the settings suit each other."""
-        words = (*self._search.given, *assignments)
+        words = self._search.words(assignments)
         try:
             config_of(self.pasts[0].scenario, "", words, self._search.base)
         except MisuseError:
@@ -225,7 +250,7 @@ def _run_cell(
 ) -> _Ran | None:
     assignments, (number, seed) = item
     scenario = replace(pasts[number].scenario, seed=seed)
-    config = config_of(scenario, "", (*search.given, *assignments), search.base)
+    config = config_of(scenario, "", search.words(assignments), search.base)
     done = note_wrong(run_scenario(scenario, config, tell))
     if done.is_cut:
         return None
@@ -256,7 +281,7 @@ def lines(pasts: Sequence[Past], tuned: Tuned, search: Search, shown: int) -> It
     present = next((one for one in tuned.trials if one.name == AS_SET), None)
     best = tuned.trials[:shown]
     for trial in best if present is None or present in best else [*best, present]:
-        figures = [trial.mean(name, cells) for name in ("cost", *_MEASURED)]
+        figures = [trial.mean(name, cells) for name in FIGURES]
         yield f"{trial.name:{_WIDE}}" + "".join(f"{one:>11.2f}" for one in figures)
     yield verdict(tuned)
 
@@ -269,6 +294,6 @@ def verdict(tuned: Tuned) -> str:
         return "nothing that was tried is better than what is set: keep it"
     points, noise = tuned.shown.points, tuned.shown.noise
     of = f"{points:.2f} points cheaper than what is set, ± {noise:.2f}, under seeds that it was not"
-    if not tuned.shown.is_real:
+    if not tuned.is_better:
         return f"noise: {tuned.best.name} is {of} chosen by. Keep what is set"
     return f"better: {tuned.best.name} is {of} chosen by; --out writes it as an overlay"

@@ -6,54 +6,37 @@ cluster's own settings, as its files say.
 """
 
 import argparse
-from pathlib import Path
 
 from jobs.console import Exit, answer
 from jobs.operating.backtesting import (
+    AS_SET,
+    add_past_arguments,
     lines,
     make_past,
-    read_recorded,
-    read_recorded_file,
+    recorded_of,
     recorded_row,
     trying,
 )
-from jobs.operating.durations import parse_duration_ms
-from jobs.operating.many_runs import add_workers_argument
 from jobs.operating.simulations import config_of
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.stack_words import whereabouts
 from jobs.verbs.league import DEFAULT
-
-AS_SET = "as-set"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, which part of it, and who competes."""
     names = f"{AS_SET},{DEFAULT}"
     parser.add_argument("--strategy", default=names, metavar="A,B", help=f"default: {names}")
-    parser.add_argument(
-        "--last", type=parse_duration_ms, default=0, metavar="TIME", help="only the last so much"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all of them"
-    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the simulator's noise")
-    parser.add_argument(
-        "--recording", type=Path, metavar="FILE", help="that `ballast trace` wrote, not the tables"
-    )
     parser.epilog = (
         "example: ballast backtest --tables var/tables --last 24h --strategy avg,transfer"
     )
-    add_workers_argument(parser)
-    add_stack_arguments(parser, with_kafka=False)
+    add_past_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the table."""
     where = whereabouts(args)
-    recorded = (
-        read_recorded_file(args.recording) if args.recording else read_recorded(where.reader())
-    )
-    past = make_past(recorded, args.last, args.seed)
+    past = make_past(recorded_of(args, where), args.last, args.seed)
     base = where.config.for_cluster(where.cluster)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     for name in names:

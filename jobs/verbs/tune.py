@@ -6,15 +6,15 @@ under seeds that it was not chosen by. Nothing is sent and nothing is set.
 """
 
 import argparse
+import math
 from pathlib import Path
 
 from jobs.console import Exit, MisuseError, answer
-from jobs.operating.backtesting import read_recorded, read_recorded_file
+from jobs.operating.backtesting import add_past_arguments, recorded_of
 from jobs.operating.durations import parse_duration_ms
-from jobs.operating.many_runs import add_workers_argument
 from jobs.operating.simulations import write_text
-from jobs.operating.stack_words import add_stack_arguments, whereabouts
-from jobs.operating.tuning import Search, Tuned, lines, stretches, tune, verdict
+from jobs.operating.stack_words import whereabouts
+from jobs.operating.tuning import FIGURES, Search, Tuned, lines, stretches, tune, verdict
 from jobs.parser import whole_number
 from lbcore.config.load import differences, parse_assignments
 from lbcore.config.render import render_differences
@@ -24,12 +24,6 @@ SHOWN = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, which part of it, and how much is tried."""
-    parser.add_argument(
-        "--last", type=parse_duration_ms, default=0, metavar="TIME", help="only the last so much"
-    )
-    parser.add_argument(
-        "--recording", type=Path, metavar="FILE", help="that `ballast trace` wrote, not the tables"
-    )
     parser.add_argument(
         "--stretch",
         type=parse_duration_ms,
@@ -52,13 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POINTS",
         help="what moving a percent of the bundles in an hour costs; default 0.2",
     )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all of them"
-    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write what is better as overlay")
     parser.epilog = "example: ballast tune --tables var/tables --last 24h --out conf/tuned.toml"
-    add_workers_argument(parser)
-    add_stack_arguments(parser, with_kafka=False)
+    add_past_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,10 +60,7 @@ def run(args: argparse.Namespace) -> int:
             next_step="give 0 or more; 0.2 is the default",
         )
     where = whereabouts(args)
-    recorded = (
-        read_recorded_file(args.recording) if args.recording else read_recorded(where.reader())
-    )
-    pasts = stretches(recorded, args.last, args.stretch, args.stretches, seed=1)
+    pasts = stretches(recorded_of(args, where), args.last, args.stretch, args.stretches)
     search = Search(
         base=where.config.for_cluster(where.cluster),
         given=tuple(args.set),
@@ -83,28 +70,28 @@ def run(args: argparse.Namespace) -> int:
     )
     tuned = tune(pasts, search, args.workers)
     answer(args, _as_json(tuned), "\n".join(lines(pasts, tuned, search, SHOWN)))
-    if args.out and tuned.best is not None and tuned.shown is not None and tuned.shown.is_real:
-        best = parse_assignments(search.base, tuned.best.assignments)
+    if args.out and tuned.best is not None and tuned.is_better:
+        best = parse_assignments(search.base, search.words(tuned.best.assignments))
         head = f"Written by `ballast tune`.\n{verdict(tuned)}"
         write_text(args.out, render_differences(differences(best, search.base), head))
     return Exit.CUT if tuned.is_cut else Exit.DONE
 
 
 def _as_json(tuned: Tuned) -> dict[str, object]:
-    names = ("cost", "floor_adjusted.mean", "floor_adjusted.p95", "moves", "thrash")
+    best, shown = tuned.best, tuned.shown
     return {
         "trials": [
             {
                 "name": one.name,
                 "assignments": one.assignments,
-                **{name: one.mean(name, tuned.cells) for name in names},
+                **{name: one.mean(name, tuned.cells) for name in FIGURES},
             }
             for one in tuned.trials
         ],
-        "best": tuned.best.name if tuned.best else None,
-        "assignments": tuned.best.assignments if tuned.best else (),
-        "gain": tuned.shown.points if tuned.shown else None,
-        "noise": tuned.shown.noise if tuned.shown else None,
-        "is_better": tuned.shown is not None and tuned.shown.is_real,
+        "best": best.name if best else None,
+        "assignments": best.assignments if best else (),
+        "gain": shown.points if shown else None,
+        "noise": shown.noise if shown and math.isfinite(shown.noise) else None,
+        "is_better": tuned.is_better,
         "verdict": verdict(tuned),
     }

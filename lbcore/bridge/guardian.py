@@ -49,13 +49,13 @@ class Patience:
 
     def of(self, trouble: Trouble) -> int:
         """How long a sight must last to be a finding; 0 for what has been waited for already."""
-        if trouble is Trouble.POISON:
-            return 0
-        if trouble is Trouble.NARROW:
-            return self.narrow_ms
-        if trouble is Trouble.UNRESPONSIVE:
-            return self.unresponsive_ms
-        return self.stuck_ms if trouble is Trouble.STUCK else self.confirm_ms
+        own = {
+            Trouble.NARROW: self.narrow_ms,
+            Trouble.POISON: 0,
+            Trouble.STUCK: self.stuck_ms,
+            Trouble.UNRESPONSIVE: self.unresponsive_ms,
+        }
+        return own.get(trouble, self.confirm_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

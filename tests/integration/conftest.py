@@ -7,6 +7,7 @@ import pytest
 from jobs.adapters.following.delta_follower import DeltaFollower
 from tests.support.tables.following import BROKERS, NAMESPACE
 from tests.support.tables.lookup_tables import CLUSTER, TablesWriter, owned
+from tests.support.tables.recorded_run import recorded_run
 
 
 @pytest.fixture
@@ -26,3 +27,11 @@ def follower(tmp_path: Path, writer: TablesWriter) -> DeltaFollower:
     made = DeltaFollower(tmp_path, CLUSTER)
     made.poll()
     return made
+
+
+@pytest.fixture(scope="session")
+def recorded_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a run that nobody balanced; to be read only."""
+    folder = tmp_path_factory.mktemp("recorded")
+    recorded_run(folder)
+    return folder

@@ -13,22 +13,14 @@ from jobs.operating.tuning import AS_SET, Search, stretches, tune, verdict
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.load.recording import COLUMNS
-from tests.integration.test_backtest import recorded_run
 
 QUICK = ("pipeline.trigger_ms=2000",)
 BLUNT = ["shedding.avg_low_threshold=900", "shedding.avg_high_threshold=950"]
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tuned")
-    recorded_run(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def pasts(tables: Path) -> list[Past]:
-    return stretches(read_recorded(TableReader(tables, "local")), 0, 600_000, 1, seed=1)
+def pasts(recorded_tables: Path) -> list[Past]:
+    return stretches(read_recorded(TableReader(recorded_tables, "local")), 0, 600_000, 1)
 
 
 def test_what_never_moves_anything_is_replaced_and_the_gain_shown_anew(pasts: list[Past]) -> None:
@@ -45,6 +37,12 @@ def test_what_never_moves_anything_is_replaced_and_the_gain_shown_anew(pasts: li
     assert len(present.cells) == 6
     costs = [sum(one.costs(tuned.cells)) for one in tuned.trials]
     assert costs == sorted(costs)
+
+
+def test_what_is_set_for_all_stands_in_each_candidate() -> None:
+    search = Search(base=Config(), given=("shedding.avg_low_hits=3",))
+    config = parse_assignments(search.base, search.words(("shedding.avg_low_hits=8",)))
+    assert config.shedding.avg_low_hits == 3
 
 
 def test_stretches_are_spread_over_the_time_and_too_short_ones_refused() -> None:
@@ -65,8 +63,7 @@ def test_stretches_are_spread_over_the_time_and_too_short_ones_refused() -> None
 
     def found(longest: int, wanted: int) -> list[tuple[int, int]]:
         times = [
-            p.recording.times_ms // 60_000
-            for p in stretches(recorded, 0, longest * 60_000, wanted, 1)
+            p.recording.times_ms // 60_000 for p in stretches(recorded, 0, longest * 60_000, wanted)
         ]
         return [(int(one[0]), int(one[-1])) for one in times]
 
@@ -88,14 +85,14 @@ def test_nothing_is_better_where_nothing_may_move(pasts: list[Past]) -> None:
 
 @pytest.mark.long
 def test_verb_answers_the_same_with_any_number_of_processes_and_writes_an_overlay(
-    tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorded_tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = []
     for workers in ("1", "2"):
         overlay = tmp_path / f"{workers}.toml"
         words = ["--stretches", "1", "--seeds", "3", "--rounds", "1", "--workers", workers]
         words += ["--set", *QUICK, "--move-price", "0", "--out", str(overlay)]
-        assert main(["tune", "--tables", str(tables), *words, "--json"]) == 0
+        assert main(["tune", "--tables", str(recorded_tables), *words, "--json"]) == 0
         answers.append(json.loads(capsys.readouterr().out))
     assert answers[0] == answers[1]
     assert len(answers[0]["trials"]) > 7

@@ -91,12 +91,10 @@ def _others(entry: Entry, value: object) -> list[str]:
         return []
     found = []
     for factor in _FACTORS:
-        other = value * factor
-        if entry.type is int:
-            other = round(other)
+        other = round(value * factor) if entry.type is int else value * factor
         least, most = entry.about.minimum, entry.about.maximum
         other = other if least is None else max(least, other)
         other = other if most is None else min(most, other)
-        if other != value and f"{other:g}" not in found:
-            found.append(f"{other:g}" if entry.type is float else str(int(other)))
+        if other != value and as_text(other) not in found:
+            found.append(as_text(other))
     return found

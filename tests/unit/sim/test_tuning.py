@@ -23,6 +23,11 @@ def test_steps_are_half_and_double_within_the_range() -> None:
     assert not any(one.startswith("signals.") for one in found)
 
 
+def test_large_numbers_stay_exact() -> None:
+    found = [parse_assignments(Config(), [one]).shedding for one in steps(Config(), AVG_SHEDDER)]
+    assert 2_097_152.0 in {one.min_unload_throughput_bytes_per_s for one in found}
+
+
 def test_setting_at_its_end_goes_one_way_only() -> None:
     config = parse_assignments(Config(), ["shedding.avg_high_hits=1"])
     found = [one for one in steps(config, AVG_SHEDDER) if "avg_high_hits" in one]
