@@ -327,6 +327,7 @@ def test_job_handed_over_and_then_killed_goes_on_in_its_standbys_by_the_checkpoi
     found = next(line for line in batches(stack, first) if line["counts"].get("died"))
     print(json.dumps({"found_ms": found["logged_at_ms"] - killed_ms}))  # noqa: T201 (a measurement)
     assert dead_brokers(stack, first) == 1
+    stack.wait_for_batches(1, first)  # what is killed in the batch that found it finds it again
     stack.kill(first)
     second = taken_over_by(stack, spares - {first}, first)
     stack.wait_for_batches(3, second)

@@ -160,6 +160,7 @@ def test_a_job_killed_and_started_from_its_checkpoint_says_the_same(stack: Plant
     assert numbers(stack) == before
 
 
+@pytest.mark.long
 def test_a_rebuild_says_the_same_and_puts_aside_a_row_that_it_cannot_read(
     stack: PlantedStack,
 ) -> None:

@@ -25,7 +25,7 @@ def test_nothing_is_balanced_in_quiet_hours_and_all_of_it_afterwards() -> None:
     otherwise.run(300_000)
     assert moved(otherwise), "without quiet hours it would be"
     world = hot_world(QUIET)
-    world.run(UNTIL_MS - world.now_ms - 1_000)
+    world.run(UNTIL_MS - world.now_ms - 1_000, step_ms=3_000)
     assert moved(world) == []
     told = decided(world, "skip", "QuietHours")
     assert {json.loads(str(row["inputs"]))["until_ms"] for row in told} == {UNTIL_MS}

@@ -22,7 +22,7 @@ from lbcore.sim.reports.report import judge_all, render
 
 FOLDER = Path(__file__).parents[2] / "conf" / "scenarios"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.scenario"))
-SHORT = ("g05", "g10", "g11", "g12", "g13", "g14", "g15", "g16", "g17", "g20", "g23")
+SHORT = ("g05", "g10", "g11", "g12", "g14", "g16", "g17", "g20", "g23")
 """Those that take less than three seconds."""
 WEAK = {
     "g07-load-of-another-process": "uniform moves bundles back: 36 returns in 40 minutes",
