@@ -113,11 +113,16 @@ class TurnedStack(Stack):
 
     def wait_named(self, clock: str, ahead_s: int) -> None:
         """Until the metric that the alert reads names the clock, and by how much it is wrong."""
-        wait_for(
-            f"the alert on {clock} at {ahead_s} s",
-            lambda: abs(self.named().get(clock, 0) - ahead_s) <= NEAR_S,
-            SOON_S,
-        )
+        seen: list[float] = []
+
+        def is_near() -> bool:
+            seen.append(self.named().get(clock, 0))
+            return abs(seen[-1] - ahead_s) <= NEAR_S
+
+        try:
+            wait_for(f"the alert on {clock} at {ahead_s} s", is_near, SOON_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: it says {seen[::10]}") from None
 
     def check(self) -> None:
         """Nobody died, all is open at its owner, and a reader that starts now serves it."""

@@ -106,6 +106,21 @@ def test_one_wrong_clock_decides_nothing_and_is_named(
     _check_decisions(world, began_ms)
 
 
+@pytest.mark.parametrize("later_ms", [40_000, -40_000])
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_clock_that_is_wrong_otherwise_than_before_is_told_as_it_is_now(
+    clock: str, later_ms: int
+) -> None:
+    world = deepcopy(_at_rest())
+    world.turn(clock, 3_600_000)
+    world.run(2_000)
+    world.turn(clock, later_ms)
+    world.run(20_000)
+    told = world.reports[-1]["clocks_ahead_ms"]
+    assert told.keys() == NAMES.get(clock, {clock})
+    assert all(abs(of - later_ms) <= 2_000 for of in told.values()), told
+
+
 def _check_decisions(world: ClockWorld, began_ms: int) -> None:
     """Nobody died, cycles were made all the time, and all is written in its order, on time."""
     assert all(brokers["state"] == "active" for brokers in world.other_rows["brokers"])

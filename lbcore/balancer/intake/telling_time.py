@@ -120,8 +120,7 @@ def _tell(work: Work, seen: Mapping[str, int], senders: Sequence[str]) -> None:
     known = work.times.apart
     apart = {n: of for n, of in known.items() if work.now_ms - of[1] <= _kept_ms(work, n)}
     for name, ahead_ms in seen.items():
-        most_ms, _, told_ms = known.get(name, (0, 0, 0))
-        apart[name] = (max(ahead_ms, most_ms, key=abs), work.now_ms, told_ms)
+        apart[name] = (ahead_ms, work.now_ms, known.get(name, (0, 0, 0))[2])
     told = [name for name, of in apart.items() if work.now_ms - of[2] >= RETOLD_MS]
     for reason, names in ((APART, told), (TOGETHER, known.keys() - apart.keys())):
         if names:

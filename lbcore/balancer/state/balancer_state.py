@@ -31,8 +31,8 @@ class Times:
     the last rows of history. newcomer_clock_ms: clock_ms when a broker's start was first seen;
     brake_clock_ms: and when the brake was engaged. fault_ms: when a fault was last written down.
     version_floor: no time, but the highest version of forgotten namespaces. apart: clock → by how
-    much it was ahead at most, when that was last seen, and when it was last written down. share: no
-    time either, but `Work.share`, 0 = not known yet.
+    much it was ahead when last seen to be wrong, when that was, and when that was written down.
+    share: no time either, but `Work.share`, 0 = not known yet.
     """
 
     clock_ms: int = 0
