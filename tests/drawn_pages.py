@@ -58,7 +58,8 @@ small files of one table, writes a checkpoint, and removes what is past its time
 read for half an hour (the log); a data file that was replaced stays for a day, in
 `bundle_ownership` for an hour, so that who reads an older version can finish. Rows of the decision
 log stay 90 days, those of `load_history` and `rejected_reports` 30, those of `audit` a year, and so
-do settings in `config_versions` that others have replaced, but for the last ones of before;
+do settings in `config_versions` and `settings_in_force` that others have replaced, but for the last
+ones of before;
 history as below; a row that says only that something is no more (a deleted namespace, tenant or
 topic, a forgotten broker, a rule taken back) 7 days; all others for ever. Followers that are away
 for longer load whole.
@@ -73,6 +74,12 @@ into the archives, beside the job, which alone takes rows out of its tables; kil
 is started again. Without it nothing goes. With `drop` a question about an older time finds nothing.
 With the first row that goes `ownership_events` stops being append-only for Delta: who streams from
 it with Spark needs `skipChangeCommits`.
+
+`settings_in_force` is what the job decides by, whatever files are where you ask: verbs and the
+lookup service answer by it. How Kafka is reached, who may ask and what agents do is each process's
+own and does not stand in it. What holds now, and who set it:
+`SELECT setting, value, origin FROM settings_in_force WHERE cluster = 'local' AND at_ms = (SELECT
+MAX(at_ms) FROM settings_in_force WHERE cluster = 'local')`.
 
 `ownership_events/_batches` has the rows that the newest batches owe the other tables: who copies
 the tables copies it too. A rebuild writes from it what a crash kept from them."""

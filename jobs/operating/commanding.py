@@ -203,7 +203,7 @@ def _rehearse(args: argparse.Namespace, where: Whereabouts, command: Command) ->
     reader = where.reader()
     writer = reader.writer()
     now_ms = wall_ms()
-    config, rows = where.config.for_cluster(where.cluster), read_rehearsal_rows(reader)
+    config, rows = where.started(), read_rehearsal_rows(reader)
     found = rehearse(config, rows, command, now_ms)
     age_ms = -1 if writer is None else max(0, now_ms - writer.now_ms)
     outlook = _outlook(config, rows, command, (now_ms, age_ms)) if found.is_possible else None

@@ -10,13 +10,16 @@ from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
+from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.http.exchange import HttpQuestion, connection_to, exchange
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
 from jobs.operating.explaining import ExplainQuestion, explain
+from jobs.operating.job_settings import started_with
 from jobs.operating.overview import read_overview
 from jobs.operating.stack_words import Whereabouts
+from lbcore.config.tree import Config
 from lbcore.explain.explanation import SECTIONS
 
 TOKEN = "BALLAST_TOKEN"  # noqa: S105 a variable's name, not a secret
@@ -39,17 +42,23 @@ class TablesSource:
 
     def __init__(self, where: Whereabouts) -> None:
         self._where = where
-        self._config = where.config.for_cluster(where.cluster)
 
     def overview(self) -> Mapping[str, Any]:
         """The cluster as the tables have it now."""
-        return read_overview(self._where.reader(), self._config, wall_ms()).to_json()
+        reader = self._where.reader()
+        return read_overview(reader, self._started(reader), wall_ms()).to_json()
 
     def explain(self, broker: str) -> Mapping[str, Any]:
         """Sentences about a broker."""
         question = ExplainQuestion(kind="broker", name=broker, now_ms=wall_ms())
-        found = explain(self._where.reader(), self._config, question)
+        reader = self._where.reader()
+        found = explain(reader, self._started(reader), question)
         return {"headline": f"there is no broker {broker}"} if found is None else found.to_json()
+
+    def _started(self, reader: TableReader) -> Config:
+        """Asked at each look, without a word: the view fills the screen."""
+        own = self._where.config.for_cluster(self._where.cluster)
+        return started_with(reader, own, kept=self._where.named)
 
 
 class ServiceSource:

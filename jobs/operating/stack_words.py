@@ -1,7 +1,8 @@
 """Where a verb finds the tables and Kafka: a local run's state folder, or what it is told.
 
 Decides in this order: the options, then the configuration, then the state folder of `make run`
-(`--state-dir`, or $BALLAST_STATE_DIR), which says what its run is configured with. Source: ours.
+(`--state-dir`, or $BALLAST_STATE_DIR), which says what its run is configured with. What the job
+decides by is what it has told the tables, but for what --conf names. Source: ours.
 """
 
 import argparse
@@ -14,9 +15,15 @@ from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.settings import kafka_address
-from jobs.adapters.processes.settings import load_settings, overlay_names
-from jobs.console import CommandError
+from jobs.adapters.processes.settings import (
+    describe_differences,
+    load_settings,
+    named_keys,
+    overlay_names,
+)
+from jobs.console import CommandError, note
 from jobs.local.layout import CLUSTER, Layout
+from jobs.operating.job_settings import FROM_FILES, started_with
 from lbcore.config.tree import Config
 
 STATE_DIR_VARIABLE = "BALLAST_STATE_DIR"
@@ -27,17 +34,38 @@ STATE_DIR_HELP = f"folder of a local run (${STATE_DIR_VARIABLE}, or {_STATE_DIR}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """Where a cluster's tables and Kafka are. bootstrap: "" = as the state folder says."""
+    """Where a cluster's tables and Kafka are. bootstrap: "" = as the state folder says.
+
+    config: as files and the state folder say. named: the settings of those that --conf names: they
+    count whatever the job was started with.
+    """
 
     layout: Layout
     tables: TablePlace
     cluster: str
     config: Config
     bootstrap: str
+    named: frozenset[str] = frozenset()
 
     def reader(self) -> TableReader:
         """The tables; raises CommandError when they aren't there."""
         return TableReader(self.tables, self.cluster)
+
+    def started(self, at_ms: int = 0) -> Config:
+        """What the job was started with, for this cluster; at_ms: as of then, 0 = now.
+
+        Says so where the tables don't tell, or --conf has it otherwise. Raises CommandError when
+        there are no tables.
+        """
+        own, reader = self.config.for_cluster(self.cluster), self.reader()
+        job = started_with(reader, own, at_ms)
+        if job is own:
+            note(FROM_FILES)
+            return own
+        asked = started_with(reader, own, at_ms, self.named)
+        for line in describe_differences(asked, job):
+            note(f"answered by --conf, not by what the job has: {line}")
+        return asked
 
     def address(self) -> KafkaAddress:
         """Kafka; raises CommandError when it is not known where."""
@@ -73,12 +101,15 @@ def add_stack_arguments(parser: argparse.ArgumentParser, *, with_kafka: bool = T
 def whereabouts(args: argparse.Namespace) -> Whereabouts:
     """What the options say; raises MisuseError for settings that can't be used."""
     layout = Layout(root=args.state_dir.absolute())
+    config = _config(args, layout)
+    is_named = args.conf is not None
     return Whereabouts(
         layout=layout,
         tables=args.tables or layout.tables,
         cluster=args.cluster,
-        config=_config(args, layout),
+        config=config,
         bootstrap=getattr(args, "bootstrap", ""),
+        named=named_keys(config.for_cluster(args.cluster)) if is_named else frozenset(),
     )
 
 

@@ -42,7 +42,7 @@ class Assignments:
 
     def _is_on_demand(self) -> bool:
         context = self._context
-        assign = context.views.settings.get("ownership.assign", context.config.ownership.assign)
+        assign = context.views.settings.get("ownership.assign", context.started.ownership.assign)
         return context.commands is not None and assign == ON_DEMAND
 
     async def _send(self, route: BundleRoute) -> None:

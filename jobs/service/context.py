@@ -63,9 +63,10 @@ class CommandPort(Protocol):
 class AdminContext:
     """One cluster's.
 
-    commands: None when the service was started without Kafka's address. catch_up_ms: how long an
-    answer may wait for the tables to show what it says. changes: None where nobody can watch.
-    turns: of the event loop, taken by whatever is more than a lookup.
+    config: this service's own, of the cluster. commands: None when the service was started without
+    Kafka's address. catch_up_ms: how long an answer may wait for the tables to show what it says.
+    changes: None where nobody can watch. turns: of the event loop, taken by whatever is more than
+    a lookup.
     """
 
     cluster: str
@@ -84,6 +85,11 @@ class AdminContext:
         if view is None:
             raise HttpError(503, "The tables are not loaded yet: try again", RETRY)
         return view
+
+    @property
+    def started(self) -> Config:
+        """What the job was started with, as far as it tells; else as this service was."""
+        return self.views.started(self.config)
 
     @property
     def age_ms(self) -> int:

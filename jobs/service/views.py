@@ -19,7 +19,10 @@ from jobs.adapters.delta.table_scan import rows_in, scan
 from jobs.adapters.delta.table_tail import LostError, TableTail, has_log, read_added
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.processes.clocks import boot_ms
+from lbcore.config.told import as_started, newest_told
+from lbcore.config.tree import Config
 from lbcore.model.memory_tables import PLANNING_MEMORY
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.table import Table
 from lbcore.model.tables import (
     AUDIT,
@@ -97,11 +100,12 @@ class TableViews:
         self._topic_count = 0
         self._tails: dict[str, TableTail] = {}
         self._unread: dict[str, str] = {}
+        self._started: tuple[Rows, Config, Config] | None = None
 
     def rows(self, table: str) -> Rows:
         """The rows of a small table, of what is there still; none while it isn't there.
 
-        Of policies those that are set and one of each kind that was, of config_versions the newest.
+        Of policies those that are set and one of each kind that was, of settings the newest.
         Raises KeyError for another table.
         """
         if table not in _HELD:
@@ -132,6 +136,13 @@ class TableViews:
     def settings(self) -> Mapping[str, Any]:
         """What commands have changed of the configuration: "section.name" -> value."""
         return self._settings
+
+    def started(self, config: Config) -> Config:
+        """What the job was started with; the given settings of this process where it tells none."""
+        told = self.rows(SETTINGS_IN_FORCE.name)
+        if self._started is None or self._started[0] is not told or self._started[1] is not config:
+            self._started = told, config, as_started(config, told)
+        return self._started[2]
 
     def run(self, stop: threading.Event) -> None:
         """Refresh until `stop` is set; nothing but `stop` ends it."""
@@ -277,6 +288,7 @@ def _newest(found: Rows) -> Rows:
 _KEPT: Mapping[str, Callable[[Rows], Rows]] = {
     POLICIES.name: _in_force,
     CONFIG_VERSIONS.name: _newest,
+    SETTINGS_IN_FORCE.name: lambda found: tuple(newest_told(found)),
 }
 """What is held of tables whose rows would grow in number for ever."""
 

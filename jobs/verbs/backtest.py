@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the table."""
     where = whereabouts(args)
     past = make_past(recorded_of(args, where), args.last, args.seed)
-    base = where.config.for_cluster(where.cluster)
+    base = where.started()
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     for name in names:
         config_of(past.scenario, name, args.set, base)  # what can't be used is refused first

@@ -93,7 +93,7 @@ def read_narrow(where: Whereabouts, broker: str, limit: int) -> list[Row]:
 
     Raises CommandError where no bridge tells.
     """
-    config = where.config.for_cluster(where.cluster)
+    config = where.started()
     rows = read_status_rows(where.reader(), wall_ms()).mirror_commands
     mirror = mirror_status(rows, config, wall_ms())
     if mirror is None or mirror.heard_ago_ms == NEVER_MS:

@@ -2,8 +2,8 @@
 
 check    says what doesn't suit: errors, and warnings that something can't work as it is meant
 show     writes every setting with its meaning (--base: the defaults, --changed: what differs,
-         --markdown: the reference in docs/configuration.md, --tables DIR: with what commands have
-         changed, and what of it doesn't suit and is set aside)
+         --markdown: the reference in docs/configuration.md, --tables DIR: those that the job
+         decides by, who set each, and what commands have changed that doesn't suit)
 import   reads a Pulsar broker.conf and writes an overlay that behaves as it says; ends with 1 when
          something in it would not be obeyed, and says what
 set      changes settings while the job runs, all of those named or none
@@ -19,7 +19,12 @@ from typing import Any
 from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.own_strategies import with_own
-from jobs.adapters.processes.settings import describe_differences, read_base, read_layers
+from jobs.adapters.processes.settings import (
+    describe_differences,
+    named_keys,
+    read_base,
+    read_layers,
+)
 from jobs.console import (
     CommandError,
     Exit,
@@ -32,6 +37,7 @@ from jobs.console import (
 from jobs.local.layout import CLUSTER
 from jobs.operating.command_words import add_commands, command_actions
 from jobs.operating.commanding import run_command
+from jobs.operating.job_settings import FROM_FILES, started_with
 from lbcore.config.findings import ConfigFinding, UsageGaps
 from lbcore.config.load import canonical, differences, digest
 from lbcore.config.pulsar_keys import parse_properties
@@ -114,7 +120,8 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
         "--tables",
         type=table_place,
         metavar="DIR",
-        help="the job's tables: show what commands have changed as well, and what is set aside",
+        help="the job's tables: what it was started with, what commands have changed, what of that"
+        " is set aside",
     )
     parser.add_argument("--cluster", default=CLUSTER, metavar="NAME", help=f"default {CLUSTER}")
 
@@ -153,11 +160,12 @@ def _show(args: argparse.Namespace) -> int:
     config = _asked_for(args)
     aside: Mapping[str, str] = {}
     if args.tables is not None:
-        config = config.for_cluster(args.cluster)
-        config, aside = in_force(config, _changed_by_commands(args))
+        reader = TableReader(args.tables, args.cluster)
+        config, aside = in_force(_started(args, reader, config), _changed_by_commands(reader))
     base = Config() if args.base or args.pulsar else read_base()
     changed = {f"{item.cluster}/{item.key}": item.value for item in differences(config, base)}
     value = {"config_version": digest(config), "changed": sorted(changed), **canonical(config)}
+    value |= {"origins": dict(sorted(config.origins.items()))}
     value |= {"set_aside": dict(aside)} if args.tables is not None else {}
     for key, why in aside.items():
         note(f"set aside: {key} ({why}); `ballast config reset {key}` removes it")
@@ -173,8 +181,18 @@ def _show(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _changed_by_commands(args: argparse.Namespace) -> Mapping[str, Any]:
-    rows = TableReader(args.tables, args.cluster).rows("config_versions", ("number", "settings"))
+def _started(args: argparse.Namespace, reader: TableReader, config: Config) -> Config:
+    """What the job was started with, but for what is named on this command line."""
+    own = config.for_cluster(args.cluster)
+    named = read_layers(args.conf or (), args.set).for_cluster(args.cluster)
+    found = started_with(reader, own, kept=named_keys(named))
+    if found is own:
+        note(FROM_FILES)
+    return found
+
+
+def _changed_by_commands(reader: TableReader) -> Mapping[str, Any]:
+    rows = reader.rows("config_versions", ("number", "settings"))
     newest = max(rows, key=lambda row: int(row["number"]), default={"settings": "{}"})
     settings: Mapping[str, Any] = json.loads(newest["settings"])
     return settings
@@ -190,7 +208,10 @@ def _whole(config: Config, base: Config) -> str:
     if config == Config():
         return render_config(config)
     lines = describe_differences(config, base)
-    head = ["# The settings in force. What differs from the base:", *(f"#   {at}" for at in lines)]
+    head = [
+        "# The settings in force. What differs from the base, and who set it:",
+        *(f"#   {at}" for at in lines),
+    ]
     return render_config(config, "\n".join(head))
 
 

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the explanation."""
     question = _question(args)
     where = whereabouts(args)
-    found = explain(where.reader(), where.config.for_cluster(where.cluster), question)
+    found = explain(where.reader(), where.started(question.at_ms), question)
     if found is None:
         raise CommandError(
             f"there is no {args.kind} {args.name}" + (f" at {args.at}" if args.at else ""),

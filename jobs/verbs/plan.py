@@ -130,7 +130,7 @@ def _look_ahead(args: argparse.Namespace) -> int:
         add_brokers=args.add_brokers,
         remove_brokers=tuple(args.remove_broker),
     )
-    config = with_own(where.config.for_cluster(where.cluster), [args.strategy])
+    config = with_own(where.started(), [args.strategy])
     outlook = look_ahead(where.reader(), config, args.strategy, what_if)
     answer(args, outlook.to_json(), "\n".join(outlook.lines()))
     return Exit.DONE

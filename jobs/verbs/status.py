@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     where = whereabouts(args)
     now_ms = wall_ms()
     rows = read_status_rows(where.reader(), now_ms)
-    status = make_status(where.cluster, rows, where.config.for_cluster(where.cluster), now_ms)
+    status = make_status(where.cluster, rows, where.started(), now_ms)
     answer(args, status.to_json(), "\n".join(status_lines(status)))
     return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 

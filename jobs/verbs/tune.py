@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     where = whereabouts(args)
     pasts = stretches(recorded_of(args, where), args.last, args.stretch, args.stretches)
     search = Search(
-        base=where.config.for_cluster(where.cluster),
+        base=where.started(),
         given=tuple(args.set),
         price=args.move_price,
         rounds=args.rounds,

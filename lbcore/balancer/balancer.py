@@ -128,6 +128,7 @@ class ClusterBalancer:
             ),
             # "watched": the chunk's name in states that are stored; it can't follow the field's.
             "watched": packing.pack(effects_to_plain(state.pending_effects), {}),
+            "told": packing.pack({"settings": state.told}, {}),
             **(
                 {"unread": packing.pack({"faults": list(state.unread)}, {})} if state.unread else {}
             ),
@@ -160,6 +161,7 @@ class ClusterBalancer:
             waiting={w.command.command_id: w for w in waiting},
             pending_effects=effects_from_plain(_plain("watched", chunks)),
             unread=tuple(_plain("unread", chunks).get("faults", ())),
+            told=_plain("told", chunks).get("settings", ""),
         )
 
 

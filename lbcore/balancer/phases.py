@@ -41,6 +41,7 @@ from lbcore.balancer.tasks.pace import keep_pace
 from lbcore.balancer.tasks.pins import end_pins, follow_pins
 from lbcore.balancer.tasks.reserving import drop_unrecorded, reserve_bundles
 from lbcore.balancer.tasks.waiting import fail_waiting, settle_commands
+from lbcore.balancer.telling_settings import write_settings
 from lbcore.balancer.transitions.reconcile import reconcile
 from lbcore.balancer.transitions.repairs import repair_ownership
 from lbcore.balancer.transitions.replies import BrokerAnswer, answers_of, take_answers, take_audit
@@ -245,6 +246,8 @@ PHASES: dict[str, Phase] = {
     "write_brokers": Whole(do=_write_brokers),
     # rows of what planning remembers, where it has changed
     "write_memory": Whole(do=lambda work, batch: write_memory(work, batch.before.plan)),
+    # rows of what the job decides by, where it has changed
+    "write_settings": Whole(do=lambda work, _: write_settings(work)),
     # rows of load, once an interval of history
     "write_history": Whole(do=lambda work, _: write_history(work)),
 }

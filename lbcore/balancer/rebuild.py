@@ -29,8 +29,10 @@ from lbcore.balancer.state.outcome import ACCEPTED, DEADLINE, FROM, QUEUED, Wait
 from lbcore.balancer.state.rules import rules_from_rows
 from lbcore.balancer.tasks.forgetting import FLOOR, still_needed
 from lbcore.balancer.tasks.identity import identity_of, remember
+from lbcore.config.told import newest_told, told_digest
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.names import parse_bundle
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,
@@ -56,7 +58,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """One cluster's rows: the newest of each key, and every one of config_versions."""
+    """One cluster's rows: the newest of each key, and every one of tables that only grow."""
 
     bundle_ownership: Iterable[Row]
     brokers: Iterable[Row]
@@ -68,6 +70,7 @@ class TableRows:
     pins: Iterable[Row] = ()
     config_versions: Iterable[Row] = ()
     planning_memory: Iterable[Row] = ()
+    settings_in_force: Iterable[Row] = ()
 
 
 _BROKERS_OF_RECORD = ("source", "source_incarnation", "destination", "destination_incarnation")
@@ -82,6 +85,7 @@ _TABLES = (
     PINS,
     CONFIG_VERSIONS,
     PLANNING_MEMORY,
+    SETTINGS_IN_FORCE,
 )
 
 
@@ -200,6 +204,7 @@ def rebuild_state(cluster: str, rows: TableRows) -> BalancerState:
         waiting=_waiting(reading, commands, ledger),
         times=Times(version_floor=floor),
         unread=tuple(told(reading.faults)),
+        told=told_digest(newest_told(rows.settings_in_force)),
     )
 
 

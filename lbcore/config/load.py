@@ -15,6 +15,8 @@ from typing import Any
 from lbcore.config.catalogue import Entry
 from lbcore.config.setting import UNSET
 from lbcore.config.tree import (
+    CLUSTERS,
+    ON_COMMAND_LINE,
     SECTIONS,
     SETTINGS,
     UNDECIDING_SECTIONS,
@@ -25,7 +27,6 @@ from lbcore.config.tree import (
 )
 from lbcore.config.values import ConfigError, Problem, check_value, from_text
 
-CLUSTERS = "clusters"
 _PULSAR_KEYS = {alias: key for key, entry in SETTINGS.items() for alias in entry.about.pulsar}
 
 
@@ -38,11 +39,19 @@ class SettingDifference:
     value: Any
     cluster: str = ""
 
+    @property
+    def place(self) -> str:
+        """The key as a whole: what a cluster has of its own is told apart."""
+        return f"{CLUSTERS}.{self.cluster}.{self.key}" if self.cluster else self.key
 
-def parse_config(mapping: Mapping[str, Any], base: Config | None = None) -> Config:
+
+def parse_config(
+    mapping: Mapping[str, Any], base: Config | None = None, origin: str = ""
+) -> Config:
     """The base (the defaults when None) changed by the sections of a mapping.
 
-    Raises ConfigError with every unknown key, wrong type and value out of range.
+    origin: who set what it names, see `Config.origins`; "" = nobody. Raises ConfigError with every
+    unknown key, wrong type and value out of range.
     """
     problems: list[Problem] = []
     before = base or Config()
@@ -50,11 +59,15 @@ def parse_config(mapping: Mapping[str, Any], base: Config | None = None) -> Conf
     values = _checked(_values(sections, "", problems), problems)
     clusters = dict(_tables({CLUSTERS: mapping.get(CLUSTERS, {})}, problems)).get(CLUSTERS, {})
     per_cluster = {name: dict(own) for name, own in before.per_cluster.items()}
+    origins = dict(before.origins)
     for name, own in _tables(clusters, problems, f"{CLUSTERS}."):
-        per_cluster.setdefault(name, {}).update(_own_values(name, own, problems))
+        own_values = _own_values(name, own, problems)
+        per_cluster.setdefault(name, {}).update(own_values)
+        origins |= {f"{CLUSTERS}.{name}.{key}": origin for key in own_values if origin}
     if problems:
         raise ConfigError(tuple(problems))
-    return replace(changed(before, values), per_cluster=per_cluster)
+    before = replace(before, per_cluster=per_cluster, origins=origins)
+    return changed(before, values, origin)
 
 
 def parse_assignments(config: Config, assignments: Iterable[str]) -> Config:
@@ -73,7 +86,7 @@ def parse_assignments(config: Config, assignments: Iterable[str]) -> Config:
     checked = _checked(values, problems)
     if problems:
         raise ConfigError(tuple(problems))
-    return changed(config, checked)
+    return changed(config, checked, ON_COMMAND_LINE)
 
 
 def checked_dynamic(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:
@@ -96,7 +109,7 @@ def canonical(config: Config) -> Mapping[str, Any]:
     """The tree as plain values that JSON and TOML have, per_cluster included."""
     sections = {
         section: {
-            entry.name: _plain(entry, value_of(config, entry))
+            entry.name: plain_value(entry, value_of(config, entry))
             for entry in SETTINGS.values()
             if entry.section == section
         }
@@ -140,7 +153,8 @@ def _deciding(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**kept, CLUSTERS: {name: _deciding(section) for name, section in own.items()}}
 
 
-def _plain(entry: Entry, value: Any) -> Any:
+def plain_value(entry: Entry, value: Any) -> Any:
+    """The value as JSON and TOML have it."""
     if isinstance(value, tuple):
         return list(value)
     return float(value) if entry.type is float else value

@@ -28,7 +28,9 @@ Every setting, written from its declaration in `lbcore/config/` by
 `ballast config show --markdown`; a test holds this page equal to it.
 [conf/README.md](../conf/README.md) says how overlays work. The last column names Pulsar's key that
 the setting mirrors, and Pulsar 4.0.8's value (in our unit) where ours differs. *Live* settings may
-change while the job runs; the others are read at its start."""
+change while the job runs; the others are read at its start. `ballast config show --tables DIR` says
+what a job decides by, and who set each: an overlay, `--set`, or a command; it has told its table
+[`settings_in_force`](tables.md#settings_in_force)."""
 _PAGE_COLUMNS = ("setting", "default", "unit and range", "live", "meaning", "Pulsar")
 
 

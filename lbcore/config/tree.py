@@ -26,6 +26,12 @@ from lbcore.config.telemetry import TelemetryConfig
 from lbcore.config.transfer import TransferConfig
 from lbcore.config.wire import Wire
 
+CLUSTERS = "clusters"
+"""The section of files, and the first word of keys, for what a cluster has of its own."""
+
+DEFAULT, ON_COMMAND_LINE, BY_COMMAND = "default", "--set", "command"
+"""Where a value comes from, if not from a file."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -33,6 +39,9 @@ class Config:
 
     per_cluster: cluster → "section.name" → its own, checked value. own: name → a strategy that is
     not Ballast's, as the process has loaded it; no setting, and part of the version by its digest.
+    origins: "section.name", or "clusters.NAME.section.name" → who set it: an overlay's file,
+    ON_COMMAND_LINE or BY_COMMAND; what nobody set is not there. No part of what configurations are
+    compared by.
     """
 
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
@@ -54,16 +63,25 @@ class Config:
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     per_cluster: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     own: Mapping[str, OwnStrategy] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def for_cluster(self, cluster: str) -> "Config":
         """The settings that hold for a cluster: the shared ones, changed by its own."""
-        return changed(replace(self, per_cluster={}), self.per_cluster.get(cluster, {}))
+        prefix = f"{CLUSTERS}.{cluster}."
+        shared = {key: by for key, by in self.origins.items() if key in SETTINGS}
+        own = {
+            key.removeprefix(prefix): by
+            for key, by in self.origins.items()
+            if key.startswith(prefix)
+        }
+        config = replace(self, per_cluster={}, origins={**shared, **own})
+        return changed(config, self.per_cluster.get(cluster, {}))
 
 
 SECTIONS: Mapping[str, type] = {
     section.name: get_type_hints(Config)[section.name]
     for section in fields(Config)
-    if section.name not in ("per_cluster", "own")
+    if section.name not in ("per_cluster", "own", "origins")
 }
 SETTINGS: Mapping[str, Entry] = {entry.key: entry for entry in entries(SECTIONS)}
 
@@ -75,14 +93,15 @@ UNDECIDING_SECTIONS = frozenset({"agent", "kafka", "topics", "lookup", "telemetr
 """Sections that no decision depends on: they are not in the configuration's version."""
 
 
-def changed(config: Config, values: Mapping[str, Any]) -> Config:
-    """The configuration with checked values, by "section.name"."""
+def changed(config: Config, values: Mapping[str, Any], origin: str = "") -> Config:
+    """The configuration with checked values, by "section.name". origin: who set them, if told."""
     changes: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         entry = SETTINGS[key]
         changes.setdefault(entry.section, {})[entry.name] = value
     sections = {name: replace(getattr(config, name), **new) for name, new in changes.items()}
-    return replace(config, **sections)
+    origins = {**config.origins, **dict.fromkeys(values, origin)} if origin else config.origins
+    return replace(config, **sections, origins=origins)
 
 
 def value_of(config: Config, entry: Entry) -> Any:

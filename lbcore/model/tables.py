@@ -6,6 +6,7 @@ Types: string, long, int, double, boolean, binary, and list<...> of these; map<s
 
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.resources import WIRE_NAMES
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.table import Table
 from lbcore.model.table import column as _column
@@ -352,6 +353,7 @@ TABLES = (
     POLICIES,
     PINS,
     CONFIG_VERSIONS,
+    SETTINGS_IN_FORCE,
     COMMANDS,
     AUDIT,
     DECISIONS,

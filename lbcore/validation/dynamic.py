@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from lbcore.config.load import checked_dynamic
-from lbcore.config.tree import Config, changed
+from lbcore.config.tree import BY_COMMAND, Config, changed
 from lbcore.config.values import ConfigError
 from lbcore.validation.check import require_suitable
 
@@ -49,7 +49,7 @@ def in_force(
     kept = usable if error is None else _kept(config, usable, known)
     why = f"with the files and the other changed settings: {error}"
     aside |= dict.fromkeys(usable.keys() - kept.keys(), why)
-    return changed(config, kept), {key: aside[key] for key in sorted(aside)}
+    return changed(config, kept, BY_COMMAND), {key: aside[key] for key in sorted(aside)}
 
 
 def _kept(config: Config, values: Values, known: Collection[str]) -> Values:

@@ -240,6 +240,11 @@ class Stack:
         path = topic.replace("://", "/")
         return http_json(f"http://127.0.0.1:{port}/lookup/v2/topic/{path}")
 
+    def told(self, setting: str) -> list[tuple[str, str]]:
+        """The setting and who set it, each time that the job told all of them."""
+        rows = [row for row in self.rows("settings_in_force") if row["setting"] == setting]
+        return [(row["value"], row["origin"]) for row in rows]
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a table; none when it isn't there yet."""
         path = self.tables / table

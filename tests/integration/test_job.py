@@ -29,7 +29,8 @@ from tests.support.processes.kafka_cluster import make_topics
 
 # twice conf/test.toml's: a crowded machine may stop a process for three seconds
 TIMEOUT_MS = 6_000
-CLUSTER = Cluster(settings=(f"ownership.broker_timeout_ms={TIMEOUT_MS}",))
+TIMEOUT = "ownership.broker_timeout_ms"
+CLUSTER = Cluster(settings=(f"{TIMEOUT}={TIMEOUT_MS}",))
 POINTS = (
     pytest.param("effects_computed", 0, marks=pytest.mark.long),
     ("events_committed", 0),
@@ -240,6 +241,7 @@ def test_tables_equal_a_replay_of_the_recorded_batches(stack: Stack) -> None:
     assert {row["bundle"]: row["version_id"] for row in current} == newest
     assert len(newest) == CLUSTER.bundles
     assert_tables_agree(stack)
+    assert stack.told(TIMEOUT) == [(str(TIMEOUT_MS), "--set")]  # once, however often it was killed
 
 
 def test_lookups_are_answered_while_the_job_is_stopped(stack: Stack) -> None:
@@ -276,6 +278,7 @@ def test_job_killed_in_its_first_batch_after_a_rebuild_rebuilds_what_that_batch_
     )
     stack.wait("the late namespace to be owned", lambda: events <= stack.owners().keys())
     assert_gapless(stack)
+    assert stack.told(TIMEOUT) == [(str(TIMEOUT_MS), "--set")]
 
 
 def test_checkpoint_that_was_begun_from_the_tables_is_not_replayed(stack: Stack) -> None:

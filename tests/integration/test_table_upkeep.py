@@ -17,6 +17,7 @@ from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.table import Table
 from lbcore.model.tables import BROKERS as BROKERS_TABLE
 from lbcore.model.tables import (
@@ -192,15 +193,16 @@ def plain_row(table: Table, **known: object) -> dict[str, object]:
     return {c.name: known.get(c.name, nothing.get(c.type, 0)) for c in table.columns}
 
 
-def test_settings_replaced_for_a_year_go_but_those_in_force_until_then(job: Job) -> None:
-    name = CONFIG_VERSIONS.name
+@pytest.mark.parametrize("of", [CONFIG_VERSIONS, SETTINGS_IN_FORCE])
+def test_settings_replaced_for_a_year_go_but_those_in_force_until_then(job: Job, of: Table) -> None:
+    name = of.name
     limit_ms = NOW_MS - KEPT_DAYS[name] * DAY_MS
     for cluster, times in (("c1", (-9, -5, -1, 1, 2)), ("c2", (-9,)), ("c3", (5,))):
         rows = [
-            plain_row(CONFIG_VERSIONS, cluster=cluster, number=at, at_ms=limit_ms + days * DAY_MS)
+            plain_row(of, cluster=cluster, number=at, at_ms=limit_ms + days * DAY_MS)
             for at, days in enumerate(times, start=1)
         ]
-        arrow = pa.Table.from_pylist(rows, schema=arrow_schema(CONFIG_VERSIONS))
+        arrow = pa.Table.from_pylist(rows, schema=arrow_schema(of))
         job.batch_id += 1
         job.writer.write(name, arrow, job.batch_id, {})
     assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 2
@@ -209,9 +211,8 @@ def test_settings_replaced_for_a_year_go_but_those_in_force_until_then(job: Job)
     table = job.writer.refreshed(name)
     assert table.version() == version
     left = pa.table(table.scan().read_all()).to_pylist()
-    assert sorted((row["cluster"], row["number"]) for row in left) == [
-        ("c1", 3), ("c1", 4), ("c1", 5), ("c2", 1), ("c3", 1)
-    ]  # fmt: skip
+    days = [(row["cluster"], (row["at_ms"] - limit_ms) // DAY_MS) for row in left]
+    assert sorted(days) == [("c1", -1), ("c1", 1), ("c1", 2), ("c2", -9), ("c3", 5)]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
 from jobs.adapters.delta.rows import of_cluster
 from jobs.adapters.delta.table_scan import oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
     AUDIT,
@@ -44,10 +45,16 @@ KEPT_DAYS: Mapping[str, int] = {
     REJECTED_REPORTS.name: 30,
     AUDIT.name: 365,
     CONFIG_VERSIONS.name: 365,
+    SETTINGS_IN_FORCE.name: 365,
 }
 """Rows of these go after so many days, of settings those that others took the place of before then;
 history after `pipeline.history_days`, the rest never, but for rows of what is gone (`Table.gone`).
 """
+
+_REPLACED_BY: Mapping[str, str] = {
+    CONFIG_VERSIONS.name: "number",
+    SETTINGS_IN_FORCE.name: "at_ms",
+}
 
 GONE: Mapping[str, str] = {table.name: table.gone for table in TABLES if table.gone}
 
@@ -121,20 +128,23 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
     if first_ms is None or first_ms >= limit_ms - DAY_MS:
         return 0
     condition = f"at_ms < {limit_ms}"
-    if name == CONFIG_VERSIONS.name:
-        condition = _replaced(table, condition)
+    if name in _REPLACED_BY:
+        condition = _replaced(table, _REPLACED_BY[name], condition)
     deleted = table.delete(condition, **_committed()) if condition else {}
     return int(deleted.get("num_deleted_rows", 0))
 
 
-def _replaced(table: DeltaTable, old: str) -> str:
-    """Of the settings that old rows have, those that were not in force after; "" = none."""
-    rows = scan(table, ["cluster", "number"], old)
-    last = rows.group_by("cluster").aggregate([("number", "max"), ("number", "count")]).to_pylist()
+def _replaced(table: DeltaTable, order: str, old: str) -> str:
+    """Of the settings that old rows have, those that were not in force after; "" = none.
+
+    order: the column by which later ones replace earlier ones.
+    """
+    rows = scan(table, ["cluster", order], old)
+    ends = rows.group_by("cluster").aggregate([(order, "min"), (order, "max")]).to_pylist()
     replaced = [
-        f"({of_cluster(row['cluster'])} AND number < {row['number_max']})"
-        for row in last
-        if row["number_count"] > 1
+        f"({of_cluster(row['cluster'])} AND {order} < {row[f'{order}_max']})"
+        for row in ends
+        if row[f"{order}_min"] < row[f"{order}_max"]
     ]
     return " OR ".join(replaced)
 

@@ -9,6 +9,7 @@ Source: ours.
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,10 @@ def read_layers(
 def read_base(conf: Path = CONF) -> Config:
     """The base of all overlays: conf/base.toml, or the defaults that it was written from."""
     path = conf / f"{BASE}.toml"
-    return _apply(path, Config()) if path.exists() else Config()
+    if not path.exists():
+        return Config()
+    config = _apply(path, Config())  # it names every setting: only what it changes is its own
+    return replace(config, origins={item.place: path.name for item in differences(config)})
 
 
 def overlay_names(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -82,12 +86,17 @@ def overlay_names(environment: Mapping[str, str] | None = None) -> tuple[str, ..
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
+def named_keys(config: Config) -> frozenset[str]:
+    """The settings that overlays or the command line name."""
+    return frozenset(key for key, origin in config.origins.items() if origin != f"{BASE}.toml")
+
+
 def describe_differences(config: Config, base: Config) -> list[str]:
-    """One line for each setting that differs from the base, for the start of a process."""
+    """One line for each setting that differs from the base, and who set it, if that is told."""
     return [
-        f"{f'clusters.{item.cluster}.' if item.cluster else ''}{item.key} ="
-        f" {render_value(SETTINGS[item.key], item.value)}"
-        f" (base: {render_value(SETTINGS[item.key], item.base)})"
+        f"{item.place} = {render_value(SETTINGS[item.key], item.value)}"
+        f" (base: {render_value(SETTINGS[item.key], item.base)}"
+        f"{f', from {config.origins[item.place]}' if item.place in config.origins else ''})"
         for item in differences(config, base)
     ]
 
@@ -128,7 +137,7 @@ def read_toml(path: Path) -> Mapping[str, Any]:
 
 def _apply(path: Path, config: Config) -> Config:
     try:
-        return parse_config(read_toml(path), config)
+        return parse_config(read_toml(path), config, path.name)
     except ConfigError as error:
         raise _misuse(f"{path} has settings that can't be used", error) from None
 

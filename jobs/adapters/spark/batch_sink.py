@@ -35,6 +35,7 @@ from lbcore.balancer.state.effects import (
     unpack_report,
 )
 from lbcore.model.memory_tables import PLANNING_MEMORY
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
     AUDIT,
@@ -67,6 +68,7 @@ ORDER = (
     POLICIES.name,
     PINS.name,
     CONFIG_VERSIONS.name,
+    SETTINGS_IN_FORCE.name,
     COMMANDS.name,
     AUDIT.name,
     DECISIONS.name,

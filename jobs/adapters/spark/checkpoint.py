@@ -31,7 +31,8 @@ class Manifest:
     state_schema: of the state, the sum of both operators', so that it rises with either. layout: of
     Spark's state store. topics: name → Kafka's id. epoch: the writer's, of the job that used it
     last. claim: the id of its claim of the tables, "" once it is known to have succeeded. own:
-    strategies that are not Ballast's → which code. What an older manifest doesn't say is empty, and
+    strategies that are not Ballast's → which code. origins: digest of who set which setting, which
+    a repeated batch may have to tell again. What an older manifest doesn't say is empty, and
     fits everything but the layout.
     """
 
@@ -47,6 +48,7 @@ class Manifest:
     epoch: int = -1
     claim: str = ""
     own: Mapping[str, str] = field(default_factory=dict)
+    origins: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,10 +230,14 @@ def _out_of_date(last: Manifest, present: Manifest, unfinished: int | None) -> s
         return "this version lays the state out otherwise"
     if last.scorer_groups != present.scorer_groups:
         return "the number of scorer groups was changed"
-    versions = (last.code_version, last.config_version)
-    if unfinished is not None and versions != (present.code_version, present.config_version):
+    if unfinished is not None and _repeats_by(last) != _repeats_by(present):
         return "a batch was left unfinished by other code or settings"
     return ""
+
+
+def _repeats_by(manifest: Manifest) -> tuple[str, str, str]:
+    """What must be as it was for a batch to be repeated alike."""
+    return manifest.code_version, manifest.config_version, manifest.origins
 
 
 def _numbers(folder: Path) -> list[int]:

@@ -3,6 +3,9 @@
 Decides nothing; `checkpoint` compares it with the last one. Source: ours.
 """
 
+import hashlib
+import json
+from collections.abc import Mapping
 from uuid import uuid4
 
 from jobs.adapters.kafka.place import KafkaPlace
@@ -27,5 +30,10 @@ def present_manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
         topics=place.topics,
         epoch=epoch,
         claim=uuid4().hex,
+        origins=_digest(config.origins),
         own={name: own.code for name, own in config.own.items()},
     )
+
+
+def _digest(origins: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(origins.items())).encode()).hexdigest()

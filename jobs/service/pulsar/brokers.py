@@ -128,14 +128,14 @@ async def get_values(request: Request, context: AdminContext) -> Reply:
 async def get_runtime(request: Request, context: AdminContext) -> Reply:
     """All settings in force."""
     del request
-    config = context.config.for_cluster(context.cluster)
+    config = context.started
     return json_reply(runtime(config, context.views.settings))
 
 
 async def set_value(request: Request, context: AdminContext) -> Reply:
     """Change a setting while running, for good."""
     key, value = check_dynamic(request.params["key"]), request.params["value"]
-    files = context.config.for_cluster(context.cluster)
+    files = context.started
     config, _ = in_force(files, context.views.settings)
     try:
         values = changes_of(key, value, config)
@@ -150,7 +150,7 @@ async def delete_value(request: Request, context: AdminContext) -> Reply:
     key = request.params["key"]
     if key not in context.views.settings:  # else it was changed, if by a version that knew more
         check_dynamic(key, "delete")
-    files = context.config.for_cluster(context.cluster)
+    files = context.started
     keys = resets_of(key, files, context.views.settings)
     await carry_out(request, context, ResetConfig(keys=keys))
     return Reply()

@@ -88,7 +88,7 @@ async def split_bundle(request: Request, context: AdminContext) -> Reply:
     namespace_name(request)
     algorithm = request.first("splitAlgorithmName").strip()
     positions_asked = read_positions(request.json())
-    check_algorithm(algorithm, context.config.splitting.supported_algorithms, positions_asked)
+    check_algorithm(algorithm, context.started.splitting.supported_algorithms, positions_asked)
     found = existing(request, context, namespace_not_found())
     route = await _chosen_bundle(request.params["bundle"], found, context)
     route = await _at_rest(route.range_text, request, context)

@@ -66,7 +66,7 @@ async def create_namespace(request: Request, context: AdminContext) -> Reply:
         raise already_exists()
     arguments = asked.arguments
     if not arguments.bundles and not arguments.boundaries:
-        arguments = replace(arguments, bundles=context.config.splitting.default_bundles)
+        arguments = replace(arguments, bundles=context.started.splitting.default_bundles)
     await carry_out(request, context, arguments, lambda _: already_exists())
     return no_content()
 

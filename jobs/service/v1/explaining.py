@@ -9,6 +9,7 @@ from typing import Any
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.explaining import WINDOW_MS, ExplainQuestion, explain
+from jobs.operating.job_settings import started_with
 from jobs.service.about import About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
@@ -52,7 +53,7 @@ def explaining(kind: str) -> Handler:
 
 
 def _read(config: Config, question: ExplainQuestion, reader: TableReader) -> Any:
-    found = explain(reader, config, question)
+    found = explain(reader, started_with(reader, config, question.at_ms), question)
     if found is None:
         raise ReadRefusedError(404, f"There is no {question.kind} {question.name}")
     return found.to_json()

@@ -11,6 +11,7 @@ from typing import Any
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, MisuseError
 from jobs.operating.foreseeing import look_ahead
+from jobs.operating.job_settings import started_with
 from jobs.service.about import OBJECT, TEXT, TEXTS, About, Example, QueryParameter, whole
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
@@ -100,7 +101,7 @@ async def _answer(context: AdminContext, strategy: str, what_if: WhatIf) -> Repl
 
 def _read(config: Config, strategy: str, what_if: WhatIf, reader: TableReader) -> dict[str, Any]:
     try:
-        return look_ahead(reader, config, strategy, what_if).to_json()
+        return look_ahead(reader, started_with(reader, config), strategy, what_if).to_json()
     except CommandError as error:
         status = 400 if isinstance(error, MisuseError) else 409
         raise ReadRefusedError(status, f"{error.what}: {error.why}") from None

@@ -8,6 +8,7 @@ from typing import Any
 
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.operating.job_settings import started_with
 from jobs.operating.overview import read_overview
 from jobs.service.about import About, Example
 from jobs.service.access import Role
@@ -36,7 +37,7 @@ def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
 
 
 def _read(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
-    return read_overview(reader, config, now_ms).to_json()
+    return read_overview(reader, started_with(reader, config), now_ms).to_json()
 
 
 OVERVIEW_ROUTES = (

@@ -10,6 +10,7 @@ from typing import Any
 from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.operating.job_settings import started_with
 from jobs.operating.status_rows import read_status_rows
 from jobs.service.about import About, Example, QueryParameter, whole
 from jobs.service.access import Role
@@ -18,10 +19,11 @@ from jobs.service.exchange import HttpError, Reply, Request, json_reply
 from jobs.service.reader_process import ReadRefusedError
 from jobs.service.routes import Handler, Route
 from jobs.service.v1.reading import Kept, in_background
-from lbcore.config.tree import SETTINGS, Config, value_of
+from lbcore.config.tree import DEFAULT, SETTINGS, Config, value_of
 from lbcore.explain.status import make_status
 from lbcore.model.names import InvalidNameError, check_namespace
 from lbcore.route.slices import LEFT_OUT
+from lbcore.validation.dynamic import in_force
 
 _DECISIONS_MAX = 1_000
 _LEFT_OUT = frozenset({"cluster", "batch_id"})
@@ -38,7 +40,8 @@ async def get_status(request: Request, context: AdminContext) -> Reply:
 
 
 def _read_status(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
-    return make_status(reader.cluster, read_status_rows(reader, now_ms), config, now_ms).to_json()
+    rows, started = read_status_rows(reader, now_ms), started_with(reader, config)
+    return make_status(reader.cluster, rows, started, now_ms).to_json()
 
 
 def about_service(context: AdminContext) -> dict[str, Any]:
@@ -53,15 +56,21 @@ def about_service(context: AdminContext) -> dict[str, Any]:
 
 
 async def get_settings(request: Request, context: AdminContext) -> Reply:
-    """Those that decide: in force, as the files say with what commands have changed."""
+    """Those that decide: in force, as the job was started with what commands have changed."""
     del request
     changed = context.views.settings
-    values = {
-        key: changed.get(key, value_of(context.config, entry))
+    config, _ = in_force(context.started, changed)
+    shown = {
+        key: entry
         for key, entry in sorted(SETTINGS.items())
         if entry.section not in ("kafka", "topics", "lookup")
     }
-    return json_reply({"settings": values, "changed": dict(sorted(changed.items()))})
+    answer = {
+        "settings": {key: value_of(config, entry) for key, entry in shown.items()},
+        "origins": {key: config.origins.get(key, DEFAULT) for key in shown},
+        "changed": dict(sorted(changed.items())),
+    }
+    return json_reply(answer)
 
 
 def rows_of(name: str, key: str) -> Handler:
@@ -142,7 +151,11 @@ SHOWING_ROUTES = (
     _shown(
         "/v1/settings",
         get_settings,
-        _about("The settings that decide.", "/v1/settings", {"settings": None, "changed": {}}),
+        _about(
+            "The settings that decide.",
+            "/v1/settings",
+            {"settings": None, "origins": None, "changed": {}},
+        ),
     ),
     _shown(
         "/v1/brokers",

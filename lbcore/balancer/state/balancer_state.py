@@ -61,8 +61,9 @@ class BalancerState:
     changed, by "section.name". waiting: id → command that was accepted and has not ended.
     pending_effects: bundle → its last move by balancing, until its effect is seen. unread: rows
     that a rebuild could not read, as `put_aside.told` says it, until the first batch has told of
-    them. shadows: strategy → what it remembers that plans beside. packed: no part of the state, but
-    chunks that `pack` need not make again.
+    them. shadows: strategy → what it remembers that plans beside. told: digest of the settings that
+    the tables were told last. packed: no part of the state, but chunks that `pack` need not make
+    again.
     """
 
     ledger: Ledger
@@ -80,4 +81,5 @@ class BalancerState:
     pending_effects: Mapping[str, PendingEffect] = field(default_factory=dict)
     unread: Sequence[Mapping[str, Any]] = ()
     shadows: Mapping[str, Shadow] = field(default_factory=dict)
+    told: str = ""
     packed: Memo = field(default_factory=dict, repr=False, compare=False)

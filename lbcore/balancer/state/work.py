@@ -83,6 +83,7 @@ class Work:
     shadows: dict[str, Shadow]
     packed: Memo
     base_config: Config
+    told: str = ""
     counts: Counter[str] = field(default_factory=Counter)
     transitions: list[tuple[OwnershipRecord | None, OwnershipRecord]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
@@ -133,6 +134,7 @@ class Work:
             topics=state.topics,
             pending_effects=dict(state.pending_effects),
             shadows=dict(state.shadows),
+            told=state.told,
             packed=state.packed,
         )
         if state.settings or state.rules.set_aside:
@@ -237,6 +239,7 @@ class Work:
             topics=self.topics,
             pending_effects=self.pending_effects,
             shadows=self.shadows,
+            told=self.told,
             packed=self.packed,
         )
 

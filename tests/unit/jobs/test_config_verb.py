@@ -50,7 +50,7 @@ def test_show_writes_toml_of_the_settings_in_force(capsys: pytest.CaptureFixture
 
 def test_show_of_changes_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", "--set", "lookup.port=9", "--changed"]) == 0
-    assert capsys.readouterr().out == "lookup.port = 9 (base: 8090)\n"
+    assert capsys.readouterr().out == "lookup.port = 9 (base: 8090, from --set)\n"
 
 
 def test_show_as_json_has_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,8 +37,8 @@ def test_settings_take_an_overlay_by_path_and_then_assignments(tmp_path: Path) -
     config = load_settings([str(path)], ["pipeline.trigger_ms=400"])
     assert (config.pipeline.trigger_ms, config.pipeline.scorer_groups) == (400, 7)
     assert describe_differences(config, read_base()) == [
-        "pipeline.scorer_groups = 7 (base: 2)",
-        "pipeline.trigger_ms = 400 (base: 1000)",
+        "pipeline.scorer_groups = 7 (base: 2, from mine.toml)",
+        "pipeline.trigger_ms = 400 (base: 1000, from --set)",
     ]
 
 
