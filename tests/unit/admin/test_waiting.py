@@ -13,6 +13,7 @@ from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.assignments import Assignments
 from jobs.service.context import AdminContext
 from jobs.service.lookup_http import Hooks, LookupApp
+from jobs.service.views import TableViews
 from lbcore.config.ownership import ON_DEMAND, OwnershipConfig
 from lbcore.config.tree import Config
 from lbcore.model.hashing import HashFunction
@@ -178,7 +179,7 @@ def context(balancer: Balancer, assign: str = ON_DEMAND) -> AdminContext:
     config = replace(Config(), ownership=OwnershipConfig(assign=assign))
     follower = DeltaFollower(Path("nowhere"), "c1")
     follower.view = View(snapshot=LookupSnapshot(cluster="c1"), confirmed_ms=0, writer=None)
-    views: Any = type("Views", (), {"settings": {}})()
+    views = TableViews("nowhere", "c1")
     return AdminContext(
         cluster="c1", follower=follower, views=views, config=config, commands=balancer
     )
