@@ -112,8 +112,9 @@ def _ago(silent_ms: int) -> str:
 
 def _nobody_knows(command: Command, outcome: NoOutcome, where: Whereabouts) -> UnknownError:
     silent_ms = outcome.writer_silent_ms
-    job = judge_job(silent_ms, silent_ms, where.config.pipeline)
-    if outcome.is_job_away(where.config.pipeline.heartbeat_commit_ms):
+    pipeline = where.started(tell=lambda _: None).pipeline
+    job = judge_job(silent_ms, silent_ms, pipeline)
+    if outcome.is_job_away(pipeline.heartbeat_commit_ms):
         why = f"the streaming job is away: its last heartbeat was {_ago(silent_ms)}"
         next_step = "start the job; it carries the command out unless its time is over by then"
     elif outcome.accepted is None and job.word is JobWord.LATE:

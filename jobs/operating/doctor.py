@@ -249,7 +249,7 @@ def _job(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
 def _load(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
     """Brokers that are there and whose load is not known, or old."""
     reader = where.reader()
-    rhythm = where.started().pipeline.load_history_interval_ms
+    rhythm = where.started(tell=lambda _: None).pipeline.load_history_interval_ms
     recent = f"minute_ms >= {now_ms - 3 * rhythm}"
     known = {row["broker"] for row in reader.rows("load_history", ("broker",), recent)}
     there = [row["broker"] for row in reader.rows("brokers") if row["state"] == "active"]

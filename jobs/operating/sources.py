@@ -10,13 +10,11 @@ from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.http.exchange import HttpQuestion, connection_to, exchange
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
 from jobs.operating.explaining import ExplainQuestion, explain
-from jobs.operating.job_settings import started_with
 from jobs.operating.overview import read_overview
 from jobs.operating.stack_words import Whereabouts
 from lbcore.config.tree import Config
@@ -45,20 +43,17 @@ class TablesSource:
 
     def overview(self) -> Mapping[str, Any]:
         """The cluster as the tables have it now."""
-        reader = self._where.reader()
-        return read_overview(reader, self._started(reader), wall_ms()).to_json()
+        return read_overview(self._where.reader(), self._started(), wall_ms()).to_json()
 
     def explain(self, broker: str) -> Mapping[str, Any]:
         """Sentences about a broker."""
         question = ExplainQuestion(kind="broker", name=broker, now_ms=wall_ms())
-        reader = self._where.reader()
-        found = explain(reader, self._started(reader), question)
+        found = explain(self._where.reader(), self._started(), question)
         return {"headline": f"there is no broker {broker}"} if found is None else found.to_json()
 
-    def _started(self, reader: TableReader) -> Config:
+    def _started(self) -> Config:
         """Asked at each look, without a word: the view fills the screen."""
-        own = self._where.config.for_cluster(self._where.cluster)
-        return started_with(reader, own, kept=self._where.named)
+        return self._where.started(tell=lambda _: None)
 
 
 class ServiceSource:

@@ -8,6 +8,7 @@ decides by is what it has told the tables, but for what --conf names. Source: ou
 import argparse
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,20 +52,20 @@ class Whereabouts:
         """The tables; raises CommandError when they aren't there."""
         return TableReader(self.tables, self.cluster)
 
-    def started(self, at_ms: int = 0) -> Config:
+    def started(self, at_ms: int = 0, *, tell: Callable[[str], None] = note) -> Config:
         """What the job was started with, for this cluster; at_ms: as of then, 0 = now.
 
-        Says so where the tables don't tell, or --conf has it otherwise. Raises CommandError when
-        there are no tables.
+        tell: takes a line where the tables don't say, and for what --conf has otherwise. Raises
+        CommandError when there are no tables.
         """
         own, reader = self.config.for_cluster(self.cluster), self.reader()
         job = started_with(reader, own, at_ms)
         if job is own:
-            note(FROM_FILES)
+            tell(FROM_FILES)
             return own
         asked = started_with(reader, own, at_ms, self.named)
         for line in describe_differences(asked, job):
-            note(f"answered by --conf, not by what the job has: {line}")
+            tell(f"answered by --conf, not by what the job has: {line}")
         return asked
 
     def address(self) -> KafkaAddress:
