@@ -60,7 +60,7 @@ async function foresee(one) {
   at("question-yes").disabled = false;
 }
 
-function drawField({ name, label, type = "text", value = "", options }) {
+function drawField({ name, label, type = "text", value, options }) {
   const box = make("label", `${label} `);
   const input = make(options ? "select" : "input");
   for (const [given, text] of options || []) {
@@ -70,7 +70,7 @@ function drawField({ name, label, type = "text", value = "", options }) {
   }
   if (!options) input.type = type;
   input.name = name;
-  input.value = value;
+  if (value !== undefined) input.value = value; // a choice begins with its first
   box.append(input);
   return box;
 }

@@ -53,7 +53,7 @@ async function bundle(name) {
   const { status, value } = await ask(`/v1/bundles/${inPath(name)}/history`);
   if (status !== 200) return [make("p", value.reason, "silent")];
   const events = value.events.reverse();
-  const table = make("table");
+  const table = make("table", undefined, "events");
   const body = make("tbody");
   body.append(...events.slice(0, SHOWN).map((event) => row(
     `${day(event.at_ms)} ${clock(event.at_ms)}`, event.state, way(event), event.cause,

@@ -52,11 +52,11 @@ function drawBrokers(brokers) {
     explainButton("broker", broker.broker),
     make("td", broker.state, "state", broker.state),
     loadBar(broker.usage, top),
-    make("td", percent(broker.score), "number"),
+    make("td", percent(broker.score), "number", "late"),
     make("td", broker.msg_rate === null ? "–" : whole(broker.msg_rate), "number"),
     make("td", whole(broker.bundles), "number"),
     make("td", broker.load_age_ms < 0 ? "not known" : `${duration(broker.load_age_ms)} ago`,
-      "number"),
+      "number", "late"),
   )));
   const more = at("more-brokers");
   more.hidden = order.length <= BROKERS_SHOWN;
@@ -85,6 +85,8 @@ function drawMoves(status) {
   const count = status.in_flight_count;
   const shown = status.in_flight.length;
   at("in-flight").textContent = count > shown ? `${count}, the ${shown} oldest` : `${count}`;
+  at("no-moves").hidden = shown > 0;
+  at("moves-table").hidden = shown === 0; // a head without cells tells nobody anything
   replace(at("moves"), status.in_flight.map((move) => row(
     explainButton("bundle", move.bundle),
     move.state, way(move), move.cause,

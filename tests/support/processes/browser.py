@@ -69,7 +69,7 @@ class Browser:
             )
         os.close(theirs_in)
         os.close(theirs_out)
-        self._in, self._out = os.fdopen(ours_in, "rb", 0), os.fdopen(ours_out, "wb", 0)
+        self._in, self._out = os.fdopen(ours_in, "rb", 0), os.fdopen(ours_out, "wb")
         self._unread = b""
         self._count = 0
         self._session = ""
@@ -86,13 +86,17 @@ class Browser:
         self, url: str, *, scheme: str = "light", width: int = 1100, height: int = 1400
     ) -> None:
         """Go to a page, as a screen of this size shows it under a colour scheme."""
+        self.look(scheme, width, height)
+        self.value("window.isLeft = true")
+        self._ask("Page.navigate", url=url)
+        self.wait("!window.isLeft && document.readyState === 'complete'")
+
+    def look(self, scheme: str, width: int, height: int) -> None:
+        """Show the page as a screen of this size does under a colour scheme."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._ask("Emulation.setEmulatedMedia", features=features)
-        self.value("window.isLeft = true")
-        self._ask("Page.navigate", url=url)
-        self.wait("!window.isLeft && document.readyState === 'complete'")
 
     def value(self, expression: str) -> Any:
         """What an expression is on the page; promises are waited for."""
@@ -145,6 +149,7 @@ class Browser:
         if self._session:
             request["sessionId"] = self._session
         self._out.write(json.dumps(request).encode() + b"\0")
+        self._out.flush()  # the whole of it, however many writes the pipe wants
         while True:
             message = self._read()
             if message.get("id") == self._count:
