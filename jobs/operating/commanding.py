@@ -26,6 +26,7 @@ from lbcore.explain.job_state import JobWord, judge_job
 from lbcore.foresight.foresee import Impossible, WhatIf, foresee
 from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
 from lbcore.model.times import duration
+from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command
 
@@ -139,7 +140,7 @@ def _say_outcome(
     args: argparse.Namespace, command: Command, outcome: CommandOutcome, waited_ms: int
 ) -> int:
     is_done = outcome.status == DONE
-    next_step = "" if is_done else _next_step(command, outcome.status)
+    next_step = _afterwards(command, outcome) if is_done else _next_step(command, outcome.status)
     value = {
         "command_id": command.command_id,
         "kind": command.kind,
@@ -152,7 +153,8 @@ def _say_outcome(
     }
     if is_done or args.json:
         head = f"{outcome.status} after {duration(waited_ms)}: {shown_command(command)}"
-        answer(args, value, "\n".join([head, *_result_lines(outcome.result)]))
+        next_lines = [f" next: {next_step}"] if next_step else []
+        answer(args, value, "\n".join([head, *_result_lines(outcome.result), *next_lines]))
     else:
         note(_refusal(f"{outcome.status}: {shown_command(command)}", outcome.reason, next_step))
     if is_done:
@@ -163,6 +165,12 @@ def _say_outcome(
 def _refusal(what: str, why: str, next_step: str) -> str:
     """What came of it, in three parts like every error."""
     return f"{what}\n  why: {why}\n next: {next_step}"
+
+
+def _afterwards(command: Command, outcome: CommandOutcome) -> str:
+    """What its kind says may be done next."""
+    known = {**command.arguments, **outcome.result}
+    return KINDS[command.kind].about.afterwards.format_map(known)
 
 
 def _next_step(command: Command, status: str) -> str:

@@ -1,25 +1,29 @@
 """Plans that wait for a person: those there are, one in full, and the way back from what was done.
 
-Decides what an undo moves: each bundle that is where the plan, or the time, has put it goes back to
-whom it was taken from. Source: ours.
+Decides what an undo moves: each bundle that is where the plan, the time or the drain has put it
+goes back to whom it was taken from. Source: ours.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from jobs.adapters.delta.rows import literal
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError
+from jobs.operating.known_names import require_known
 from jobs.operating.text_table import text_table
 from lbcore.balancer.state.proposals import PlanProposal, Station
 from lbcore.balancer.state.rules import PROPOSAL
 from lbcore.explain.explanation import percent
 from lbcore.model.times import duration, instant
 from lbcore.ownership.records import State
+from lbcore.plan.decision import Kind
+from lbcore.wire.arguments import MAX_MOVES
 
 _MOVES = frozenset({"transfer", "unload"})
 _UNDONE = _MOVES | {"split"}
-_READ = ("at_ms", "kind", "bundle", "source", "destination", "inputs")
+_READ = ("at_ms", "kind", "reason", "bundle", "source", "destination", "inputs")
 
 
 def proposals_of(reader: TableReader) -> dict[str, PlanProposal]:
@@ -59,20 +63,17 @@ def show_lines(name: str, one: PlanProposal, now_ms: int) -> list[str]:
 
 
 def way_back(
-    reader: TableReader, *, plan: str = "", since_ms: int = 0
+    reader: TableReader, *, plan: str = "", since_ms: int = 0, drain: str = ""
 ) -> tuple[dict[str, str], list[str]]:
-    """Bundle → broker that undoes a plan, or what balancing has moved since; and what it leaves.
+    """Bundle → broker that undoes a plan, what balancing has moved since, or a broker's last drain.
 
-    Raises CommandError when nothing can be moved back.
+    With it goes what stays. Raises CommandError when nothing can be moved back.
     """
-    kinds = ", ".join(f"'{kind}'" for kind in sorted(_UNDONE))
-    condition = f"at_ms >= {since_ms} AND kind IN ({kinds})"
-    rows = reader.rows("decisions", _READ, condition)
-    done = [row for row in sorted(rows, key=lambda row: row["at_ms"]) if _is_of(row, plan)]
+    done = _drained(reader, drain) if drain else _balanced(reader, plan, since_ms)
     first: dict[str, str] = {}
     last: dict[str, str] = {}
     for row in done:
-        if row["kind"] in _MOVES:
+        if row["kind"] != "split":
             first.setdefault(row["bundle"], row["source"])
             last[row["bundle"]] = row["destination"]
     owners = {
@@ -87,13 +88,37 @@ def way_back(
         elif owner != origin:
             left.append(f"{bundle} has been moved on, to {owner or 'nobody yet'}")
     left += [f"the split of {row['bundle']} stays" for row in done if row["kind"] == "split"]
+    if len(moves) > MAX_MOVES:
+        left.append(f"{len(moves) - MAX_MOVES} bundles are for another plan: undo once more then")
     if not moves:
         raise CommandError(
             "there is nothing to undo",
             why="; ".join(left) or "no bundle that was moved is elsewhere than it was",
             next_step="`ballast plan list` has the plans of the last day, `ballast sql` all moves",
         )
-    return moves, left
+    return dict(list(moves.items())[:MAX_MOVES]), left
+
+
+def _balanced(reader: TableReader, plan: str, since_ms: int) -> list[dict[str, Any]]:
+    """What cycles have decided since, of one plan if it is named; the oldest first."""
+    kinds = ", ".join(f"'{kind}'" for kind in sorted(_UNDONE))
+    rows = reader.rows("decisions", _READ, f"at_ms >= {since_ms} AND kind IN ({kinds})")
+    return [row for row in sorted(rows, key=lambda row: row["at_ms"]) if _is_of(row, plan)]
+
+
+def _drained(reader: TableReader, broker: str) -> list[dict[str, Any]]:
+    """What the broker's last drain has moved away, the oldest first."""
+    require_known(reader, broker=broker)
+    condition = f"kind = '{Kind.DRAIN.value}' AND source = {literal(broker)}"
+    rows = sorted(reader.rows("decisions", _READ, condition), key=lambda row: row["at_ms"])
+    begun_ms = max((row["at_ms"] for row in rows if row["reason"] == "Begun"), default=None)
+    if begun_ms is None:
+        raise CommandError(
+            "there is nothing to undo",
+            why=f"no command has drained {broker}, as far as the table decisions reaches back",
+            next_step="`ballast plan undo --since 2h` takes back what balancing has moved",
+        )
+    return [row for row in rows if row["at_ms"] >= begun_ms and _is_of(row, "")]
 
 
 def known(found: Mapping[str, PlanProposal], name: str) -> PlanProposal:

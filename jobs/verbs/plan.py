@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_undo(actions: Any) -> None:
-    about = "Propose the way back of a plan, or of what balancing has moved of late."
+    about = "Propose the way back of a plan, of what balancing has moved of late, or of a drain."
     undo = actions.add_parser("undo", help=about, description=about)
     undo.add_argument("plan", nargs="?", default="", help="name of the plan whose moves go back")
     undo.add_argument(
@@ -71,6 +71,12 @@ def _add_undo(actions: Any) -> None:
         metavar="DURATION",
         dest="since_ms",
         help="instead: all that balancing has moved for so long, such as 2h",
+    )
+    undo.add_argument(
+        "--drain",
+        default="",
+        metavar="BROKER",
+        help="instead: fill this broker again with what its last drain took away",
     )
     undo.epilog = f"example: {undo.prog} t6jnqc, or: {undo.prog} --since 2h\n{EXIT_CODES}"
     undo.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -102,17 +108,19 @@ def _look(args: argparse.Namespace) -> int:
 
 def _undo(args: argparse.Namespace) -> int:
     """Propose the way back; what can't go back is said first."""
-    if bool(args.plan) == bool(args.since_ms):
+    if sum(map(bool, (args.plan, args.since_ms, args.drain))) != 1:
         raise MisuseError(
             "it is not clear what to undo",
-            why="either a plan must be named, or --since given",
+            why="either a plan must be named, or --since or --drain given",
             next_step="for example: ballast plan undo --since 2h",
         )
     since_ms = wall_ms() - args.since_ms if args.since_ms else 0
-    moves, left = way_back(whereabouts(args).reader(), plan=args.plan, since_ms=since_ms)
+    reader = whereabouts(args).reader()
+    moves, left = way_back(reader, plan=args.plan, since_ms=since_ms, drain=args.drain)
     for line in left:
         note(line)
     what = f"plan {args.plan}" if args.plan else f"the last {duration(args.since_ms)}"
+    what = f"the drain of {args.drain}" if args.drain else what
     given = {"moves": moves, "why": f"undo of {what}"}
     return send_command(args, arguments_of("propose_plan", given))
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.stack import Cluster, Stack, running_stack
+from tests.support.processes.accessibility import barriers
 from tests.support.processes.browser import Browser, running_browser
 
 CLUSTER = Cluster(
@@ -63,6 +64,42 @@ def test_plan_of_a_skewed_cluster_is_approved_and_undone_in_the_console(
     _answer(browser, "Approve")
     stack.wait("the way back", lambda: stack.owners() == before)
     assert browser.complaints == []
+
+
+@pytest.mark.long
+def test_broker_is_filled_again_where_its_drain_is_cancelled_in_the_console(
+    stack: Stack, browser: Browser, tmp_path: Path
+) -> None:
+    stack.wait_settled()
+    before = stack.owners()
+    broker = max(set(before.values()))
+    stack.command("empty", "drain_broker", {"broker": broker})
+    stack.wait("the drain", lambda: broker not in stack.owners().values())
+    stack.wait_settled()
+    url = f"http://127.0.0.1:{stack.port(stack.folder / 'lookup-port')}/"
+    browser.open(url)
+    browser.wait(f"document.querySelector('#brokers [data-key=\"broker {broker}\"]')")
+    browser.value(f"document.querySelector('#brokers [data-key=\"broker {broker}\"]').click()")
+    _press(browser, '#explanation button[data-key^="action Cancel drain"]')
+    _press(browser, "#question-yes:not([disabled])")
+    _press(browser, "#question-then button")
+    browser.wait("document.querySelectorAll('#question-foresight li').length > 0")
+    browser.shoot(tmp_path / "again.png")
+    assert barriers(browser) == []
+    _press(browser, "#question-yes:not([disabled])")
+    browser.wait("location.hash.startsWith('#/plans/')")
+    browser.wait("document.querySelector('#question-outcome').textContent.startsWith('Done')")
+    browser.press("Escape")
+    browser.wait(_BUTTON.format("Approve"))
+    _answer(browser, "Approve")
+    stack.wait("the broker to be filled again", lambda: stack.owners() == before)
+    assert browser.complaints == []
+
+
+def _press(browser: Browser, selector: str) -> None:
+    """Press a button as soon as it is there and in sight."""
+    browser.wait(f"document.querySelector('{selector}')?.checkVisibility()")
+    browser.value(f"document.querySelector('{selector}').click()")
 
 
 def _answer(browser: Browser, action: str) -> None:

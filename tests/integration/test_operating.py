@@ -120,14 +120,21 @@ def test_setting_is_changed_and_taken_back_while_running(say: Say) -> None:
 
 
 def test_drained_broker_is_empty_when_the_verb_ends(stack: SecureStack, say: Say) -> None:
-    broker = max(set(stack.owners().values()))
+    owners = stack.owners()
+    broker = max(set(owners.values()))
     assert done(say(f"broker drain {broker}"))["status"] == "done"
     assert broker not in stack.owners().values()
     found = done(say("status"))
     (drain,) = found["drains"]
     assert (drain["broker"], drain["left"], drain["is_done"]) == (broker, 0, True)
-    done(say(f"broker cancel-drain {broker}"))
+    cancelled = done(say(f"broker cancel-drain {broker}"))
     assert done(say("status"))["drains"] == []
+    assert f"`ballast plan undo --drain {broker}`" in cancelled["next"]
+    proposed = done(say(f"plan undo --drain {broker}"))
+    plan = proposed["result"]["plan"]
+    assert f"`ballast plan approve {plan}`" in proposed["next"]
+    done(say(f"plan approve {plan}"))
+    stack.wait("the broker to be filled again", lambda: stack.owners() == owners)
 
 
 def test_role_is_refused_what_it_has_no_right_to(stack: SecureStack) -> None:

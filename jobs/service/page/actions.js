@@ -3,6 +3,7 @@
 
 import { ask, at, make, whole } from "./core.js";
 import { ofForecast } from "./loads.js";
+import { wayBackQuestion } from "./way_back.js";
 
 let overview = null;
 let question = null; // what is being asked, with its fields
@@ -30,10 +31,11 @@ export function actionButton(text, asked) { // asked: a question, or what makes 
 }
 
 // A question: { kind, title, says: [text], fields: [{ name, label, type, value, options }],
-//   make: (values) => arguments, foresee: async () => ({ isPossible, nodes }), yes: text, about: text }
+//   make: (values) => arguments, foresee: async () => ({ isPossible, nodes }), yes: text, about: text,
+//   then: [text of a button, question]: what may be asked next, offered once it is done }
 
 export function open(asked) {
-  returnTo = document.activeElement;
+  if (!at("question").open) returnTo = document.activeElement; // else it follows another
   const one = { id: identity(), ...asked };
   question = one;
   at("question-title").textContent = one.title;
@@ -44,7 +46,8 @@ export function open(asked) {
   at("question-yes").hidden = false;
   at("question-yes").disabled = Boolean(one.foresee); // first it is told what would come
   at("question-no").textContent = "Leave it";
-  at("question").showModal();
+  at("question-then").replaceChildren();
+  if (!at("question").open) at("question").showModal();
   foresee(one);
 }
 
@@ -91,6 +94,7 @@ async function yes(event) {
   if (!told.isUnknown) one.id = identity(); // another try is another command
   if (told.isDone) {
     at("question-no").textContent = "Close";
+    if (one.then) at("question-then").replaceChildren(actionButton(...one.then));
     at("question-no").focus();
     dispatchEvent(new CustomEvent("acted", { detail: { kind: one.kind, result: told.result } }));
   }
@@ -168,13 +172,21 @@ function ofBroker(broker) {
     return [actionButton("Cancel drain …", { kind: "cancel_drain", about: broker,
       title: `Cancel the drain of ${broker}`, make: () => ({ broker }), says: [
         "It may take bundles again.",
-        `What has left it (${whole(drain.total - drain.left)} bundles) stays where it is now.`] })];
+        `What has left it (${whole(drain.total - drain.left)} bundles) stays where it is now, `
+          + "until somebody has it moved back."],
+      then: fillAgain(broker) })];
   }
-  return [actionButton("Drain …", { kind: "drain_broker", about: broker, title: `Drain ${broker}`,
+  const isEmpty = row.bundles === 0 && row.state === "active";
+  return [...(isEmpty ? [actionButton(...fillAgain(broker))] : []),
+    actionButton("Drain …", { kind: "drain_broker", about: broker, title: `Drain ${broker}`,
     says: [`Its ${whole(row.bundles)} bundles move to other brokers, a few at a time, and it gets `
       + "none until the drain is cancelled."],
     foresee: async () => ({ isPossible: true, // where it can't be foreseen it is told why
       nodes: await foresight({ remove_brokers: [broker] }) }), make: () => ({ broker }) })];
+}
+
+function fillAgain(broker) {
+  return ["Fill it again …", wayBackQuestion({ drain: broker }, `the drain of ${broker}`)];
 }
 
 const openBrokers = () => overview.status.broker_rows

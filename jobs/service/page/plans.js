@@ -6,6 +6,7 @@ import {
   ask, clock, day, duration, explainButton, make, percent, row, tableHead, whole,
 } from "./core.js";
 import { beforeAndAfter } from "./loads.js";
+import { wayBackQuestion } from "./way_back.js";
 
 const STEPS_DRAWN = 200;
 let parts = null;
@@ -33,10 +34,9 @@ export function refresh({ service }) {
 }
 
 addEventListener("acted", ({ detail }) => {
-  if (!parts || document.getElementById("view-plans").hidden) return;
-  if (detail.kind === "propose_plan" && detail.result.plan) {
+  if (detail.kind === "propose_plan" && detail.result.plan) { // wherever it was asked for
     location.hash = `#/plans/${encodeURIComponent(detail.result.plan)}`;
-  } else load();
+  } else if (parts && !document.getElementById("view-plans").hidden) load();
 });
 
 async function load() {
@@ -60,7 +60,7 @@ async function load() {
 function head() {
   const told = whyNot();
   if (!mayAct()) return told ? [make("p", told, "dim")] : [];
-  return [actionButton("Take back the last hour …", undoQuestion({ since_ms: 3600000 },
+  return [actionButton("Take back the last hour …", wayBackQuestion({ since_ms: 3600000 },
     "the last hour"))];
 }
 
@@ -159,35 +159,6 @@ function buttonsOf({ plan, station, step_count: count, before, after, done }) {
         : `None of its ${steps} is taken, and it is not proposed again for a while.`],
       fields: [{ name: "reason", label: "why" }], make: ({ reason }) => ({ plan, reason }) }));
   }
-  if (done) found.push(actionButton("Undo …", undoQuestion({ plan }, `plan ${plan}`)));
+  if (done) found.push(actionButton("Undo …", wayBackQuestion({ plan }, `plan ${plan}`)));
   return found;
-}
-
-function undoQuestion(asked, words) { // what goes back is asked before, and that is proposed
-  let moves = {};
-  return { kind: "propose_plan", about: words, yes: "Propose it", title: `Propose the way back of ${words}`,
-    says: ["Each bundle that is still where it was put goes back to whom it was taken from. "
-      + "It becomes a plan of its own, which waits here until somebody approves it."],
-    make: () => ({ moves, why: `undo of ${words}` }),
-    foresee: async () => {
-      moves = {};
-      try {
-        const { status, value } = await ask(`/v1/way-back?${new URLSearchParams(asked)}`);
-        if (status !== 200) return { isPossible: false, nodes: [make("p", value.reason, "silent")] };
-        moves = value.moves;
-        return { isPossible: true, nodes: told(value) };
-      } catch {
-        return { isPossible: false, nodes: [make("p", "the service can't be reached", "silent")] };
-      }
-    } };
-}
-
-function told({ moves, left }) {
-  const names = Object.entries(moves);
-  const list = make("ul");
-  list.append(...names.slice(0, 10).map(([bundle, broker]) => make("li", `${bundle} → ${broker}`)),
-    ...(names.length > 10 ? [make("li", `and ${whole(names.length - 10)} more`)] : []),
-    ...left.slice(0, 10).map((text) => make("li", text, "dim")));
-  return [make("p", `${whole(names.length)} ${names.length === 1 ? "bundle" : "bundles"} would go back:`),
-    list];
 }

@@ -38,13 +38,13 @@ async def get_plan(request: Request, context: AdminContext) -> Reply:
 
 
 async def get_way_back(request: Request, context: AdminContext) -> Reply:
-    """What undoes a plan, or what balancing has moved for so long."""
-    plan = request.first("plan")
+    """What undoes a plan, what balancing has moved for so long, or a broker's last drain."""
+    plan, drain = request.first("plan"), request.first("drain")
     since_ms = request.whole("since_ms", 0, maximum=_SINCE_MAX_MS)
-    if bool(plan) == bool(since_ms):
-        raise HttpError(400, "Either plan or since_ms must say what shall go back")
+    if sum(map(bool, (plan, since_ms, drain))) != 1:
+        raise HttpError(400, "Either plan, since_ms or drain must say what shall go back")
     begin_ms = wall_ms() - since_ms if since_ms else 0
-    return await in_background(context, partial(_read_way_back, plan, begin_ms))
+    return await in_background(context, partial(_read_way_back, plan, begin_ms, drain))
 
 
 def _read_plans(reader: TableReader) -> dict[str, Any]:
@@ -65,9 +65,9 @@ def _read_plan(name: str, reader: TableReader) -> dict[str, Any]:
     return {**_told(name, one), "steps": one.to_json()["steps"][:STEPS_MAX]}
 
 
-def _read_way_back(plan: str, since_ms: int, reader: TableReader) -> dict[str, Any]:
+def _read_way_back(plan: str, since_ms: int, drain: str, reader: TableReader) -> dict[str, Any]:
     try:
-        moves, left = way_back(reader, plan=plan, since_ms=since_ms)
+        moves, left = way_back(reader, plan=plan, since_ms=since_ms, drain=drain)
     except CommandError as error:
         raise ReadRefusedError(409, f"{error.what}: {error.why}") from None
     return {"moves": moves, "left": left}
@@ -99,13 +99,16 @@ PLANNING_ROUTES = (
         "/v1/way-back",
         get_way_back,
         About(
-            summary="The moves that undo a plan, or what balancing did; propose_plan takes them.",
+            summary="The moves that undo a plan, what balancing did, or a drain; for propose_plan.",
             queries=(
                 QueryParameter(name="plan", doc="The plan whose moves go back."),
                 QueryParameter(
                     name="since_ms",
                     doc="Instead: all that balancing has moved for so long.",
                     schema=whole(0, _SINCE_MAX_MS),
+                ),
+                QueryParameter(
+                    name="drain", doc="Instead: what the last drain of this broker took away."
                 ),
             ),
             answers={200: "Bundle to broker, and what stays.", 409: "Nothing can go back."},

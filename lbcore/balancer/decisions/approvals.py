@@ -27,9 +27,13 @@ from lbcore.ownership.records import State
 from lbcore.ownership.states import IN_FLIGHT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Skip
 from lbcore.plan.draft import NOBODY, Moves
+from lbcore.plan.filter.index import CandidateIndex
+from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.pending import move_of
+from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.planner import follow
 from lbcore.plan.snapshot import RATE_IN, RATE_OUT, Floats, Snapshot
+from lbcore.signals.usage import weighted_usage
 from lbcore.wire.messages import Command
 
 STEPS_MAX = 500
@@ -40,6 +44,11 @@ KEPT_MS = 86_400_000
 
 _NAME_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _DONE = "done"
+_KEPT_OUT = (
+    FilterVerdict.NOT_IN_POLICY,
+    FilterVerdict.SECONDARY_NOT_NEEDED,
+    FilterVerdict.RESERVED_BY_POLICY,
+)
 _HELPS = 1e-6  # of usage, 1.0 = 100 %
 
 
@@ -47,12 +56,13 @@ _HELPS = 1e-6  # of usage, 1.0 = 100 %
 class _Load:
     """The present, and what the steps taken so far make of it.
 
-    usage: float64[n], 1.0 = 100 %. rows: bundle → row of the snapshot. taken: (row, source,
-    destination) of each move.
+    usage: float64[n], 1.0 = 100 %. index: whom policies admit where. rows: bundle → row of the
+    snapshot. taken: (row, source, destination) of each move.
     """
 
     snapshot: Snapshot
     usage: Floats
+    index: CandidateIndex
     brokers: Mapping[str, int]
     rows: Mapping[str, int]
     taken: list[tuple[int, int, int]]
@@ -66,10 +76,23 @@ class _Load:
         return _Load(
             snapshot=snapshot,
             usage=usage,
+            index=candidate_index(
+                snapshot,
+                weighted_usage(snapshot.brokers.percent, work.config.signals),
+                work.config.filters,
+            ),
             brokers={name: at for at, name in enumerate(snapshot.brokers.names)},
             rows={name: at for at, name in enumerate(snapshot.bundles.names) if name in wanted},
             taken=[],
         )
+
+    def reason_not_admitted(self, step: ProposedStep) -> str:
+        """Why policies keep the bundle from where it is to go; "" when they don't."""
+        row, broker = self.rows.get(step.bundle), self.brokers.get(step.destination)
+        if row is None or broker is None:
+            return ""
+        is_kept_out = self.index.verdicts[self.index.row[row], broker] in _KEPT_OUT
+        return f"isolation policies keep it from {step.destination}" if is_kept_out else ""
 
     def take(self, step: ProposedStep, *, only_if_it_helps: bool) -> bool:
         """Count a move, unless it must help and does not; True for what is no move.
@@ -180,7 +203,8 @@ def _look_again(work: Work, name: str, proposal: PlanProposal) -> None:
     elif work.times.cycle_ms == work.now_ms and _is_load_known(work):
         load = _Load.of(work, proposal.steps)
         if not any(
-            not _unsuited(work, step) and load.take(step, only_if_it_helps=True)
+            not (_unsuited(work, step) or load.reason_not_admitted(step))
+            and load.take(step, only_if_it_helps=True)
             for step in proposal.steps
         ):
             _end(work, name, proposal, Station.LAPSED, "none of its steps would help any more")
@@ -198,7 +222,7 @@ def _advance(work: Work, name: str, proposal: PlanProposal) -> None:
     load = _Load.of(work, proposal.left)
     became: dict[str, str] = {}
     for step in proposal.left[:room]:
-        problem = _unsuited(work, step)
+        problem = _unsuited(work, step) or load.reason_not_admitted(step)
         if not problem and not load.take(step, only_if_it_helps=not proposal.by):
             stopped = proposal.with_steps(became)
             why = f"moving {step.bundle} would not help any more"

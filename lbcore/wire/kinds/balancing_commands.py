@@ -69,6 +69,7 @@ class ProposePlan(CommandArguments):
             "why": "its own disk",
             "plan": "p-1",
         },
+        afterwards="`ballast plan approve {plan}` carries it out",
     )
     moves: Mapping[str, str] = argument(read.moves, "tenant/namespace/range -> broker")
     why: str = argument(read.text, "what they are for", "")

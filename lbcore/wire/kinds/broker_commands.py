@@ -48,6 +48,8 @@ class CancelDrain(CommandArguments):
         verb=CommandVerb(words="broker cancel-drain", example="broker-3"),
         sample={"broker": "broker-7:8080"},
         after=("drain_broker",),
+        afterwards="what has left it stays where it is; `ballast plan undo --drain {broker}`"
+        " proposes to move it back",
     )
     broker: str = argument(read.broker, "broker that is drained")
 

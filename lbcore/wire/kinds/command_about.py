@@ -39,7 +39,8 @@ class CommandAbout:
     is_of_authority: refused where another authority owns the cluster. verb: None = no person sends
     it. sample: arguments as JSON that suit a cluster of broker-0:8080 to broker-8:8080 whose
     namespace acme/orders has 16 bundles. after: kinds whose samples, carried out before it, make it
-    possible. check: raises FieldRefusal for arguments that don't suit each other.
+    possible. afterwards: what may be done next, told with its outcome; {names} are arguments and
+    values of its result. check: raises FieldRefusal for arguments that don't suit each other.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class CommandAbout:
     is_of_authority: bool = False
     verb: CommandVerb | None = None
     after: tuple[str, ...] = ()
+    afterwards: str = ""
     check: Callable[[Any], None] = _fits
 
 

@@ -87,6 +87,8 @@ def test_way_back_of_nothing_is_refused_in_words(asked: Any) -> None:
     get, _ = asked
     assert get("/v1/way-back")[0] == 400
     assert get("/v1/way-back?plan=a&since_ms=5")[0] == 400
-    status, found = get("/v1/way-back?plan=nosuch")
-    assert status == 409
-    assert found["reason"].startswith("there is nothing to undo")
+    assert get("/v1/way-back?plan=a&drain=broker-0:8080")[0] == 400
+    for query in ("plan=nosuch", "drain=broker-0:8080"):
+        status, found = get(f"/v1/way-back?{query}")
+        assert status == 409
+        assert found["reason"].startswith("there is nothing to undo")
