@@ -151,6 +151,11 @@ DECISIONS = Page(
                    "NoBundles or NoDestination while a broker is hot: `ballast explain broker NAME`."),
                   (growth("ballast_decisions_total", "reason", 'kind="skip"'), "{{reason}}"),
                   kind=Kind.STACKED),
+            panel("What keeps cycles from moving", "short",
+                  ("0, but in quiet hours.", "1: a pause, quiet hours or the brake; failover goes on. "
+                   "Paused for an hour: BallastPaused."),
+                  (of("ballast_paused"), "paused"), (of("ballast_quiet"), "quiet hours"),
+                  (of("ballast_alarm", 'alarm="brake"'), "brake")),
             panel("What moved, and why", "short",
                   ("few.", "table `decisions` has the numbers behind each."),
                   (growth("ballast_decisions_total", "kind, reason", 'kind!="skip"'),

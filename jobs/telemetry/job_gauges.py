@@ -49,6 +49,7 @@ def show_cluster(store: MetricStore, report: Mapping[str, Any]) -> None:
     store.set("ballast_catching_up", int(gauges["is_catching_up"]), cluster)
     store.set("ballast_debug", int(report["is_debugging"]), cluster)
     store.set("ballast_paused", int("" in report["rules"]["paused"]), cluster)
+    store.set("ballast_quiet", int(gauges["is_quiet"]), cluster)
     without = {(setting,): float(n) for setting, n in report["without_candidate"].items()}
     store.replace("ballast_bundles_without_candidate", without, cluster)
     store.set("ballast_settings_set_aside", len(report["rules"]["set_aside"]), cluster)

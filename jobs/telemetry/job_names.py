@@ -272,6 +272,8 @@ _DECISIONS: tuple[DeclaredMetric, ...] = (
           "cluster", "setting"),
     gauge("ballast_settings_set_aside", "Changed settings that don't suit the files.", "cluster"),
     gauge("ballast_paused", "1 while balancing is paused for the whole cluster.", "cluster"),
+    gauge("ballast_quiet",
+          "1 during quiet hours (cluster.quiet_hours): no cycle sheds or splits.", "cluster"),
     gauge("ballast_debug", "1 while debug mode is on.", "cluster"),
 )  # fmt: skip
 

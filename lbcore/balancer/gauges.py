@@ -55,6 +55,7 @@ def make_gauges(work: Work) -> dict[str, Any]:
         "split_hits": len(work.plan.split.hits),
         "unsplittable": len(work.plan.split.unsplittable),
         "is_catching_up": work.is_catching_up,
+        "is_quiet": work.config.cluster.quiet_until_ms(work.now_ms) > 0,
         "topics": {"bundles": work.topics.bundles, "topics": work.topics.count},
     }
 

@@ -55,6 +55,14 @@ def test_counts_of_a_crash_and_a_split_are_those_of_the_tables() -> None:
     )
 
 
+def test_quiet_hours_are_shown_from_their_begin_to_their_end() -> None:
+    quiet = parse_assignments(Config(), ["cluster.quiet_hours=22:14-22:15"])
+    world = MeasuredWorld(quiet, 2, seed=6)  # it begins at 22:13:20
+    for run_ms, is_quiet in ((30_000, 0), (20_000, 1), (40_000, 1), (20_000, 0)):
+        world.run(run_ms)
+        assert world.value("ballast_quiet") == is_quiet, world.now_ms
+
+
 def test_gauges_show_the_brokers_and_bundles_of_the_last_batch() -> None:
     world = story()
     newest = world.newest()
