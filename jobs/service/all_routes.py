@@ -8,6 +8,7 @@ from jobs.service.pulsar.routes import PULSAR_ROUTES
 from jobs.service.routes import Route
 from jobs.service.status_page import PAGE_ROUTES
 from jobs.service.v1.commands import COMMAND_ROUTES
+from jobs.service.v1.events import EVENT_ROUTES
 from jobs.service.v1.explaining import EXPLAINING_ROUTES
 from jobs.service.v1.foreseeing import FORESEEING_ROUTES
 from jobs.service.v1.heating import HEATING_ROUTES
@@ -31,6 +32,7 @@ _OWN = (
     *SHADOW_ROUTES,
     *OWNERSHIP_ROUTES,
     *WATCH_ROUTES,
+    *EVENT_ROUTES,
     *COMMAND_ROUTES,
 )
 

@@ -1,5 +1,6 @@
 // The console's shell: which view is shown, the phase, search, sign-in, keys; asks /v1/overview
-// every two seconds and hands it to the view that is shown.
+// when /v1/events tells of a batch, every two seconds while it doesn't, and hands it to the view
+// that is shown.
 
 import * as actions from "./actions.js";
 import * as find from "./find.js";
@@ -10,12 +11,18 @@ import * as shadow from "./shadow.js";
 import * as timeline from "./timeline.js";
 import * as whatif from "./whatif.js";
 import * as why from "./why.js";
-import { ask, at, clock, day, duration, explainButton, make } from "./core.js";
+import { ask, at, clock, day, duration, explainButton, follow, make } from "./core.js";
 
 const EVERY_MS = 2000;
+const AGAIN_MS = 500; // an answer may be of a moment before the batch
+const LISTEN_AGAIN_MS = 10000;
+const SILENT_MS = 25000; // two and a half times what the stream is silent for
 const VIEWS = { now, heat, why, plans, timeline, find, whatif, shadow };
 let shown = "";
 let overview = null;
+let again = 0; // the timer of the next try
+let stream = null; // what ends the stream that is listened to
+let heardMs = 0; // when it told something last, 0 = there is none
 let returnTo = null;
 
 // -- which view
@@ -47,19 +54,43 @@ function title() {
 
 // -- the overview
 
-async function refresh() {
+async function refresh(wantedMs = 0) { // wantedMs: the answer is to be made since then
   if (document.hidden) return;
   try {
     const reply = await ask("/v1/overview");
     if (reply.status === 200) {
       at("sign-in").hidden = true;
       draw(reply.value);
+      clearTimeout(again);
+      if (reply.value.status.now_ms < wantedMs) again = setTimeout(refresh, AGAIN_MS, wantedMs);
     } else {
       phase("unknown", reply.value.reason || `the service answered ${reply.status}`);
     }
   } catch {
     phase("unknown", "the service can't be reached; what is below is old");
   }
+}
+
+async function listen() {
+  if (stream) stream.abort();
+  stream = null;
+  heardMs = 0;
+  if (document.hidden) return; // a page that nobody sees holds no stream
+  const mine = new AbortController();
+  stream = mine;
+  try {
+    await follow("/v1/events", mine.signal, ({ value }) => {
+      heardMs = Date.now();
+      refresh(value.at_ms);
+    });
+  } catch { /* it is polled until there is a stream again */ }
+  if (mine !== stream) return;
+  heardMs = 0;
+  setTimeout(() => { if (mine === stream) listen(); }, LISTEN_AGAIN_MS);
+}
+
+function poll() {
+  if (Date.now() - heardMs > SILENT_MS) refresh();
 }
 
 function draw(found) {
@@ -165,14 +196,18 @@ function signIn(event) {
   sessionStorage.setItem("token", at("token").value.trim());
   at("token").value = "";
   refresh();
+  listen();
   route();
 }
 
 document.addEventListener("keydown", onKey);
-document.addEventListener("visibilitychange", refresh);
+document.addEventListener("visibilitychange", () => {
+  refresh();
+  listen();
+});
 addEventListener("hashchange", route);
 addEventListener("explain", explain);
-addEventListener("acted", refresh);
+addEventListener("acted", () => refresh());
 actions.listen();
 at("search").addEventListener("submit", lookUp);
 at("sign-in").addEventListener("submit", signIn);
@@ -182,4 +217,5 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 route();
 refresh();
-setInterval(refresh, EVERY_MS);
+listen();
+setInterval(poll, EVERY_MS);

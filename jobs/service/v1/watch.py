@@ -35,7 +35,7 @@ _NO_ID = (
     "Last-Event-ID must be the id of an event of this stream, which names the table and a place in "
     "it (TABLE-VERSION.NUMBER): read /v1/ownership and ask without it, to begin anew"
 )
-_HEADERS = (
+STREAM_HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
@@ -60,7 +60,7 @@ async def get_watch(request: Request, context: AdminContext) -> Stream:
         "alive_ms", int(ALIVE_S * 1_000), minimum=ALIVE_MIN_MS, maximum=ALIVE_MAX_MS
     )
     watcher = Watcher(context, context.changes, namespace, alive_ms / 1_000)
-    return Stream(parts=watcher.parts(place), headers=_HEADERS)
+    return Stream(parts=watcher.parts(place), headers=STREAM_HEADERS)
 
 
 class Watcher:

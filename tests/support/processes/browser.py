@@ -91,6 +91,10 @@ class Browser:
         self._ask("Page.navigate", url=url)
         self.wait("!window.isLeft && document.readyState === 'complete'")
 
+    def before_load(self, script: str) -> None:
+        """Run a script in each page before the page's own, from now on."""
+        self._ask("Page.addScriptToEvaluateOnNewDocument", source=script)
+
     def look(self, scheme: str, width: int, height: int) -> None:
         """Show the page as a screen of this size does under a colour scheme."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

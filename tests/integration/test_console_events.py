@@ -1,0 +1,66 @@
+"""The console hears of a batch by a stream, and asks from time to time where there is none."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes.browser import running_browser
+from tests.support.processes.lookup_service import LookupService
+from tests.support.tables.lookup_tables import Row, TablesWriter
+from tests.support.values.tokens import SECRET, token
+from tests.support.worlds.explained_world import write_tables
+from tests.support.worlds.ruled_world import owners, running
+from tests.support.worlds.world import CLUSTER
+
+_NO_POLLING = "window.setInterval = () => 0;"
+_NO_STREAM = """const really = window.fetch;
+window.fetch = (path, given) => String(path).startsWith('/v1/events')
+  ? Promise.reject(new TypeError('no stream here')) : really(path, given);"""
+_BROKEN = _NO_STREAM.replace(
+    "Promise.reject(new TypeError('no stream here'))",
+    "Promise.resolve(new Response('event: batch\\ndata: {\"at_ms\":0}\\n\\n'))",
+)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[LookupService, TablesWriter, str]]:
+    """A service that asks for tokens, a writer of its tables, and a bundle."""
+    world = running(2, 4)
+    tables = tmp_path / "tables"
+    write_tables(world, tables, time.time_ns() // 1_000_000)
+    words = ["--cluster", CLUSTER, "--set", "lookup.authentication=token"]
+    words += ["--set", "lookup.token_audience=ballast"]
+    secret = {"BALLAST_TOKEN_SECRET": SECRET}
+    service = LookupService(tables, *words, environment=secret)
+    service.wait_ready()
+    yield service, TablesWriter(tables, "q1", first_batch=2), min(owners(world))
+    service.stop()
+
+
+@pytest.mark.parametrize(
+    "without", [_NO_POLLING, _NO_STREAM, _BROKEN], ids=["stream", "polling", "broken stream"]
+)
+def test_page_shows_a_batch_by_either_way_alone(
+    served: tuple[LookupService, TablesWriter, str], tmp_path: Path, without: str
+) -> None:
+    service, writer, bundle = served
+    with running_browser(tmp_path) as page:
+        page.open(f"http://127.0.0.1:{service.port}/alive")
+        pass_ = token(SECRET, "HS256", sub="ada", roles=["viewer"])
+        page.value(f"sessionStorage.setItem('token', '{pass_}')")
+        page.before_load(without)
+        page.complaints.clear()  # that page has no icon
+        page.open(f"http://127.0.0.1:{service.port}/")
+        ages = "document.querySelector('#ages').textContent"
+        page.wait(f"/table version \\d+/.test({ages})")
+        before = int(page.value(f"/table version (\\d+)/.exec({ages})[1]"))
+        for version in range(50, 53):
+            writer.batch([Row(bundle=bundle, version=version, destination="broker-1:8080")])
+            page.wait(f"/table version (\\d+)/.exec({ages})[1] > {before + version - 50}")
+        assert page.complaints == []
+
+
+def test_stranger_hears_nothing(served: tuple[LookupService, TablesWriter, str]) -> None:
+    assert served[0].get("/v1/events").status == 401
