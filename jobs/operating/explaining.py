@@ -61,7 +61,7 @@ class ExplainQuestion:
 
 
 def explain(reader: TableReader, config: Config, question: ExplainQuestion) -> Explanation | None:
-    """The answer; None when there is no such thing. config: the cluster's, as its files say."""
+    """The answer; None when there is no such thing. config: what the job was started with."""
     rows = read_rows(reader, config, question)
     found = _explained(rows, question)
     if found is None:

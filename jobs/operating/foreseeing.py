@@ -18,7 +18,7 @@ from lbcore.plan.shed.own import own_shedding
 
 
 def look_ahead(reader: TableReader, config: Config, strategy: str, what_if: WhatIf) -> Outlook:
-    """What would happen. config: the cluster's, as its files say. strategy: "" = as it is set.
+    """What would happen. config: what the job was started with. strategy: "" = as it is set.
 
     Raises MisuseError for a question that can't be asked, CommandError for one without an answer.
     """

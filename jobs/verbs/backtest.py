@@ -2,7 +2,7 @@
 
 Reads load_history and brokers of a run's tables; the first line is what really happened, the others
 are runs of the simulator on the production balancer, judged as the league judges. as-set: the
-cluster's own settings, as its files say.
+cluster's own settings, as the job was started with.
 """
 
 import argparse

@@ -132,7 +132,7 @@ def foresee(
 ) -> Foresight | Impossible:
     """The next CYCLES cycles. O(cycles × bundles).
 
-    config: of the cluster, as its files say. Raises ConfigError for settings that can't be used.
+    config: of the cluster, as the job was started. Raises ConfigError for settings that don't suit.
     """
     state = state_of(cluster, rows, now_ms)
     config, _ = in_force(config, state.settings, state.rules.set_aside)
