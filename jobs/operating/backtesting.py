@@ -82,6 +82,14 @@ def recorded_of(args: argparse.Namespace, where: Whereabouts) -> Recorded:
     return read_recorded_file(args.recording) if args.recording else read_recorded(where.reader())
 
 
+def settings_of(args: argparse.Namespace, where: Whereabouts) -> Config:
+    """By what a recorded run is played again: the job's settings, or the files' with a recording.
+
+    Raises CommandError.
+    """
+    return where.config.for_cluster(where.cluster) if args.recording else where.started()
+
+
 def read_recorded(reader: TableReader) -> Recorded:
     """What the tables recorded. Raises CommandError."""
     known = reader.rows("brokers", ("broker", "capacity", "failure_domain"))

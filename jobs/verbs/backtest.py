@@ -15,6 +15,7 @@ from jobs.operating.backtesting import (
     make_past,
     recorded_of,
     recorded_row,
+    settings_of,
     trying,
 )
 from jobs.operating.simulations import config_of
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the table."""
     where = whereabouts(args)
     past = make_past(recorded_of(args, where), args.last, args.seed)
-    base = where.started()
+    base = settings_of(args, where)
     names = ["" if name == AS_SET else name for name in args.strategy.split(",")]
     for name in names:
         config_of(past.scenario, name, args.set, base)  # what can't be used is refused first

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 
 from jobs.console import Exit, MisuseError, answer
-from jobs.operating.backtesting import add_past_arguments, recorded_of
+from jobs.operating.backtesting import add_past_arguments, recorded_of, settings_of
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.simulations import write_text
 from jobs.operating.stack_words import whereabouts
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     where = whereabouts(args)
     pasts = stretches(recorded_of(args, where), args.last, args.stretch, args.stretches)
     search = Search(
-        base=where.started(),
+        base=settings_of(args, where),
         given=tuple(args.set),
         price=args.move_price,
         rounds=args.rounds,

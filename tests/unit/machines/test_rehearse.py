@@ -9,9 +9,11 @@ from jobs.adapters.delta.table_writer import KEYS
 from lbcore.balancer.rebuild import TableRows
 from lbcore.config.tree import Config
 from lbcore.foresight.rehearse import Rehearsal, RehearsalRows, rehearse
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.wire.messages import Command
 from tests.support.worlds.world import CLUSTER, World, is_settled
 
+KEYED = {SETTINGS_IN_FORCE.name: ("at_ms", "setting")}
 NOW_MS = 2_000_000_000_000
 ONE, TWO, GONE = (f"broker-{number}:8080" for number in range(3))
 
@@ -33,7 +35,7 @@ def rows(world: World) -> RehearsalRows:
     def newest(table: str) -> list[dict[str, Any]]:
         if table == "bundle_ownership":
             return [dict(row) for row in world.newest()]
-        keys = KEYS.get(table, ("at_ms", "broker"))
+        keys = KEYS.get(table, KEYED.get(table, ("at_ms", "broker")))
         found = {tuple(row[key] for key in keys): dict(row) for row in world.other_rows[table]}
         return list(found.values())
 
