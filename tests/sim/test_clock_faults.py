@@ -121,6 +121,31 @@ def test_clock_that_is_wrong_otherwise_than_before_is_told_as_it_is_now(
     assert all(abs(of - later_ms) <= 2_000 for of in told.values()), told
 
 
+@pytest.mark.parametrize("ahead_ms", AHEAD_MS)
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_clock_that_turned_while_the_job_was_away_is_named_by_how_much_it_is_wrong(
+    clock: str, ahead_ms: int
+) -> None:
+    """A job whose clock goes back by much ends, and is started again: as of then it knows best."""
+    world = deepcopy(_at_rest())
+    world.is_job_away = True
+    world.run(48_000)
+    world.turn(clock, ahead_ms)
+    world.run(2_000)
+    world.is_job_away, away_ms = False, world.now_ms
+    world.run(2_000)  # a command that is read now may be as old as its stamp says: nobody can tell
+    sent = _command_for(world, 20_000)
+    told = world.reports[-1]["clocks_ahead_ms"]
+    assert told.keys() == NAMES.get(clock, {clock})
+    assert all(abs(of - ahead_ms) <= 2_000 for of in told.values()), told
+    assert abs(world.reports[-1]["now_ms"] - world.now_ms) <= CONFIG.ownership.clock_step_max_ms
+    world.turn(clock, 0)
+    sent |= _command_for(world, KEPT_MS + 10_000)
+    assert {name: outcome(world, name)["status"] for name in sent} == dict.fromkeys(sent, "done")
+    assert world.reports[-1]["alarms"] == []
+    _check_decisions(world, min(at_ms for at_ms in world.cycles_ms if at_ms > away_ms))
+
+
 def _check_decisions(world: ClockWorld, began_ms: int) -> None:
     """Nobody died, cycles were made all the time, and all is written in its order, on time."""
     assert all(brokers["state"] == "active" for brokers in world.other_rows["brokers"])

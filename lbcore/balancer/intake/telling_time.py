@@ -64,17 +64,36 @@ def _advance(work: Work, stamps: Mapping[int, int] | None, passed_ms: int) -> No
     """
     times, step_ms = work.times, work.config.ownership.clock_step_max_ms
     wall_ms, driver_ms = work.wall_ms, max(0, work.wall_ms - times.stepped_ms)
+    if wall_ms < times.stepped_ms - step_ms:
+        driver_ms = passed_ms  # it has gone back, and can't say: what rows say stands alone
     if stamps is None:
         work.now_ms = times.decided_ms + max(1, driver_ms)
         return
     counted_ms = min(passed_ms, max(step_ms, driver_ms))
-    expected_ms = times.decided_ms + counted_ms
+    if times.read_ms == times.decided_ms and passed_ms > driver_ms + 2 * step_ms:
+        counted_ms = passed_ms  # no backlog, and too many steps for one of Kafka's clocks
+    least_ms = times.decided_ms + counted_ms
     unheard_ms = times.decided_ms + min(driver_ms, step_ms)
-    kafka_ms = _kafka_ms(stamps, expected_ms) if stamps else unheard_ms
-    middle_ms = sorted((wall_ms, kafka_ms, expected_ms))[1]
+    kafka_ms = _kafka_ms(stamps, least_ms) if stamps else unheard_ms
+    most_ms = times.decided_ms + _uncut_ms(work, counted_ms)
+    possible = [
+        told_ms for told_ms in (wall_ms, kafka_ms) if least_ms - step_ms <= told_ms <= most_ms
+    ]
+    middle_ms = sorted((wall_ms, kafka_ms, min(possible, default=least_ms)))[1]
     earliest_ms = times.decided_ms + max(1, min(counted_ms, step_ms) // 2)
     is_near = abs(wall_ms - middle_ms) <= step_ms
     work.now_ms = max(wall_ms if is_near else middle_ms, earliest_ms)
+
+
+def _uncut_ms(work: Work, counted_ms: int) -> int:
+    """The longest that may have passed where rows count so much: each of their steps may be cut.
+
+    While the job was away nobody ticked, and rows came with heartbeats alone: three in the time
+    after which a broker is dead.
+    """
+    ownership = work.config.ownership
+    heartbeat_ms = ownership.broker_timeout_ms // 3
+    return counted_ms * max(1, -(-heartbeat_ms // ownership.clock_step_max_ms)) + heartbeat_ms
 
 
 def _wrong(work: Work, stamps: Mapping[int, int]) -> dict[str, int]:
