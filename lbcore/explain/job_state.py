@@ -160,3 +160,14 @@ def gaps(
 
 def _ago(age_ms: int) -> str:
     return "never" if age_ms < 0 else f"{duration(age_ms)} ago"
+
+
+def job_alarms(job: JobState) -> Iterable[str]:
+    """What is wrong with the job, then what to do."""
+    if job.word is JobWord.AWAY:
+        silent = duration(job.wrote_ago_ms)
+        yield f"no heartbeat of the job for {silent}: read its log, start it again"
+    if job.word is JobWord.WITHOUT_CYCLES:
+        yield f"{job.why()}: read its log, start it again"
+    if not job.hears_ticks:
+        yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"

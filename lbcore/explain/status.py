@@ -5,8 +5,8 @@ nothing of it; verbs and services show it. Source: ours.
 
 Phases, the first that holds: *stalled* (the job is away, makes no cycles, or bundles are in flight
 for longer than any timeout), *off* (never started, paused as a whole, or braked), *late* (the job's
-next commit is overdue), *in progress* (bundles are moving, or a broker is drained), *ready*.
-`job_state` judges how the job is.
+next commit is overdue), *in progress* (bundles are moving, a broker is drained, or a silent one has
+bundles still), *ready*. `job_state` judges how the job is.
 """
 
 import json
@@ -28,6 +28,7 @@ from lbcore.explain.job_state import (
     JobState,
     JobWord,
     gaps,
+    job_alarms,
     judge_job,
     misses_ticks,
 )
@@ -35,7 +36,6 @@ from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
 from lbcore.explain.shadow_words import shadow_status
-from lbcore.model.times import duration
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.repair import stuck_after_ms
 from lbcore.plan.shed.own import FAULTS
@@ -310,15 +310,23 @@ def _off(status: ClusterStatus) -> str:
 
 def _progress(status: ClusterStatus) -> str:
     count = len(status.in_flight)
-    parts = [f"{count} bundle{'' if count == 1 else 's'} in flight"] if count else []
+    parts = [f"{_bundles(count)} in flight"] if count else []
     under_way = [drain.broker for drain in status.drains if not drain.is_done]
     parts += [f"draining {', '.join(under_way)}"] if under_way else []
+    silent = [row for row in status.broker_rows if row.state == "silent" and row.bundles]
+    parts += [
+        f"{row.broker} is silent and nobody serves its {_bundles(row.bundles)}" for row in silent
+    ]
     return ", ".join(parts)
+
+
+def _bundles(count: int) -> str:
+    return f"{count} bundle{'' if count == 1 else 's'}"
 
 
 def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:
     """What somebody should look at: what is wrong, then what to do."""
-    yield from _job_alarms(status.job)
+    yield from job_alarms(status.job)
     silent = [row.broker for row in status.broker_rows if row.state == "silent"]
     if silent:
         yield f"silent: {', '.join(silent)}; start them, or `ballast broker forget` them"
@@ -373,16 +381,6 @@ def _decided(rows: StatusRows) -> Iterable[str]:
         yield f"the clock {name} is wrong: section BallastClockApart of docs/runbook.md"
     for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
         yield f"{broker} starts again and again and gets no bundles for now: read its log"
-
-
-def _job_alarms(job: JobState) -> Iterable[str]:
-    if job.word is JobWord.AWAY:
-        silent = duration(job.wrote_ago_ms)
-        yield f"no heartbeat of the job for {silent}: read its log, start it again"
-    if job.word is JobWord.WITHOUT_CYCLES:
-        yield f"{job.why()}: read its log, start it again"
-    if not job.hears_ticks:
-        yield "no ticks on broker-load: nobody is judged until they are back; read the job's log"
 
 
 def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:

@@ -55,6 +55,16 @@ def test_status_in_quiet_hours_says_so() -> None:
     assert found.why == "quiet hours: nothing is shed or split; all else goes on"
 
 
+def test_status_says_what_nobody_serves_until_somebody_else_has_it() -> None:
+    brokers = [{"broker": "b1", "state": "silent"}, {"broker": "b2", "state": "active"}]
+    bundles = [bundle("n/a/1"), bundle("n/a/2"), bundle("n/a/3", destination="b2")]
+    found = status(brokers=brokers, bundles=bundles)
+    assert found.phase is ClusterPhase.IN_PROGRESS
+    assert found.why == "b1 is silent and nobody serves its 2 bundles"
+    taken = status(brokers=brokers, bundles=[bundle("n/a/1", destination="b2")])
+    assert (taken.phase, taken.why) == (ClusterPhase.READY, "nothing is moving")
+
+
 def test_status_of_the_last_cycle_leaves_out_what_came_between() -> None:
     cycle = [decision(7, "transfer", "Overloaded", 5_000)] * 2
     found = status(decisions=[decision(6), *cycle, decision(7, "unload", "Admin", 1_000)])
