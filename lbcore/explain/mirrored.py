@@ -79,14 +79,20 @@ def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorSta
     )
 
 
-def mirror_alarms(mirror: MirrorStatus | None) -> Iterable[str]:
-    """What is wrong with the mirror, then what to do."""
-    if mirror is None:
+def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterable[str]:
+    """What is wrong with the mirror, then what to do.
+
+    wrote_ago_ms: since the job's last commit, NEVER_MS = there was none. What a bridge tells is
+    known by the job alone: while that is away nothing is said of the bridge's silence.
+    """
+    if mirror is None or wrote_ago_ms == NEVER_MS:
         return
+    silent_ms = mirror.heard_ago_ms - wrote_ago_ms
     if mirror.heard_ago_ms == NEVER_MS:
-        yield "the bridge tells nothing: start `ballast bridge pulsar`, or read its log"
-    elif mirror.heard_ago_ms > _AWAY_MS:
-        silent_s = mirror.heard_ago_ms // 1_000
+        if wrote_ago_ms <= _AWAY_MS:
+            yield "the bridge tells nothing: start `ballast bridge pulsar`, or read its log"
+    elif silent_ms > _AWAY_MS:
+        silent_s = silent_ms // 1_000
         yield f"the bridge has told nothing for {silent_s} s: start it again, or read its log"
     for finding in mirror.findings[:_SHOWN]:
         yield finding_words(finding)

@@ -347,7 +347,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
     yield from plan_alarms(rows.policies)
     yield from (held.words for held in status.held)
     yield from _waiting(status, rows, config)
-    yield from mirror_alarms(status.mirror)
+    yield from mirror_alarms(status.mirror, status.job.wrote_ago_ms)
     yield from _decided(rows)
     reasons = Counter(row["reason"] for row in rows.rejected)
     for reason, count in sorted(reasons.items()):

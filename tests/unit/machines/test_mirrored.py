@@ -6,7 +6,7 @@ from typing import Any
 from lbcore.balancer.state.effects import to_json
 from lbcore.config.cluster import ClusterConfig
 from lbcore.config.tree import Config
-from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status
+from lbcore.explain.mirrored import NEVER_MS, MirrorStatus, mirror_alarms, mirror_status
 
 NOW_MS = 1_000_000_000
 EXTERNAL = replace(Config(), cluster=ClusterConfig(authority="external"))
@@ -41,6 +41,14 @@ def test_mirror_is_what_was_told_last() -> None:
 def test_bridge_that_tells_nothing_is_an_alarm() -> None:
     assert "start `ballast bridge pulsar`" in "".join(mirror_alarms(mirror()))
     assert "for 181 s" in "".join(mirror_alarms(mirror(told(181_000))))
+
+
+def test_bridge_is_not_blamed_for_what_a_job_that_is_away_has_not_read() -> None:
+    assert list(mirror_alarms(mirror(told(181_000)), 20_000)) == []
+    assert list(mirror_alarms(mirror(told(900_000)), 890_000)) == []
+    assert list(mirror_alarms(mirror(), NEVER_MS)) == []
+    assert list(mirror_alarms(mirror(), 181_000)) == []
+    assert "for 190 s" in "".join(mirror_alarms(mirror(told(900_000)), 710_000))
 
 
 def test_whether_decisions_are_carried_out_is_as_the_job_has_it_now() -> None:
