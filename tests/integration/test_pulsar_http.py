@@ -6,7 +6,6 @@ in between; then each recording is a test of its own.
 
 import http.client
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -307,12 +306,11 @@ def test_metrics_have_pulsars_form(service: Service) -> None:
 
 
 def test_command_survives_a_restart_of_the_balancer(service: Service) -> None:
-    service.stack.kill("job")
-    answers: list[Answer] = []
-    target = "/admin/v2/namespaces/acme/late"
-    asking = threading.Thread(target=lambda: answers.append(service.send("PUT", target)))
-    asking.start()
-    service.stack.start_job()
-    asking.join(2 * PATIENCE_S)
-    assert [answer.status for answer in answers] == [204]
+    stack, target = service.stack, "/admin/v2/namespaces/acme/late"
+    started = len(stack.lines("job", "start"))
+    stack.kill("job")
+    stack.start_job()
+    # its first batch is some ten seconds away: who asks is answered within thirty
+    stack.wait("the job to start", lambda: len(stack.lines("job", "start")) > started)
+    assert service.send("PUT", target).status == 204
     assert service.must("GET", f"{target}/bundles", status=200).json["numBundles"] == 4
