@@ -63,6 +63,8 @@ class Whereabouts:
         if job is own:
             tell(FROM_FILES)
             return own
+        if not self.named:
+            return job
         asked = started_with(reader, own, at_ms, self.named)
         for line in describe_differences(asked, job):
             tell(f"answered by --conf, not by what the job has: {line}")

@@ -61,17 +61,17 @@ def as_started(config: Config, rows: Iterable[Row], kept: Collection[str] = ()) 
     count. kept: keys whose values stay. A value that this version doesn't take, of a job of another
     version, stays as it is.
     """
+    newest = newest_told(rows)
+    if not newest:
+        return config
     values: dict[str, Any] = {}
     origins = dict(config.origins)
-    newest = newest_told(rows)
     for row in newest:
         key = str(row["setting"])
         value = UNSET if key in kept else _readable(key, row["started"])
         if value is not UNSET:
             values[key] = value
             origins[key] = str(row["origin"])
-    if not newest:
-        return config
     known = {key: origin for key, origin in origins.items() if origin != DEFAULT}
     return replace(changed(config, values), origins=known)
 

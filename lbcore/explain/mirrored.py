@@ -88,9 +88,8 @@ def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterabl
     if mirror is None or wrote_ago_ms == NEVER_MS:
         return
     silent_ms = mirror.heard_ago_ms - wrote_ago_ms
-    if mirror.heard_ago_ms == NEVER_MS:
-        if wrote_ago_ms <= _AWAY_MS:
-            yield "the bridge tells nothing: start `ballast bridge pulsar`, or read its log"
+    if mirror.heard_ago_ms == NEVER_MS and wrote_ago_ms <= _AWAY_MS:
+        yield "the bridge tells nothing: start `ballast bridge pulsar`, or read its log"
     elif silent_ms > _AWAY_MS:
         silent_s = silent_ms // 1_000
         yield f"the bridge has told nothing for {silent_s} s: start it again, or read its log"

@@ -93,7 +93,7 @@ def _uncut_ms(work: Work, counted_ms: int) -> int:
     """
     ownership = work.config.ownership
     heartbeat_ms = ownership.broker_timeout_ms // 3
-    return counted_ms * max(1, -(-heartbeat_ms // ownership.clock_step_max_ms)) + heartbeat_ms
+    return counted_ms * -(-heartbeat_ms // ownership.clock_step_max_ms) + heartbeat_ms
 
 
 def _wrong(work: Work, stamps: Mapping[int, int]) -> dict[str, int]:

@@ -1,10 +1,12 @@
 """What an explanation sees of a cluster in virtual time: its rows, as the tables have them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
@@ -67,6 +69,20 @@ def eventful() -> World:
     world.command("unload_bundle", bundle=bundle, destination=deaf)
     world.run(60_000)
     return world
+
+
+@contextmanager
+def asked_now(world: World, root: Path) -> Iterator[Path]:
+    """The world's tables in that folder, and verbs to which it is the world's time."""
+    write_tables(world, root)
+    now = mock.Mock(return_value=world.now_ms)
+    with (
+        mock.patch("jobs.operating.foreseeing.wall_ms", now),
+        mock.patch("jobs.operating.commanding.wall_ms", now),
+        mock.patch("jobs.operating.rehearsal_rows.wall_ms", now),
+        mock.patch("jobs.verbs.explain.wall_ms", now),
+    ):
+        yield root
 
 
 def write_tables(world: World, root: Path, until_ms: int | None = None) -> None:

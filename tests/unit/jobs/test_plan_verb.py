@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -17,7 +16,7 @@ from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import Answer, ask
-from tests.support.worlds.explained_world import write_tables
+from tests.support.worlds.explained_world import asked_now
 from tests.support.worlds.world import CLUSTER, World
 
 HOT = "broker-0:8080"
@@ -42,14 +41,7 @@ def world() -> World:
 
 @pytest.fixture(scope="module")
 def tables(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    root = tmp_path_factory.mktemp("plan")
-    write_tables(world, root)
-    now = mock.Mock(return_value=world.now_ms)
-    with (
-        mock.patch("jobs.operating.foreseeing.wall_ms", now),
-        mock.patch("jobs.operating.commanding.wall_ms", now),
-        mock.patch("jobs.operating.rehearsal_rows.wall_ms", now),
-    ):
+    with asked_now(world, tmp_path_factory.mktemp("plan")) as root:
         yield root
 
 
