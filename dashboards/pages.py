@@ -48,7 +48,7 @@ OVERVIEW = Page(
             panel("Since the last batch", "s", ("1 to 3 s.", "more than 60 s: BallastJobSilent."),
                   (f"time() - {of('ballast_batch_time_seconds')}", "{{cluster}}"), kind=Kind.NUMBER),
             panel("The job", "short",
-                  ("at work: 1.", "none: BallastJobDown; stalled: BallastJobSilent; rebuilding for minutes:"
+                  ("at work: 1; beside it spares that are standing by.", "none: BallastJobDown; stalled: BallastJobSilent; rebuilding for minutes:"
                    " its log; set aside: BallastSettingSetAside."),
                   ("ballast_job_phase == 1", "{{phase}}"),
                   ("sum(time() - ballast_batch_time_seconds > bool 60) > 0", "stalled"),

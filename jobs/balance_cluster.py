@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -63,7 +63,7 @@ from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, jvm_id, spark_se
 from jobs.console import CommandError, Exit, note
 from jobs.parser import Parser
 from jobs.telemetry import exposition
-from jobs.telemetry.job_metrics import JobMetrics
+from jobs.telemetry.job_metrics import JobMetrics, standing_by
 from lbcore.config.pipeline import Pipeline
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Topic
@@ -88,7 +88,11 @@ def main(
     end = OrderedEnd(limit_s=_END_S).listen()
     try:
         with told_in_words(), ExitStack() as cleanup, end.with_work():
-            job = _Job(args=args, config=config, end=end, passed=passed, cleanup=cleanup)
+            shown = exposition.MetricsPort(config.telemetry.host, args)
+            cleanup.callback(shown.stop)
+            job = _Job(
+                args=args, config=config, end=end, passed=passed, cleanup=cleanup, shown=shown
+            )
             if args.standby:
                 job.stand_by()
             cleanup.enter_context(store_errors(args.tables))
@@ -134,6 +138,7 @@ class _Job:
     end: OrderedEnd
     passed: Callable[[str], None]
     cleanup: ExitStack
+    shown: exposition.MetricsPort
     session: SparkSession | None = None
     standby_query: StandbyQuery | None = None
 
@@ -160,7 +165,11 @@ class _Job:
             log=log,
         )
         self.cleanup.callback(self.standby_query.stop, wait_s=_POLL_S)
-        log({"event": "standby", "warm": self.standby_query.wait(self.end.asked)})
+        is_warm = self.standby_query.wait(self.end.asked)
+        with suppress(CommandError):  # on one machine the job that it waits for may have the port
+            if is_warm:
+                self.shown.show(standing_by())
+        log({"event": "standby", "warm": is_warm})
 
     def run(self) -> int:
         """Take over the tables and work until told to stop or the query ends."""
@@ -178,12 +187,10 @@ class _Job:
         claimed = replace(present, epoch=writer.claim(present.claim), claim="")
         write_manifest(self.args.state_dir, claimed, resumption)
         log = _logger(self.args.log)
-        telemetry = self.config.telemetry
-        metrics = JobMetrics(
-            bundle_metrics=telemetry.bundle_metrics, epoch=writer.epoch, topics=inputs
-        )
+        is_by_bundle = self.config.telemetry.bundle_metrics
+        metrics = JobMetrics(bundle_metrics=is_by_bundle, epoch=writer.epoch, topics=inputs)
         metrics.see_start(is_rebuilt=resumption.is_rebuilt)
-        self.cleanup.callback(exposition.give_out(metrics.registry, telemetry.host, self.args))
+        self.shown.show(metrics.registry)
         log({"event": "start", "writer_epoch": writer.epoch, "rebuilt_because": resumption.reason})
         with ExitStack() as cleanup:
             publisher = OwnershipPublisher(

@@ -4,10 +4,12 @@ Decides nothing. Source: prometheus-client's own server.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from jobs.console import CommandError
 from jobs.whole_file import write_whole
@@ -26,6 +28,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class MetricsPort(Collector):
+    """A process's metrics on one port, where what is shown may change.
+
+    host, args: where, args as `add_arguments` has them; without a port nothing is given out.
+    """
+
+    def __init__(self, host: str, args: argparse.Namespace) -> None:
+        self._host, self._args = host, args
+        self._shown = CollectorRegistry()
+        self._stop: Callable[[], None] | None = None
+
+    def show(self, registry: CollectorRegistry) -> None:
+        """Give these out from now on. Raises CommandError when the port can't be had."""
+        self._shown = registry
+        if self._stop is None and self._args.metrics_port is not None:
+            self._stop = self._listen()
+
+    def stop(self) -> None:
+        """Give out no more."""
+        if self._stop is not None:
+            self._stop()
+
+    def collect(self) -> Iterator[Metric]:
+        """What is shown now; called by the server."""
+        yield from self._shown.collect()
+
+    def _listen(self) -> Callable[[], None]:
+        registry = CollectorRegistry()
+        registry.register(self)
+        port = self._args.metrics_port
+        try:
+            server, _ = start_http_server(port, addr=self._host, registry=registry)
+        except OSError as error:
+            raise CommandError(
+                f"metrics can't be given out on {self._host} port {port}",
+                why=f"{error.strerror or error}",
+                next_step="choose another --metrics-port (0 takes any free one), or end what uses "
+                "it",
+            ) from error
+        if self._args.metrics_port_file is not None:
+            write_whole(self._args.metrics_port_file, f"{server.server_port}\n")
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+
+        return stop
+
+
 def give_out(
     registry: CollectorRegistry, host: str, args: argparse.Namespace
 ) -> Callable[[], None]:
@@ -33,21 +84,6 @@ def give_out(
 
     Raises CommandError when the port can't be had.
     """
-    if args.metrics_port is None:
-        return lambda: None
-    try:
-        server, _ = start_http_server(args.metrics_port, addr=host, registry=registry)
-    except OSError as error:
-        raise CommandError(
-            f"metrics can't be given out on {host} port {args.metrics_port}",
-            why=f"{error.strerror or error}",
-            next_step="choose another --metrics-port (0 takes any free one), or end what uses it",
-        ) from error
-    if args.metrics_port_file is not None:
-        write_whole(args.metrics_port_file, f"{server.server_port}\n")
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-
-    return stop
+    port = MetricsPort(host, args)
+    port.show(registry)
+    return port.stop

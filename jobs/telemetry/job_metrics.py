@@ -12,12 +12,27 @@ from prometheus_client import CollectorRegistry
 from jobs import VERSION
 from jobs.telemetry.job_counts import begin_broker, begin_counts, count_rows
 from jobs.telemetry.job_gauges import show_bundles, show_cluster
-from jobs.telemetry.job_names import AT_WORK, JOB_METRICS, JOB_PHASES, REBUILDING, RESUMING
+from jobs.telemetry.job_names import (
+    AT_WORK,
+    JOB_METRICS,
+    JOB_PHASES,
+    PHASE,
+    REBUILDING,
+    RESUMING,
+    STANDING_BY,
+)
 from jobs.telemetry.moves import MoveTracker
 from jobs.telemetry.seen import BatchSeen
 from jobs.telemetry.store import MetricStore
 
 _S = 1_000
+
+
+def standing_by() -> CollectorRegistry:
+    """What a standby gives out until it holds the tables: that it is one."""
+    store = MetricStore([PHASE])
+    store.set(PHASE.name, 1, STANDING_BY)
+    return store.registry()
 
 
 class JobMetrics:
@@ -47,7 +62,7 @@ class JobMetrics:
 
     def _show_phase(self, present: str) -> None:
         for phase in JOB_PHASES:
-            self.store.set("ballast_job_phase", phase == present, phase)
+            self.store.set(PHASE.name, phase == present, phase)
 
     def see_batch(self, seen: BatchSeen) -> None:
         """Count a batch that is written."""

@@ -25,8 +25,15 @@ ASSIGNING, CHANNEL = "assign", "sunitStateChn"
 ALARMS = ("brake", "clock", "faults", "flapping", "no_candidate", "strategy", "ticks")
 """Alarms of a batch's report, without what they name after a colon."""
 
-REBUILDING, RESUMING, AT_WORK = JOB_PHASES = ("rebuilding", "resuming", "at work")
-"""What the job is doing."""
+STANDING_BY, REBUILDING, RESUMING, AT_WORK = JOB_PHASES = (
+    "standing by",
+    "rebuilding",
+    "resuming",
+    "at work",
+)
+PHASE = gauge("ballast_job_phase", "1 for what the job is doing: standing by, warm; taking its"
+              " state from the tables (rebuilding) or from its checkpoint (resuming) until its"
+              " first batch is written.", "phase", phase=JOB_PHASES)  # fmt: skip
 
 _SINK_PHASES = ("sink_log", "sink_metrics", "sink_record", "sink_row")
 FAULT_PHASES = tuple(sorted({*PHASES, *INNER_PHASES, REBUILD, *_SINK_PHASES}))
@@ -140,9 +147,7 @@ _CHANNEL: tuple[DeclaredMetric, ...] = (
 
 _RHYTHM: tuple[DeclaredMetric, ...] = (
     gauge("ballast_job_info", "1; the job's version.", "version"),
-    gauge("ballast_job_phase", "1 for what the job is doing: taking its state from the tables"
-          " (rebuilding) or from its checkpoint (resuming) until its first batch is written.",
-          "phase", phase=JOB_PHASES),
+    PHASE,
     gauge("ballast_writer_epoch", "Epoch that the job has claimed."),
     counter("ballast_batches_total", "Micro-batches that were written.", "cluster"),
     gauge("ballast_batch_time_seconds", "Time of the last batch, seconds since 1970.", "cluster"),

@@ -5,6 +5,7 @@ at once when a process that it needs is dead. Protocol times are those of conf/t
 """
 
 import json
+import re
 import sys
 import time
 import urllib.error
@@ -164,6 +165,12 @@ class Stack:
         """The port that a process has written there, once it has."""
         self.wait(f"the port in {path.name}", path.exists)
         return int(path.read_text())
+
+    def job_phases(self, name: str) -> list[str]:
+        """What a job says to Prometheus that it is doing."""
+        port = self.port(self.metrics_file(name))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            return re.findall(r'ballast_job_phase{phase="(.+)"} 1.0', answer.read().decode())
 
     def _start(
         self, name: str, module: str, words: list[str], environment: Mapping[str, str] | None = None

@@ -318,7 +318,7 @@ def test_job_handed_over_and_then_killed_goes_on_in_its_standbys_by_the_checkpoi
         stack.start_job(name, "--state-dir", str(stack.folder / "other"), "--standby")
     for name in sorted(spares):
         stack.wait(f"{name} to stand by", lambda name=name: stack.lines(name, "standby"))
-        assert [line["warm"] for line in stack.lines(name, "standby")] == [True]
+        assert stack.job_phases(name) == ["standing by"]
     stack.fleet("/kill/broker-5", "POST")
     killed_ms = time.time() * 1_000
     assert stack.stop("other") == 0
@@ -350,6 +350,7 @@ def taken_over_by(
     stack.wait("one of the standbys to go on", lambda: any(batches(stack, n) for n in spares))
     (name,) = (name for name in sorted(spares) if starts(stack, name))
     assert starts(stack, name)[-1]["rebuilt_because"] == ""
+    stack.wait(f"{name} to say so", lambda: stack.job_phases(name) == ["at work"])
     last, first = batches(stack, before)[-1], batches(stack, name)[0]
     gap_ms = first["logged_at_ms"] - last["logged_at_ms"]
     print(json.dumps({"before": before, "gap_ms": gap_ms}))  # noqa: T201 (a measurement)
