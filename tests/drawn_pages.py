@@ -118,8 +118,8 @@ the job says them of each broker, and where in Pulsar the leader counts, the lab
 `balancer`.
 
 - **The job**: `balance_cluster --metrics-port 9400` (0 takes a free port, `--metrics-port-file`
-  says which), at `telemetry.host`. Only the job that holds the tables gives them out, a standby that
-  is warm its `ballast_job_phase`, where the port is free; counters begin at 0 with each start.
+  says which), at `telemetry.host`. Only the job that holds the tables gives them out, and a standby
+  that is warm its `ballast_job_phase` where the port is free; counters begin at 0 with each start.
 - **The lookup service**: `/metrics` on its own port, under the rules of `lookup.open_metrics`. With
   several workers whichever is asked answers for all, with a label `worker`.
 - **An agent**: `ballast run-agent --metrics-port 9401`.

@@ -1,35 +1,46 @@
-"""docs/kubernetes.md: what it starts takes its words, what it mounts is declared."""
+"""docs/kubernetes.md: values that it names are the chart's, what it starts takes its words."""
 
-import importlib
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from jobs import balance_cluster
 from jobs.adapters.processes.settings import load_settings
-from jobs.service import lookup_http
+from lbcore.config.tree import SETTINGS
 from tests.tidy.conftest import ParsedError
+from tests.tidy.rendered_chart import CHART
 from tests.tidy.source_files import ROOT
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
-JOB, LOOKUP = yaml.safe_load_all(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
-CONTAINER: Mapping[str, Any] = LOOKUP["spec"]["template"]["spec"]["containers"][0]
+(JOB,) = yaml.safe_load_all(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [
-        ("jobs.balance_cluster", JOB["spec"]["arguments"]),
-        (CONTAINER["command"][2], CONTAINER["command"][3:]),
-    ],
-)
+def is_value(path: str) -> bool:
+    """Whether the chart has it, such as job.words."""
+    found = VALUES
+    for part in path.split("."):
+        if not isinstance(found, dict) or part not in found:
+            return False
+        found = found[part]
+    return True
+
+
+def test_value_that_the_page_names_is_one_of_the_charts() -> None:
+    groups = "|".join(VALUES)
+    set_here = re.findall(r"--set(?:-file)? '?([\w.]+)=", PAGE)
+    named = re.findall(rf"`((?:{groups})\.[\w.]+)[`=]", PAGE)
+    assert len(set_here) > 4
+    assert [path for path in set_here if not is_value(path)] == []
+    # sections of settings are called `kafka` and `lookup`, too
+    assert [path for path in named if not is_value(path) and path not in SETTINGS] == []
+
+
 @pytest.mark.usefixtures("only_parsing")
-def test_process_takes_its_words(module: str, words: Sequence[str]) -> None:
+def test_job_of_the_operator_takes_its_words() -> None:
     with pytest.raises(ParsedError) as parsed:
-        importlib.import_module(module).main(words)
+        balance_cluster.main(JOB["spec"]["arguments"])
     assert load_settings(parsed.value.args[0].config)
 
 
@@ -39,16 +50,8 @@ def test_file_that_spark_runs_is_where_the_image_has_the_source() -> None:
     assert "COPY . /opt/ballast" in PAGE
 
 
-def test_what_is_mounted_is_declared() -> None:
-    for spec, users in (
-        (JOB["spec"], [JOB["spec"]["driver"], JOB["spec"]["executor"]]),
-        (LOOKUP["spec"]["template"]["spec"], [CONTAINER]),
-    ):
-        declared = {volume["name"] for volume in spec["volumes"]}
-        assert {mount["name"] for user in users for mount in user["volumeMounts"]} == declared
-
-
-def test_probes_ask_for_what_the_service_answers() -> None:
-    source = Path(lookup_http.__file__).read_text()
-    for probe in ("livenessProbe", "readinessProbe"):
-        assert f'b"{CONTAINER[probe]["httpGet"]["path"]}"' in source
+def test_what_the_operator_mounts_is_declared() -> None:
+    spec = JOB["spec"]
+    declared = {volume["name"] for volume in spec["volumes"]}
+    users = (spec["driver"], spec["executor"])
+    assert {mount["name"] for user in users for mount in user["volumeMounts"]} == declared

