@@ -1,1 +1,1 @@
-"""Ballast's image and docker-compose.yml in a real container engine: `make test-containers`."""
+"""The image, docker-compose.yml and the chart in a real container engine: make test-containers."""

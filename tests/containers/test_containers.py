@@ -130,18 +130,7 @@ class Composed:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    made = Engine(tmp_path_factory.mktemp("engine"))
-    made.begin()
-    try:
-        made.build()
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture(scope="module")
-def composed(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Composed:
+def composed(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
     folder = tmp_path_factory.mktemp("composed")
     shutil.copytree(ROOT / "conf" / "container", folder / "conf" / "container")
     shutil.copytree(ROOT / "dashboards", folder / "dashboards")
@@ -156,7 +145,8 @@ def composed(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Compos
     (folder / "docker-compose.yml").write_text(text)
     begun = Composed(engine, folder, ports)
     begun.begin()
-    return begun
+    yield begun
+    begun.compose("down")
 
 
 def test_image_runs_as_nobody_and_writes_nowhere_but_where_it_is_told(engine: Engine) -> None:
@@ -164,6 +154,8 @@ def test_image_runs_as_nobody_and_writes_nowhere_but_where_it_is_told(engine: En
     confined = ("run", "--rm", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL")
     assert engine.run(*confined, IMAGE, "id", "--user").strip() == "10001"
     assert "usage: ballast" in engine.run(*confined, IMAGE)
+    is_compiled = "import os, jobs.cli; print(os.path.exists(jobs.cli.__cached__))"
+    assert engine.run(*confined, IMAGE, "python", "-c", is_compiled).strip() == "True"
     refused = engine.ask(*confined, IMAGE, "touch", "/opt/ballast/README.md")
     assert "Read-only file system" in refused.stderr
 

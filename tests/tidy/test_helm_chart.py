@@ -15,22 +15,29 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.service import lookup_http
 from lbcore.config.tree import Config
 from tests.support.processes.helm_tool import schema_of
+from tests.support.processes.rendered_chart import (
+    CHART,
+    KUBERNETES,
+    RELEASE,
+    SPACE,
+    ask_helm,
+    rendered,
+)
 from tests.tidy.conftest import ParsedError
-from tests.tidy.rendered_chart import CHART, KUBERNETES, RELEASE, SPACE, ask_helm, rendered
 from tests.tidy.source_files import ROOT
 
 Object = Mapping[str, Any]
 EVERYTHING = (
     'image={"pullSecrets":[{"name":"registry"}]}',
     'overlays=["production"]',
-    'kafka={"bootstrap":"kafka-1:9093,kafka-2:9094"}',
+    'bootstrap="kafka-1:9093,kafka-2:9094"',
     'secrets={"kafkaPassword":{"name":"kafka"},"pulsarToken":{"name":"pulsar"},"tls":"tls"}',
     'secrets.files=[{"name":"kafka-ca","path":"/etc/ballast/kafka"}]',
     'secrets.env=["s3-keys"]',
     'tables="s3://bucket/prefix"',
     'storage={"className":"shared"}',
     'job={"words":["--spark=spark.driver.memory=2g"]}',
-    'lookup={"words":["--workers=2"],"autoscaling":{"enabled":true}}',
+    'lookupService={"words":["--workers=2"],"autoscaling":{"enabled":true}}',
     'bridge={"enabled":true,"adminUrl":"https://broker:8443","words":["--act"]}',
     'monitoring={"serviceMonitor":true,"rules":true,"dashboards":true,"labels":{"by":"us"}}',
     'networkPolicy={"metricsFrom":[{"namespaceSelector":{}}],"toPorts":[9095]}',
@@ -304,7 +311,7 @@ def test_dashboards_and_alerts_are_those_of_the_project() -> None:
     [
         ("lokup={}", "lokup"),
         ('job={"replicas":0}', "at '/job/replicas': minimum: got 0, want 1"),
-        ('kafka={"bootstrap":"kafka"}', 'kafka.bootstrap names "kafka": write HOST:PORT'),
+        ('bootstrap="kafka"', 'bootstrap names "kafka": write HOST:PORT'),
         ('tables="gs://b"', 'tables is "gs://b": write s3://BUCKET/PREFIX'),
         ('bridge={"enabled":true}', "name the web service of a Pulsar broker, http://HOST:PORT"),
         ('monitoring={"serviceMonitor":true}', "say in networkPolicy.metricsFrom where Prometheus"),

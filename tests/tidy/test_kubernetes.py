@@ -8,8 +8,8 @@ import yaml
 from jobs import balance_cluster
 from jobs.adapters.processes.settings import load_settings
 from lbcore.config.tree import SETTINGS
+from tests.support.processes.rendered_chart import CHART
 from tests.tidy.conftest import ParsedError
-from tests.tidy.rendered_chart import CHART
 from tests.tidy.source_files import ROOT
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text()

@@ -105,7 +105,7 @@ spec:
       {{- include "ballast.container" . | nindent 6 }}
   volumes:
     - { name: tmp, emptyDir: {} }
-    - { name: settings, configMap: { name: {{ include "ballast.name" .top }} } }
+    - { name: settings, configMap: { name: {{ include "ballast.name" .top }}-settings } }
     {{- if .volume }}
     - { name: state, persistentVolumeClaim: { claimName: {{ $values.storage.claim | default (include "ballast.name" .top) }} } }
     {{- end }}
@@ -183,7 +183,7 @@ chart.toml: |
   clusters = [{{ .Values.cluster | quote }}]
 
   [kafka]
-  bootstrap_servers = {{ splitList "," .Values.kafka.bootstrap | toJson }}
+  bootstrap_servers = {{ splitList "," .Values.bootstrap | toJson }}
 
   [lookup]
   host = "0.0.0.0"

@@ -9,9 +9,8 @@ from typing import Any
 import yaml
 
 from tests.support.processes.helm_tool import helm
-from tests.tidy.source_files import ROOT
 
-CHART = ROOT / "conf" / "helm" / "ballast"
+CHART = Path(__file__).resolve().parents[3] / "conf" / "helm" / "ballast"
 RELEASE, SPACE = "here", "there"
 KUBERNETES = ("1.25.0", "1.37.0")
 """The oldest that the chart names, and the newest whose schemas are known."""
