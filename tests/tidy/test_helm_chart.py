@@ -21,6 +21,7 @@ from tests.support.processes.rendered_chart import (
     RELEASE,
     SPACE,
     ask_helm,
+    render,
     rendered,
 )
 from tests.tidy.conftest import ParsedError
@@ -319,7 +320,7 @@ def test_dashboards_and_alerts_are_those_of_the_project() -> None:
     ],
 )
 def test_wrong_value_is_refused_with_a_sentence(value: str, said: str) -> None:
-    ended = ask_helm("template", RELEASE, str(CHART), "--set-json", value)
+    ended = render(value)
     assert ended.returncode != 0
     assert said in ended.stderr
 

@@ -25,11 +25,16 @@ def ask_helm(*words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@cache
-def rendered(*values: str, chart: Path = CHART) -> Sequence[Object]:
-    """The objects, with these values: YAML, or NAME=VALUE."""
+def render(*values: str, chart: Path = CHART) -> "subprocess.CompletedProcess[str]":
+    """How helm ends when it renders the chart with these values, NAME=JSON."""
     named = [word for value in values for word in ("--set-json", value)]
     words = ["template", RELEASE, str(chart), "--namespace", SPACE]
-    ended = ask_helm(*words, "--kube-version", KUBERNETES[-1], *named)
+    return ask_helm(*words, "--kube-version", KUBERNETES[-1], *named)
+
+
+@cache
+def rendered(*values: str, chart: Path = CHART) -> Sequence[Object]:
+    """The objects, with these values, NAME=JSON."""
+    ended = render(*values, chart=chart)
     assert ended.returncode == 0, ended.stderr
     return [one for one in yaml.safe_load_all(ended.stdout) if one]
