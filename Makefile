@@ -49,7 +49,7 @@ test-long: setup-dev ## Run every test, also those that take the protocol's full
 test-pulsar: setup-dev ## Run the tests on a real Pulsar cluster (fetches 245 MB the first time)
 	@$(bin)/python -m pytest -rfEs tests/pulsar $(PYTEST_ARGS)
 
-test-containers: setup-dev ## Run the image, docker-compose.yml and the Helm chart's pods in a real container engine (root on Debian, 25 minutes)
+test-containers: setup-dev ## Run the image, docker-compose.yml and the Helm chart's pods in a real container engine (root on Debian, 20 minutes)
 	@$(bin)/python -m pytest -rfEs tests/containers $(PYTEST_ARGS)
 
 demo-pulsar: setup-dev ## Show a real Pulsar cluster being balanced (fetches 245 MB the first time)
