@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.adapters.kafka.place import KafkaPlace, find_kafka
+from jobs.adapters.kafka.rest import Rest
 from jobs.adapters.kafka.settings import kafka_address, spark_source_options
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
@@ -51,6 +52,7 @@ from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
 from jobs.adapters.spark.lost_parts import said_of, told_in_words
 from jobs.adapters.spark.present_manifest import present_manifest
+from jobs.adapters.spark.progress import progress_line, read_progress
 from jobs.adapters.spark.recovery import (
     complete_last_batch,
     lift_versions,
@@ -218,7 +220,8 @@ class _Job:
                 ends=place.ends_after(writer.last_commit()),
             )
             watch = cleanup.enter_context(TopicWatch(address, place.topics))
-            each = _EachBatch(sink, resumption, _upkeep(writer, self.config.pipeline))
+            rest = cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
+            each = _EachBatch(sink, resumption, _upkeep(writer, self.config.pipeline), rest)
             told = _Told(log=log, metrics=metrics)
             begin = partial(start_query, session.result(), self.config, beginning, each)
 
@@ -289,23 +292,30 @@ def _go_on_from_backup(writer: TableWriter, place: KafkaPlace, commands: str) ->
 
 @dataclass(slots=True)
 class _EachBatch:
-    """The sink, and a turn of upkeep after it; ended: the last batch that it was called with.
+    """The sink, a turn of upkeep after it, and a rest.
 
+    ended: the last batch that it was called with; rested: and for how many ms it was held back.
     The sink is told the query's id with its first batch: only then the checkpoint has it.
     """
 
     sink: BatchSink
     resumption: Resumption
     upkeep: TableUpkeep
+    rest: Rest
     ended: int = -1
+    rested: Mapping[int, int] = field(default_factory=dict)
 
     def __call__(self, frame: Any, batch_id: int) -> None:
+        began_s = time.monotonic()
         if not self.sink.identity.query_id:
             self.sink.use_query(query_id(self.resumption.checkpoint))
         self.sink(frame, batch_id)
         done = self.upkeep(wall_ms())
         if done is not None:
             self.sink.log(done)
+        allowed_ms = min(self.sink.rests_ms.values(), default=0)
+        rested_s = self.rest.wait(began_s + allowed_ms / 1000, self.sink.ends)
+        self.rested = {batch_id: round(rested_s * 1000)}
         self.ended = batch_id
 
 
@@ -335,11 +345,11 @@ def _wait(
             note(said_of(error) or str(watch.look() or unknown))
             return Exit.FAILED
         # asked for only when there is news: Spark writes it all as JSON, some 10 ms each time
-        progress = query.lastProgress if each.ended > last else None
-        if progress is not None and progress.batchId > last:
-            last = progress.batchId
-            told.log(_progress_line(progress))
-            told.metrics.see_progress(json.loads(progress.json))
+        progress = read_progress(query, each.rested) if each.ended > last else None
+        if progress is not None and progress["batchId"] > last:
+            last = progress["batchId"]
+            told.log(progress_line(progress))
+            told.metrics.see_progress(progress)
     _let_batch_end(query, checkpoint)
     query.stop()
     told.log({"event": "stop", "unfinished_batch": unfinished_batch(checkpoint)})
@@ -355,20 +365,6 @@ def _let_batch_end(query: Any, checkpoint: Path) -> None:
         if (checkpoint / "commits" / str(batch)).exists():
             return
         time.sleep(_COMMIT_POLL_S)
-
-
-def _progress_line(progress: Any) -> dict[str, Any]:
-    """What Spark says of a batch: where its time went, in ms."""
-    return {
-        "event": "progress",
-        "spark_batch": progress.batchId,
-        "messages": progress.numInputRows,
-        "spark_ms": dict(progress.durationMs),
-        "operators": [
-            {"updates_ms": state.allUpdatesTimeMs, "commit_ms": state.commitTimeMs}
-            for state in progress.stateOperators
-        ],
-    }
 
 
 def _ticker(config: Config, address: KafkaAddress) -> Ticker:

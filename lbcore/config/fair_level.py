@@ -52,7 +52,8 @@ class FairLevelConfig:
     )
     churn_budget: float = setting(
         0.15,
-        doc="Part of all load that one round may move; one bundle always may.",
+        doc="Part of all load that one round may move; what one broker is too hot by, and one "
+        "bundle, always may.",
         unit="part",
         minimum=0.001,
         maximum=1,

@@ -96,13 +96,15 @@ class Scope:
     """Which work this cycle does; the rest is passed over.
 
     drains: also moves bundles to their pins. is_traced: also record every candidate that lost, but
-    of bundles without an owner no more than the heaviest placements_traced. only_places: bundles
-    without an owner get one (`planner.place`), by what is reported now; no other cycle does that.
+    of bundles without an owner no more than the heaviest placements_traced. observes: nothing is
+    shed yet, but a strategy that looks between its rounds does. only_places: bundles without an
+    owner get one (`planner.place`), by what is reported now; no other cycle does that.
     """
 
     sheds: bool = True
     drains: bool = True
     splits: bool = True
+    observes: bool = False
     is_traced: bool = False
     placements_traced: int = sys.maxsize
     only_places: bool = False

@@ -4,8 +4,9 @@ Decides how loaded a broker is under the strategy `ballast`, in points: 100 = a 
 is full. Two readings: *usage* is what it reports, moves under way counted; *traffic* is what the
 bundles that it will own carry, wherever they were measured. It counts as hot only as far as both
 say so, as cold only as far as both say so. So neither another process on the machine, nor a gauge
-that lags, nor a report from before a move looks like load that can be moved. Source: ours, after
-Mimir's rates per owner and bundle, and the prediction store of its rebalancer.
+that lags, nor a report from before a move looks like load that can be moved. Where usages are known
+to lag, usage is what they will show: what they show, and what traffic has changed by since. Source:
+ours, after Mimir's rates per owner and bundle, and the prediction store of its rebalancer.
 """
 
 from dataclasses import dataclass
@@ -25,8 +26,9 @@ from lbcore.plan.snapshot import (
 from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
 
 PERCENT = 100.0
-JUMP = 1.4
-"""Times the average within which what a broker counts is taken for noise."""
+JUMP, WITH_A_JUMP = 1.4, 1.1
+"""Times the average within which what a broker counts is taken for noise; the second while some
+broker's has jumped: then averages are old, those of bundles that it has given away, too."""
 _TOLD = 0.02
 """Part of a broker's load that must have begun to change, to tell whose the rest of a jump is."""
 _UNKNOWN_COST = 1e-3
@@ -64,27 +66,30 @@ class Readings:
         return higher
 
 
-def readings_of(snapshot: Snapshot, usage: Floats) -> Readings:
+def readings_of(snapshot: Snapshot, usage: Floats, *, lags: bool = False) -> Readings:
     """The readings of a snapshot. usage: float64[n], weighted, 1.0 = 100 %.
 
+    lags: usages are means of some time, measured now and then (`SignalsConfig.usage_lag_ms`). They
+    then tell of the same past as the averages of ten reports, and are brought up to now with them.
+
     Worked: brokers of 10, 50 and 2 points of traffic that use 10, 50 and 70 % (the last one's is
-    another process's): hot 10, 50, 2, cold 10, 50, 70. O(bundles + brokers log brokers).
+    another process's): hot 10, 50, 2, cold 10, 50, 70. Traffic that has trebled on a broker that
+    shows 10 %, and 10 by the averages: with a lag it uses 30, else 10. O(bundles + brokers log
+    brokers).
     """
     brokers, bundles = snapshot.brokers, snapshot.bundles
     by_rate = not _is_network_bound(brokers)
-    load = _traffic(bundles.short, by_rate=by_rate)
+    averaged = _traffic(bundles.short, by_rate=by_rate)
     shown = _traffic(brokers.traffic, by_rate=by_rate)
-    load = _as_of_now(load, _traffic(bundles.long, by_rate=by_rate), bundles.owner, shown)
-    owned = np.asarray(
-        np.bincount(bundles.owner + 1, weights=load, minlength=len(usage) + 1)[1:],
-        dtype=np.float64,
-    )
-    cost = unit_cost(PERCENT * usage * brokers.capacity, owned)
+    load = _as_of_now(averaged, _traffic(bundles.long, by_rate=by_rate), bundles.owner, shown)
+    owned = _sums(load, bundles.owner, len(usage))
+    told = _sums(averaged, bundles.owner, len(usage)) if lags else owned
+    cost = unit_cost(PERCENT * usage * brokers.capacity, told)
     return Readings(
         by_rate=by_rate,
         cost=cost,
         bundle=load * cost,
-        usage=PERCENT * usage,
+        usage=np.clip(PERCENT * usage + (owned - told) * cost / brokers.capacity, 0.0, None),
         traffic=owned * cost / brokers.capacity,
         shown=shown * cost / brokers.capacity,
         capacity=brokers.capacity,
@@ -95,29 +100,29 @@ def _as_of_now(load: Floats, before: Floats, owner: Ints, shown: Floats) -> Floa
     """What each bundle carries now, float64[m], given what its broker counts now.
 
     load, before: float64[m], averages of ten reports and of a thousand. An average of ten follows a
-    jump in minutes, a broker's own count at once. Where the two differ by more than JUMP, the
+    jump in minutes, a broker's own count at once. Where the two differ by more than noise, the
     difference is that of the bundles which have begun to change, as much as they have; where none
     have, a report is old, and nothing is believed. Worked: 10 and 10 by averages, 60 counted, the
     second one's long average 5: it jumped, 10 and 50.
     """
-    brokers = len(shown)
-
-    def of_brokers(values: Floats) -> Floats:
-        sums = np.bincount(owner + 1, weights=values, minlength=brokers + 1)[1:]
-        return np.asarray(sums, dtype=np.float64)
-
-    owned = of_brokers(load)
+    owned = _sums(load, owner, len(shown))
     ratio = np.where((owned > 0) & (shown > 0), shown / np.where(owned > 0, owned, 1.0), 1.0)
-    has_jumped = (ratio > JUMP) | (ratio * JUMP < 1.0)
-    if not has_jumped.any():
+    apart = np.maximum(ratio, 1.0 / ratio)
+    if not (apart > JUMP).any():
         return load
-    side = np.append(np.where(has_jumped, np.sign(ratio - 1.0), 0.0), 0.0)[owner]
+    side = np.append(np.sign(ratio - 1.0), 0.0)[owner]
     begun = np.maximum((load - before) * side, 0.0)
-    total = of_brokers(begun)
-    is_told = has_jumped & (total > _TOLD * owned)
+    total = _sums(begun, owner, len(shown))
+    is_told = (apart > WITH_A_JUMP) & (total > _TOLD * owned)
     each = np.where(is_told, (shown - owned) / np.where(is_told, total, 1.0), 0.0)
     found: Floats = np.clip(load + begun * np.append(each, 0.0)[owner], 0.0, None)
     return found
+
+
+def _sums(values: Floats, owner: Ints, brokers: int) -> Floats:
+    """Of each broker's bundles, float64[brokers]."""
+    sums = np.bincount(owner + 1, weights=values, minlength=brokers + 1)[1:]
+    return np.asarray(sums, dtype=np.float64)
 
 
 def _is_network_bound(brokers: BrokerTable) -> bool:

@@ -122,9 +122,10 @@ def told_last(stack: Stack) -> dict[str, OwnershipRecord]:
     return found
 
 
-def command(stack: Stack, kind: str, command_id: str, **arguments: object) -> None:
+def command(stack: Stack, kind: str, name: str, **more: object) -> None:
     sender = Sender(stack.address("operator"), "test-commands")
-    sent = Command(cluster="local", command_id=command_id, kind=kind, arguments=arguments)
+    # a crowded machine may take a minute to start the job
+    sent = Command(cluster="local", command_id=name, kind=kind, arguments=more, timeout_ms=300_000)
     topic, key, value = format_message(sent)
     sender.send(topic, key.decode(), value)
     sender.close(timeout_ms=10_000)

@@ -26,6 +26,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.spark.batch_log import lines_of
 from jobs.telemetry.seen import BatchSeen
 from lbcore.balancer.rebuild import record_from_row
+from lbcore.balancer.report import REST_MS
 from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
@@ -119,7 +120,8 @@ class _Rows:
 class BatchSink:
     """Writes one batch after another; made for `foreachBatch`.
 
-    ends: what has been read; where the query began, carried on.
+    ends: what has been read; where the query began, carried on. rests_ms: cluster → by how much
+    more than trigger_ms its next batch may follow, as its last report said.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
     watch: is told of each batch when it is written.
@@ -133,6 +135,7 @@ class BatchSink:
     passed: Callable[[str], None] = lambda _: None
     watch: Callable[[BatchSeen], None] = lambda _: None
     ends: Ends = field(default_factory=dict)
+    rests_ms: dict[str, int] = field(default_factory=dict)
     _committed_ms: int = 0
 
     def __call__(self, frame: Any, batch_id: int) -> None:
@@ -207,6 +210,7 @@ class BatchSink:
 
     def _advance(self, reports: Sequence[Mapping[str, Any]]) -> None:
         for report in reports:
+            self.rests_ms[report["cluster"]] = report.get(REST_MS, 0)
             for topic, ends in report["ends"].items():
                 known = self.ends.setdefault(topic, {})
                 for partition, end in ends.items():

@@ -152,7 +152,7 @@ def _scope(work: Work) -> Scope:
         shed_ms=work.now_ms if is_shedding else times.shed_ms,
         split_ms=work.now_ms if is_splitting else times.split_ms,
     )
-    return Scope(sheds=is_shedding, splits=is_splitting, is_traced=True)
+    return Scope(sheds=is_shedding, splits=is_splitting, observes=not is_shedding, is_traced=True)
 
 
 def _plan(work: Work, scope: Scope, shadows: Scope) -> None:

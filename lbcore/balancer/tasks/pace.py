@@ -21,7 +21,7 @@ def keep_pace(work: Work) -> None:
     if not work.times.stepped_ms:
         return
     pipeline = work.config.pipeline
-    planned_ms = max(pipeline.trigger_ms, pipeline.tick_interval_ms)
+    planned_ms = max(pipeline.trigger_ms + work.times.rest_ms, pipeline.tick_interval_ms)
     passed_ms = work.wall_ms - work.times.stepped_ms
     share = work.share
     if passed_ms > _LATE * planned_ms:

@@ -22,6 +22,7 @@ from lbcore.plan.pending import (
     unseen_rows,
     with_load,
 )
+from lbcore.plan.registry import shedding_strategy
 from lbcore.plan.snapshot import Bools, Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
 
@@ -158,7 +159,8 @@ def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
     """Whose observations count for shedding, and what was judged until now."""
     if not draft.config.shedding.fresh_hits:
         return np.ones(len(draft.reported.brokers.names), dtype=np.bool_), draft.state
-    if not draft.scope.sheds:
+    is_observing = draft.scope.observes and shedding_strategy(draft.config).observe is not None
+    if not (draft.scope.sheds or is_observing):
         return np.zeros(len(draft.reported.brokers.names), dtype=np.bool_), draft.state
     is_due, judged = newly_reported(draft, draft.state.judged)
     return is_due, replace(draft.state, judged=judged)

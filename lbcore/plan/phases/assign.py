@@ -203,6 +203,7 @@ def _request(
         pins=pinned[wanted.rows],
         planned=wanted.planned,
         is_unload=wanted.is_unload,
+        usage_lags=draft.config.signals.usage_lag_ms > 0,
         traced=draft.scope.placements_traced if draft.scope.is_traced else 0,
     )
 

@@ -25,6 +25,7 @@ from lbcore.plan.trace import CODE, VERDICTS, CandidateVerdict, Columns, GaugeRo
 from lbcore.signals.usage import resource_weights
 
 PHASE = "shed"
+NOT_YET = "NotThisCycle"
 STRATEGY = "strategy"
 """Where a skip says what a strategy did wrong."""
 
@@ -38,6 +39,8 @@ def shed(draft: Draft) -> Draft:
         return draft.skip(PHASE, refusal)
     subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
     view = _view(draft, subset)
+    if not draft.scope.sheds:
+        return _observed(draft, view).skip(PHASE, NOT_YET)
     draft, answer = _answered(draft, view)
     selections = _translated(answer.selections, subset)
     moves = _moves(selections)
@@ -55,12 +58,23 @@ def shed(draft: Draft) -> Draft:
 
 def _refusal(draft: Draft) -> str:
     config = draft.config.shedding
-    if not draft.scope.sheds:
-        return "NotThisCycle"
+    observes = draft.scope.observes and shedding_strategy(draft.config).observe is not None
+    if not (draft.scope.sheds or observes):
+        return NOT_YET
     if not (config.is_balancing and config.is_shedding):
         return "Disabled"
     open_brokers = len(draft.snapshot.brokers.names) - int(draft.snapshot.brokers.is_draining.sum())
     return "NoBrokers" if open_brokers <= 1 else ""
+
+
+def _observed(draft: Draft, view: ShedView) -> Draft:
+    """The draft with what the strategy makes of a cycle in which it may not shed."""
+    strategy = shedding_strategy(draft.config)
+    if strategy.observe is None:
+        return draft
+    shed_state = strategy.forget(draft.state.shed, view.snapshot.brokers.names)
+    cycle = replace(_cycle(draft, view), state=replace(draft.state, shed=shed_state))
+    return replace(draft, state=strategy.observe(cycle))
 
 
 def _answered(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
@@ -90,6 +104,7 @@ def _view(draft: Draft, subset: Subset) -> ShedView:
         owned=owner_index(subset.snapshot),
         keys=subset.snapshot.bundles.names,
         now_ms=draft.now_ms,
+        usage_lags=draft.config.signals.usage_lag_ms > 0,
         gave=_in_role(draft, draft.state.gave_ms),
         took=_in_role(draft, draft.state.took_ms),
         weighted=subset.snapshot.brokers.percent * resource_weights(draft.config.signals),

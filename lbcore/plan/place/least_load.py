@@ -31,7 +31,7 @@ class LeastLoadRule:
     @staticmethod
     def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "LeastLoadRule":
         """The rule at the start of a plan. A bundle counts at least the floor, however idle."""
-        readings = readings_of(request.snapshot, request.usage)
+        readings = readings_of(request.snapshot, request.usage, lags=request.usage_lags)
         least = config.planned_rate_floor_msg_per_s * readings.cost if readings.by_rate else 0.0
         return LeastLoadRule(
             request=request,

@@ -28,7 +28,7 @@ class PlaceRequest:
     excluded: int64[k], a broker that may not take it (Ballast: its source), -1 = none. pins:
     int64[k], broker it is pinned to. planned: int64[k], broker that the avg shedder chose.
     is_unload: bool[k], it has an owner and shall leave it (else it has none). traced: of how
-    many bundles it is kept why, of those that are placed first.
+    many bundles it is kept why, of those that are placed first. usage_lags: usages are not of now.
     """
 
     snapshot: Snapshot
@@ -40,6 +40,7 @@ class PlaceRequest:
     planned: Ints
     is_unload: Bools
     traced: int = 0
+    usage_lags: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

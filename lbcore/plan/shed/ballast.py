@@ -81,9 +81,25 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     )
 
 
+def observe_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> ShedState:
+    """The state after a cycle between two rounds: hits are counted, so that a round can act.
+
+    Where rounds are a minute apart, a broker that is hot for the second time in a row would
+    otherwise be relieved after two of them. O(bundles + brokers).
+    """
+    cycle = round_of(view, state, config)
+    low, high = _count(cycle, config)
+    return replace(cycle.state, hits_low=_named(view, low), hits_high=_named(view, high))
+
+
 def _budget(cycle: BallastRound, config: FairLevelConfig) -> float:
-    """Points of a broker of mean size that the round may move."""
-    return config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
+    """Points of a broker of mean size that the round may move.
+
+    At least what one broker is too hot by: of few brokers that is more than a part of all load, and
+    half of a relief is a second round, and a second move for what the first one left.
+    """
+    part = config.churn_budget * sequential_sum(cycle.load[:, 0] * cycle.size)
+    return max(part, float(np.max(cycle.away * cycle.size, initial=0.0)))
 
 
 def _told(found: Found) -> dict[str, float]:

@@ -133,7 +133,7 @@ _SLACK = 0.02
 
 def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> BallastRound:
     """The round's readings. O(bundles + brokers log brokers)."""
-    readings = readings_of(view.snapshot, view.usage)
+    readings = readings_of(view.snapshot, view.usage, lags=view.usage_lags)
     evidence = learnt(view, readings, Evidence.from_plain(state.evidence))
     costs = usable_costs(evidence) if readings.by_rate else None
     readings = with_costs(readings, view, costs) if costs else readings

@@ -66,7 +66,7 @@ class ShedView:
     averages may advance in this cycle. keys: what avg remembers a bundle's destination by, a text
     a bundle row. gave, took: brokers that keep that role for now. weighted: float64[n, resources],
     percent times its weight; None = as reported. admitted: whom the filters let have a bundle: its
-    row int64[m] of bool[rows, n]; None = everybody anything.
+    row int64[m] of bool[rows, n]; None = everybody anything. usage_lags: usages are not of now.
     """
 
     snapshot: Snapshot
@@ -79,6 +79,7 @@ class ShedView:
     took: frozenset[str] = frozenset()
     weighted: Floats | None = None
     admitted: tuple[Ints, Bools] | None = None
+    usage_lags: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ checks of settings, simulations and metrics read it. Source: Pulsar 4.0.8's clas
 short names and advice are ours.
 """
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.shedding import SheddingConfig
@@ -20,7 +20,7 @@ from lbcore.config.strategies import (
 )
 from lbcore.config.transfer import TransferConfig
 from lbcore.plan.shed.avg import check_avg, shed_avg
-from lbcore.plan.shed.ballast import shed_ballast
+from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
 from lbcore.plan.shed.gauge import (
     gauge_avg,
     gauge_ballast,
@@ -181,6 +181,9 @@ BALLAST_SHEDDER = Shedding(
     seen_in="[G2](golden/pathologies/G2_ballast.txt), [G4](golden/pathologies/G4_ballast.txt), "
     "[G7](golden/pathologies/G7_ballast.txt) relieves in spite of foreign load",
     run=modular(lambda view, state, config: shed_ballast(view, state, config.fair_level)),
+    observe=lambda cycle: replace(
+        cycle.state, shed=observe_ballast(cycle.view, cycle.state.shed, cycle.config.fair_level)
+    ),
     gauge=lambda cycle, shed: gauge_ballast(cycle.view, shed, cycle.config.fair_level),
     hits_needed=lambda config: (config.fair_level.low_hits, config.fair_level.high_hits),
     destinations=lambda _config: Destinations.KEPT,

@@ -63,14 +63,16 @@ def forgets_nothing(state: ShedState, _active: Collection[str]) -> ShedState:
 class Shedding(Strategy):
     """A shedding strategy.
 
-    run: the cycle → its answer and the state after it. gauge: the cycle with the state after it and
-    the answer → how near each broker is. hits_needed: low and high, in a row. forget: what is left
-    of its state when only these brokers are active. usual_placement: taken beside it when nothing
-    else is said.
+    run: the cycle → its answer and the state after it. observe: a cycle in which it may not shed,
+    because its next round isn't due → the state after it; None: it doesn't look. gauge: the cycle
+    with the state after it and the answer → how near each broker is. hits_needed: low and high, in
+    a row. forget: what is left of its state when only these brokers are active. usual_placement:
+    taken beside it when nothing else is said.
     """
 
     run: Run
     gauge: Callable[[ShedCycle, Shed], Gauge]
+    observe: Callable[[ShedCycle], PlanState] | None = None
     hits_needed: Callable[[PlanConfig], tuple[int, int]] = multi_hits
     destinations: Callable[[PlanConfig], Destinations] = placement_decides
     forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing

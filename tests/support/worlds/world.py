@@ -176,9 +176,7 @@ class World:
 
     def step_job(self) -> None:
         """One micro-batch of the job, with its driver's ticks before it."""
-        if not self.are_ticks_away:
-            for partition in range(self.partitions):
-                self._append(Tick(cluster=CLUSTER, number=0), partition)
+        self.tick()
         updates = []
         for group, messages in sorted(self._read_log().items()):
             step = self.step_scorer(group, messages)
@@ -188,6 +186,12 @@ class World:
             step = self.step_balancer(updates)
             self.state = step.state
             self._take_effects(step.effects)
+
+    def tick(self) -> None:
+        """The driver's marks, while it sends any."""
+        if not self.are_ticks_away:
+            for partition in range(self.partitions):
+                self._append(Tick(cluster=CLUSTER, number=0), partition)
 
     def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
         """The first operator's part of a batch."""

@@ -268,4 +268,6 @@ def test_bandwidth_that_only_one_broker_lacks_is_relieved_too() -> None:
         bundles=replace(bundles, short=short, long=short),
     )
     answer = shed_ballast(shed_view(cluster, percent.max(axis=1) / 100.0), ShedState(), FAST)
-    assert {one.source for one in answer.selections} == {0}
+    assert answer.selections[0].source == 0
+    left = 10 - sum(len(one.rows) for one in answer.selections if one.source == 0)
+    assert left * 8.0 < 1.25 * 100.0 / 3.0

@@ -1,0 +1,97 @@
+"""Rest: the end of a batch is held back while nothing comes that can't wait.
+
+Decides nothing: how long a batch may wait, and what can't, is `lbcore.balancer.rest`'s to say.
+Spark's trigger is fixed, so a batch that is written waits here before it ends; what it did is
+durable, and a job that is killed meanwhile repeats it to the same effects. Source: ours.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from threading import Event
+from time import monotonic
+from typing import Any
+
+import orjson
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from jobs.adapters.kafka.clients import KafkaAddress
+from jobs.adapters.kafka.place import Ends
+from lbcore.balancer.rest import Heard
+from lbcore.config.tree import Config
+from lbcore.wire.messages import Rejected, Topic
+from lbcore.wire.parse import parse
+from lbcore.wire.rules import ParseRules
+
+HEARD = (Topic.BROKER_LOAD, Topic.ACKS, Topic.COMMANDS)
+"""Topics that may bring what can't wait; the others tell how busy bundles and topics are."""
+
+_POLL_S = 0.2
+_LEAST_S = 0.05
+_STEP_MS = 500
+
+
+class Rest:
+    """Waits, and listens meanwhile. One thread at a time."""
+
+    def __init__(self, address: KafkaAddress, config: Config, told_to_end: Event) -> None:
+        """Connects when it first waits. told_to_end: ends a rest, too."""
+        self._names = {address.topic_name(topic): topic for topic in HEARD}
+        self._rules = ParseRules(
+            clusters=frozenset(config.pipeline.clusters), limits=config.wire, loads=orjson.loads
+        )
+        self._heard = Heard()
+        self._told_to_end = told_to_end
+        self._consumer: Any = None
+        self._connect = partial(
+            KafkaConsumer,
+            group_id=None,
+            enable_auto_commit=False,
+            fetch_max_wait_ms=_STEP_MS,
+            allow_auto_create_topics=False,
+            metrics_enabled=False,
+            **address.client_options("rest"),
+        )
+
+    def wait(self, until_s: float, ends: Ends) -> float:
+        """Wait until then, by `time.monotonic`, or until something comes that can't wait.
+
+        ends: what the batch has read, topic → partition → offset. Returns the seconds waited; 0
+        where Kafka can't be listened to, so that nothing is heard late.
+        """
+        began_s = monotonic()
+        if until_s - began_s < _LEAST_S:
+            return 0.0
+        try:
+            self._listen_from(ends)
+            while not self._told_to_end.is_set() and (left_s := until_s - monotonic()) > 0:
+                if any(self._polled_news(min(left_s, _POLL_S))):
+                    break
+        except KafkaError:
+            self.close()
+        return monotonic() - began_s
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _listen_from(self, ends: Ends) -> None:
+        if self._consumer is None:
+            self._consumer = self._connect()
+        places = {
+            TopicPartition(topic, int(partition)): end
+            for topic in self._names
+            for partition, end in ends.get(topic, {}).items()
+        }
+        if self._consumer.assignment() != places.keys():
+            self._consumer.assign(list(places))
+        for place, end in places.items():
+            self._consumer.seek(place, end)
+
+    def _polled_news(self, wait_s: float) -> Iterator[bool]:
+        for records in self._consumer.poll(timeout_ms=round(1000 * wait_s)).values():
+            for record in records:
+                message = parse(self._names[record.topic], record.key, record.value, self._rules)
+                yield not isinstance(message, Rejected) and self._heard.is_news(message)

@@ -1,0 +1,83 @@
+"""Rest: how long the next batch may wait when nothing comes that can't, and what can't.
+
+Decides when a cluster is at rest: nothing has changed, and no bundle is on its way or without an
+owner that it is to have. Then batches only take heartbeats and reports in, and fewer of them do
+that as well. None is put off that a timer wants: the next cycle, and the moment at which a broker
+that falls silent now is taken for dead. Last phase of `balancer`. Source: ours.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lbcore.balancer.intake.external import is_external
+from lbcore.balancer.state.ledger import CAUSE_CODE
+from lbcore.balancer.state.work import Work
+from lbcore.config.ownership import EAGER
+from lbcore.ownership.records import Cause, State
+from lbcore.ownership.states import IN_FLIGHT
+from lbcore.wire.messages import BrokerLoad, Heartbeat, Message, Tick
+
+
+def allow_rest(work: Work) -> None:
+    """Note by how many ms more than trigger_ms the next batch may follow this one; 0 = not at all.
+
+    At most `pipeline.rest_ms`. O(bundles).
+    """
+    pipeline = work.config.pipeline
+    allowed_ms = 0
+    if pipeline.rest_ms and not _is_busy(work):
+        # the trigger that finds a timer due comes that long after the rest is over
+        allowed_ms = max(0, min(pipeline.rest_ms, min(_timers_ms(work)) - pipeline.trigger_ms))
+    work.note(rest_ms=allowed_ms)
+
+
+def _is_busy(work: Work) -> bool:
+    """Whether the next batch has something to do, or to look at, as soon as it can be."""
+    return bool(
+        work.transitions
+        or work.times.read_ms < work.now_ms  # something may be unread
+        or work.rules.brake
+        or len(work.ledger.rows_in(*IN_FLIGHT))
+        or _wants_owners(work)
+    )
+
+
+def _wants_owners(work: Work) -> bool:
+    """Whether bundles are free that nobody has to ask for first."""
+    free = work.ledger.rows_in(State.FREE)
+    if not len(free) or is_external(work):
+        return False
+    is_freed = work.ledger.cause[free] != CAUSE_CODE[Cause.CREATE]
+    return work.config.ownership.assign == EAGER or bool(is_freed.any())
+
+
+def _timers_ms(work: Work) -> Iterator[int]:
+    """In how many ms from now something is due by itself."""
+    yield work.config.pipeline.decision_interval_ms - (work.now_ms - work.times.cycle_ms)
+    liveness = work.liveness
+    for broker in liveness.seen:
+        if broker not in liveness.dead:
+            yield work.config.ownership.broker_timeout_ms - liveness.silence_ms(broker)
+
+
+@dataclass(slots=True)
+class Heard:
+    """What ends a rest: any command and answer, and of brokers what none has said before.
+
+    A heartbeat, a report of load or a tick is no news; a start, or that a broker drains, is.
+    """
+
+    brokers: dict[tuple[str, str], tuple[str, bool]] = field(default_factory=dict)
+
+    def is_news(self, message: Message) -> bool:
+        """Whether a message can't wait; of brokers it is remembered what they said. O(1)."""
+        if isinstance(message, Tick):
+            return False
+        if not isinstance(message, Heartbeat | BrokerLoad):
+            return True
+        envelope = message.envelope
+        name = (envelope.cluster, envelope.broker)
+        before = self.brokers.get(name, ("", False))
+        drains = message.is_draining if isinstance(message, BrokerLoad) else before[1]
+        self.brokers[name] = (envelope.incarnation, drains)
+        return self.brokers[name] != before
