@@ -3,17 +3,19 @@
 Decides what is tried (as it is set, each strategy, then half and double of each setting of the
 best) and on what: stretches spread over the recorded time, each under several seeds, the same for
 all. What is chosen is shown anew under seeds that it was not chosen by; only that counts. The same
-input gives the same answer with any number of processes. Source: ours.
+input gives the same answer with any number of processes, and as tasks of Spark. Source: ours.
 """
 
+import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
-from jobs.console import MisuseError
+from jobs.console import CommandError, MisuseError, first_line
 from jobs.operating.backtesting import AS_SET, MINUTE_MS, Past, Recorded, make_past, the_end
 from jobs.operating.durations import format_instant
-from jobs.operating.many_runs import ManyRuns
+from jobs.operating.many_runs import SideBySide
 from jobs.operating.simulations import STRATEGIES, config_of, note_wrong
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
@@ -21,6 +23,7 @@ from lbcore.model.times import duration
 from lbcore.plan.shed.registry import SHEDDERS
 from lbcore.sim.engine.rehearsal import Tell, run_scenario
 from lbcore.sim.judge.measures import measure_named
+from lbcore.sim.judge.possible import beside_bound
 from lbcore.sim.reports.tuning import (
     Gain,
     as_text,
@@ -30,11 +33,13 @@ from lbcore.sim.reports.tuning import (
     move_cost,
     steps,
 )
+from lbcore.sim.scenario.model import Scenario
 
 INTERVALS_MIN = 10
 _MEASURED = ("floor_adjusted.mean", "floor_adjusted.p95", "moves", "thrash")
-FIGURES = ("cost", *_MEASURED)
+FIGURES = ("cost", *_MEASURED, "imbalance.mean", "bound.mean", "over_bound.mean")
 """Of a run, by name; `Trial.mean` has them."""
+_TITLES = ("cost", "floor mean", "floor p95", "moves", "thrash", "imb mean", "bound", "over")
 _WIDE = 60
 
 _FIRST_SEED = 1
@@ -138,14 +143,14 @@ def stretches(recorded: Recorded, last_ms: int, longest_ms: int, wanted: int) ->
     return found
 
 
-def tune(pasts: Sequence[Past], search: Search, workers: int) -> Tuned:
+def tune(pasts: Sequence[Past], search: Search, beside: SideBySide) -> Tuned:
     """Search, and show anew what was found. O(candidates × stretches × seeds) runs.
 
-    Raises MisuseError for settings that can't be used at all.
+    Raises MisuseError for settings that can't be used at all, CommandError for a run that failed.
     """
     config_of(pasts[0].scenario, "", search.words(()), search.base)
     cells = _cells(pasts, range(_FIRST_SEED, _FIRST_SEED + search.seeds))
-    runner = _Runner(pasts, search, workers)
+    runner = _Runner(pasts, search, beside)
     present = Trial(AS_SET)
     trials = [present, *runner.strategies()]
     runner.run(trials, cells)
@@ -192,8 +197,8 @@ def _key(assignment: str) -> str:
 class _Runner:
     """Runs candidates on cells, side by side."""
 
-    def __init__(self, pasts: Sequence[Past], search: Search, workers: int) -> None:
-        self.pasts, self._search, self._workers = pasts, search, workers
+    def __init__(self, pasts: Sequence[Past], search: Search, beside: SideBySide) -> None:
+        self.pasts, self._search, self._beside = pasts, search, beside
         self.is_cut = False
 
     def strategies(self) -> list[Trial]:
@@ -238,9 +243,11 @@ class _Runner:
             return
         base = replace(self._search.base, own={})
         work = partial(_run_cell, tuple(self.pasts), replace(self._search, base=base))
-        runs: ManyRuns[_Ran] = ManyRuns(work, self._workers)
+        runs = self._beside(work)
         by_settings = {one.assignments: one for one in trials}
-        for assignments, cell, figures in runs.results(wanted):
+        ran: _Ran
+        for ran in runs.results(wanted):
+            assignments, cell, figures = ran
             by_settings[assignments].cells[cell] = figures
         self.is_cut = runs.is_cut
 
@@ -248,19 +255,44 @@ class _Runner:
 def _run_cell(
     pasts: Sequence[Past], search: Search, item: tuple[tuple[str, ...], Cell], tell: Tell
 ) -> _Ran | None:
+    """The outermost step of a run, wherever that is: what goes wrong gets the candidate's name."""
     assignments, (number, seed) = item
     scenario = replace(pasts[number].scenario, seed=seed)
-    config = config_of(scenario, "", search.words(assignments), search.base)
+    try:
+        config = config_of(scenario, "", search.words(assignments), search.base)
+        figures = _figures(scenario, config, search.price, tell)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        alone = "".join(f" --set {word}" for word in assignments)
+        raise CommandError(
+            f"{' '.join(assignments) or AS_SET} failed on stretch {number + 1} of {len(pasts)}, "
+            f"seed {seed}",
+            why=f"{type(error).__name__}: {first_line(error)} "
+            f"({Path(place.filename).name}, line {place.lineno})",
+            next_step=f"`ballast backtest --strategy as-set{alone}` runs it alone; nothing was set",
+        ) from error
+    return None if figures is None else (*item, figures)
+
+
+def _figures(
+    scenario: Scenario, config: Config, price: float, tell: Tell
+) -> dict[str, float] | None:
+    """What a run came to; None: it was given up."""
     done = note_wrong(run_scenario(scenario, config, tell))
     if done.is_cut:
         return None
-    figures = {name: measure_named(done, name) for name in _MEASURED}
+    measured = {name: measure_named(done, name) for name in _MEASURED}
     bundles = sum(space.bundles for space in scenario.namespaces)
-    moves = figures["moves"] or 0.0
-    cost = imbalance_cost(figures["floor_adjusted.mean"]) + move_cost(
-        moves, bundles, scenario.run_ms, search.price
+    cost = imbalance_cost(measured["floor_adjusted.mean"]) + move_cost(
+        measured["moves"] or 0.0, bundles, scenario.run_ms, price
     )
-    return *item, {"cost": cost, **{name: value or 0.0 for name, value in figures.items()}}
+    beside = beside_bound(done)
+    measured |= {
+        "imbalance.mean": beside.imbalance,
+        "bound.mean": beside.bound,
+        "over_bound.mean": beside.over,
+    }
+    return {"cost": cost, **{name: value or 0.0 for name, value in measured.items()}}
 
 
 def lines(pasts: Sequence[Past], tuned: Tuned, search: Search, shown: int) -> Iterator[str]:
@@ -275,15 +307,33 @@ def lines(pasts: Sequence[Past], tuned: Tuned, search: Search, shown: int) -> It
         "cost: percent of the most loaded broker above what nobody can avoid, in the mean, and "
         f"{search.price:g} a percent of the bundles that moves in an hour"
     )
-    titles = ("cost", "floor mean", "floor p95", "moves", "thrash")
-    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in titles)
+    yield (
+        "bound: no assignment of whole bundles has a lower imbalance (imb, highest over mean); "
+        "over: the imbalance over it"
+    )
+    yield f"{'':{_WIDE}}" + "".join(f"{title:>11}" for title in _TITLES)
     cells = tuned.cells
     present = next((one for one in tuned.trials if one.name == AS_SET), None)
     best = tuned.trials[:shown]
     for trial in best if present is None or present in best else [*best, present]:
         figures = [trial.mean(name, cells) for name in FIGURES]
         yield f"{trial.name:{_WIDE}}" + "".join(f"{one:>11.2f}" for one in figures)
+    yield from _against_bound(tuned, present)
     yield verdict(tuned)
+
+
+def _against_bound(tuned: Tuned, present: Trial | None) -> Iterator[str]:
+    """What is set, what was found, and what nobody can beat, in a sentence."""
+    if present is None:
+        return
+    said = [
+        f"{one.mean('imbalance.mean', tuned.cells):.2f} {words}, "
+        f"{one.mean('over_bound.mean', tuned.cells) - 1.0:.0%} over the bound"
+        for one, words in ((present, "as set"), (tuned.best, "with what was found"))
+        if one is not None
+    ]
+    bound = present.mean("bound.mean", tuned.cells)
+    yield f"imbalance: {'; '.join(said)} (nobody is below {bound:.2f})"
 
 
 def verdict(tuned: Tuned) -> str:

@@ -2,16 +2,21 @@
 
 Stretches of the recorded time are balanced again by the production balancer: as it is set, under
 each strategy, and with half and double of each setting of the best one. What wins is run anew
-under seeds that it was not chosen by. Nothing is sent and nothing is set.
+under seeds that it was not chosen by. Nothing is sent and nothing is set. Runs are processes of
+this machine, or, with --master, tasks of Spark; the answer is the same.
 """
 
 import argparse
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.backtesting import add_past_arguments, recorded_of, settings_of
 from jobs.operating.durations import parse_duration_ms
+from jobs.operating.many_runs import ManyRuns, SideBySide
 from jobs.operating.simulations import write_text
 from jobs.operating.stack_words import whereabouts
 from jobs.operating.tuning import FIGURES, Search, Tuned, lines, stretches, tune, verdict
@@ -47,6 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what moving a percent of the bundles in an hour costs; default 0.2",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write what is better as overlay")
+    parser.add_argument(
+        "--master",
+        default="",
+        metavar="SPARK",
+        help="run as tasks of Spark, local[2] or spark://HOST:7077, instead of in processes",
+    )
+    parser.add_argument(
+        "--spark", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark"
+    )
     parser.epilog = "example: ballast tune --tables var/tables --last 24h --out conf/tuned.toml"
     add_past_arguments(parser)
 
@@ -68,8 +82,9 @@ def run(args: argparse.Namespace) -> int:
         rounds=args.rounds,
         seeds=args.seeds,
     )
-    tuned = tune(pasts, search, args.workers)
-    answer(args, _as_json(tuned), "\n".join(lines(pasts, tuned, search, SHOWN)))
+    with _side_by_side(args) as beside:
+        tuned = tune(pasts, search, beside)
+    answer(args, as_json(tuned), "\n".join(lines(pasts, tuned, search, SHOWN)))
     if args.out and tuned.best is not None and tuned.is_better:
         best = parse_assignments(search.base, search.words(tuned.best.assignments))
         head = f"Written by `ballast tune`.\n{verdict(tuned)}"
@@ -77,7 +92,33 @@ def run(args: argparse.Namespace) -> int:
     return Exit.CUT if tuned.is_cut else Exit.DONE
 
 
-def _as_json(tuned: Tuned) -> dict[str, object]:
+@contextmanager
+def _side_by_side(args: argparse.Namespace) -> Iterator[SideBySide]:
+    """Processes of this machine, or Spark."""
+    if not args.master:
+        if args.spark:
+            raise MisuseError(
+                f"--spark {args.spark[0]} has no use",
+                why="without --master, runs are processes of this machine and no tasks of Spark",
+                next_step="give --master, e.g. local[2] or spark://HOST:7077, or leave it out",
+            )
+        yield partial(ManyRuns, workers=args.workers)
+        return
+    from jobs.operating.spark_runs import spark_runs  # noqa: PLC0415 takes seconds to import
+
+    wrong = [pair for pair in args.spark if "=" not in pair]
+    if wrong:
+        raise MisuseError(
+            f"--spark {wrong[0]} can't be used",
+            why="it has no =",
+            next_step="give KEY=VALUE, e.g. spark.executor.memory=2g",
+        )
+    with spark_runs(args.master, dict(pair.split("=", 1) for pair in args.spark)) as beside:
+        yield beside
+
+
+def as_json(tuned: Tuned) -> dict[str, object]:
+    """What --json answers."""
     best, shown = tuned.best, tuned.shown
     return {
         "trials": [

@@ -1,6 +1,7 @@
 """Tuning on tables that the job's own sink has written: a run that nobody balanced."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.cli import main
 from jobs.console import MisuseError
 from jobs.operating.backtesting import Past, Recorded, read_recorded
-from jobs.operating.tuning import AS_SET, Search, stretches, tune, verdict
+from jobs.operating.many_runs import ManyRuns
+from jobs.operating.tuning import AS_SET, Search, lines, stretches, tune, verdict
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.load.recording import COLUMNS
@@ -26,7 +28,7 @@ def pasts(recorded_tables: Path) -> list[Past]:
 def test_what_never_moves_anything_is_replaced_and_the_gain_shown_anew(pasts: list[Past]) -> None:
     base = parse_assignments(Config(), BLUNT)
     search = Search(base=base, given=QUICK, rounds=0, seeds=3)
-    tuned = tune(pasts, search, 2)
+    tuned = tune(pasts, search, partial(ManyRuns, workers=2))
     assert tuned.best is not None
     assert tuned.best.name != AS_SET
     assert tuned.shown is not None
@@ -37,6 +39,15 @@ def test_what_never_moves_anything_is_replaced_and_the_gain_shown_anew(pasts: li
     assert len(present.cells) == 6
     costs = [sum(one.costs(tuned.cells)) for one in tuned.trials]
     assert costs == sorted(costs)
+    bounds = {one.mean("bound.mean", tuned.cells) for one in tuned.trials}
+    assert len(bounds) == 1  # the load is the same for all, and nobody split
+    for one in tuned.trials:
+        over = one.mean("over_bound.mean", tuned.cells)
+        assert 1.0 <= over <= one.mean("imbalance.mean", tuned.cells)
+    best, bound = tuned.best.mean("over_bound.mean", tuned.cells), bounds.pop()
+    assert best < present.mean("over_bound.mean", tuned.cells)
+    told = next(line for line in lines(pasts, tuned, search, 3) if line.startswith("imbalance: "))
+    assert told.endswith(f"{best - 1.0:.0%} over the bound (nobody is below {bound:.2f})")
 
 
 def test_what_is_set_for_all_stands_in_each_candidate() -> None:
@@ -78,7 +89,7 @@ def test_stretches_are_spread_over_the_time_and_too_short_ones_refused() -> None
 @pytest.mark.long
 def test_nothing_is_better_where_nothing_may_move(pasts: list[Past]) -> None:
     search = Search(base=Config(), given=(*QUICK, "shedding.is_shedding=false"), rounds=1, seeds=1)
-    tuned = tune(pasts, search, 1)
+    tuned = tune(pasts, search, partial(ManyRuns, workers=1))
     assert tuned.best is None
     assert "keep it" in verdict(tuned)
 

@@ -92,7 +92,10 @@ def spark_session(
         }
         # Spark's own setting of this name does not reach the workers that declare the state
         is_local = master.startswith("local")
-        os.environ["PYSPARK_PYTHON"] = worker_python(local_dir) if is_local else sys.executable
+        if is_local:
+            os.environ["PYSPARK_PYTHON"] = worker_python(local_dir)
+        else:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     for name, value in {**ours, **submitted, **settings}.items():
         builder = builder.config(name, value)

@@ -19,6 +19,7 @@ from lbcore.sim.engine.recorder import Sample
 from lbcore.sim.engine.traffic import Traffic
 from lbcore.sim.judge.fewest_moves import first_owners
 from lbcore.sim.judge.measures import imbalance_of, statistic
+from lbcore.sim.scenario.metrics import MEAN
 from lbcore.sim.scenario.model import BrokerSpec, Scenario
 
 BAR = 1.2
@@ -52,16 +53,35 @@ class Possible:
     report_above_ms: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BesideBound:
+    """A run's imbalance beside the least that could be, as means; None = there was no load.
+
+    over: of each sample's imbalance over its own bound, from 1.
+    """
+
+    imbalance: float | None
+    bound: float | None
+    over: float | None
+
+
+def beside_bound(run: Run) -> BesideBound:
+    """How far from the evenest a run was. O(samples × bundles log bundles), without a solver."""
+    samples = _samples(run)
+    pairs = _pairs(samples, _bounds(run, course_of(run, samples), samples))
+    return BesideBound(
+        imbalance=statistic([value for value, _, _ in pairs], MEAN),
+        bound=statistic([bound for _, bound, _ in pairs], MEAN),
+        over=statistic([max(1.0, value / bound) for value, bound, _ in pairs], MEAN),
+    )
+
+
 def what_was_possible(run: Run) -> Possible:
     """The bounds of a run. O(samples × bundles log bundles)."""
-    samples = [sample for sample in run.recorder.samples if _is_there(sample).any()]
+    samples = _samples(run)
     course = course_of(run, samples)
     bounds = _bounds(run, course, samples)
-    pairs = [
-        (value, bound, at)
-        for at, (value, bound) in enumerate(zip(map(imbalance_of, samples), bounds, strict=True))
-        if value is not None
-    ]
+    pairs = _pairs(samples, bounds)
     step_ms = run.scenario.sample_ms
     lag = max(1, -(-REPORT_MS // step_ms))
     evenest = evenest_by_report(course, lag)
@@ -111,6 +131,20 @@ def course_of(run: Run, samples: Sequence[Sample]) -> Course:
         is_there=is_there,
         bar=BAR,
     )
+
+
+def _samples(run: Run) -> list[Sample]:
+    """Those at which any broker was there."""
+    return [sample for sample in run.recorder.samples if _is_there(sample).any()]
+
+
+def _pairs(samples: Sequence[Sample], bounds: Sequence[float]) -> list[tuple[float, float, int]]:
+    """The imbalance, its bound and the sample's place, where there was load."""
+    return [
+        (value, bound, at)
+        for at, (value, bound) in enumerate(zip(map(imbalance_of, samples), bounds, strict=True))
+        if value is not None
+    ]
 
 
 def _bounds(run: Run, course: Course, samples: Sequence[Sample]) -> list[float]:

@@ -11,7 +11,7 @@ from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.rehearsal import run_scenario
-from lbcore.sim.judge.possible import what_was_possible
+from lbcore.sim.judge.possible import beside_bound, what_was_possible
 from lbcore.sim.scenario.parse import parse_scenario
 
 UNEVEN = """\
@@ -57,6 +57,15 @@ def test_bundle_that_is_more_than_a_fair_load_is_nobodys_fault() -> None:
     assert found.nobody_ms == found.above_ms == 300_000
     assert found.over_p50 == pytest.approx(1.0, abs=0.05)
     assert (found.avoidable_ms, found.least) == (0, 0)
+
+
+def test_means_beside_the_bound_tell_what_was_anybodys_fault() -> None:
+    uneven, hot = beside_bound(run_of(UNEVEN, STILL)), beside_bound(run_of(HOT, STILL))
+    assert uneven.imbalance == pytest.approx(1.8)
+    assert uneven.bound == pytest.approx(1.0)
+    assert uneven.over == pytest.approx(1.8)
+    assert hot.bound == pytest.approx(62 / 19, rel=0.01)
+    assert hot.over == pytest.approx(1.0, abs=0.05)
 
 
 def test_bundles_of_a_broker_that_is_gone_must_move() -> None:
