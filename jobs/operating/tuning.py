@@ -46,8 +46,21 @@ _FIRST_SEED = 1
 
 Cell = tuple[int, int]
 """A stretch's number, and a seed."""
-_Ran = tuple[tuple[str, ...], Cell, dict[str, float]]
-"""A candidate's assignments, the cell that it was run on, and its figures."""
+_Ran = tuple["Task", dict[str, float]]
+"""What was run, and its figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A candidate, by its assignments, on a cell: what is run by itself."""
+
+    assignments: tuple[str, ...]
+    cell: Cell
+
+    def __str__(self) -> str:
+        """As a message has it."""
+        number, seed = self.cell
+        return f"{' '.join(self.assignments) or AS_SET} on stretch {number + 1}, seed {seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,40 +251,37 @@ class _Runner:
 
     def run(self, trials: Sequence[Trial], cells: Sequence[Cell]) -> None:
         """Fill in what is missing; nothing after Ctrl-C."""
-        wanted = [(one.assignments, cell) for one in trials for cell in cells]
+        wanted = [Task(assignments=one.assignments, cell=cell) for one in trials for cell in cells]
         if self.is_cut or not wanted:
             return
         base = replace(self._search.base, own={})
-        work = partial(_run_cell, tuple(self.pasts), replace(self._search, base=base))
+        work = partial(_run_task, tuple(self.pasts), replace(self._search, base=base))
         runs = self._beside(work)
         by_settings = {one.assignments: one for one in trials}
         ran: _Ran
         for ran in runs.results(wanted):
-            assignments, cell, figures = ran
-            by_settings[assignments].cells[cell] = figures
+            task, figures = ran
+            by_settings[task.assignments].cells[task.cell] = figures
         self.is_cut = runs.is_cut
 
 
-def _run_cell(
-    pasts: Sequence[Past], search: Search, item: tuple[tuple[str, ...], Cell], tell: Tell
-) -> _Ran | None:
+def _run_task(pasts: Sequence[Past], search: Search, task: Task, tell: Tell) -> _Ran | None:
     """The outermost step of a run, wherever that is: what goes wrong gets the candidate's name."""
-    assignments, (number, seed) = item
+    number, seed = task.cell
     scenario = replace(pasts[number].scenario, seed=seed)
     try:
-        config = config_of(scenario, "", search.words(assignments), search.base)
+        config = config_of(scenario, "", search.words(task.assignments), search.base)
         figures = _figures(scenario, config, search.price, tell)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        alone = "".join(f" --set {word}" for word in assignments)
+        alone = "".join(f" --set {word}" for word in task.assignments)
         raise CommandError(
-            f"{' '.join(assignments) or AS_SET} failed on stretch {number + 1} of {len(pasts)}, "
-            f"seed {seed}",
+            f"the run of {task} failed",
             why=f"{type(error).__name__}: {first_line(error)} "
             f"({Path(place.filename).name}, line {place.lineno})",
             next_step=f"`ballast backtest --strategy as-set{alone}` runs it alone; nothing was set",
         ) from error
-    return None if figures is None else (*item, figures)
+    return None if figures is None else (task, figures)
 
 
 def _figures(

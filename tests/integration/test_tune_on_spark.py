@@ -38,7 +38,7 @@ def test_answer_is_that_of_one_process(told: dict[str, Any]) -> None:
 
 def test_run_that_fails_is_told_with_its_candidate_and_why(told: dict[str, Any]) -> None:
     what, why, next_step = told["broken"]
-    assert what == "as-set failed on stretch 2 of 2, seed 1"
+    assert what == "the run of as-set on stretch 2, seed 1 failed"
     assert why.startswith("KeyError: ")
     assert next_step.startswith("`ballast backtest --strategy as-set` ")
 
