@@ -15,7 +15,8 @@ SETTINGS = {
     "splitting.enabled": False,
     "pipeline.shed_interval_ms": MINUTE_MS,
     "pipeline.split_interval_ms": MINUTE_MS,
-    "signals.report_max_interval_ms": 10_000,
+    "pipeline.hit_period_ms": MINUTE_MS,
+    "signals.report_max_interval_ms": MINUTE_MS,
     "signals.usage_window_ms": MINUTE_MS,
     "signals.usage_cadence_ms": MINUTE_MS,
 }

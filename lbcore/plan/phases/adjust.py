@@ -156,12 +156,20 @@ def _adjusted(draft: Draft, load: Floats, at: dict[str, int]) -> Snapshot:
 
 
 def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
-    """Whose observations count for shedding, and what was judged until now."""
-    if not draft.config.shedding.fresh_hits:
-        return np.ones(len(draft.reported.brokers.names), dtype=np.bool_), draft.state
-    is_observing = draft.scope.observes and shedding_strategy(draft.config).observe is not None
-    if not (draft.scope.sheds or is_observing):
-        return np.zeros(len(draft.reported.brokers.names), dtype=np.bool_), draft.state
+    """Whose observations count for shedding, and what was judged until now.
+
+    Where usages lag, a strategy that observes has brought them up to now by traffic; and a broker
+    that reports what changes says with each cycle of silence that nothing has.
+    """
+    brokers, config = draft.reported.brokers, draft.config
+    if not config.shedding.fresh_hits:
+        return np.ones(len(brokers.names), dtype=np.bool_), draft.state
+    is_observer = shedding_strategy(config).observe is not None
+    if not (draft.scope.sheds or (draft.scope.observes and is_observer)):
+        return np.zeros(len(brokers.names), dtype=np.bool_), draft.state
+    if is_observer and config.signals.usage_lag_ms:
+        oldest_ms = draft.now_ms - config.pipeline.report_age_max_ms
+        return np.asarray(brokers.updated_at_ms > oldest_ms, dtype=np.bool_), draft.state
     is_due, judged = newly_reported(draft, draft.state.judged)
     return is_due, replace(draft.state, judged=judged)
 
