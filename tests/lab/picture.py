@@ -10,6 +10,7 @@ _LEFT, _WIDTH, _RIGHT = 60, 640, 20
 _ROW, _HIGH, _TOP = 120, 80, 24
 _MOST = 3.0
 """The scale's end; even is its beginning."""
+_SMALL = 'font-size="10" fill="#777"'
 _COLOURS = ("#20568f", "#d9822b", "#4b9b4b", "#8f3f71", "#777777")
 
 
@@ -43,7 +44,7 @@ def _row(top: int, title: str, runs: Sequence[Record], scale: float) -> list[str
         x = _LEFT + phase.began_s * scale
         lines += [
             f'<path d="M{x:.1f} {bottom}V{bottom - _HIGH}" stroke="#ddd"/>',
-            f'<text x="{x + 3:.1f}" y="{top + 18}" fill="#777">{escape(phase.name)}</text>',
+            f'<text x="{x + 2:.1f}" y="{bottom + 15}" {_SMALL}>{escape(phase.name)}</text>',
         ]
     for number, run in enumerate(runs):
         lines += _line(run, bottom, scale, _COLOURS[number % len(_COLOURS)])
