@@ -15,7 +15,10 @@ from lbcore.balancer.state.work import Work
 from lbcore.config.ownership import EAGER
 from lbcore.ownership.records import Cause, State
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.wire.messages import BrokerLoad, Heartbeat, Message, Tick
+from lbcore.wire.messages import BrokerLoad, Heartbeat, Message, Tick, Topic
+
+HEARD = (Topic.BROKER_LOAD, Topic.ACKS, Topic.COMMANDS)
+"""Topics that may bring what can't wait; the others tell how busy bundles and topics are."""
 
 
 def allow_rest(work: Work) -> None:

@@ -3,7 +3,7 @@
 Decides which record a name means. Everything that asks for a strategy asks here. Source: ours.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from lbcore.config.placement import PlacementConfig
@@ -13,11 +13,11 @@ from lbcore.config.strategies import (
     SHEDDING,
     short_name,
 )
-from lbcore.plan.decision import PlanConfig
+from lbcore.plan.decision import PlanConfig, PlanState, Scope
 from lbcore.plan.place.registry import PLACERS, PlacementStrategy
 from lbcore.plan.shed.own import own_shedding
 from lbcore.plan.shed.registry import SHEDDERS
-from lbcore.plan.shed.strategy import Shedding
+from lbcore.plan.shed.strategy import ShedCycle, Shedding
 from lbcore.plan.strategy import Strategy
 
 SHED, PLACE = "shedding", "placement"
@@ -50,6 +50,12 @@ def find_shedding(config: PlanConfig) -> Shedding | None:
     if name in config.own:
         return own_shedding(config.own[name])
     return SHEDDING_STRATEGIES.get(name)
+
+
+def observer(config: PlanConfig, scope: Scope) -> Callable[[ShedCycle], PlanState] | None:
+    """What the strategy does with a cycle that may not shed; None: nothing, or it may shed."""
+    is_between = scope.observes and not scope.sheds
+    return shedding_strategy(config).observe if is_between else None
 
 
 def shedding_strategy(config: PlanConfig) -> Shedding:

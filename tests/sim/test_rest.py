@@ -68,7 +68,6 @@ def _told_ms(happens: Callable[[World], None], offset_ms: int, *, rests: bool) -
     """When rows of ownership followed what happens so long after a settled minute; ms since it."""
     world = settled(CONFIG if rests else AWAKE)
     world.run(20_000 + offset_ms)
-    world.passed_over = 0
     began_ms = world.now_ms
     before = len(world.events)
     happens(world)

@@ -1,7 +1,5 @@
 """`ballast` where rounds are a minute apart and usages are means over a minute, as in Pulsar."""
 
-from functools import lru_cache
-
 import pytest
 
 from lbcore.config.tree import Config, changed
@@ -45,7 +43,6 @@ def settled() -> GaugedWorld:
     return world
 
 
-@lru_cache
 def _until_even(offset_ms: int) -> tuple[int, int]:
     """How long after a jump it is even again, ms, and after how many moves."""
     world = settled()

@@ -17,14 +17,11 @@ from kafka.errors import KafkaError
 
 from jobs.adapters.kafka.clients import KafkaAddress
 from jobs.adapters.kafka.place import Ends
-from lbcore.balancer.rest import Heard
+from lbcore.balancer.rest import HEARD, Heard
 from lbcore.config.tree import Config
-from lbcore.wire.messages import Rejected, Topic
+from lbcore.wire.messages import Rejected
 from lbcore.wire.parse import parse
 from lbcore.wire.rules import ParseRules
-
-HEARD = (Topic.BROKER_LOAD, Topic.ACKS, Topic.COMMANDS)
-"""Topics that may bring what can't wait; the others tell how busy bundles and topics are."""
 
 _POLL_S = 0.2
 _LEAST_S = 0.05
@@ -56,8 +53,8 @@ class Rest:
     def wait(self, until_s: float, ends: Ends) -> float:
         """Wait until then, by `time.monotonic`, or until something comes that can't wait.
 
-        ends: what the batch has read, topic → partition → offset. Returns the seconds waited; 0
-        where Kafka can't be listened to, so that nothing is heard late.
+        ends: what the batch has read, topic → partition → offset. Returns the seconds waited. It is
+        over at once where Kafka can't be listened to, so that nothing is heard late.
         """
         began_s = monotonic()
         if until_s - began_s < _LEAST_S:

@@ -22,7 +22,7 @@ from lbcore.plan.pending import (
     unseen_rows,
     with_load,
 )
-from lbcore.plan.registry import shedding_strategy
+from lbcore.plan.registry import observer, shedding_strategy
 from lbcore.plan.snapshot import Bools, Floats, Snapshot
 from lbcore.signals.usage import weighted_usage
 
@@ -164,10 +164,9 @@ def _fresh(draft: Draft) -> tuple[Bools, PlanState]:
     brokers, config = draft.reported.brokers, draft.config
     if not config.shedding.fresh_hits:
         return np.ones(len(brokers.names), dtype=np.bool_), draft.state
-    is_observer = shedding_strategy(config).observe is not None
-    if not (draft.scope.sheds or (draft.scope.observes and is_observer)):
+    if not draft.scope.sheds and observer(config, draft.scope) is None:
         return np.zeros(len(brokers.names), dtype=np.bool_), draft.state
-    if is_observer and config.signals.usage_lag_ms:
+    if shedding_strategy(config).observe is not None and config.signals.usage_lag_ms:
         oldest_ms = draft.now_ms - config.pipeline.report_age_max_ms
         return np.asarray(brokers.updated_at_ms > oldest_ms, dtype=np.bool_), draft.state
     is_due, judged = newly_reported(draft, draft.state.judged)

@@ -16,7 +16,7 @@ from lbcore.plan.filter.unload import unload_verdicts
 from lbcore.plan.filter.verdict import FilterVerdict
 from lbcore.plan.forced import forced_moves
 from lbcore.plan.phases.eligible import LABELS
-from lbcore.plan.registry import shedding_strategy
+from lbcore.plan.registry import observer, shedding_strategy
 from lbcore.plan.shed.common import Selection, Shed, ShedView, owner_index
 from lbcore.plan.shed.strategy import ShedCycle
 from lbcore.plan.shed.subset import Subset, without_brokers
@@ -39,8 +39,9 @@ def shed(draft: Draft) -> Draft:
         return draft.skip(PHASE, refusal)
     subset = without_brokers(draft.snapshot, draft.snapshot.brokers.is_draining)
     view = _view(draft, subset)
-    if not draft.scope.sheds:
-        return _observed(draft, view).skip(PHASE, NOT_YET)
+    observe = observer(draft.config, draft.scope)
+    if observe is not None:
+        return replace(draft, state=observe(_own_cycle(draft, view))).skip(PHASE, NOT_YET)
     draft, answer = _answered(draft, view)
     selections = _translated(answer.selections, subset)
     moves = _moves(selections)
@@ -58,8 +59,7 @@ def shed(draft: Draft) -> Draft:
 
 def _refusal(draft: Draft) -> str:
     config = draft.config.shedding
-    observes = draft.scope.observes and shedding_strategy(draft.config).observe is not None
-    if not (draft.scope.sheds or observes):
+    if not draft.scope.sheds and observer(draft.config, draft.scope) is None:
         return NOT_YET
     if not (config.is_balancing and config.is_shedding):
         return "Disabled"
@@ -67,23 +67,17 @@ def _refusal(draft: Draft) -> str:
     return "NoBrokers" if open_brokers <= 1 else ""
 
 
-def _observed(draft: Draft, view: ShedView) -> Draft:
-    """The draft with what the strategy makes of a cycle in which it may not shed."""
-    strategy = shedding_strategy(draft.config)
-    if strategy.observe is None:
-        return draft
-    shed_state = strategy.forget(draft.state.shed, view.snapshot.brokers.names)
-    cycle = replace(_cycle(draft, view), state=replace(draft.state, shed=shed_state))
-    return replace(draft, state=strategy.observe(cycle))
-
-
 def _answered(draft: Draft, view: ShedView) -> tuple[Draft, Shed]:
     """The strategy's answer about the brokers that take part, and the draft with its state."""
-    strategy = shedding_strategy(draft.config)
-    shed_state = strategy.forget(draft.state.shed, view.snapshot.brokers.names)
-    cycle = _cycle(draft, view)
-    answer, state = strategy.run(replace(cycle, state=replace(draft.state, shed=shed_state)))
+    answer, state = shedding_strategy(draft.config).run(_own_cycle(draft, view))
     return replace(draft, state=state), answer
+
+
+def _own_cycle(draft: Draft, view: ShedView) -> ShedCycle:
+    """What the strategy is given: it knows nothing more of brokers that take no part."""
+    forget = shedding_strategy(draft.config).forget
+    shed_state = forget(draft.state.shed, view.snapshot.brokers.names)
+    return replace(_cycle(draft, view), state=replace(draft.state, shed=shed_state))
 
 
 def _cycle(draft: Draft, view: ShedView) -> ShedCycle:

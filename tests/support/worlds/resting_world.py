@@ -2,14 +2,12 @@
 
 import json
 
-from lbcore.balancer.rest import Heard
+from lbcore.balancer.rest import HEARD, Heard
 from lbcore.config.tree import Config
 from lbcore.wire.messages import Rejected, Topic
 from lbcore.wire.parse import parse
 from lbcore.wire.rules import ParseRules
 from tests.support.worlds.world import CLUSTER, World
-
-HEARD = {topic.value for topic in (Topic.BROKER_LOAD, Topic.ACKS, Topic.COMMANDS)}
 
 
 class RestingWorld(World):
@@ -37,7 +35,7 @@ class RestingWorld(World):
         unread = (
             (topic, raw)
             for (topic, partition), raws in sorted(self.log.items())
-            if topic in HEARD
+            if Topic(topic) in HEARD
             for raw in raws[self.read[topic, partition] :]
         )
         messages = [parse(Topic(topic), raw.key, raw.value, self.rules) for topic, raw in unread]
