@@ -9,7 +9,6 @@ MERGE what it has not, OPTIMIZE the months that this touched in Z-order, VACUUM.
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -28,7 +27,7 @@ from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars import jar_paths
-from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.stream import spark_session
 from jobs.console import CommandError, Exit, first_line, note
@@ -60,7 +59,7 @@ def main(
     args = _arguments().parse_args(argv)
     config = load_settings(args.config or None, args.set)
     until_ms = wall_ms() - config.pipeline.history_days * DAY_MS
-    os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
+    use_java_home()
     try:
         with tempfile.TemporaryDirectory(prefix="ballast-archive-") as folder:
             run = _Run(session=_session(args, Path(folder)), root=args.tables, passed=passed)

@@ -6,7 +6,6 @@ Decides nothing about load, health or placement: it starts Spark, hands rows to 
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.jars import jar_paths
-from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.processes.settings import load_settings
@@ -243,7 +242,7 @@ class _Told:
 
 
 def _session(args: argparse.Namespace) -> SparkSession:
-    os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
+    use_java_home()
     return spark_session(
         jar_paths("spark"),
         master=args.master,

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark import Accumulator, AccumulatorParam, Broadcast, SparkContext
 from pyspark.errors import PySparkException
 
-from jobs.adapters.processes.java import find_java
+from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.spark.stream import spark_session
 from jobs.console import CommandError, first_line, note
 from jobs.operating.many_runs import LOOKED_EACH_S, STOPPED, SideBySide, until_interrupted
@@ -56,7 +56,7 @@ def spark_runs(
     if not master.startswith("local"):
         ours |= _shipped(package)
         os.environ.setdefault("PYSPARK_PYTHON", "python3")
-    os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
+    use_java_home()
     interrupted = signal.getsignal(signal.SIGINT)
     with tempfile.TemporaryDirectory(prefix="ballast-runs-") as folder:
         try:

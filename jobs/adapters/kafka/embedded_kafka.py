@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobs.adapters.processes.class_archive import KAFKA, archive_words
 from jobs.adapters.processes.jars import jar_paths
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.preflight import check_disk, check_port, free_ports
@@ -189,6 +190,7 @@ class EmbeddedKafka:
             "-Djava.awt.headless=true",
             f"-Dballast.logs={self.folder / 'logs'}",
             f"-Dlog4j2.configurationFile={CONF / 'log4j2.yaml'}",
+            *archive_words(KAFKA),
             *self.options.java_options,
             "-cp",
             class_path,

@@ -23,10 +23,14 @@ _HOW_TO_INSTALL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that is new enough: the command that starts it, and its major version."""
+    """A Java that is new enough: the command that starts it, and its major version.
+
+    build: all that it says of itself, which differs with each update.
+    """
 
     command: str
     major: int
+    build: str
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
@@ -53,7 +57,12 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
             why=f"Spark 4 and Kafka 4 need Java {OLDEST_JAVA} or newer",
             next_step=_HOW_TO_INSTALL,
         )
-    return Java(command=command, major=major)
+    return Java(command=command, major=major, build=said.stdout + said.stderr)
+
+
+def use_java_home() -> None:
+    """Have Spark start the Java that everything else here uses, unless JAVA_HOME names one."""
+    os.environ.setdefault("JAVA_HOME", str(Path(find_java().command).resolve().parents[1]))
 
 
 def parse_major(text: str) -> int | None:

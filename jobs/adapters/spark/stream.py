@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jobs.adapters.processes.class_archive import SPARK, archive_words
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, Operator
 from jobs.whole_file import write_whole
@@ -37,9 +38,9 @@ STACK_SIZE = "-Xss16m"
 # The quick compiler alone: batches are plans more than loops, and the slow one took a core for the
 # first minutes of a job: 30 s of CPU to the first batch against 19, and 891 ms a batch against 564
 _QUICK = "-XX:TieredStopAtLevel=1"
-DRIVER_OPTIONS = (
-    f"{STACK_SIZE} -XX:+UseSerialGC {_QUICK} -Dlog4j2.configurationFile=file:{_LOGGING}"
-)
+_DRIVER_OPTIONS = (
+    STACK_SIZE, "-XX:+UseSerialGC", _QUICK, f"-Dlog4j2.configurationFile=file:{_LOGGING}"
+)  # fmt: skip
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_SCHEMA = "cluster string, name string, blob binary"
@@ -88,7 +89,7 @@ def spark_session(
             "spark.master": master,
             "spark.jars": ",".join(map(str, jars)),
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": DRIVER_OPTIONS,
+            "spark.driver.extraJavaOptions": driver_options(archive_words(SPARK)),
         }
         # Spark's own setting of this name does not reach the workers that declare the state
         is_local = master.startswith("local")
@@ -102,6 +103,11 @@ def spark_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def driver_options(more: Sequence[str]) -> str:
+    """The options of the driver's Java, and more of them, as Spark takes them."""
+    return shlex.join([*_DRIVER_OPTIONS, *more])
 
 
 def worker_python(folder: Path) -> str:
