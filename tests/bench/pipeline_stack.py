@@ -25,6 +25,7 @@ from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.adapters.processes.settings import load_settings
 from tests.bench.timed_job import STEP_LOG, STEP_PROFILE
+from tests.support.processes.frozen import freeze_group
 from tests.support.processes.json_lines import json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +142,7 @@ class PipelineStack:
 
     def pause(self, name: str) -> None:
         """Have a process and all that it started stand still (SIGSTOP)."""
-        os.killpg(self.children[name].pid, signal.SIGSTOP)
+        freeze_group(self.children[name].pid)
 
     def resume(self, name: str) -> None:
         """Have it go on."""

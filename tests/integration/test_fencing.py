@@ -30,6 +30,7 @@ from lbcore.wire.messages import Ack, AckOutcome
 from tests.support.processes.agent_talk import CLUSTER, AgentTalk, assigning, until
 from tests.support.processes.documented_service import ROOT, StoreFile, write_service
 from tests.support.processes.fenced_notes import Hold, Noted, Notes, topic_of
+from tests.support.processes.frozen import freeze
 from tests.support.processes.kafka_cluster import make_topics
 from tests.support.processes.tcp_forwarder import Forwarder
 from tests.support.values.ownership_records import ORIGIN, record_of
@@ -227,9 +228,7 @@ def healed(scene: Scene) -> Iterator[None]:
 
 def frozen(brokers: Sequence[Broker]) -> int:
     """Freeze processes; a moment when none of them runs any more."""
-    for broker in brokers:
-        broker.process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, broker.process.pid, os.WSTOPPED | os.WNOWAIT)
+    freeze(*(broker.process.pid for broker in brokers))
     return time.monotonic_ns()
 
 

@@ -1,7 +1,5 @@
 """The thin Kafka clients against the real Kafka: nothing lost silently, only committed read."""
 
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka.ownership_publisher import OwnershipPublisher
 from jobs.console import CommandError
 from lbcore.wire.messages import Topic
+from tests.support.processes.frozen import freeze
 from tests.support.processes.kafka_cluster import make_topics, running_kafka
 
 
@@ -108,10 +107,10 @@ def test_sender_goes_on_after_a_message_under_way_was_given_up(tmp_path: Path) -
         sender = Sender(KafkaAddress(bootstrap=broker.bootstrap), "test", delivery_timeout_ms=3_000)
         sender.send(Topic.ACKS, "c/b", b"before")
         assert sender.flush(30_000)
-        os.kill(broker.pid, signal.SIGSTOP)
+        freeze(broker.pid)
         said: list[Delivery] = []
         sender.send(Topic.ACKS, "c/b", b"under way", on_delivery=said.append)
-        assert not sender.flush(500)
+        assert not sender.flush(500), said
         broker.kill()  # the connection is lost, and the message is to be sent again
         assert sender.flush(60_000)
         assert isinstance(said[-1], NotDelivered)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.integration.meanwhile import repeated
 from tests.integration.stack import Cluster, Stack, running_stack
+from tests.support.processes.frozen import freeze
 from tests.support.tables.object_store import ObjectStore, object_store
 
 pytestmark = pytest.mark.long
@@ -91,7 +92,7 @@ def test_moves_a_crash_and_killed_jobs(stack: Stack, store: ObjectStore) -> None
 
 def hang(stack: Stack, process: int) -> None:
     """The store does not answer for a while; lookups do, and the job goes on afterwards."""
-    os.kill(process, signal.SIGSTOP)
+    freeze(process)
     try:
         until_s = time.monotonic() + AWAY_S
         while time.monotonic() < until_s:

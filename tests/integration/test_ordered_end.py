@@ -1,7 +1,6 @@
 """What is to end does, whatever hangs on its way out, with real processes."""
 
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from tests.integration.stack import running_stack, wait_for
+from tests.support.processes.frozen import freeze
 from tests.support.processes.programs import ended
 
 _PROGRAM = """
@@ -101,7 +101,7 @@ def test_job_whose_spark_hangs_ends_by_itself_and_the_next_one_goes_on(tmp_path:
             if process.info["name"] == "java"
             and os.getpgid(process.pid) == stack.children["job"].pid
         )
-        jvm.send_signal(signal.SIGSTOP)
+        freeze(jvm.pid)
         assert stack.stop("job") == 1
         assert "goes by force" in (tmp_path / "job.log").read_text()
         assert _is_gone(jvm.pid)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.processes.clocks import boot_ms
+from tests.support.processes.frozen import freeze
 from tests.support.processes.lookup_service import LookupService
 from tests.support.tables.away import LivingTables
 from tests.support.tables.following import BUNDLES, NAMESPACE, fresh, served
@@ -64,7 +65,7 @@ def topic_that_moves(root: Path) -> str:
 
 def stay_away(process: subprocess.Popen[bytes], tables: LivingTables) -> int:
     """Stop a process while the tables go on; when the first of that was written (boot clock)."""
-    os.kill(process.pid, signal.SIGSTOP)
+    freeze(process.pid)
     since_ms = boot_ms()
     tables.go_on(4)
     written_ms = boot_ms()

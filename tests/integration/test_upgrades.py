@@ -43,6 +43,7 @@ from tests.integration.versioned_stack import (
     nobody_notices,
     tell,
 )
+from tests.support.processes.frozen import freeze_group
 from tests.support.processes.kafka_cluster import PARTITIONS, make_topics
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
@@ -156,7 +157,7 @@ def test_snapshot_of_one_moment_while_the_job_writes_is_consistent(stack: Versio
         time.sleep(0.9 + 0.17 * number)
         copy = stack.folder / f"snapshot-{number}"
         job = stack.children["older"].pid
-        os.killpg(job, signal.SIGSTOP)
+        freeze_group(job)
         shutil.copytree(stack.tables, copy)
         os.killpg(job, signal.SIGCONT)
         sizes.append(_check_copy(copy))

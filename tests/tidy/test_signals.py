@@ -28,3 +28,13 @@ HANDLING = {
 def test_handlers_take_no_lock(module: str) -> None:
     assert module in HANDLES, "use jobs.adapters.processes.signals.hear"
     assert module in HANDLING, "strike it from HANDLES"
+
+
+def test_what_is_frozen_is_waited_for() -> None:
+    stops = "signal.SIG" + "STOP"
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in python_files(*PACKAGES, "tests")
+        if stops in path.read_text()
+    }
+    assert found == {"tests/support/processes/frozen.py"}, "use freeze, which waits for it"
