@@ -60,7 +60,7 @@ def explain_broker(rows: ExplainRows, broker: str) -> Explanation | None:
         at_ms=rows.at_ms,
         headline=_headline(rows, row, len(owned)),
         why=tuple(_why(rows, broker)),
-        considered=tuple(_considered_words(rows, broker)),
+        candidates=tuple(_candidate_words(rows, broker)),
         blocks=tuple(_blocks(rows, row, owned)),
         changes=(_TO_BE_HEARD,) if row["state"] == "silent" else tuple(leaving_words(rows, broker)),
         numbers=_numbers(rows, broker, len(owned)),
@@ -212,7 +212,7 @@ def _by_kind(moves: Iterable[tuple[Row, int]]) -> tuple[int, str]:
     return kinds.total(), said
 
 
-def _considered_words(rows: ExplainRows, broker: str) -> Iterable[str]:
+def _candidate_words(rows: ExplainRows, broker: str) -> Iterable[str]:
     near = [r for r in rows.candidates if r["phase"] == "shed" and r["subject"] == broker]
     total = rows.cycles()
     yield (

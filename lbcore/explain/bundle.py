@@ -41,7 +41,7 @@ def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
         at_ms=rows.at_ms,
         headline=_headline(rows, record),
         why=tuple(cause_words(rows, _origin(rows, record))),
-        considered=(*_considered_words(rows, bundle, owner), *_placed_unnamed(rows, record)),
+        candidates=(*_candidate_words(rows, bundle, owner), *_placed_unnamed(rows, record)),
         blocks=blocks or ("nothing: it may be moved",),
         changes=tuple(_changes(rows, bundle, owner, is_free=not blocks)),
         numbers=_numbers(rows, record, owner),
@@ -66,7 +66,7 @@ def _origin(rows: ExplainRows, record: Row) -> Row:
     return record
 
 
-def _considered_words(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
+def _candidate_words(rows: ExplainRows, bundle: str, owner: str) -> Iterable[str]:
     cycles = rows.cycles()
     own = [row for row in rows.candidates if row["subject"] == bundle]
     span = f"{count_of(cycles, 'cycle')} in the last {duration(rows.window_ms)}"

@@ -29,7 +29,7 @@ def explain_cluster(rows: ExplainRows) -> Explanation:
         at_ms=rows.at_ms,
         headline=_headline(rows, cycle),
         why=tuple(_cycle_words(cycle)),
-        considered=tuple(_considered_words(rows)),
+        candidates=tuple(_candidate_words(rows)),
         blocks=tuple(_blocks(rows)),
         changes=tuple(f"{g['broker']}: {gauge_words(g)}" for g in _nearest(cycle)),
         numbers={
@@ -53,7 +53,7 @@ def explain_decision(rows: ExplainRows, decision_id: str) -> Explanation | None:
         at_ms=decision["at_ms"],
         headline=f"{first}, {since_words(decision['at_ms'], rows.at_ms)}.",
         why=tuple(words),
-        considered=tuple(_losers(rows, decision)),
+        candidates=tuple(_losers(rows, decision)),
         changes=tuple(
             f"{g['broker']}: {gauge_words(g, when='then')}" for g in inputs.get("nearest", ())
         ),
@@ -105,7 +105,7 @@ def _nearest(cycle: list[Row]) -> list[dict[str, object]]:
     return [g for row in cycle for g in json.loads(row["inputs"]).get("nearest", ())]
 
 
-def _considered_words(rows: ExplainRows) -> Iterable[str]:
+def _candidate_words(rows: ExplainRows) -> Iterable[str]:
     since_ms = rows.at_ms - rows.window_ms
     recent = [row for row in rows.decisions if row["at_ms"] >= since_ms]
     kinds = Counter((row["kind"], row["reason"]) for row in recent)

@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 SECTIONS = (
     ("unknown", "what is not known"),
     ("why", "why"),
-    ("considered", "considered of late"),
+    ("candidates", "candidates of late"),
     ("blocks", "what holds it"),
     ("changes", "what would have to change"),
 )
@@ -132,7 +132,7 @@ class Explanation:
     headline: str
     unknown: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
-    considered: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)

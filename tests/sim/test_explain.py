@@ -52,12 +52,12 @@ def test_moved_bundle_is_explained_by_the_decision_that_moved_it(world: World) -
     assert "points apart; it takes 8 hits from 15" in why
     assert "it helped" in why
     assert any(text.startswith("cool-down until") for text in found.blocks)
-    assert found.considered[0].startswith("chosen 1 time in ")
-    assert found.considered[0].endswith("transfer (Overloaded)")
+    assert found.candidates[0].startswith("chosen 1 time in ")
+    assert found.candidates[0].endswith("transfer (Overloaded)")
 
 
 def placed(found: Explanation) -> list[str]:
-    return [text for text in found.considered if text.startswith("assign, in ")]
+    return [text for text in found.candidates if text.startswith("assign, in ")]
 
 
 def test_bundle_of_a_crashed_broker_says_who_was_considered_for_it() -> None:
@@ -98,7 +98,7 @@ def test_crash_of_many_bundles_names_the_heaviest_and_counts_the_others() -> Non
     assert len(lost) > len(named) == PLACEMENTS_NAMED
     assert sum(row["count"] for row in rows if not row["subject"]) == len(lost) - len(named)
     unnamed = min(lost - named)
-    assert "ballast explain decision" in " ".join(of_bundle(world, unnamed).considered)
+    assert "ballast explain decision" in " ".join(of_bundle(world, unnamed).candidates)
 
 
 def test_pinned_bundle_says_where_and_why(world: World) -> None:
@@ -203,7 +203,7 @@ def test_decision_names_its_losers(world: World) -> None:
     move = decided(world, "transfer")[0]
     found = explain_decision(rows_of(world), str(move["decision_id"]))
     assert found is not None
-    lost = [text for text in found.considered if "did not fit" in text]
+    lost = [text for text in found.candidates if "did not fit" in text]
     assert lost
     assert not any(str(move["bundle"]) in text for text in lost)
     assert explain_decision(rows_of(world), "nobody-1") is None
@@ -345,7 +345,7 @@ def test_decision_says_who_asked_what_it_became_and_what_was_not_done_in_time() 
     lower, upper = bundle.split("_")
     halves = [name for name in owners(world) if name.startswith(lower) or name.endswith(upper)]
     assert found.why[1] == f"it became {', '.join(sorted(set(halves) - {bundle}))}"
-    assert found.considered == ()
+    assert found.candidates == ()
     elsewhere = ("broker-0:8080", "broker-2:8080")
     moved = next(name for name, broker in sorted(owners(world).items()) if broker in elsewhere)
     world.brokers["broker-1:8080"].is_hanging = True

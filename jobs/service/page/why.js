@@ -7,7 +7,7 @@ const KINDS = [["broker", "broker"], ["bundle", "bundle"], ["decision", "decisio
   ["cluster", "the cluster"]];
 const SECTIONS = [
   ["unknown", "What is not known"],
-  ["why", "Why"], ["considered", "Considered of late"], ["blocks", "What holds it"],
+  ["why", "Why"], ["candidates", "Candidates of late"], ["blocks", "What holds it"],
   ["changes", "What would have to change"],
 ];
 let kind = "cluster";
