@@ -4,6 +4,7 @@ Properties are tried with the same examples in each run, so that a run says some
 change and not about luck; `HYPOTHESIS_PROFILE=search make test` draws new ones.
 """
 
+import logging
 import os
 from pathlib import Path
 
@@ -14,7 +15,11 @@ settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("search", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
-_QUICK_EXAMPLES, _USUAL_EXAMPLES = 20, 80
+# a thread that outlives its test, as one does that never returns, may log when pytest has closed
+# what it logged to: no news of this run
+logging.raiseExceptions = False
+
+_QUICK_EXAMPLES, _USUAL_EXAMPLES = 20, 60
 _SETTINGS = "_hypothesis_internal_use_settings"  # where @settings leaves them; nothing public has
 
 
@@ -25,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """At most 20 examples a property with `--quick`, 80 without long tests; else all of them."""
+    """At most 20 examples a property with `--quick`, 60 without long tests; else all of them."""
     is_quick = config.getoption("--quick")
     if is_quick or config.option.markexpr == "not long":
         for item in items:
