@@ -46,7 +46,8 @@ VERBS = {
         module="jobs.verbs.bundles", summary="the bundles with the most load, and who has them"
     ),
     "completion": Verb(
-        module="jobs.verbs.completion", summary="a script that lets a shell complete words"
+        module="jobs.verbs.completion",
+        summary="a script that completes words, and the man page",
     ),
     "config": Verb(
         module="jobs.verbs.config", summary="check, show, import settings; set and reset them"

@@ -1,4 +1,4 @@
-"""The script that completes words, tried in a real bash."""
+"""The script that completes words, tried in a real bash, and the man page, in a real groff."""
 
 import shutil
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.cli import main
+from jobs.verbs import VERBS
 from jobs.verbs.completion import SHELLS
 
 COMPLETED = """\
@@ -40,3 +41,25 @@ def test_script_of_each_shell_knows_every_option(
 ) -> None:
     assert main(["completion", shell]) == 0
     assert "as-of" in capsys.readouterr().out
+
+
+def test_man_page_says_of_every_verb_what_its_help_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", "man"]) == 0
+    page = tmp_path / "ballast.1"
+    page.write_text(capsys.readouterr().out, encoding="utf-8")
+    groff = shutil.which("groff")
+    if groff is None:  # the page as it is written: hyphens have a backslash
+        shown = page.read_text(encoding="utf-8").replace("\\-", "-")
+    else:
+        command = [groff, "-k", "-man", "-T", "utf8", "-wmac", "-Wbreak", "-P-cbou", str(page)]
+        ended = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert ended.stderr == ""
+        shown = ended.stdout
+    words = " ".join(shown.replace("\u2010\n", "-").split())
+    assert "ballast - balance the load of a cluster of brokers" in words
+    for name, verb in VERBS.items():
+        assert f"ballast {name}" in words
+        assert " ".join(verb.summary.split()) in words
+    assert "--as-of" in words
