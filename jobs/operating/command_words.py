@@ -7,6 +7,7 @@ Source: ours.
 """
 
 import argparse
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields
 from enum import Enum
@@ -113,12 +114,16 @@ def _add_position(parser: argparse.ArgumentParser, declared: "Field[Any]", hint:
     if get_origin(hint) is not None and not _is_list(hint):
         options |= {"nargs": "+", "metavar": "KEY=VALUE"}
     elif _is_list(hint):
-        options |= {"nargs": "*", "metavar": name.removesuffix("s").upper()}
+        options |= {"nargs": "*", "metavar": _singular(name).upper()}
     elif declared.default is not MISSING:
         options |= {"nargs": "?"}
     if hint is int:
         options["type"] = int
     parser.add_argument(f"{_PREFIX}{name}", **options)
+
+
+def _singular(name: str) -> str:
+    return re.sub("ies$|s$", lambda end: "y" if end.group() == "ies" else "", name)
 
 
 def _add_option(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: Any) -> None:
@@ -129,7 +134,7 @@ def _add_option(parser: argparse.ArgumentParser, declared: "Field[Any]", hint: A
         options["action"] = "store_const"
         options["const"] = True
     elif _is_list(hint):
-        options |= {"nargs": "+", "metavar": name.removesuffix("s").upper()}
+        options |= {"nargs": "+", "metavar": _singular(name).upper()}
         options["required"] = declared.default is MISSING
     elif is_time:
         options |= {"type": parse_duration_ms, "metavar": "DURATION"}

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 import shlex
 from typing import Any
 
@@ -146,3 +147,11 @@ def test_words_that_argparse_refuses_are_misuse(
 def test_json_may_stand_behind_the_action_or_before_it() -> None:
     assert parsed("bundle", "unpin", BUNDLE, "--json").json
     assert not hasattr(parsed("bundle", "unpin", BUNDLE), "json")
+
+
+@pytest.mark.parametrize("name", ["namespace create", "bundle split"])
+def test_help_names_one_of_many_in_the_singular(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    assert re.findall(r"\b[A-Z]+IE\b|\b[A-Z]{3,}(?:ES|RS)\b", capsys.readouterr().out) == []
