@@ -5,40 +5,43 @@ in time that the caller gives. Messages stay values and nothing leaves the proce
 and balancer as the streaming job's, so the same decisions. Source: ours.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lbcore.balancer.rebuild import newest_rows
-from lbcore.balancer.state.effects import Effect, Row
+from lbcore.balancer.state.effects import Row
 from lbcore.bridge.mirror import Look, commands_of, compare
 from lbcore.config.tree import Config
 from lbcore.foresight.rehearse import RehearsalRows
 from lbcore.model.tables import DECISIONS, LOAD_HISTORY
 from lbcore.sim.engine.clock import Clock
 from lbcore.sim.engine.dice import Dice
-from lbcore.sim.engine.job import Job
+from lbcore.sim.engine.job import REBUILT_FROM, Committed, Job
 from lbcore.sim.engine.log import Log
 from lbcore.wire.commands import format_arguments
 from lbcore.wire.kinds.command_about import CommandArguments
 from lbcore.wire.messages import Command, Message
 
-_KEPT = (LOAD_HISTORY.name, DECISIONS.name)
+_KEPT = REBUILT_FROM | {LOAD_HISTORY.name, DECISIONS.name}
 _NEVER = 0
 
 
 class Observer:
-    """Scorers and balancer of one cluster that is observed. rows: by table, in their order."""
+    """Scorers and balancer of one cluster that is observed."""
 
     def __init__(self, config: Config, cluster: str) -> None:
         """config: of the cluster; its authority is external, and it observes only."""
         self.config, self.cluster = config, cluster
-        self.rows: dict[str, list[Row]] = defaultdict(list)
         self._clock = Clock()
         self._log = Log(cluster, self._clock, Dice(_NEVER), config.pipeline.scorer_groups)
-        self._job = Job(config, cluster, self._log, self._clock, self._keep)
+        self._job = Job(config, cluster, self._log, Committed(tables=_KEPT), lambda _: None)
         self._before: Look | None = None
         self._brokers: tuple[str, ...] = ()
         self._commands = 0
+
+    @property
+    def rows(self) -> Mapping[str, Sequence[Row]]:
+        """By table, in their order."""
+        return self._job.committed.rows
 
     def take(
         self,
@@ -58,7 +61,7 @@ class Observer:
         commands = [self._command(one) for one in (*self._differences(look), *told)]
         for command in commands:
             self._log.append(command)
-        self._job.run_batch()
+        self._job.run_batch(self._clock.now_ms)
         return commands
 
     def rehearsal_rows(self) -> RehearsalRows:
@@ -86,11 +89,6 @@ class Observer:
         kind, given = format_arguments(arguments)
         name = f"assess-{self._commands}"
         return Command(cluster=self.cluster, command_id=name, kind=kind, arguments=given)
-
-    def _keep(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if effect.kind in _KEPT:
-                self.rows[effect.kind] += effect.rows
 
 
 def _broker_of(message: Message) -> str:

@@ -23,6 +23,12 @@ def make_scorer(
     config: Config, *, cluster: str, group: int, loads: Callable[[Any], Any]
 ) -> BrokerScorer:
     """The scorer of one (cluster, group). loads: decodes JSON text, ValueError when it can't."""
+    parse_raw = parser_of(config, loads)
+    return make_scorer_of(config, cluster=cluster, group=group, parse_raw=parse_raw)
+
+
+def parser_of(config: Config, loads: Callable[[Any], Any]) -> Parse:
+    """How messages are parsed that are the wire's JSON. loads: as for `make_scorer`."""
     prefix = config.pipeline.topic_prefix
     clusters = frozenset(config.pipeline.clusters)
     rules = ParseRules(clusters=clusters, limits=config.wire, loads=loads)
@@ -31,7 +37,7 @@ def make_scorer(
         topic = Topic(raw.position.topic[len(prefix) :])
         return parse_rows(topic, raw.key, raw.value, rules)
 
-    return make_scorer_of(config, cluster=cluster, group=group, parse_raw=parse_raw)
+    return parse_raw
 
 
 def make_scorer_of(config: Config, *, cluster: str, group: int, parse_raw: Parse) -> BrokerScorer:

@@ -100,14 +100,14 @@ def _restore(world: FuzzedWorld, chooser: random.Random) -> None:
 
 
 def _second_job(world: FuzzedWorld, chooser: random.Random) -> None:
-    if world.state is not None and not world.is_job_away:
+    if world.state is not None and not world.job.is_away:
         world.take_over(chooser.choice((0, 1_000, 10_000, 60_000)))
 
 
 def _away(world: World, chooser: random.Random) -> None:
-    world.is_job_away = True
+    world.job.is_away = True
     world.run(chooser.choice(AWAY_MS), step_ms=3_000)
-    world.is_job_away = False
+    world.job.is_away = False
 
 
 def _clock(world: World, chooser: random.Random) -> None:
@@ -211,7 +211,7 @@ def come_to_rest(world: FuzzedWorld) -> None:
     """End every fault and every wish of operators: everything must be served, and nothing more."""
     set_clocks_right(world)
     world.faults, world.crash = Faults(), ""
-    world.is_job_away = world.are_ticks_away = False
+    world.job.is_away = world.job.are_ticks_away = False
     _revive(world, world.random)
     world.run(5_000)
     asked = _take_back_rules(world)

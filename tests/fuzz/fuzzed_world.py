@@ -9,7 +9,6 @@ A second job may take the tables over, and they may be put back from a backup.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,10 +37,10 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.scorer.group_update import GroupUpdate
-from lbcore.scorer.tracks import RawMessage
-from lbcore.wire.messages import Position, Tick
+from lbcore.sim.engine.job import Committed
+from lbcore.wire.messages import Tick
 from tests.support.worlds.rebuilt import RebuiltWorld
-from tests.support.worlds.world import CLUSTER, PARTITIONS
+from tests.support.worlds.world import CLUSTER, KEPT, PARTITIONS
 
 CRASHES = (
     *("before, repeated", "before, rebuilt", "after, repeated", "after, rebuilt"),
@@ -81,17 +80,16 @@ class FuzzedWorld(RebuiltWorld):
     def step_job(self) -> None:
         """One micro-batch, in which the job may die."""
         crash, self.crash = self.crash, ""
-        before = (self.state, dict(self.scored), dict(self.read))
-        is_lost = crash.startswith("before")
-        self._is_lost = is_lost
+        read = dict(self.read)
+        self.job.is_refused = is_lost = crash.startswith("before")
         self._unsent = [] if crash.startswith("unsent") else None
         self._hear_of_the_fenced()
         super().step_job()
         unsent, self._unsent = self._unsent or [], None
         if is_lost:
-            self.state, self.scored = before[:2]
+            self.job.is_refused, self.job.refused = False, None  # read again from its beginning on
             self.read.clear()
-            self.read.update(before[2])
+            self.read.update(read)
         if crash.endswith("rebuilt"):
             self._say([one for one in unsent if isinstance(one, str)])  # it sends tombstones again
             self.rebuild_job()
@@ -115,7 +113,7 @@ class FuzzedWorld(RebuiltWorld):
 
         late_ms: for so long the first one does not notice, goes on with its ticks, and then sends.
         """
-        self._unsent, self._is_lost = [], False
+        self._unsent = []
         super().step_job()
         unsent, self._unsent = self._unsent, None
         late = [one for one in unsent if not isinstance(one, str)]
@@ -130,7 +128,7 @@ class FuzzedWorld(RebuiltWorld):
         """What a job that lost its tables still says."""
         if self.now_ms < self._fenced_until_ms:
             for partition in range(self.partitions):
-                self._append(Tick(cluster=CLUSTER, number=0), partition)
+                self.append(Tick(cluster=CLUSTER, number=0), partition)
         due = [records for at_ms, records in self._late if at_ms <= self.now_ms]
         self._late = [one for one in self._late if one[0] > self.now_ms]
         for record in (record for records in due for record in records):
@@ -151,23 +149,25 @@ class FuzzedWorld(RebuiltWorld):
         later = {row["bundle"]: row for row in self.newest()}
         kept = {id(row) for row in backup.events}
         self.undone += [row for row in self.events if id(row) not in kept]
-        self.events, self.current = list(backup.events), dict(backup.current)
-        self.other_rows = defaultdict(list, {n: list(r) for n, r in backup.other_rows.items()})
+        self.events = list(backup.events)
+        committed = self.job.committed = Committed(tables=KEPT)
+        committed.rows.update({name: list(rows) for name, rows in backup.other_rows.items()})
         for place in self.log:
             is_left = place[0] == "commands"
             self.read[place] = len(self.log[place]) if is_left else backup.read.get(place, 0)
         spaces = {row["namespace"]: row for row in self.other_rows["namespaces"]}
         spaces_now = [{**row, "cluster": CLUSTER} for row in spaces.values()]
         self.other_rows["namespaces"] += lifted_namespaces(spaces_now, [CLUSTER], self.now_ms)
-        rows = [row for _, row in sorted(self.current.items())]
+        rows = [row for _, row in sorted(backup.current.items())]
         lifted = lifted_events(rows, self.now_ms, 0)
         self.events += lifted
-        self.current = {str(row["bundle"]): row for row in lifted}
+        for row in lifted:
+            committed.put(row)
         there = {row["bundle"] for row in self.newest()}
         self.in_no_table |= {name: row for name, row in later.items() if name not in there}
         self._late = []
         self.restored_ms.append(self.now_ms)
-        self.state, self.scored = self.rebuilt(), {}
+        self.job.rebuild()
         self._send_all()
         self._restart_reader()
 
@@ -195,18 +195,16 @@ class FuzzedWorld(RebuiltWorld):
         """Send records, and tombstones, which are bundles' names."""
         for one in unsent:
             if isinstance(one, str):
-                self._forget([one])
+                self._forget(one)
             else:
                 self._announce(one)
 
-    def _forget(self, bundles: Iterable[str]) -> None:
-        bundles = list(bundles)
+    def _forget(self, bundle: str) -> None:
         if self._unsent is not None:
-            self._unsent += bundles
+            self._unsent.append(bundle)
             return
-        super()._forget(bundles)
-        for bundle in bundles:
-            self.in_no_table.pop(bundle, None)
+        super()._forget(bundle)
+        self.in_no_table.pop(bundle, None)
 
     def _announce(self, record: OwnershipRecord) -> None:
         if self._unsent is None:
@@ -216,14 +214,8 @@ class FuzzedWorld(RebuiltWorld):
 
     def append_raw(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Put any bytes into the log, as anybody may."""
-        place = (topic, self.random.randrange(PARTITIONS) if topic != "commands" else 0)
-        position = Position(
-            topic=topic,
-            partition=place[1],
-            offset=len(self.log[place]),
-            timestamp_ms=self.stamp_ms(place[1]),
-        )
-        self.log[place].append(RawMessage(position=position, key=key, value=value))
+        partition = self.random.randrange(PARTITIONS) if topic != "commands" else 0
+        self.put((topic, partition), key, value, self.stamp_ms(partition))
 
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
         """The second operator's part of a batch, and its rows as columns of the tables."""
@@ -232,11 +224,9 @@ class FuzzedWorld(RebuiltWorld):
             check_columns(effect)
         return step
 
-    def _take_effects(self, effects: Iterable[Effect]) -> None:
-        if self._is_lost:
-            return
-        effects = list(effects)
-        super()._take_effects(effects)
+    def take_effects(self, effects: Sequence[Effect]) -> None:
+        """The reader follows them."""
+        super().take_effects(effects)
         for effect in effects:
             if effect.kind == "namespaces":
                 for row in effect.rows:

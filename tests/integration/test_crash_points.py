@@ -98,7 +98,7 @@ class Undisturbed:
     def state(self, *, is_true: bool) -> BalancerState:
         packed = self.batch.after if is_true else self.batch.before
         assert packed is not None
-        return self.world.balancer.unpack(packed)
+        return self.world.job.balancer.unpack(packed)
 
 
 def restored(state: BalancerState) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 The production Machines in virtual time, through the production sink, read by the production reader.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,15 +38,14 @@ class WrittenWorld(World):
 
     def start_job(self) -> None:
         """A job that has no checkpoint begins on the tables."""
-        self.state, self.scored = self.place.rebuilt(self.config), {}
+        self.job.state, self.job.scored = self.place.rebuilt(self.config), {}
         self._query, self._batch_id = self._query + 1, 0
 
-    def _take_effects(self, effects: Iterable[Effect]) -> None:
-        found = list(effects)
-        super()._take_effects(found)
-        if any(one.rows for one in found if one.kind != REPORT):
-            steps, query = steps_of(found), f"query-{self._query}"
-            assert self.place.write(found, self._batch_id, steps=steps, query=query)
+    def take_effects(self, effects: Sequence[Effect]) -> None:
+        super().take_effects(effects)
+        if any(one.rows for one in effects if one.kind != REPORT):
+            steps, query = steps_of(effects), f"query-{self._query}"
+            assert self.place.write(effects, self._batch_id, steps=steps, query=query)
             self._batch_id += 1
 
 

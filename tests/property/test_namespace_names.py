@@ -117,7 +117,7 @@ def test_random_commands_touch_the_namespace_that_they_name_and_no_other(seed: i
     assert state is not None
     world.restart_job()
     assert world.state is not None
-    assert world.balancer.pack(world.state) == world.balancer.pack(state)
+    assert world.job.balancer.pack(world.state) == world.job.balancer.pack(state)
     world.rebuild_job()
     check_membership(world, names)
 

@@ -15,8 +15,7 @@ from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.wire_record import format_record
-from lbcore.scorer.tracks import RawMessage
-from lbcore.wire.messages import Position, Topic
+from lbcore.wire.messages import Topic
 from tests.support.processes.kafka_cluster import PARTITIONS
 from tests.support.worlds.world import World
 
@@ -99,14 +98,7 @@ class PocketJob(World):
             for message in batch:
                 topic = message.topic.removeprefix(self._address.topic_prefix)
                 place = (topic, message.partition)
-                position = Position(
-                    topic=topic,
-                    partition=message.partition,
-                    offset=len(self.log[place]),
-                    timestamp_ms=message.timestamp,
-                )
-                raw = RawMessage(position=position, key=message.key, value=message.value)
-                self.log[place].append(raw)
+                self.put(place, message.key, message.value, message.timestamp)
 
     def _announce(self, record: OwnershipRecord) -> None:
         key, value = format_record(record)

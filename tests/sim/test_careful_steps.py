@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.balancer.state.effects import Effect, pack_effect
+from lbcore.balancer.state.effects import Effect
 from lbcore.config.tree import Config
 from lbcore.machine import Care, Step
 from lbcore.scorer.group_update import GroupUpdate, pack_update
 from lbcore.scorer.tracks import RawMessage
+from lbcore.sim.engine.job import packed_effects
 from tests.support.worlds.safe_world import PlantedError
 from tests.support.worlds.world import World
 
@@ -39,7 +40,7 @@ class CarefulWorld(World):
     care = Care.ITEMS
 
     def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
-        machine, state = self.scorers[group], self.scored.get(group)
+        machine, state = self.job.scorers[group], self.job.scored.get(group)
         step = machine.step(state, messages, self.batch_ms)
         careful = machine.step_apart(state, messages, self.batch_ms, self.care, PlantedError())
         assert [pack_update(one) for one in step.effects] == [
@@ -49,14 +50,12 @@ class CarefulWorld(World):
         return step
 
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
-        machine, given = self.balancer, (updates, self.batch_ms)
+        machine, given = self.job.balancer, (updates, self.batch_ms)
         careful = machine.step_apart(self.state, *given, self.care, PlantedError())
         step = machine.step(self.state, *given)
         assert careful.state is not None
         assert step.state is not None
-        assert [pack_effect(one) for one in careful.effects] == [
-            pack_effect(one) for one in step.effects
-        ]
+        assert packed_effects(careful.effects) == packed_effects(step.effects)
         fresh = [machine.unpack(machine.pack(one.state)) for one in (careful, step)]
         again = [{**machine.pack(replace(one, packed={}))} for one in fresh]
         assert again[0] == again[1]

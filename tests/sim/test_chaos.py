@@ -60,7 +60,7 @@ def event(engine: Engine, bundle: str = BUNDLE, **changes: object) -> Effect:
 def seen(changes: Mapping[str, object]) -> list[str]:
     engine, watch = watched()
     effect = event(engine, **changes)
-    engine.job.committed.keep(effect)
+    engine.job.committed.put(effect.rows[0])
     watch.look([effect])
     return watch.faults
 
@@ -98,7 +98,7 @@ def test_two_that_serve_are_a_fault_unless_one_was_forced_out(
         destination_incarnation="b2/1",
         is_forced=is_forced,
     )
-    engine.job.committed.keep(effect)
+    engine.job.committed.put(effect.rows[0])
     watch.look([effect])
     (record,) = map(record_from_row, effect.rows)
     engine.nodes["b2"].take([RecordRead(record=record)])

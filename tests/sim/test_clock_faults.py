@@ -128,11 +128,11 @@ def test_clock_that_turned_while_the_job_was_away_is_named_by_how_much_it_is_wro
 ) -> None:
     """A job whose clock goes back by much ends, and is started again: as of then it knows best."""
     world = deepcopy(_at_rest())
-    world.is_job_away = True
+    world.job.is_away = True
     world.run(48_000)
     world.turn(clock, ahead_ms)
     world.run(2_000)
-    world.is_job_away, away_ms = False, world.now_ms
+    world.job.is_away, away_ms = False, world.now_ms
     world.run(2_000)  # a command that is read now may be as old as its stamp says: nobody can tell
     sent = _command_for(world, 20_000)
     told = world.reports[-1]["clocks_ahead_ms"]

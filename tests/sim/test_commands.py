@@ -102,9 +102,9 @@ def test_unload_that_takes_longer_than_its_timeout_is_timed_out_and_goes_on() ->
 def test_command_read_after_its_timeout_is_not_begun() -> None:
     world = running()
     command_id = world.command("unload_bundle", bundle=FIRST)
-    world.is_job_away = True
+    world.job.is_away = True
     world.run(60_000)
-    world.is_job_away = False
+    world.job.is_away = False
     before = len(world.events)
     world.run(5_000)
     assert told(world, command_id) == ["timed_out"]

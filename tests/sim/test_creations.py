@@ -246,9 +246,9 @@ def test_fast_machine_makes_as_much_in_a_batch_as_is_allowed() -> None:
 
 def test_job_that_was_away_makes_as_much_again_at_once() -> None:
     world = running()
-    world.is_job_away = True
+    world.job.is_away = True
     world.run(600_000)
-    world.is_job_away = False
+    world.job.is_away = False
     world.run(2_000)
     assert world.state is not None
     assert world.state.times.share == SLICE

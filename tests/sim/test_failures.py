@@ -161,9 +161,9 @@ def test_brokers_restarted_one_by_one_leave_nothing_unserved_for_long(world: Lag
 
 def test_job_away_for_ten_minutes_takes_nobody_for_dead(world: LaggingWorld) -> None:
     before, since = owners(world), len(world.events)
-    world.is_job_away = True
+    world.job.is_away = True
     assert most_unserved(world, 600_000) == 0
-    world.is_job_away = False
+    world.job.is_away = False
     world.run(3 * TIMEOUT_MS)
     assert world.events[since:] == []
     assert owners(world) == before
@@ -173,10 +173,10 @@ def test_job_away_for_ten_minutes_takes_nobody_for_dead(world: LaggingWorld) -> 
 def test_broker_that_died_while_the_job_was_away_is_found_out_after_its_return(
     world: LaggingWorld,
 ) -> None:
-    world.is_job_away = True
+    world.job.is_away = True
     world.kill(SOURCE)
     world.run(600_000, step_ms=1_000)
-    world.is_job_away = False
+    world.job.is_away = False
     world.run(TIMEOUT_MS + BATCHES_MS)
     assert mine(world) == []
     assert is_settled(world)
@@ -186,11 +186,11 @@ def test_kafka_away_for_two_minutes_moves_nothing_and_brokers_serve_on(
     world: LaggingWorld,
 ) -> None:
     before, since = owners(world), len(world.events)
-    world.is_job_away = world.are_ticks_away = True
+    world.job.is_away = world.job.are_ticks_away = True
     for name in world.brokers:
         world.cut_off(name, is_cut_off=True)
     assert most_unserved(world, 120_000) == 0
-    world.is_job_away = world.are_ticks_away = False
+    world.job.is_away = world.job.are_ticks_away = False
     for name in world.brokers:
         world.cut_off(name, is_cut_off=False)
     world.run(3 * TIMEOUT_MS)

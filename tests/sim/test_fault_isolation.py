@@ -81,7 +81,7 @@ def test_a_command_whose_handler_raises_changes_nothing_but_its_own_outcome(
     update = update_of(commands, world.now_ms)
     alone = safely(world, world.state, [without(update, 1)])
     monkeypatch.setitem(HANDLERS, kind, spoiling(HANDLERS[kind]))  # type: ignore[arg-type]
-    world.state = world.balancer.unpack(world.balancer.pack(world.state))  # type: ignore[arg-type]
+    world.job.state = world.job.balancer.unpack(world.job.balancer.pack(world.state))  # type: ignore[arg-type]
     before = everything(world, world.state)
     step = safely(world, world.state, [update])
     assert everything(world, step.state) == everything(world, alone.state)
@@ -110,7 +110,7 @@ def test_a_fault_is_the_same_when_its_batch_is_repeated_and_after_a_restart(
     assert written(first) == written(again)
     assert first.state is not None
     assert again.state is not None
-    assert world.balancer.pack(first.state) == world.balancer.pack(again.state)
+    assert world.job.balancer.pack(first.state) == world.job.balancer.pack(again.state)
 
 
 def test_a_failed_command_is_not_done_again_when_it_is_sent_again_or_after_a_rebuild(
@@ -291,7 +291,7 @@ def test_a_message_that_raises_in_the_scorer_is_refused_with_its_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = running()
-    for scorer in world.scorers.values():
+    for scorer in world.job.scorers.values():
         parse = scorer._parse  # noqa: SLF001 what the scorer calls
 
         def broken(raw: RawMessage, parse: Callable[..., Any] = parse) -> Any:
@@ -319,7 +319,7 @@ def test_loads_that_cannot_be_smoothed_are_refused_and_other_brokers_are_scored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = running()
-    for scorer in world.scorers.values():
+    for scorer in world.job.scorers.values():
         smooth = scorer._smooth  # noqa: SLF001 what the scorer calls
 
         def broken(lasts: Any, loads: Any, at_ms: Any, smooth: Any = smooth) -> Any:

@@ -109,13 +109,13 @@ def test_broker_back_before_its_timeout_keeps_its_bundles_and_resumes_them() -> 
 def test_outage_of_kafka_beyond_the_lease_stops_everybody_and_all_resume() -> None:
     world = leased()
     before = {name: owned_by(world, name) for name in world.brokers}
-    world.is_job_away = world.are_ticks_away = True
+    world.job.is_away = world.job.are_ticks_away = True
     for name in world.brokers:
         world.cut_off(name, is_cut_off=True)
     world.run(LEASE_MS + 1_000)
     assert users(world) == set()
     world.run(110_000)
-    world.is_job_away = world.are_ticks_away = False
+    world.job.is_away = world.job.are_ticks_away = False
     for name in world.brokers:
         world.cut_off(name, is_cut_off=False)
     world.run(2 * LEASE_MS)

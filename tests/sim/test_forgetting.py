@@ -98,7 +98,7 @@ def test_rules_of_a_deleted_namespace_go_with_it() -> None:
     world.command("delete_namespace", namespace=NAMESPACE)
     world.run(15_000)
     assert not world.state.rules.facts()
-    assert not world.rebuilt().rules.facts()
+    assert not world.job.rebuilt().rules.facts()
 
 
 @pytest.mark.parametrize("comes_back", ["restart_job", "rebuild_job", ""])
@@ -121,7 +121,7 @@ def test_broker_that_is_silent_for_long_is_struck_off_with_its_drain(comes_back:
     assert not world.state.rules.drains
     assert told(world, drain)[-1] in ("done", "failed")
     assert world.other_rows["brokers"][-1]["state"] == "forgotten"
-    assert gone not in world.rebuilt().brokers
+    assert gone not in world.job.rebuilt().brokers
     world.start(gone)
     world.run(10_000)
     assert not world.state.brokers[gone].is_silent
@@ -166,7 +166,7 @@ def test_scorers_forget_brokers_that_say_nothing_for_an_hour() -> None:
 
 
 def tracks(world: World) -> set[str]:
-    return {name for scored in world.scored.values() for name in scored}  # type: ignore[attr-defined]
+    return {name for scored in world.job.scored.values() for name in scored}  # type: ignore[attr-defined]
 
 
 def test_command_without_a_timeout_does_not_hold_its_place_for_ever() -> None:

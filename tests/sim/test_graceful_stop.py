@@ -111,7 +111,7 @@ def test_broker_without_anybody_to_take_its_bundles_ends_in_its_time_and_says_wh
 
 def test_broker_stopped_while_the_job_is_away_gives_back_what_the_job_then_places() -> None:
     world = StoppingWorld(3, 12)
-    world.is_job_away = world.are_ticks_away = True
+    world.job.is_away = world.job.are_ticks_away = True
     every = mine(world)
     begun_ms = world.now_ms
     world.stop(BROKER)
@@ -119,7 +119,7 @@ def test_broker_stopped_while_the_job_is_away_gives_back_what_the_job_then_place
     ended_ms, left = world.ended[BROKER]
     assert ended_ms - begun_ms <= MOST_MS
     assert set(left) == every
-    world.is_job_away = world.are_ticks_away = False
+    world.job.is_away = world.job.are_ticks_away = False
     world.run(TIMEOUT_MS - 5_000)  # by its word that it gave them back, not by its silence
     assert mine(world) == set()
     world.run(20_000)

@@ -1,7 +1,7 @@
 """When the rows of load history are written: each minute, and not beside decisions."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,12 +20,11 @@ class Watched(World):
         self.batches: list[tuple[int, int]] = []
         super().__init__(config, 3)
 
-    def _take_effects(self, effects: Iterable[Effect]) -> None:
-        effects = list(effects)
+    def take_effects(self, effects: Sequence[Effect]) -> None:
         cycle = next(effect.rows[0]["cycle"] for effect in effects if effect.kind == "report")
         rows = sum(len(effect.rows) for effect in effects if effect.kind == "load_history")
         self.batches.append((cycle, rows))
-        super()._take_effects(effects)
+        super().take_effects(effects)
 
 
 def after_minutes(trigger_ms: int) -> Watched:

@@ -115,11 +115,11 @@ def test_nothing_is_shed_on_stale_reports() -> None:
 
 def test_missing_ticks_raise_an_alarm() -> None:
     world = running()
-    world.are_ticks_away = True
+    world.job.are_ticks_away = True
     world.run(30_000)
     assert decided(world, "ticks", "Missing")
     assert world.reports[-1]["alarms"] == ["ticks"]
-    world.are_ticks_away = False
+    world.job.are_ticks_away = False
     world.run(5_000)
     assert decided(world, "ticks", "Back")
     assert world.reports[-1]["alarms"] == []

@@ -1,6 +1,6 @@
 """What brokers report against what the records say: repeated, counted, and alarming if it lasts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -39,8 +39,8 @@ class LyingWorld(CheckedWorld):
         stats = read.stats[:1].repeat(len(bundles), axis=0)
         return replace(read, bundles=tuple(sorted(bundles)), stats=stats)
 
-    def _take_effects(self, effects: list[Effect]) -> None:
-        super()._take_effects(effects)
+    def take_effects(self, effects: Sequence[Effect]) -> None:
+        super().take_effects(effects)
         self.resent += [row for effect in effects if effect.kind == RESEND for row in effect.rows]
 
     def counted(self, name: str) -> int:
@@ -119,8 +119,8 @@ def test_record_is_sent_again_once_in_a_timeout_however_often_brokers_report() -
     for _ in range(40):
         world.run(1_000)
         report = bundle_report(world, ONE, [bundle], world.now_ms)
-        step = world.balancer.step(world.state, [report], world.now_ms)
-        world.state = step.state
+        step = world.job.balancer.step(world.state, [report], world.now_ms)
+        world.job.state = step.state
         if any(effect.kind == RESEND for effect in step.effects):
             times.append(world.now_ms)
     assert len(times) > 1
@@ -133,10 +133,10 @@ def test_report_as_old_as_the_record_is_not_judged() -> None:
     assert world.state is not None
     written_ms = max(int(str(row["at_ms"])) for row in world.newest())
     old = bundle_report(world, ONE, [bundle], written_ms)
-    step = world.balancer.step(read_until(world, written_ms), [old], world.now_ms)
+    step = world.job.balancer.step(read_until(world, written_ms), [old], world.now_ms)
     assert not [effect for effect in step.effects if effect.kind == RESEND]
     new = bundle_report(world, ONE, [bundle], world.now_ms)
-    step = world.balancer.step(world.state, [new], world.now_ms)
+    step = world.job.balancer.step(world.state, [new], world.now_ms)
     assert [effect for effect in step.effects if effect.kind == RESEND]
 
 
@@ -146,7 +146,7 @@ def test_report_stamped_by_a_clock_an_hour_behind_is_as_old_as_its_batch() -> No
     bundle = a_bundle_of(world, TWO)
     assert world.state is not None
     report = bundle_report(world, ONE, [bundle, "lost/n/0x0_0x1"], world.now_ms - 3_600_000)
-    step = world.balancer.step(world.state, [report], world.now_ms)
+    step = world.job.balancer.step(world.state, [report], world.now_ms)
     sent = {
         effect.kind: [row["bundle"] for row in effect.rows]
         for effect in step.effects
@@ -160,7 +160,7 @@ def test_report_of_another_start_is_not_judged() -> None:
     assert world.state is not None
     report = bundle_report(world, ONE, [a_bundle_of(world, TWO)], world.now_ms)
     other = replace(report.bundles[0], incarnation="another")
-    step = world.balancer.step(world.state, [replace(report, bundles=(other,))], world.now_ms)
+    step = world.job.balancer.step(world.state, [replace(report, bundles=(other,))], world.now_ms)
     assert not [effect for effect in step.effects if effect.kind == RESEND]
 
 
@@ -190,7 +190,7 @@ def test_child_served_before_its_record_is_not_closed_by_the_record_of_an_earlie
         for made in records:
             ledger.put(made, world.state.times.clock_ms)
         report = bundle_report(world, ONE, [left], world.now_ms)
-        step = world.balancer.step(replace(world.state, ledger=ledger), [report], world.now_ms)
+        step = world.job.balancer.step(replace(world.state, ledger=ledger), [report], world.now_ms)
         rows = [row for effect in step.effects if effect.kind == RESEND for row in effect.rows]
         assert ([row["bundle"] for row in rows] == [left]) is is_sent
 
@@ -204,7 +204,7 @@ def test_bundle_that_has_no_record_is_forgotten_unless_its_namespace_has_just_ch
     written_ms = max(int(str(row["at_ms"])) for row in world.newest())
     for at_ms, forgotten in ((written_ms, unknown[:1]), (world.now_ms, sorted(unknown))):
         report = bundle_report(world, ONE, unknown, at_ms)
-        step = world.balancer.step(read_until(world, at_ms), [report], world.now_ms)
+        step = world.job.balancer.step(read_until(world, at_ms), [report], world.now_ms)
         rows = [row for effect in step.effects if effect.kind == TOMBSTONE for row in effect.rows]
         assert [row["bundle"] for row in rows] == forgotten
 

@@ -12,9 +12,9 @@ def test_rebuild_brings_graces_and_roles_back() -> None:
     assert plan.unloaded_ms
     assert plan.gave_ms
     assert plan.took_ms
-    rebuilt = world.rebuilt().plan
+    rebuilt = world.job.rebuilt().plan
     assert rebuilt.unloaded_ms == plan.unloaded_ms
     assert rebuilt.gave_ms == plan.gave_ms
     assert rebuilt.took_ms == plan.took_ms
     world.run(200_000, step_ms=5_000)
-    assert not world.rebuilt().plan.gave_ms, "a role ends by its own time"
+    assert not world.job.rebuilt().plan.gave_ms, "a role ends by its own time"

@@ -59,7 +59,7 @@ def test_topics_of_every_bundle_are_known_whatever_the_groups(groups: int, parti
 def test_topics_are_known_again_after_a_rebuild_and_with_another_number_of_groups() -> None:
     world = running(groups=5, partitions=4)
     world.rebuild_job()
-    world.scorers = {number: world.scorers[number] for number in range(2)}
+    world.job.scorers = {number: world.job.scorers[number] for number in range(2)}
     world.topics |= {f"persistent://t/n/more-{number}": 10.0 for number in range(100)}
     world.run(20_000)
     assert world.state is not None

@@ -87,9 +87,9 @@ def test_state_packed_keeps_the_settings() -> None:
 def restarted_with(world: World, config: Config, **settings: Any) -> None:
     """The job starts again under other files; settings: changed by a version that knew more."""
     assert world.state is not None
-    world.balancer = ClusterBalancer(cluster="local", config=config)
+    world.job.balancer = ClusterBalancer(cluster="local", config=config)
     changed = {name.replace("__", "."): value for name, value in settings.items()}
-    world.state = replace(world.state, settings={**world.state.settings, **changed})
+    world.job.state = replace(world.state, settings={**world.state.settings, **changed})
     world.restart_job()
 
 

@@ -368,7 +368,7 @@ def test_children_of_an_automatic_split_stay_while_the_brake_is_on() -> None:
     while "Splitting" in states(world):
         assert world.state is not None
         brake = Brake(since_ms=world.now_ms, lost=(), brokers=8)
-        world.state = replace(world.state, rules=replace(world.state.rules, brake=brake))
+        world.job.state = replace(world.state, rules=replace(world.state.rules, brake=brake))
         world.run(500)
     ended = [row for row in world.events if row["bundle"] in children]
     assert {row["state"] for row in ended} == {"Owned"}

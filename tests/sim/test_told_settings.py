@@ -26,7 +26,7 @@ def tellings(world: World) -> list[tuple[str, str]]:
 def start_with(world: World, *assignments: str) -> None:
     """The job's next start, configured otherwise."""
     world.config = parse_assignments(Config(), assignments)
-    world.balancer = ClusterBalancer(cluster=CLUSTER, config=world.config)
+    world.job.balancer = ClusterBalancer(cluster=CLUSTER, config=world.config)
     world.restart_job()
 
 
@@ -72,7 +72,7 @@ def test_what_is_set_aside_is_told_as_it_is_without() -> None:
     world.run(5_000)
     assert world.state is not None
     old = {**world.state.settings, SETTING: 7.0}  # of a version that took it
-    world.state = replace(world.state, settings=old)
+    world.job.state = replace(world.state, settings=old)
     world.run(5_000)
     assert tellings(world)[2:] == [("0.5", "default")]
 
@@ -80,8 +80,8 @@ def test_what_is_set_aside_is_told_as_it_is_without() -> None:
 def test_checkpoint_from_before_there_was_such_a_table_goes_on_and_tells() -> None:
     world = running()
     assert world.state is not None
-    chunks = dict(world.balancer.pack(world.state))
+    chunks = dict(world.job.balancer.pack(world.state))
     del chunks["told"]
-    world.state = world.balancer.unpack(chunks)
+    world.job.state = world.job.balancer.unpack(chunks)
     world.run(5_000)
     assert tellings(world) == 2 * [("0.5", "default")]

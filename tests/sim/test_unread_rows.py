@@ -66,10 +66,10 @@ def rebuilt_batches(world: SafeWorld) -> list[Mapping[str, Any]]:
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_a_row_that_cannot_be_read_is_put_aside_and_all_else_comes_back(spoilt: str) -> None:
     world = lived()
-    whole = world.rebuilt()
+    whole = world.job.rebuilt()
     table, column, value = SPOILT[spoilt]
     spoil(world, table, column, value)
-    state = world.rebuilt()
+    state = world.job.rebuilt()
     (fault,) = state.unread
     assert (fault["phase"], fault["count"]) == (REBUILD, 1)
     assert fault["item"].startswith(f"{table} ")
@@ -118,11 +118,11 @@ def test_a_record_that_is_read_nowhere_heals_with_its_next_transition(
     before = world.served()
     with monkeypatch.context() as patch:
         patch.setattr(rebuild, "record_from_row", broken)
-        (fault,) = world.rebuilt().unread
+        (fault,) = world.job.rebuilt().unread
         assert (fault["type"], fault["item"]) == ("PlantedError", f"bundle_ownership {FIRST}")
         rebuilt_batches(world)
     assert world.served().keys() == before.keys()
-    assert not world.rebuilt().unread
+    assert not world.job.rebuilt().unread
     world.command("unload_bundle", bundle=FIRST)
     world.run(20_000)
     assert is_settled(world)

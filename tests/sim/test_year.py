@@ -25,9 +25,9 @@ def sizes(world: LivedWorld) -> dict[str, int]:
     """
     assert world.state is not None
     scored = [
-        sum(map(len, scorer.pack(world.scored[group]).values()))
-        for group, scorer in world.scorers.items()
-        if group in world.scored
+        sum(map(len, scorer.pack(world.job.scored[group]).values()))
+        for group, scorer in world.job.scorers.items()
+        if group in world.job.scored
     ]
     agents = [
         sum(map(len, broker.agent.machine.pack(broker.agent.state).values()))
@@ -35,7 +35,7 @@ def sizes(world: LivedWorld) -> dict[str, int]:
         if broker.agent is not None
     ]
     assert len(world.state.commands) <= REMEMBERED_COMMANDS
-    chunks = world.balancer.pack(replace(world.state, commands={}, packed={}))
+    chunks = world.job.balancer.pack(replace(world.state, commands={}, packed={}))
     return {
         "balancer": sum(map(len, chunks.values())),
         "scorers": sum(scored),

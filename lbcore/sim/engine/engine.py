@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbcore.agent.state import Event, RecordForgotten, RecordRead
-from lbcore.balancer.state.effects import TOMBSTONE, Effect
+from lbcore.balancer.state.effects import Effect
 from lbcore.config.ownership import ON_DEMAND
 from lbcore.config.tree import Config
 from lbcore.model.bundles import NamespaceBundles
@@ -20,7 +20,7 @@ from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.sim.engine.clock import START_MS, Action, Clock
 from lbcore.sim.engine.coverage import Coverage
 from lbcore.sim.engine.dice import Dice
-from lbcore.sim.engine.job import Job, announced
+from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.sim.engine.log import Log
 from lbcore.sim.engine.node import Around, Node
 from lbcore.sim.engine.recorder import Recorder, Sample
@@ -62,7 +62,7 @@ class Engine:
         self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
         self.log = Log(CLUSTER, self.clock, self.dice, config.pipeline.scorer_groups)
         self.recorder = Recorder(clock=self.clock)
-        self.job = Job(config, CLUSTER, self.log, self.clock, self._take_effects)
+        self.job = Job(config, CLUSTER, self.log, Committed(), self._take_effects)
         self.nodes: dict[str, Node] = {}
         self._around = Around(
             cluster=CLUSTER,
@@ -154,7 +154,7 @@ class Engine:
         self.clock.after(self.config.pipeline.trigger_ms, self._batch)
         if self.config.ownership.assign == ON_DEMAND:
             self._ask()
-        self.job.run_batch()
+        self.job.run_batch(self.clock.now_ms)
 
     def _ask(self) -> None:
         """Clients look up new bundles as their load begins; the service asks for an owner."""
@@ -172,15 +172,13 @@ class Engine:
         if self.when_committed is not None:
             self.when_committed(effects)
         news: dict[str, list[Event]] = {}
-        for effect in effects:
-            if effect.kind == TOMBSTONE:
-                for row in effect.rows:
-                    bundle = str(row["bundle"])
-                    for name in self._concerned.pop(bundle, set()):
-                        news.setdefault(name, []).append(RecordForgotten(bundle=bundle))
-        for record in announced(effects):
-            for name in self._note(record):
-                news.setdefault(name, []).append(RecordRead(record=record))
+        for event in news_of(effects):
+            if isinstance(event, RecordForgotten):
+                concerned = self._concerned.pop(event.bundle, set())
+            else:
+                concerned = self._note(event.record)
+            for name in concerned:
+                news.setdefault(name, []).append(event)
         for name in sorted(news):
             self._deliver(name, news[name])
 

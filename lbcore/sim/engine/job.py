@@ -1,32 +1,41 @@
 """The streaming job in virtual time: the production scorers and balancer, batch after batch.
 
-Decides when a batch runs and what a crash, a conflict or a rebuild does to it; all else the
-Machines do. A batch whose commit was refused is repeated with the same rows and the same time, as
-Spark does, and must come to the same effects. Source: ours.
+Decides what a crash, a conflict or a rebuild does to a batch; when there is one is the caller's,
+where its rows come from the source's, and all else the Machines do. A batch whose commit was
+refused is repeated with the same rows and the same time, as Spark does, and must come to the same
+effects. Source: ours.
 """
 
-import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Protocol
 
+from lbcore.agent.state import RecordForgotten, RecordRead
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.rebuild import TableRows, newest_rows, rebuild_state, record_from_row
 from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.balancer.state.effects import REPORT, RESEND, TOMBSTONE, Effect, pack_effect
+from lbcore.balancer.state.effects import (
+    REPORT,
+    RESEND,
+    TOMBSTONE,
+    Effect,
+    Row,
+    pack_effect,
+    record_row,
+)
 from lbcore.config.tree import Config
-from lbcore.ownership.records import OwnershipRecord
+from lbcore.machine import Step
+from lbcore.model.tables import BUNDLE_OWNERSHIP, OWNERSHIP_EVENTS
+from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate
+from lbcore.scorer.scorer import Parse
 from lbcore.scorer.scoring import make_scorer_of
-from lbcore.scorer.tracks import BrokerTrack, RawMessage, ScorerState
-from lbcore.sim.engine.clock import Clock
-from lbcore.sim.engine.log import Carried, Log
-from lbcore.wire.messages import Message, Rejected, RejectReason
+from lbcore.scorer.tracks import RawMessage, ScorerState
+from lbcore.sim.engine.log import with_values_of
 
-Row = Mapping[str, Any]
-
-_REBUILT_FROM = {one.name for one in fields(TableRows)}
+REBUILT_FROM = frozenset(one.name for one in fields(TableRows))
+"""The tables that a rebuild reads."""
 
 
 class NotRepeatableError(AssertionError):
@@ -44,198 +53,200 @@ class UncommittedBatch:
     effects: Sequence[Effect]
 
 
+class RowSource(Protocol):
+    """Where a job's rows come from."""
+
+    @property
+    def parse(self) -> Parse:
+        """What a row of it says."""
+
+    def tick(self) -> None:
+        """Put the driver's ticks into it."""
+
+    def read_groups(self) -> Mapping[int, Sequence[RawMessage]]:
+        """What nobody has read yet, by scorer group."""
+
+
 @dataclass(slots=True)
 class Committed:
-    """What the tables hold: newest record of each bundle, all rows of the others."""
+    """What the tables hold: newest row and record of each bundle, all rows of the others.
 
+    tables: the others that are kept.
+    """
+
+    tables: Collection[str] = REBUILT_FROM
     records: dict[str, OwnershipRecord] = field(default_factory=dict)
     ownership: dict[str, Row] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
 
     def keep(self, effect: Effect) -> None:
         """Take in a batch's rows for one table."""
-        if effect.kind == "ownership_events":
+        if effect.kind == BUNDLE_OWNERSHIP.name:
             for row in effect.rows:
-                self.ownership[row["bundle"]] = row
-                self.records[row["bundle"]] = record_from_row(row)
-        elif effect.kind == TOMBSTONE:
-            for row in effect.rows:
-                self.ownership.pop(row["bundle"], None)
-                self.records.pop(row["bundle"], None)
-        elif effect.kind in _REBUILT_FROM:
+                self.put(row)
+        elif effect.kind in self.tables:
             self.rows[effect.kind] += effect.rows
+
+    def put(self, row: Row) -> None:
+        """Take in a bundle's newest row; INIT = it is forgotten."""
+        bundle = row["bundle"]
+        if row["state"] == State.INIT.value:
+            self.ownership.pop(bundle, None)
+            self.records.pop(bundle, None)
+        else:
+            self.ownership[bundle] = row
+            self.records[bundle] = record_from_row(row)
 
 
 class Job:
-    """The job of one cluster. took_effects: is told what each committed batch came to."""
+    """The job of one cluster. took_effects: is told what each committed batch came to, if anything.
+
+    is_refused: commits are; refused: the batch that is to be repeated, None = there is none.
+    """
 
     def __init__(
         self,
         config: Config,
         cluster: str,
-        log: Log,
-        clock: Clock,
+        source: RowSource,
+        committed: Committed,
         took_effects: Callable[[Sequence[Effect]], None],
     ) -> None:
-        self.committed = Committed()
+        self.committed = committed
+        self.balancer = ClusterBalancer(cluster=cluster, config=config)
+        self.scorers = {
+            group: make_scorer_of(config, cluster=cluster, group=group, parse_raw=source.parse)
+            for group in range(config.pipeline.scorer_groups)
+        }
+        self.scored: Mapping[int, ScorerState | None] = {}
+        self.state: BalancerState | None = None
         self.is_away = False
         self.is_refused = False
         self.are_ticks_away = False
         self.batches = 0
+        self.refused: UncommittedBatch | None = None
         self.until_ms: dict[str, int] = {}
         self._cluster = cluster
-        self._config = config
-        self._log = log
-        self._clock = clock
+        self._source = source
         self._took_effects = took_effects
-        self._balancer = ClusterBalancer(cluster=cluster, config=config)
-        self._scorers = {
-            group: make_scorer_of(config, cluster=cluster, group=group, parse_raw=_as_carried)
-            for group in range(config.pipeline.scorer_groups)
-        }
-        self._scored: dict[int, ScorerState | None] = {}
-        self._state: BalancerState | None = None
-        self._refused: UncommittedBatch | None = None
         self._again: Mapping[int, Sequence[RawMessage]] = {}
-
-    @property
-    def state(self) -> BalancerState | None:
-        """What the balancer knows and believes."""
-        return self._state
 
     def begin(self, records: Sequence[OwnershipRecord], namespaces: Sequence[Row]) -> None:
         """Go on from ownership that is there already."""
         for record in records:
-            self.committed.records[record.bundle] = record
-            self.committed.ownership[record.bundle] = _row_of(record)
+            self.committed.put(record_row(record, 0))
         self.committed.rows["namespaces"] += namespaces
         self.rebuild()
 
-    def run_batch(self) -> None:
-        """One micro-batch, if the job is there."""
+    def run_batch(self, now_ms: int) -> None:
+        """One micro-batch by the driver's clock, if the job is there."""
         if self.is_away:
             return
-        if not self.are_ticks_away:
-            self._log.tick()
-        if self._refused is not None:
-            batch = self._repeat(self._refused)
+        self.tick()
+        if self.refused is not None:
+            batch = self._repeat(self.refused)
         else:
-            batch = self._compute(self._read(), self._clock.now_ms)
-        self._refused = batch if self.is_refused else None
+            batch = self._compute(self._read(), now_ms)
+        self.refused = batch if self.is_refused else None
         if not self.is_refused:
             self._commit(batch)
 
+    def tick(self) -> None:
+        """The driver's ticks, while it sends any."""
+        if not self.are_ticks_away:
+            self._source.tick()
+
     def restart(self) -> None:
         """Come back from the checkpoint; a batch that was not committed is repeated."""
-        if self._state is not None:
-            self._state = self._balancer.unpack(self._balancer.pack(self._state))
-        for group, scorer in self._scorers.items():
-            state = self._scored.get(group)
-            if state is not None:
-                self._scored[group] = _with_parts(scorer.unpack(scorer.pack(state)), state)
+        if self.state is not None:
+            self.state = self.balancer.unpack(self.balancer.pack(self.state))
+        self.scored = {
+            group: with_values_of(
+                state, self.scorers[group].unpack(self.scorers[group].pack(state))
+            )
+            for group, state in self.scored.items()
+            if state is not None
+        }
 
     def rebuild(self) -> None:
         """Come back without a checkpoint: from the tables, reading where the last commit ended.
 
         A batch that was refused is forgotten with the checkpoint; its rows are read again.
         """
-        if self._refused is not None:
-            self._again, self._refused = self._refused.groups, None
+        if self.refused is not None:
+            self._again, self.refused = self.refused.groups, None
+        self.state, self.scored = self.rebuilt(), {}
+
+    def rebuilt(self) -> BalancerState:
+        """The state that the tables give."""
         rows = newest_rows(self.committed.ownership.values(), self.committed.rows)
-        self._state = rebuild_state(self._cluster, rows)
-        self._scored = {}
+        return rebuild_state(self._cluster, rows)
+
+    def step_scorer(
+        self, group: int, messages: Sequence[RawMessage], now_ms: int
+    ) -> Step[ScorerState, GroupUpdate]:
+        """The first operator's part of a batch."""
+        return self.scorers[group].step(self.scored.get(group), messages, now_ms)
+
+    def step_balancer(
+        self, updates: Sequence[GroupUpdate], now_ms: int
+    ) -> Step[BalancerState, Effect]:
+        """The second operator's part of a batch."""
+        return self.balancer.step(self.state, updates, now_ms)
 
     def _read(self) -> dict[int, list[RawMessage]]:
         """What nobody has committed yet, by group."""
         again, self._again = self._again, {}
         groups = {group: list(messages) for group, messages in again.items()}
-        for group, messages in self._log.read().items():
+        for group, messages in self._source.read_groups().items():
             groups.setdefault(group, []).extend(messages)
         return dict(sorted(groups.items()))
 
     def _compute(self, groups: Mapping[int, Sequence[RawMessage]], now_ms: int) -> UncommittedBatch:
-        scored = dict(self._scored)
+        scored = dict(self.scored)
         updates: list[GroupUpdate] = []
         for group, messages in groups.items():
-            step = self._scorers[group].step(scored.get(group), messages, now_ms)
+            step = self.step_scorer(group, messages, now_ms)
             scored[group] = step.state
             updates += step.effects
-        if not updates:
-            return UncommittedBatch(
-                groups=groups, now_ms=now_ms, scored=scored, state=self._state, effects=()
-            )
-        done = self._balancer.step(self._state, updates, now_ms)
+        nothing: Step[BalancerState, Effect] = Step(state=self.state, effects=())
+        done = self.step_balancer(updates, now_ms) if updates else nothing
         return UncommittedBatch(
             groups=groups, now_ms=now_ms, scored=scored, state=done.state, effects=done.effects
         )
 
     def _repeat(self, refused: UncommittedBatch) -> UncommittedBatch:
         again = self._compute(refused.groups, refused.now_ms)
-        if effects_digest(again.effects) != effects_digest(refused.effects):
+        if packed_effects(again.effects) != packed_effects(refused.effects):
             raise NotRepeatableError(f"the batch of {refused.now_ms} ms is not repeatable")
         return again
 
     def _commit(self, batch: UncommittedBatch) -> None:
         self.batches += 1
-        self._scored, self._state = dict(batch.scored), batch.state
+        self.scored, self.state = batch.scored, batch.state
         for effect in batch.effects:
             self.committed.keep(effect)
-        self._took_effects(batch.effects)
+        if batch.effects:
+            self._took_effects(batch.effects)
 
 
-def effects_digest(effects: Sequence[Effect]) -> str:
-    """A digest of all that a batch came to."""
-    made = hashlib.blake2b(digest_size=16)
-    for effect in effects:
-        made.update(effect.kind.encode())
-        made.update(pack_effect(effect))
-    return made.hexdigest()
+def packed_effects(effects: Sequence[Effect]) -> list[tuple[str, bytes]]:
+    """All that a batch came to, as it travels."""
+    return [(effect.kind, pack_effect(effect)) for effect in effects]
 
 
-def announced(effects: Sequence[Effect]) -> list[OwnershipRecord]:
-    """The records that brokers read after a batch, in their order."""
-    rows = [
-        row for effect in effects if effect.kind in ("ownership_events", RESEND)
-        for row in effect.rows
-    ]  # fmt: skip
-    return [record_from_row(row) for row in rows]
+def news_of(effects: Sequence[Effect]) -> list[RecordForgotten | RecordRead]:
+    """What brokers read after a batch, in their order: tombstones before records."""
+    forgotten = [row["bundle"] for one in effects if one.kind == TOMBSTONE for row in one.rows]
+    told = [one for one in effects if one.kind in (OWNERSHIP_EVENTS.name, RESEND)]
+    records = [record_from_row(row) for one in told for row in one.rows]
+    return [
+        *(RecordForgotten(bundle=bundle) for bundle in forgotten),
+        *(RecordRead(record=record) for record in records),
+    ]
 
 
 def report_of(effects: Sequence[Effect]) -> Row:
     """The batch's own line; empty when there is none."""
     found = [row for effect in effects if effect.kind == REPORT for row in effect.rows]
     return found[0] if found else {}
-
-
-def _as_carried(raw: RawMessage) -> Message | Rejected:
-    if isinstance(raw, Carried):
-        return raw.message
-    detail = "the message is no value of the simulator"
-    return Rejected(reason=RejectReason.NOT_JSON, detail=detail, raw=raw.value or b"")
-
-
-def _with_parts(state: ScorerState, before: ScorerState) -> ScorerState:
-    """The parts of unfinished reports stay values: they have no bytes to come back from."""
-    tracks: dict[str, BrokerTrack] = {}
-    for name, track in state.items():
-        tracks[name] = replace(track, pending=before[name].pending)
-    return tracks
-
-
-def _row_of(record: OwnershipRecord) -> Row:
-    return {
-        "cluster": record.cluster,
-        "bundle": record.bundle,
-        "state": record.state.value,
-        "version_id": record.version_id,
-        "source": record.source,
-        "source_incarnation": record.source_incarnation,
-        "destination": record.destination,
-        "destination_incarnation": record.destination_incarnation,
-        "children": "{}",
-        "is_forced": record.is_forced,
-        "cause": record.cause.value,
-        "decision_id": record.decision_id,
-        "command_id": record.command_id,
-        "at_ms": record.timestamp_ms,
-    }

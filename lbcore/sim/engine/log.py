@@ -8,9 +8,9 @@ on a core; the wire has tests of its own. Source: ours.
 import zlib
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from lbcore.scorer.tracks import RawMessage
+from lbcore.scorer.tracks import BrokerTrack, RawMessage, ScorerState
 from lbcore.sim.engine.clock import Clock
 from lbcore.sim.engine.dice import Dice
 from lbcore.wire.messages import (
@@ -21,6 +21,8 @@ from lbcore.wire.messages import (
     Heartbeat,
     Message,
     Position,
+    Rejected,
+    RejectReason,
     Tick,
     Topic,
     TopicLoad,
@@ -116,10 +118,17 @@ class Log:
         for partition in range(PARTITIONS):
             self._put_at(Topic.BROKER_LOAD, partition, 0, b"", message)
 
-    def read(self) -> dict[int, list[RawMessage]]:
+    def read_groups(self) -> dict[int, list[RawMessage]]:
         """What nobody has read yet, by scorer group."""
         unread, self._unread = self._unread, defaultdict(list)
-        return dict(sorted(unread.items()))
+        return unread
+
+    def parse(self, raw: RawMessage) -> Message | Rejected:
+        """The value that the log carries."""
+        if isinstance(raw, Carried):
+            return raw.message
+        detail = "the message is no value of the simulator"
+        return Rejected(reason=RejectReason.NOT_JSON, detail=detail, raw=raw.value or b"")
 
     def _put(self, broker: str, message: Message) -> Callable[[], None]:
         return lambda: self.append(message, broker)
@@ -144,6 +153,17 @@ class Log:
             code = zlib.crc32(key)
             self._places[name] = (key, code % PARTITIONS, code // PARTITIONS % self._groups)
         return self._places[name]
+
+
+def with_values_of(before: ScorerState, state: ScorerState) -> ScorerState:
+    """An unpacked state with what it was packed of: values have no bytes to come back from."""
+    tracks: dict[str, BrokerTrack] = {}
+    for name, track in state.items():
+        pending = before[name].pending
+        parts = {} if pending is None else pending.parts
+        is_carried = any(isinstance(part, Carried) for part in parts.values())
+        tracks[name] = replace(track, pending=pending) if is_carried else track
+    return tracks
 
 
 def _keyed_by(message: Message, broker: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.balancer.state.effects import Effect, pack_effect
+from lbcore.balancer.state.effects import Effect
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.config.tree import Config
 from lbcore.machine import Step
@@ -21,6 +21,7 @@ from lbcore.ownership.invariants import violations
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate, pack_update
 from lbcore.scorer.tracks import RawMessage
+from lbcore.sim.engine.job import packed_effects
 from tests.support.worlds.world import World
 
 Records = dict[str, OwnershipRecord]
@@ -51,7 +52,7 @@ class CheckedWorld(World):
 
     def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
         """The first operator's part, held against a second computation of it."""
-        scorer, state = self.scorers[group], self.scored.get(group)
+        scorer, state = self.job.scorers[group], self.job.scored.get(group)
         if self.batches % self.again_one_in:
             return super().step_scorer(group, messages)
         packed = None if state is None else scorer.pack(state)
@@ -77,7 +78,7 @@ class CheckedWorld(World):
         return step
 
     def _step_twice(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
-        balancer, state = self.balancer, self.state
+        balancer, state = self.job.balancer, self.state
         packed = None if state is None else balancer.pack(state)
         step = balancer.step(state, updates, self.batch_ms)
         unpacked = None if packed is None else balancer.unpack(packed)
@@ -89,7 +90,7 @@ class CheckedWorld(World):
         fresh = balancer.unpack(after)
         assert after == balancer.pack(fresh)
         assert same_columns(step.state.ledger, fresh.ledger)
-        assert _packed(step.effects) == _packed(again.effects)
+        assert packed_effects(step.effects) == packed_effects(again.effects)
         assert packed is None or (state is not None and balancer.pack(state) == packed)
         assert packed is None or same_columns(state.ledger, balancer.unpack(packed).ledger)
         return again if self.restarts_often else step
@@ -160,7 +161,3 @@ def records_of(state: BalancerState | None) -> Records:
 def rows_of(effects: Sequence[Effect], kind: str) -> list[Mapping[str, Any]]:
     """The rows for one table."""
     return [row for effect in effects if effect.kind == kind for row in effect.rows]
-
-
-def _packed(effects: Sequence[Effect]) -> list[tuple[str, bytes]]:
-    return [(effect.kind, pack_effect(effect)) for effect in effects]

@@ -44,7 +44,7 @@ class RecordedWorld(World):
     batches: list[Batch]
 
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
-        before = None if self.state is None else self.balancer.pack(self.state)
+        before = None if self.state is None else self.job.balancer.pack(self.state)
         step = super().step_balancer(updates)
         assert step.state is not None
         batch = Batch(
@@ -52,7 +52,7 @@ class RecordedWorld(World):
             now_ms=self.batch_ms,
             effects=step.effects,
             before=before,
-            after=self.balancer.pack(step.state),
+            after=self.job.balancer.pack(step.state),
         )
         self.batches = [*getattr(self, "batches", []), batch]
         return step

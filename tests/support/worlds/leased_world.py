@@ -53,8 +53,9 @@ class LeasedWorld(LaggingWorld):
                 )
                 assert name == other_name or is_apart, (self.now_ms, bundle, name, other_name)
 
-    def _append(self, message: Message, partition: int | None = None) -> None:
-        super()._append(message, partition)
+    def append(self, message: Message, partition: int | None = None) -> None:
+        """Kafka confirms what agents sent."""
+        super().append(message, partition)
         if isinstance(message, Heartbeat | BrokerLoad):
             made = message.envelope
             self.confirmed[made.incarnation].append(made.reported_at_ms)

@@ -4,7 +4,7 @@ The tables are doubles that keep nothing but versions; what the sink tells is wh
 real job.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -77,11 +77,11 @@ class MeasuredWorld(World):
         self.seen.append(seen)
         self.metrics.see_batch(seen)
 
-    def _take_effects(self, effects: Iterable[Effect]) -> None:
-        known = list(effects)
-        super()._take_effects(known)
+    def take_effects(self, effects: Sequence[Effect]) -> None:
+        """Through the sink, too."""
+        super().take_effects(effects)
         self._batch_id += 1
-        self._sink(EffectsFrame(known, CLUSTER), self._batch_id)
+        self._sink(EffectsFrame(effects, CLUSTER), self._batch_id)
 
     def lines_of(self, event: str) -> list[dict[str, Any]]:
         """The log's lines of one kind."""

@@ -30,7 +30,7 @@ def check_tables(world: World) -> None:
         replayed[bundle]["state"] == "Deleted" for bundle in set(replayed) - {*world.current}
     )
     if world.state is not None:
-        after = promised(world.rebuilt())
+        after = promised(world.job.rebuilt())
         for name, value in promised(world.state).items():
             assert after[name] == value, name
 

@@ -24,7 +24,7 @@ class RestingWorld(World):
     def step_job(self) -> None:
         """A micro-batch, unless the one before allowed the job to rest and nothing has come."""
         if self.now_ms <= self.rests_until_ms and not self._has_news():
-            self.tick()
+            self.job.tick()
             self.passed_over += 1
             return
         super().step_job()

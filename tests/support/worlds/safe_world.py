@@ -37,12 +37,12 @@ class SafeWorld(World):
     """A world whose job runs its Machines as the streaming job does."""
 
     def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
-        machine = self.scorers[group]
+        machine = self.job.scorers[group]
 
         def encoded(step: Step[Any, Any]) -> object:
             return machine.pack(step.state), [pack_update(one) for one in step.effects]
 
-        return step_safely(machine, self.scored.get(group), messages, self.batch_ms, encoded)[0]
+        return step_safely(machine, self.job.scored.get(group), messages, self.batch_ms, encoded)[0]
 
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
         return safely(self, self.state, updates)
@@ -57,9 +57,9 @@ def safely(
 ) -> Step[BalancerState, Effect]:
     def encoded(step: Step[BalancerState, Effect]) -> object:
         assert step.state is not None
-        return world.balancer.pack(step.state), [pack_effect(one) for one in step.effects]
+        return world.job.balancer.pack(step.state), [pack_effect(one) for one in step.effects]
 
-    return step_safely(world.balancer, state, updates, world.batch_ms, encoded)[0]
+    return step_safely(world.job.balancer, state, updates, world.batch_ms, encoded)[0]
 
 
 @functools.cache
@@ -86,7 +86,7 @@ def update_of(commands: Sequence[tuple[str, Mapping[str, Any]]], at_ms: int) -> 
         )
         at = Position(topic="commands", partition=0, offset=number, timestamp_ms=at_ms)
         messages.append(Placed(position=at, message=command))
-    empty = world.scorers[0].step(None, [], at_ms).effects[0]
+    empty = world.job.scorers[0].step(None, [], at_ms).effects[0]
     return replace(empty, placed=tuple(messages))
 
 
@@ -100,8 +100,8 @@ def everything(world: World, state: BalancerState | None) -> dict[str, bytes]:
     assert state is not None
     others = {name: kept for name, kept in state.commands.items() if status_of(kept) != FAILED}
     times = replace(state.times, fault_ms=0)
-    fresh = world.balancer.unpack(world.balancer.pack(state))
-    return dict(world.balancer.pack(replace(fresh, commands=others, times=times, packed={})))
+    fresh = world.job.balancer.unpack(world.job.balancer.pack(state))
+    return dict(world.job.balancer.pack(replace(fresh, commands=others, times=times, packed={})))
 
 
 def rows(effects: Effects, kind: str) -> list[Mapping[str, Any]]:

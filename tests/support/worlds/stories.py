@@ -51,7 +51,7 @@ def heal(world: World) -> None:
     """
     world.driver_ahead_ms = world.log_ahead_ms = max(world.driver_ahead_ms, world.log_ahead_ms)
     world.faults = Faults()
-    world.is_job_away = world.are_ticks_away = False
+    world.job.is_away = world.job.are_ticks_away = False
     for name, broker in world.brokers.items():
         if broker.agent is None:
             world.start(name)

@@ -169,7 +169,7 @@ def _cut_off(world: World, chooser: random.Random) -> None:
 
 
 def _ticks(world: World, chooser: random.Random) -> None:
-    world.are_ticks_away = chooser.random() < 0.5
+    world.job.are_ticks_away = chooser.random() < 0.5
 
 
 def _clocks(world: World, chooser: random.Random) -> None:
@@ -181,9 +181,9 @@ def _clocks(world: World, chooser: random.Random) -> None:
 
 
 def _job_away(world: World, chooser: random.Random) -> None:
-    world.is_job_away = True
+    world.job.is_away = True
     world.run(chooser.choice((3_000, 30_000, 600_000)), step_ms=1_000)
-    world.is_job_away = False
+    world.job.is_away = False
 
 
 def _job_restarts(world: World, chooser: random.Random) -> None:

@@ -1,15 +1,15 @@
 """A whole cluster in virtual time: the production Machines joined by a log in memory.
 
-The scorers, the balancer and the agents are the ones that run in production; only the messenger is
-of the test: it can lose, repeat and delay what agents say, kill, pause and restart brokers, and let
-the job be away. Time comes from the caller; every choice comes from a seeded generator.
+The scorers, the balancer and the agents are the ones that run in production, the job is the
+simulator's; only the messenger is of the test: it can lose, repeat and delay what agents say, kill,
+pause and restart brokers. Time comes from the caller; every choice comes from a seeded generator.
 """
 
 import json
 import random
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,19 @@ from lbcore.agent.agent import AgentMachine
 from lbcore.agent.host import Host
 from lbcore.agent.reporting import Identity, LoadRead
 from lbcore.agent.state import Event, RecordForgotten, RecordRead, Stopped
-from lbcore.balancer.balancer import ClusterBalancer
-from lbcore.balancer.rebuild import newest_rows, rebuild_state, record_from_row
+from lbcore.balancer.rebuild import record_from_row
 from lbcore.balancer.state.balancer_state import BalancerState
-from lbcore.balancer.state.effects import TOMBSTONE, Effect
+from lbcore.balancer.state.effects import REPORT, Effect
 from lbcore.config.tree import Config
 from lbcore.foresight.planning_memory import with_recalled_plan
 from lbcore.machine import Step
+from lbcore.model.tables import BUNDLE_OWNERSHIP, DECISIONS, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.scorer.group_update import GroupUpdate, pack_update, unpack_update
-from lbcore.scorer.scoring import make_scorer
-from lbcore.scorer.tracks import RawMessage
+from lbcore.scorer.scoring import parser_of
+from lbcore.scorer.tracks import RawMessage, ScorerState
+from lbcore.sim.engine.job import Committed, Job, news_of
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import Command, Message, Position, Tick, Topic
 from tests.support.worlds.simulated_brokers import Broker, BrokerShell, Faults
@@ -39,6 +40,7 @@ CLUSTER = "local"
 PARTITIONS = 4
 KAFKA_BROKERS = 3
 """They lead the partitions in turn, each with a clock of its own."""
+KEPT = {one.name for one in TABLES if one not in (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, DECISIONS)}
 
 
 class World:
@@ -62,20 +64,11 @@ class World:
         self.read: dict[tuple[str, int], int] = defaultdict(int)
         self.delayed: list[tuple[int, Message]] = []
         self.faults = Faults()
-        self.scorers = {
-            group: make_scorer(config, cluster=CLUSTER, group=group, loads=json.loads)
-            for group in range(config.pipeline.scorer_groups)
-        }
-        self.balancer = ClusterBalancer(cluster=CLUSTER, config=config)
-        self.scored: dict[int, object] = {}
-        self.state: BalancerState | None = None
+        self.parse = parser_of(config, json.loads)
+        self.job = WorldJob(self)
         self.events: list[Mapping[str, object]] = []
-        self.current: dict[str, Mapping[str, object]] = {}
         self.decisions: list[Mapping[str, object]] = []
         self.reports: list[Mapping[str, object]] = []
-        self.other_rows: dict[str, list[Mapping[str, object]]] = defaultdict(list)
-        self.is_job_away = False
-        self.are_ticks_away = False
         self.next_batch_ms = self.now_ms
         self.partitions = PARTITIONS
         self.topics_else = 10
@@ -120,17 +113,32 @@ class World:
         if not is_cut_off:
             unsent, broker.unsent = broker.unsent, []
             for message in unsent:
-                self._append(message)
+                self.append(message)
 
     def command(self, kind: str, **arguments: object) -> str:
         """Send a command, perhaps twice as clients do that doubt; returns its id."""
         self.command_count += 1
         command_id = f"command-{self.command_count}"
         command = Command(cluster=CLUSTER, command_id=command_id, kind=kind, arguments=arguments)
-        self._append(command)
+        self.append(command)
         if self.random.random() < self.faults.repeated:
-            self._append(command)
+            self.append(command)
         return command_id
+
+    @property
+    def state(self) -> BalancerState | None:
+        """What the balancer knows and believes."""
+        return self.job.state
+
+    @property
+    def current(self) -> dict[str, Mapping[str, Any]]:
+        """The row of each bundle that the tables know."""
+        return self.job.committed.ownership
+
+    @property
+    def other_rows(self) -> dict[str, list[Mapping[str, Any]]]:
+        """All rows of the other tables."""
+        return self.job.committed.rows
 
     @property
     def batch_ms(self) -> int:
@@ -141,9 +149,16 @@ class World:
         """What the clock of a partition's Kafka broker shows."""
         return self.now_ms + self.log_ahead_ms + self.leaders_ahead_ms[partition % KAFKA_BROKERS]
 
-    def append(self, message: Message) -> None:
-        """Put a message into the log, as anybody may."""
-        self._append(message)
+    def put(
+        self, place: tuple[str, int], key: bytes | None, value: bytes | None, timestamp_ms: int
+    ) -> None:
+        """Put any bytes at the end of a partition of a topic."""
+        topic, partition = place
+        found = self.log[place]
+        position = Position(
+            topic=topic, partition=partition, offset=len(found), timestamp_ms=timestamp_ms
+        )
+        found.append(RawMessage(position=position, key=key, value=value))
 
     def newest(self) -> list[Mapping[str, object]]:
         """The newest event of each bundle."""
@@ -166,7 +181,7 @@ class World:
             self._deliver()
             for name in sorted(self.brokers):
                 self._step_broker(self.brokers[name])
-            if self.now_ms >= self.next_batch_ms and not self.is_job_away:
+            if self.now_ms >= self.next_batch_ms and not self.job.is_away:
                 self.next_batch_ms = self.now_ms + self.config.pipeline.trigger_ms
                 self.step_job()
             self.look()
@@ -176,32 +191,23 @@ class World:
 
     def step_job(self) -> None:
         """One micro-batch of the job, with its driver's ticks before it."""
-        self.tick()
-        updates = []
-        for group, messages in sorted(self._read_log().items()):
-            step = self.step_scorer(group, messages)
-            self.scored[group] = step.state
-            updates += [unpack_update(pack_update(update)) for update in step.effects]
-        if updates:
-            step = self.step_balancer(updates)
-            self.state = step.state
-            self._take_effects(step.effects)
+        self.job.run_batch(self.batch_ms)
 
     def tick(self) -> None:
-        """The driver's marks, while it sends any."""
-        if not self.are_ticks_away:
-            for partition in range(self.partitions):
-                self._append(Tick(cluster=CLUSTER, number=0), partition)
+        """The driver's marks."""
+        for partition in range(self.partitions):
+            self.append(Tick(cluster=CLUSTER, number=0), partition)
 
     def step_scorer(self, group: int, messages: Sequence[RawMessage]) -> Step[Any, Any]:
         """The first operator's part of a batch."""
-        return self.scorers[group].step(self.scored.get(group), messages, self.batch_ms)
+        return self.job.scorers[group].step(self.job.scored.get(group), messages, self.batch_ms)
 
     def step_balancer(self, updates: Sequence[GroupUpdate]) -> Step[BalancerState, Effect]:
         """The second operator's part of a batch."""
-        return self.balancer.step(self.state, updates, self.batch_ms)
+        return self.job.balancer.step(self.state, updates, self.batch_ms)
 
-    def _read_log(self) -> dict[int, list[RawMessage]]:
+    def read_groups(self) -> dict[int, list[RawMessage]]:
+        """What nobody has read yet of the log, or a part of it, by scorer group."""
         groups: dict[int, list[RawMessage]] = defaultdict(list)
         for place in sorted(self.log):
             fresh = self.log[place][self.read[place] :]
@@ -209,61 +215,37 @@ class World:
                 fresh = fresh[: round(len(fresh) * self.random.uniform(self.faults.read, 1))]
             self.read[place] += len(fresh)
             for message in fresh:
-                groups[zlib.crc32(message.key or b"") % len(self.scorers)].append(message)
+                groups[zlib.crc32(message.key or b"") % len(self.job.scorers)].append(message)
         return groups
 
     def restart_job(self) -> None:
         """The job comes back from its checkpoint."""
-        if self.state is not None:
-            self.state = self.balancer.unpack(self.balancer.pack(self.state))
-        for group, scorer in self.scorers.items():
-            if group in self.scored:
-                self.scored[group] = scorer.unpack(scorer.pack(self.scored[group]))
+        self.job.restart()
 
     def rebuild_job(self) -> None:
         """The job comes back without a checkpoint: from the tables, reading where it stopped."""
-        self.state = self.rebuilt()
-        self.scored = {}
+        self.job.rebuild()
 
-    def rebuilt(self) -> BalancerState:
-        """The state that the tables give."""
-        rows = newest_rows(self.current.values(), self.other_rows)
-        state = rebuild_state(CLUSTER, rows)
-        return with_recalled_plan(state, self.decisions, self.config, self.now_ms)
-
-    def _take_effects(self, effects: Iterable[Effect]) -> None:
-        """Brokers read tombstones before the records of the same batch."""
-        for effect in sorted(effects, key=lambda effect: effect.kind != TOMBSTONE):
-            if effect.kind == TOMBSTONE:
-                self._forget([str(row["bundle"]) for row in effect.rows])
-            elif effect.kind == "ownership_events":
-                self.events += effect.rows
-                for row in effect.rows:
-                    self._announce(record_from_row(row))
-            elif effect.kind == "bundle_ownership":
-                self._merge(effect.rows)
-            elif effect.kind == "resend":
-                for row in effect.rows:
-                    self._announce(record_from_row(row))
-            elif effect.kind == "decisions":
-                self.decisions += effect.rows
-            elif effect.kind == "report":
-                self.reports += effect.rows
+    def take_effects(self, effects: Sequence[Effect]) -> None:
+        """Keep what a batch came to, and have the brokers read it."""
+        kept = {
+            OWNERSHIP_EVENTS.name: self.events,
+            DECISIONS.name: self.decisions,
+            REPORT: self.reports,
+        }
+        for effect in effects:
+            kept.get(effect.kind, []).extend(effect.rows)
+        for event in news_of(effects):
+            if isinstance(event, RecordForgotten):
+                self._forget(event.bundle)
             else:
-                self.other_rows[effect.kind] += effect.rows
+                self._announce(event.record)
 
-    def _merge(self, rows: Iterable[Mapping[str, object]]) -> None:
-        for row in rows:
-            self.current[str(row["bundle"])] = row
-            if row["state"] == State.INIT.value:
-                del self.current[str(row["bundle"])]
-
-    def _forget(self, bundles: Iterable[str]) -> None:
-        """The log forgets the bundles, and whoever reads it does."""
-        for bundle in bundles:
-            for broker in self.brokers.values():
-                if broker.agent is not None and self.random.random() >= self.faults.unread:
-                    broker.inbox.append(RecordForgotten(bundle=bundle))
+    def _forget(self, bundle: str) -> None:
+        """The log forgets the bundle, and whoever reads it does."""
+        for broker in self.brokers.values():
+            if broker.agent is not None and self.random.random() >= self.faults.unread:
+                broker.inbox.append(RecordForgotten(bundle=bundle))
 
     def _announce(self, record: OwnershipRecord) -> None:
         for broker in self.brokers.values():
@@ -274,7 +256,7 @@ class World:
         due = [item for item in self.delayed if item[0] <= self.now_ms]
         self.delayed = [item for item in self.delayed if item[0] > self.now_ms]
         for _, message in due:
-            self._append(message)
+            self.append(message)
 
     def send(self, broker: Broker, message: Message) -> None:
         """Hand a broker's message to the messenger."""
@@ -289,20 +271,14 @@ class World:
             if delay_ms:
                 self.delayed.append((self.now_ms + delay_ms, message))
             else:
-                self._append(message)
+                self.append(message)
 
-    def _append(self, message: Message, partition: int | None = None) -> None:
+    def append(self, message: Message, partition: int | None = None) -> None:
+        """Put a message into the log, as anybody may."""
         topic, key, value = format_message(message)
         if partition is None:
             partition = 0 if topic is Topic.COMMANDS else zlib.crc32(key) % self.partitions
-        place = (topic.value, partition)
-        position = Position(
-            topic=topic.value,
-            partition=partition,
-            offset=len(self.log[place]),
-            timestamp_ms=self.stamp_ms(partition),
-        )
-        self.log[place].append(RawMessage(position=position, key=key, value=value))
+        self.put((topic.value, partition), key, value, self.stamp_ms(partition))
 
     def _step_broker(self, broker: Broker) -> None:
         if broker.agent is None or broker.is_paused:
@@ -353,6 +329,35 @@ class World:
             bundles=bundles,
             stats=stats,
         )
+
+
+class WorldJob(Job):
+    """A Job whose World takes its steps, and perhaps looks at them or does something else."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world.config, CLUSTER, world, Committed(tables=KEPT), world.take_effects)
+        self._world = world
+
+    def step_scorer(
+        self, group: int, messages: Sequence[RawMessage], now_ms: int
+    ) -> Step[ScorerState, GroupUpdate]:
+        """The World's step; updates go on as bytes, as between Spark's operators."""
+        del now_ms
+        step = self._world.step_scorer(group, messages)
+        updates = [unpack_update(pack_update(update)) for update in step.effects]
+        return Step(state=step.state, effects=updates)
+
+    def step_balancer(
+        self, updates: Sequence[GroupUpdate], now_ms: int
+    ) -> Step[BalancerState, Effect]:
+        """The World's step."""
+        del now_ms
+        return self._world.step_balancer(updates)
+
+    def rebuilt(self) -> BalancerState:
+        """With what planning remembers, as the streaming job's first batch has it."""
+        world = self._world
+        return with_recalled_plan(super().rebuilt(), world.decisions, world.config, world.now_ms)
 
 
 def states(world: World) -> dict[str, int]:

@@ -171,7 +171,7 @@ def test_alarm_of_missing_ticks_is_shown_while_it_is_on() -> None:
     world = MeasuredWorld(changed(Config(), {"ownership.tick_alarm_ms": 2_000}), 3)
     world.run(5_000)
     assert world.value("ballast_alarm", alarm="ticks") == 0
-    world.are_ticks_away = True
+    world.job.are_ticks_away = True
     world.run(20_000)
     assert world.value("ballast_alarm", alarm="ticks") == 1
 
