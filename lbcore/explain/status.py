@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from itertools import takewhile
 from typing import Any
 
 from lbcore.balancer.decisions.held_words import HELD, HeldStatus, held_status
@@ -256,11 +257,11 @@ def _load(load: ShownLoad | None, now_ms: int) -> dict[str, Any]:
 
 def _last_cycle(decisions: Iterable[Row]) -> list[Row]:
     """What the newest cycle decided; commands that came after it bear its number, too."""
+    # by time: numbers begin at 1 again when the job's state is rebuilt
     cycles = [row for row in decisions if row["cycle"] > 0 and row["kind"] != HELD]
-    number = max((row["cycle"] for row in cycles), default=0)
-    newest = [row for row in cycles if row["cycle"] == number]
-    begun_ms = min((row["at_ms"] for row in newest), default=0)
-    return [row for row in newest if row["at_ms"] == begun_ms]
+    cycles.sort(key=lambda row: (int(row["at_ms"]), int(row["cycle"])), reverse=True)
+    newest = list(takewhile(lambda row: row["cycle"] == cycles[0]["cycle"], cycles))
+    return [row for row in newest if row["at_ms"] == newest[-1]["at_ms"]]
 
 
 def _phase(status: ClusterStatus, config: Config) -> tuple[ClusterPhase, str]:

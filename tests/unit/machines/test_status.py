@@ -67,9 +67,17 @@ def test_status_says_what_nobody_serves_until_somebody_else_has_it() -> None:
 
 def test_status_of_the_last_cycle_leaves_out_what_came_between() -> None:
     cycle = [decision(7, "transfer", "Overloaded", 5_000)] * 2
-    found = status(decisions=[decision(6), *cycle, decision(7, "unload", "Admin", 1_000)])
+    between = decision(7, "unload", "Admin", 1_000)
+    found = status(decisions=[decision(6, age_ms=15_000), *cycle, between])
     assert (found.cycle, found.cycle_age_ms) == (7, 5_000)
     assert found.last_cycle == "2 transfer (Overloaded)"
+
+
+def test_status_after_a_rebuild_goes_by_time_not_by_a_number_that_began_anew() -> None:
+    before = [decision(107, "transfer", "Overloaded", 300_000), decision(2, age_ms=900_000)]
+    found = status(decisions=[*before, decision(1, age_ms=12_000), decision(2)])
+    assert (found.phase, found.cycle, found.cycle_age_ms) == (ClusterPhase.READY, 2, 2_000)
+    assert (found.last_cycle, found.alarms) == ("1 skip (HitCount)", ())
 
 
 def test_status_before_the_job_has_written_is_off() -> None:
