@@ -36,9 +36,11 @@ from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.processes.settings import load_settings
-from jobs.adapters.spark.batch_sink import BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import EVENTS, BatchSink, CommitIdentity
 from jobs.adapters.spark.checkpoint import (
     Resumption,
+    SeenVersion,
+    check_standby,
     choose_checkpoint,
     is_restored,
     query_id,
@@ -50,7 +52,7 @@ from jobs.adapters.spark.checkpoint import (
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
 from jobs.adapters.spark.lost_parts import said_of, told_in_words
-from jobs.adapters.spark.present_manifest import present_manifest
+from jobs.adapters.spark.present_manifest import STATE_SCHEMA, present_manifest
 from jobs.adapters.spark.progress import progress_line, read_progress
 from jobs.adapters.spark.recovery import (
     complete_last_batch,
@@ -156,6 +158,7 @@ class _Job:
 
     def stand_by(self) -> None:
         """Warm up, and rehearse until the job's own query begins."""
+        check_standby(self.args.state_dir, tuple(self.config.pipeline.clusters), STATE_SCHEMA)
         log = _logger(self.args.log)
         address = kafka_address(self.config, self.args.bootstrap)
         self.standby_query = StandbyQuery(
@@ -179,14 +182,13 @@ class _Job:
         place = find_kafka(address, inputs, [address.topic_name(Topic.OWNERSHIP)])
         writer = TableWriter(self.args.tables)
         present = present_manifest(self.config, place, writer.epoch + 1)
-        resumption = choose_checkpoint(
-            self.args.state_dir, present, writer.epoch, writer.claimed_by
-        )
+        state_dir, known = self.args.state_dir, (writer.claimed_by, writer.version(EVENTS))
+        resumption = choose_checkpoint(state_dir, present, writer.epoch, *known)
         # Spark takes seconds to start: beside the rest, but not before what may refuse the start
         session = self.cleanup.enter_context(ThreadPoolExecutor(1)).submit(self.warm_up)
-        write_manifest(self.args.state_dir, present, resumption)
+        write_manifest(state_dir, present, resumption)
         claimed = replace(present, epoch=writer.claim(present.claim), claim="")
-        write_manifest(self.args.state_dir, claimed, resumption)
+        write_manifest(state_dir, claimed, resumption)
         log = _logger(self.args.log)
         is_by_bundle = self.config.telemetry.bundle_metrics
         metrics = JobMetrics(bundle_metrics=is_by_bundle, epoch=writer.epoch, topics=inputs)
@@ -220,7 +222,8 @@ class _Job:
             )
             watch = cleanup.enter_context(TopicWatch(address, place.topics))
             rest = cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
-            each = _EachBatch(sink, resumption, _upkeep(writer, self.config.pipeline), rest)
+            upkeep, seen = _upkeep(writer, self.config.pipeline), SeenVersion(state_dir)
+            each = _EachBatch(sink, resumption, upkeep, rest, seen)
             told = _Told(log=log, metrics=metrics)
             begin = partial(start_query, session.result(), self.config, beginning, each)
 
@@ -301,6 +304,7 @@ class _EachBatch:
     resumption: Resumption
     upkeep: TableUpkeep
     rest: Rest
+    seen: SeenVersion
     ended: int = -1
     rested: Mapping[int, int] = field(default_factory=dict)
 
@@ -309,6 +313,7 @@ class _EachBatch:
         if not self.sink.identity.query_id:
             self.sink.use_query(query_id(self.resumption.checkpoint))
         self.sink(frame, batch_id)
+        self.seen.note(self.sink.writer.version(EVENTS))
         done = self.upkeep(wall_ms())
         if done is not None:
             self.sink.log(done)

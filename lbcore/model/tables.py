@@ -206,7 +206,7 @@ DECISIONS = Table(
     columns=(
         _column("cluster", "string", "cluster"),
         _column("decision_id", "string", "id that ownership_events refer to"),
-        _column("cycle", "long", "number of the decision cycle"),
+        _column("cycle", "long", "number of the decision cycle; from 1 again after a rebuild"),
         _column("kind", "string", "assign, unload, transfer, split, drain, failover, skip, ..."),
         _column("strategy", "string", "strategy that decided"),
         _column("reason", "string", "label, e.g. Overloaded, HitCount, NoBundles"),
@@ -226,7 +226,7 @@ DECISION_CANDIDATES = Table(
     columns=(
         _column("cluster", "string", "cluster"),
         _column("decision_id", "string", "decision it belongs to; '' = the cycle, by at_ms"),
-        _column("cycle", "long", "number of the decision cycle"),
+        _column("cycle", "long", "number of the decision cycle; from 1 again after a rebuild"),
         _column("phase", "string", "eligible, shed, split, assign or limit"),
         _column("subject", "string", "bundle, or broker that might give; '' = a count of the rest"),
         _column("broker", "string", "broker it was considered for, its owner or partner, or ''"),

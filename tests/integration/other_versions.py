@@ -20,6 +20,8 @@ NOTED = "by the next version"
 _NEW_COLUMN = f"""
 from dataclasses import replace
 
+from lbcore.model.table import Column
+
 _NOTE = Column(name="{COLUMN}", type="string", doc="of the next version", is_nullable=True)
 NAMESPACES = replace(NAMESPACES, columns=(*NAMESPACES.columns, _NOTE))
 

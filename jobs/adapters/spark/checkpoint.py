@@ -3,8 +3,8 @@
 Decides which. A checkpoint that other code or settings left with an unfinished batch is not
 trusted to repeat it alike, and one that is missing, or whose topics were made anew, can't be used:
 then the state is rebuilt from the tables. One that belongs to something else (other clusters,
-another Kafka, tables that another job has taken over) is refused: a person must say which of the
-two is right. Nothing is ever deleted here. Source: ours.
+another Kafka, tables that another job has taken over or that were restored) is refused: a person
+must say which of the two is right. Nothing is ever deleted here. Source: ours.
 """
 
 import json
@@ -22,6 +22,7 @@ _MANIFEST = "job.json"
 _FOLDER = "checkpoints"
 _SET_ASIDE = "set-aside"
 _RESTORED = "restored"
+_SEEN = "events-version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +65,28 @@ class Resumption:
         return bool(self.reason)
 
 
+_CORRECT = (
+    "correct what the job was told; or, if this is right, set the checkpoint aside with "
+    "`ballast state rebuild {0}` and start the job again: it rebuilds its state from the tables"
+)
+_GO_ON_FROM_BACKUP = (
+    "if they were restored, `ballast state rebuild --restored {0}` and start the job again: it "
+    "goes on from them; if they were not, name the job's own with --tables"
+)
+_NEWER_ON = (
+    "let the newer version run; or stop it, then `ballast state rebuild {0}` and start this one: "
+    "it rebuilds its state from the tables"
+)
+
+
 class CheckpointMismatchError(CommandError):
     """The checkpoint belongs to something else than what the job was told to balance."""
 
-    def __init__(self, state_dir: Path, why: str) -> None:
+    def __init__(self, state_dir: Path, why: str, next_step: str = _CORRECT) -> None:
         super().__init__(
             f"the checkpoint in {state_dir} does not match this job",
             why=why,
-            next_step="correct what the job was told; or, if this is right, set the checkpoint "
-            f"aside with `ballast state rebuild --state-dir {state_dir}` and start the job again: "
-            "it rebuilds its state from the tables",
+            next_step=next_step.format(f"--state-dir {state_dir}"),
         )
 
 
@@ -87,19 +100,47 @@ def choose_checkpoint(
     present: Manifest,
     claimed_epoch: int,
     claimed_by: Callable[[], str] = lambda: "",
+    events_version: int | None = None,
 ) -> Resumption:
     """Go on from the last checkpoint if it may be trusted, else from a new one.
 
     present: as things are now; its `epoch` is the one that this job is about to claim, its
     `checkpoint` is not looked at. claimed_epoch: the newest that any job has claimed, -1 for none;
-    claimed_by: gives the id of that claim. Writes nothing; raises CheckpointMismatchError.
+    claimed_by: gives the id of that claim. events_version: of `ownership_events`, None where it is
+    not known. Writes nothing; raises CheckpointMismatchError.
     """
     last = read_manifest(state_dir)
     reason = _distrust(state_dir, last, present, claimed_epoch)
+    if last is not None:
+        _check_version(state_dir, events_version)
     if last is not None and not reason:
         _check_claim(state_dir, last, claimed_epoch, claimed_by)
     name = f"epoch-{present.epoch}" if reason or last is None else last.checkpoint
     return Resumption(checkpoint=state_dir / _FOLDER / name, reason=reason)
+
+
+def check_standby(state_dir: Path, clusters: tuple[str, ...], state_schema: int) -> None:
+    """Refuse to wait for a checkpoint that could not be gone on from, while its job still works."""
+    last = read_manifest(state_dir)
+    if last is not None:
+        present = replace(last, clusters=clusters, state_schema=state_schema)
+        _check_mismatches(state_dir, last, present)
+
+
+class SeenVersion:
+    """Remembers in the state folder how far `ownership_events` was when a batch ended.
+
+    Told before Spark notes the batch's end, so a checkpoint never knows more than this says.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path, self._noted = state_dir / _SEEN, -1
+
+    def note(self, version: int) -> None:
+        """Write it down if it is another than the last time."""
+        if version != self._noted:
+            write_whole(self._path, str(version))
+            self._noted = version
 
 
 def write_manifest(state_dir: Path, present: Manifest, resumption: Resumption) -> None:
@@ -121,7 +162,9 @@ def read_manifest(state_dir: Path) -> Manifest | None:
 
 def set_aside(state_dir: Path, *, dry_run: bool = False) -> list[Path]:
     """Move manifest and checkpoints out of the way; where they are now. Nothing is deleted."""
-    there = [state_dir / name for name in (_MANIFEST, _FOLDER) if (state_dir / name).exists()]
+    there = [
+        state_dir / name for name in (_MANIFEST, _FOLDER, _SEEN) if (state_dir / name).exists()
+    ]
     target = state_dir / _SET_ASIDE / time.strftime("%Y%m%dT%H%M%S")
     while target.exists():
         target = target.with_name(f"{target.name}-again")
@@ -177,8 +220,14 @@ def _distrust(state_dir: Path, last: Manifest | None, present: Manifest, claimed
         raise CheckpointMismatchError(state_dir, why)
     if not _numbers(checkpoint / "commits"):
         return "the checkpoint has no finished batch"  # so it lacks the state it was begun with
-    for why in _mismatches(last, present, claimed_epoch):
-        raise CheckpointMismatchError(state_dir, why)
+    unclaimed = 1 if last.claim else 0  # by a job that died between its manifest and its claim
+    if claimed_epoch < last.epoch - unclaimed:
+        why = (
+            f"the tables know writer epochs up to {claimed_epoch}, this checkpoint was used under "
+            f"{last.epoch}: these are other tables, or they were restored from a backup"
+        )
+        raise CheckpointMismatchError(state_dir, why, _GO_ON_FROM_BACKUP)
+    _check_mismatches(state_dir, last, present)
     return _out_of_date(last, present, unfinished_batch(checkpoint))
 
 
@@ -194,12 +243,30 @@ def _check_claim(
         raise CheckpointMismatchError(state_dir, why)
 
 
-def _mismatches(last: Manifest, present: Manifest, claimed_epoch: int) -> Iterator[str]:
-    if claimed_epoch < last.epoch - 1:  # a job that died before its claim leaves one less
-        yield (
-            f"the tables know writer epochs up to {claimed_epoch}, this checkpoint was used under "
-            f"{last.epoch}: these are other tables, or they were restored from a backup"
+def _check_version(state_dir: Path, events_version: int | None) -> None:
+    """Refuse tables that lack commits of finished batches, though no job has claimed them since."""
+    path = state_dir / _SEEN
+    seen = int(path.read_text()) if path.exists() else -1
+    if events_version is not None and events_version < seen:
+        why = (
+            f"the table ownership_events is at version {events_version}, this checkpoint has seen "
+            f"{seen}: these are other tables, or they were restored from a backup"
         )
+        raise CheckpointMismatchError(state_dir, why, _GO_ON_FROM_BACKUP)
+
+
+def _check_mismatches(state_dir: Path, last: Manifest, present: Manifest) -> None:
+    for why in _mismatches(last, present):
+        raise CheckpointMismatchError(state_dir, why)
+    if last.state_schema > present.state_schema:
+        why = (
+            f"its state has schema {last.state_schema}, this version reads up to "
+            f"{present.state_schema}: it was written by a newer version of this code"
+        )
+        raise CheckpointMismatchError(state_dir, why, _NEWER_ON)
+
+
+def _mismatches(last: Manifest, present: Manifest) -> Iterator[str]:
     if last.clusters and last.clusters != present.clusters:
         yield (
             f"it was made for the clusters {', '.join(last.clusters)}, this job has "
@@ -214,11 +281,6 @@ def _mismatches(last: Manifest, present: Manifest, claimed_epoch: int) -> Iterat
         yield (
             f"it reads the topics {', '.join(sorted(last.topics))}, this job has "
             f"{', '.join(sorted(present.topics))} (pipeline.topic_prefix)"
-        )
-    if last.state_schema > present.state_schema:
-        yield (
-            f"its state has schema {last.state_schema}, this version reads up to "
-            f"{present.state_schema}: it was written by a newer version of this code"
         )
 
 

@@ -16,6 +16,9 @@ from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.scorer import tracks
 
+STATE_SCHEMA = balancer.STATE_SCHEMA + tracks.STATE_SCHEMA
+"""The newest schema of the state that this version reads, and the one that it writes."""
+
 
 def present_manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
     """Under what this start works. epoch: the one that it is about to claim."""
@@ -23,7 +26,7 @@ def present_manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
         code_version=code_version(),
         config_version=digest(config),
         scorer_groups=config.pipeline.scorer_groups,
-        state_schema=balancer.STATE_SCHEMA + tracks.STATE_SCHEMA,
+        state_schema=STATE_SCHEMA,
         layout=LAYOUT,
         clusters=tuple(config.pipeline.clusters),
         kafka_cluster=place.cluster_id,

@@ -12,6 +12,8 @@ from jobs.adapters.spark.checkpoint import (
     CheckpointMismatchError,
     Manifest,
     Resumption,
+    SeenVersion,
+    check_standby,
     choose_checkpoint,
     read_manifest,
     set_aside,
@@ -121,6 +123,33 @@ def test_checkpoint_of_something_else_is_refused_with_the_command_that_helps(
     assert f"ballast state rebuild --state-dir {tmp_path}" in refused.value.next_step
 
 
+def test_checkpoint_of_a_newer_version_is_refused_with_both_ways_out(tmp_path: Path) -> None:
+    _first_run(tmp_path)
+    with pytest.raises(CheckpointMismatchError) as refused:
+        choose_checkpoint(tmp_path, replace(_NEXT, state_schema=1), 0)
+    assert "let the newer version run; or stop it, then" in refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("clusters", "schema", "words"),
+    [(("local",), 1, "by a newer version"), (("elsewhere",), 2, "this job has elsewhere")],
+)
+def test_standby_that_could_not_go_on_is_refused_while_the_job_works(
+    tmp_path: Path, clusters: tuple[str, ...], schema: int, words: str
+) -> None:
+    _first_run(tmp_path)
+    with pytest.raises(CheckpointMismatchError) as refused:
+        check_standby(tmp_path, clusters, schema)
+    assert words in refused.value.why
+
+
+def test_standby_that_can_go_on_waits(tmp_path: Path) -> None:
+    check_standby(tmp_path, ("local",), 2)
+    _first_run(tmp_path)
+    check_standby(tmp_path, ("local",), 2)
+    check_standby(tmp_path, ("local",), 3)
+
+
 def test_checkpoint_of_tables_that_another_job_took_over_is_refused(tmp_path: Path) -> None:
     _first_run(tmp_path)
     with pytest.raises(CheckpointMismatchError, match="does not match") as refused:
@@ -128,17 +157,41 @@ def test_checkpoint_of_tables_that_another_job_took_over_is_refused(tmp_path: Pa
     assert "another job has taken over the tables" in refused.value.why
 
 
-def test_checkpoint_of_newer_tables_than_these_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("used_under", "claimed"), [(7, 3), (1, 0)])
+def test_checkpoint_of_newer_tables_than_these_is_refused(
+    tmp_path: Path, used_under: int, claimed: int
+) -> None:
+    """A backup of a stopped job lacks no more than the claim of the start after it."""
     first = _first_run(tmp_path)
-    write_manifest(tmp_path, replace(_PRESENT, epoch=7), first)
+    write_manifest(tmp_path, replace(_PRESENT, epoch=used_under), first)
     with pytest.raises(CheckpointMismatchError) as refused:
-        choose_checkpoint(tmp_path, replace(_PRESENT, epoch=4), 3)
+        choose_checkpoint(tmp_path, replace(_PRESENT, epoch=claimed + 1), claimed)
     assert "restored from a backup" in refused.value.why
+    assert f"rebuild --restored --state-dir {tmp_path}" in refused.value.next_step
+
+
+def test_checkpoint_that_has_seen_more_commits_than_the_tables_have_is_refused(
+    tmp_path: Path,
+) -> None:
+    """A snapshot of a running job has the same writer epoch as its checkpoint."""
+    _first_run(tmp_path)
+    seen = SeenVersion(tmp_path)
+    for version in (11, 12, 12):
+        seen.note(version)
+    for version in (12, 13, None):
+        assert choose_checkpoint(tmp_path, _NEXT, 0, events_version=version).reason == ""
+    for unfit in (_NEXT, replace(_NEXT, scorer_groups=4)):  # a rebuild alone is not enough either
+        with pytest.raises(CheckpointMismatchError) as refused:
+            choose_checkpoint(tmp_path, unfit, 0, events_version=11)
+        assert "at version 11, this checkpoint has seen 12" in refused.value.why
+        assert f"rebuild --restored --state-dir {tmp_path}" in refused.value.next_step
+    set_aside(tmp_path)
+    assert choose_checkpoint(tmp_path, _NEXT, 0, events_version=11).is_rebuilt
 
 
 def test_checkpoint_of_a_job_that_died_before_its_claim_goes_on(tmp_path: Path) -> None:
     first = _first_run(tmp_path)
-    write_manifest(tmp_path, _NEXT, first)
+    write_manifest(tmp_path, replace(_NEXT, claim="mine"), first)
     assert choose_checkpoint(tmp_path, _NEXT, 0).reason == ""
 
 
