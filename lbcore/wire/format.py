@@ -30,7 +30,7 @@ from lbcore.wire.messages import (
     TopicLoad,
 )
 from lbcore.wire.plain_text import plain_text
-from lbcore.wire.rules import SCHEMA
+from lbcore.wire.rules import OLDEST_SCHEMA, SCHEMA
 
 Written = tuple[Topic, bytes, bytes]
 Fields = Mapping[str, Any]
@@ -102,7 +102,7 @@ def _without_defaults(fields: Fields, defaults: Fields) -> dict[str, Any]:
 
 
 def _tick(tick: Tick) -> tuple[Topic, str, Fields]:
-    fields = {"schema": SCHEMA, "cluster": tick.cluster, "tick": tick.number}
+    fields = {"schema": OLDEST_SCHEMA, "cluster": tick.cluster, "tick": tick.number}
     return Topic.BROKER_LOAD, f"{tick.cluster}/{TICK_KEY}", fields
 
 

@@ -15,7 +15,8 @@ SCHEMA = 1
 
 OLDEST_SCHEMA = max(1, SCHEMA - 1)
 """The oldest schema that is read. Ownership records are written in it: the job is upgraded before
-the agents, which must understand it until they are."""
+the agents, which must understand it until they are. So are ticks: a standby of a newer version
+sends them to the job that it waits for."""
 
 MAX_INT64 = 2**63 - 1
 MAX_COUNT = 2**53

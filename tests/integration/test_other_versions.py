@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lbcore.wire.messages import Tick, Topic
+from lbcore.wire.parse import parse
 from tests.integration.other_versions import (
     COLUMN,
     digest_of,
@@ -14,11 +16,19 @@ from tests.integration.other_versions import (
     make_next_version,
 )
 from tests.integration.stack import ROOT
+from tests.support.values.wire_messages import RULES
 
 _NAMES = """
 import jobs.balance_cluster
 from lbcore.model.tables import NAMESPACES
 print(*(column.name for column in NAMESPACES.columns))
+"""
+
+_TICK = """
+from lbcore.wire.format import format_message
+from lbcore.wire.messages import Tick
+_, key, value = format_message(Tick(cluster="local", number=7))
+print(key.decode(), value.decode(), sep="\\n")
 """
 
 
@@ -30,7 +40,18 @@ def test_other_version_is_another_and_can_be_started(
 ) -> None:
     root = make(tmp_path / "other")
     assert digest_of(root) != digest_of(ROOT)
-    asked = subprocess.run(
-        [*in_folder(root), "-c", _NAMES], check=True, capture_output=True, text=True
-    )
-    assert (COLUMN in asked.stdout.split()) == is_wider
+    assert (COLUMN in _said_by(root, _NAMES).split()) == is_wider
+
+
+def test_tick_of_the_next_versions_standby_is_read_by_the_job_that_it_waits_for(
+    tmp_path: Path,
+) -> None:
+    key, value = _said_by(make_next_version(tmp_path / "next"), _TICK).splitlines()
+    found = parse(Topic.BROKER_LOAD, key.encode(), value.encode(), RULES)
+    assert isinstance(found, Tick)
+    assert found.number == 7
+
+
+def _said_by(root: Path, code: str) -> str:
+    command = [*in_folder(root), "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
