@@ -157,21 +157,14 @@ def test_snapshot_of_one_moment_while_the_job_writes_is_consistent(stack: Versio
         stack.fleet(f"/restart/broker-{1 + number % 2}", "POST")  # so that something is written
         time.sleep(0.9 + 0.17 * number)
         copy = stack.folder / f"snapshot-{number}"
-<<<<<<< HEAD
-        job = stack.children["older"].pid
-        freeze_group(job)
-        shutil.copytree(stack.tables, copy)
-        os.killpg(job, signal.SIGCONT)
-=======
         _snapshot(stack, "older", copy)
->>>>>>> 84f9127 (Restored tables are always known as such, a standby that can't go on is refused at once, and operate.md can be typed)
         sizes.append(_check_copy(copy))
         stack.wait_settled()
     tell("snapshots", copies=_COPIES, events=sizes)
 
 
 def _snapshot(stack: VersionedStack, job: str, copy: Path) -> None:
-    os.killpg(stack.children[job].pid, signal.SIGSTOP)
+    freeze_group(stack.children[job].pid)
     shutil.copytree(stack.tables, copy)
     os.killpg(stack.children[job].pid, signal.SIGCONT)
 
