@@ -5,10 +5,9 @@ in time that the caller gives. Messages stay values and nothing leaves the proce
 and balancer as the streaming job's, so the same decisions. Source: ours.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from lbcore.balancer.rebuild import newest_rows
-from lbcore.balancer.state.effects import Row
 from lbcore.bridge.mirror import Look, commands_of, compare
 from lbcore.config.tree import Config
 from lbcore.foresight.rehearse import RehearsalRows
@@ -26,22 +25,18 @@ _NEVER = 0
 
 
 class Observer:
-    """Scorers and balancer of one cluster that is observed."""
+    """Scorers and balancer of one cluster that is observed. rows: by table, in their order."""
 
     def __init__(self, config: Config, cluster: str) -> None:
         """config: of the cluster; its authority is external, and it observes only."""
         self.config, self.cluster = config, cluster
         self._clock = Clock()
-        self._log = Log(cluster, self._clock, Dice(_NEVER), config.pipeline.scorer_groups)
+        self._log = Log(cluster, self._clock, Dice(_NEVER))
         self._job = Job(config, cluster, self._log, Committed(tables=_KEPT), lambda _: None)
+        self.rows = self._job.committed.rows
         self._before: Look | None = None
         self._brokers: tuple[str, ...] = ()
         self._commands = 0
-
-    @property
-    def rows(self) -> Mapping[str, Sequence[Row]]:
-        """By table, in their order."""
-        return self._job.committed.rows
 
     def take(
         self,

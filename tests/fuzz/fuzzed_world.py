@@ -37,10 +37,9 @@ from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.route.bundles import BundleRoute
 from lbcore.route.snapshot import LookupSnapshot
 from lbcore.scorer.group_update import GroupUpdate
-from lbcore.sim.engine.job import Committed
 from lbcore.wire.messages import Tick
 from tests.support.worlds.rebuilt import RebuiltWorld
-from tests.support.worlds.world import CLUSTER, KEPT, PARTITIONS
+from tests.support.worlds.world import CLUSTER, PARTITIONS
 
 CRASHES = (
     *("before, repeated", "before, rebuilt", "after, repeated", "after, rebuilt"),
@@ -150,7 +149,9 @@ class FuzzedWorld(RebuiltWorld):
         kept = {id(row) for row in backup.events}
         self.undone += [row for row in self.events if id(row) not in kept]
         self.events = list(backup.events)
-        committed = self.job.committed = Committed(tables=KEPT)
+        committed = self.job.committed
+        for held in (committed.ownership, committed.records, committed.rows):
+            held.clear()
         committed.rows.update({name: list(rows) for name, rows in backup.other_rows.items()})
         for place in self.log:
             is_left = place[0] == "commands"

@@ -60,7 +60,7 @@ class Engine:
         self.dice = Dice(scenario.seed)
         self.traffic = Traffic(scenario)
         self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
-        self.log = Log(CLUSTER, self.clock, self.dice, config.pipeline.scorer_groups)
+        self.log = Log(CLUSTER, self.clock, self.dice)
         self.recorder = Recorder(clock=self.clock)
         self.job = Job(config, CLUSTER, self.log, Committed(), self._take_effects)
         self.nodes: dict[str, Node] = {}

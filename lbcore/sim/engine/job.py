@@ -6,6 +6,7 @@ refused is repeated with the same rows and the same time, as Spark does, and mus
 effects. Source: ours.
 """
 
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -48,7 +49,7 @@ class UncommittedBatch:
 
     groups: Mapping[int, Sequence[RawMessage]]
     now_ms: int
-    scored: Mapping[int, ScorerState | None]
+    scored: dict[int, ScorerState | None]
     state: BalancerState | None
     effects: Sequence[Effect]
 
@@ -63,8 +64,8 @@ class RowSource(Protocol):
     def tick(self) -> None:
         """Put the driver's ticks into it."""
 
-    def read_groups(self) -> Mapping[int, Sequence[RawMessage]]:
-        """What nobody has read yet, by scorer group."""
+    def read_rows(self) -> Sequence[RawMessage]:
+        """What nobody has read yet."""
 
 
 @dataclass(slots=True)
@@ -118,7 +119,7 @@ class Job:
             group: make_scorer_of(config, cluster=cluster, group=group, parse_raw=source.parse)
             for group in range(config.pipeline.scorer_groups)
         }
-        self.scored: Mapping[int, ScorerState | None] = {}
+        self.scored: dict[int, ScorerState | None] = {}
         self.state: BalancerState | None = None
         self.is_away = False
         self.is_refused = False
@@ -129,7 +130,7 @@ class Job:
         self._cluster = cluster
         self._source = source
         self._took_effects = took_effects
-        self._again: Mapping[int, Sequence[RawMessage]] = {}
+        self._again: Sequence[RawMessage] = ()
 
     def begin(self, records: Sequence[OwnershipRecord], namespaces: Sequence[Row]) -> None:
         """Go on from ownership that is there already."""
@@ -160,13 +161,10 @@ class Job:
         """Come back from the checkpoint; a batch that was not committed is repeated."""
         if self.state is not None:
             self.state = self.balancer.unpack(self.balancer.pack(self.state))
-        self.scored = {
-            group: with_values_of(
-                state, self.scorers[group].unpack(self.scorers[group].pack(state))
-            )
-            for group, state in self.scored.items()
-            if state is not None
-        }
+        for group, state in self.scored.items():
+            if state is not None:
+                again = self.scorers[group].unpack(self.scorers[group].pack(state))
+                self.scored[group] = with_values_of(state, again)
 
     def rebuild(self) -> None:
         """Come back without a checkpoint: from the tables, reading where the last commit ended.
@@ -174,7 +172,8 @@ class Job:
         A batch that was refused is forgotten with the checkpoint; its rows are read again.
         """
         if self.refused is not None:
-            self._again, self.refused = self.refused.groups, None
+            self._again = [row for rows in self.refused.groups.values() for row in rows]
+            self.refused = None
         self.state, self.scored = self.rebuilt(), {}
 
     def rebuilt(self) -> BalancerState:
@@ -195,11 +194,11 @@ class Job:
         return self.balancer.step(self.state, updates, now_ms)
 
     def _read(self) -> dict[int, list[RawMessage]]:
-        """What nobody has committed yet, by group."""
-        again, self._again = self._again, {}
-        groups = {group: list(messages) for group, messages in again.items()}
-        for group, messages in self._source.read_groups().items():
-            groups.setdefault(group, []).extend(messages)
+        """What nobody has committed yet, by group: by the hash of its key, as in production."""
+        again, self._again = self._again, ()
+        groups: dict[int, list[RawMessage]] = defaultdict(list)
+        for row in (*again, *self._source.read_rows()):
+            groups[zlib.crc32(row.key or b"") % len(self.scorers)].append(row)
         return dict(sorted(groups.items()))
 
     def _compute(self, groups: Mapping[int, Sequence[RawMessage]], now_ms: int) -> UncommittedBatch:

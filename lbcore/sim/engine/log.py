@@ -67,14 +67,13 @@ class NetworkPath:
 class Log:
     """All topics; read once, by the job."""
 
-    def __init__(self, cluster: str, clock: Clock, dice: Dice, groups: int) -> None:
+    def __init__(self, cluster: str, clock: Clock, dice: Dice) -> None:
         self._cluster = cluster
         self._clock = clock
         self._dice = dice
-        self._groups = groups
         self._offsets: dict[tuple[Topic, int], int] = defaultdict(int)
-        self._places: dict[str, tuple[bytes, int, int]] = {}
-        self._unread: dict[int, list[RawMessage]] = defaultdict(list)
+        self._places: dict[str, tuple[bytes, int]] = {}
+        self._unread: list[RawMessage] = []
         self.lines: dict[str, NetworkPath] = defaultdict(NetworkPath)
         self.last_heard_ms: dict[str, int] = {}
 
@@ -107,8 +106,8 @@ class Log:
     def append(self, message: Message, broker: str = "") -> None:
         """Put a message into its partition now."""
         topic = _TOPICS[type(message)]
-        key, partition, group = self._place(_keyed_by(message, broker))
-        self._put_at(topic, 0 if topic is Topic.COMMANDS else partition, group, key, message)
+        key, partition = self._place(_keyed_by(message, broker))
+        self._put_at(topic, 0 if topic is Topic.COMMANDS else partition, key, message)
         if topic is Topic.BROKER_LOAD:
             self.last_heard_ms[broker] = self._clock.now_ms
 
@@ -116,11 +115,11 @@ class Log:
         """The driver's tick in every partition of broker-load."""
         message = Tick(cluster=self._cluster)
         for partition in range(PARTITIONS):
-            self._put_at(Topic.BROKER_LOAD, partition, 0, b"", message)
+            self._put_at(Topic.BROKER_LOAD, partition, b"", message)
 
-    def read_groups(self) -> dict[int, list[RawMessage]]:
-        """What nobody has read yet, by scorer group."""
-        unread, self._unread = self._unread, defaultdict(list)
+    def read_rows(self) -> list[RawMessage]:
+        """What nobody has read yet."""
+        unread, self._unread = self._unread, []
         return unread
 
     def parse(self, raw: RawMessage) -> Message | Rejected:
@@ -133,9 +132,7 @@ class Log:
     def _put(self, broker: str, message: Message) -> Callable[[], None]:
         return lambda: self.append(message, broker)
 
-    def _put_at(
-        self, topic: Topic, partition: int, group: int, key: bytes, message: Message
-    ) -> None:
+    def _put_at(self, topic: Topic, partition: int, key: bytes, message: Message) -> None:
         offset = self._offsets[topic, partition]
         self._offsets[topic, partition] = offset + 1
         position = Position(
@@ -144,14 +141,13 @@ class Log:
             offset=offset,
             timestamp_ms=self._clock.now_ms,
         )
-        self._unread[group].append(Carried(position=position, key=key, value=None, message=message))
+        self._unread.append(Carried(position=position, key=key, value=None, message=message))
 
-    def _place(self, name: str) -> tuple[bytes, int, int]:
-        """Key, partition and scorer group of the messages of a broker, or on a bundle."""
+    def _place(self, name: str) -> tuple[bytes, int]:
+        """Key and partition of the messages of a broker, or on a bundle."""
         if name not in self._places:
             key = f"{self._cluster}/{name}".encode() if name else self._cluster.encode()
-            code = zlib.crc32(key)
-            self._places[name] = (key, code % PARTITIONS, code // PARTITIONS % self._groups)
+            self._places[name] = (key, zlib.crc32(key) % PARTITIONS)
         return self._places[name]
 
 

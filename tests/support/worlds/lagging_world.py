@@ -25,15 +25,15 @@ class LaggingWorld(CheckedWorld):
         self.slow_ms: dict[str, int] = {}
         super().__init__(config, brokers, seed=seed)
 
-    def read_groups(self) -> dict[int, list[RawMessage]]:
+    def read_rows(self) -> list[RawMessage]:
         """What the job sees of what nobody has read yet."""
         if self.read_until_ms is None:
-            return super().read_groups()
+            return super().read_rows()
         whole = dict(self.log)
         for place, messages in whole.items():
             seen = [m for m in messages if m.position.timestamp_ms <= self.read_until_ms]
             self.log[place] = seen
-        found = super().read_groups()
+        found = super().read_rows()
         self.log.update(whole)
         return found
 

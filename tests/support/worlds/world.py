@@ -66,6 +66,8 @@ class World:
         self.faults = Faults()
         self.parse = parser_of(config, json.loads)
         self.job = WorldJob(self)
+        self.current = self.job.committed.ownership
+        self.other_rows = self.job.committed.rows
         self.events: list[Mapping[str, object]] = []
         self.decisions: list[Mapping[str, object]] = []
         self.reports: list[Mapping[str, object]] = []
@@ -129,16 +131,6 @@ class World:
     def state(self) -> BalancerState | None:
         """What the balancer knows and believes."""
         return self.job.state
-
-    @property
-    def current(self) -> dict[str, Mapping[str, Any]]:
-        """The row of each bundle that the tables know."""
-        return self.job.committed.ownership
-
-    @property
-    def other_rows(self) -> dict[str, list[Mapping[str, Any]]]:
-        """All rows of the other tables."""
-        return self.job.committed.rows
 
     @property
     def batch_ms(self) -> int:
@@ -206,17 +198,16 @@ class World:
         """The second operator's part of a batch."""
         return self.job.balancer.step(self.state, updates, self.batch_ms)
 
-    def read_groups(self) -> dict[int, list[RawMessage]]:
-        """What nobody has read yet of the log, or a part of it, by scorer group."""
-        groups: dict[int, list[RawMessage]] = defaultdict(list)
+    def read_rows(self) -> list[RawMessage]:
+        """What nobody has read yet of the log, or a part of it."""
+        found: list[RawMessage] = []
         for place in sorted(self.log):
             fresh = self.log[place][self.read[place] :]
             if self.faults.read < 1:
                 fresh = fresh[: round(len(fresh) * self.random.uniform(self.faults.read, 1))]
             self.read[place] += len(fresh)
-            for message in fresh:
-                groups[zlib.crc32(message.key or b"") % len(self.job.scorers)].append(message)
-        return groups
+            found += fresh
+        return found
 
     def restart_job(self) -> None:
         """The job comes back from its checkpoint."""
@@ -228,11 +219,7 @@ class World:
 
     def take_effects(self, effects: Sequence[Effect]) -> None:
         """Keep what a batch came to, and have the brokers read it."""
-        kept = {
-            OWNERSHIP_EVENTS.name: self.events,
-            DECISIONS.name: self.decisions,
-            REPORT: self.reports,
-        }
+        kept = {"ownership_events": self.events, "decisions": self.decisions, REPORT: self.reports}
         for effect in effects:
             kept.get(effect.kind, []).extend(effect.rows)
         for event in news_of(effects):
@@ -339,19 +326,17 @@ class WorldJob(Job):
         self._world = world
 
     def step_scorer(
-        self, group: int, messages: Sequence[RawMessage], now_ms: int
+        self, group: int, messages: Sequence[RawMessage], _now_ms: int
     ) -> Step[ScorerState, GroupUpdate]:
         """The World's step; updates go on as bytes, as between Spark's operators."""
-        del now_ms
         step = self._world.step_scorer(group, messages)
         updates = [unpack_update(pack_update(update)) for update in step.effects]
         return Step(state=step.state, effects=updates)
 
     def step_balancer(
-        self, updates: Sequence[GroupUpdate], now_ms: int
+        self, updates: Sequence[GroupUpdate], _now_ms: int
     ) -> Step[BalancerState, Effect]:
         """The World's step."""
-        del now_ms
         return self._world.step_balancer(updates)
 
     def rebuilt(self) -> BalancerState:
