@@ -26,7 +26,7 @@ both = failed=0; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-.PHONY: help run tour test test-long check coverage lint format docs bench chaos package lock setup setup-dev clean distclean python test-pulsar test-containers demo-pulsar lab-pulsar
+.PHONY: help run tour test test-long check coverage lint format draw docs bench chaos package lock setup setup-dev clean distclean python test-pulsar test-containers demo-pulsar lab-pulsar
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,10 @@ lint: setup-dev ## Check format, lint, types and import contracts
 format: setup-dev ## Format the code and fix what the linter can fix
 	@$(bin)/ruff check --fix --quiet . || true
 	@$(bin)/ruff format .
+
+draw: setup-dev ## Write what is made of declarations: pages, conf/base.toml, the reports' schema, dashboards (Python 3.11)
+	@$(bin)/python -m tests.drawn_pages
+	@$(bin)/python -m dashboards
 
 docs: setup-dev ## Make a site of docs/ under build/docs; a link that leads nowhere ends it
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet --config-file .mkdocs.yml

@@ -65,4 +65,7 @@ class Golden:
         if self._is_rewriting:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8"), f"{path} differs; see --rewrite"
+        assert path.exists(), f"{path} is not recorded yet: run this test with --rewrite, review it"
+        assert text == path.read_text(encoding="utf-8"), (
+            f"{path} differs: if it shall, run this test with --rewrite and review the diff"
+        )

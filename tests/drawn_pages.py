@@ -1,13 +1,16 @@
-"""Writes the pages that are made of declarations: `python -m tests.drawn_pages`.
+"""Writes what is made of declarations: `python -m tests.drawn_pages`, part of `make draw`.
 
 docs/tables.md from the tables, docs/sql.md from the views and queries, docs/metrics.md from the
 metrics, docs/configuration.md from the settings, and the tables of docs/strategies.md and
-docs/commands.md from the records of strategies and commands. A test
+docs/commands.md from the records of strategies and commands; conf/base.toml and the presets of
+Pulsar's releases from the settings, and what a report may have from the resources. A test
 holds each equal to what is drawn here.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from jobs.service.lookup_names import LOOKUP_METRICS
@@ -17,8 +20,12 @@ from jobs.telemetry.agent_names import AGENT_METRICS
 from jobs.telemetry.bridge_names import BRIDGE_METRICS
 from jobs.telemetry.declared import DeclaredMetric, by_name
 from jobs.telemetry.job_names import JOB_METRICS
-from lbcore.config.render import render_page
+from lbcore.config.load import differences
+from lbcore.config.pulsar_presets import PRESETS, Preset
+from lbcore.config.render import render_config, render_differences, render_page
+from lbcore.config.tree import Config
 from lbcore.model.archives import ARCHIVES, MONTH, Archive
+from lbcore.model.resources import WIRE_NAMES
 from lbcore.model.table import Column, Table
 from lbcore.model.tables import TABLES
 from lbcore.plan.registry import STRATEGIES
@@ -26,7 +33,9 @@ from lbcore.plan.strategy import Strategy
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.command_about import CommandArguments
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+REPORT_SCHEMA = "lbcore/wire/schemas/broker-load.json"
 
 METRIC_PAGES: Mapping[str, Sequence[DeclaredMetric]] = {
     "The job": JOB_METRICS,
@@ -212,7 +221,8 @@ def draw_strategies() -> str:
         columns = ["Pulsar's class", "take it when", "beware"]
         columns += ["seen in"] if any(one.seen_in for one in strategies) else []
         head = f"| {' | '.join([kind, *columns])} |"
-        rows = [head, "|" + "---|" * (len(columns) + 1), *map(_draw_strategy, strategies)]
+        width = len(columns) + 1
+        rows = [head, "|" + "---|" * width, *(_draw_strategy(one, width) for one in strategies)]
         page = _with_table(page, f"| {kind} |", rows)
     return page
 
@@ -225,10 +235,10 @@ def _with_table(page: str, head: str, rows: Sequence[str]) -> str:
     return before + "\n".join(rows) + "\n" + "".join(lines[end:])
 
 
-def _draw_strategy(one: Strategy) -> str:
+def _draw_strategy(one: Strategy, width: int) -> str:
     cells = [f"`{one.name}`", one.pulsar_class, one.use_when, one.beware]
-    cells += [one.seen_in.replace("](", "](../tests/")] if one.seen_in else []
-    return f"| {' | '.join(cells)} |"
+    cells += [one.seen_in.replace("](", "](../tests/")]
+    return f"| {' | '.join(cells[:width])} |"
 
 
 def draw_commands() -> str:
@@ -248,16 +258,36 @@ def _draw_command(declaring: type[CommandArguments]) -> str:
     return f"| `{about.kind}` | {what} | {names} | {by} |"
 
 
+def draw_report_schema() -> str:
+    """The schema of reports: its own words, the declared resources, and what makes it a load."""
+    schema = json.loads((ROOT / REPORT_SCHEMA).read_text(encoding="utf-8"))
+    report, of_resource = schema["$defs"]["report"], {"$ref": "#/$defs/resource"}
+    others = [(name, of) for name, of in report["properties"].items() if of != of_resource]
+    envelope = [(name, of) for name, of in others if name in report["required"]]
+    loads = [(name, of_resource) for name in WIRE_NAMES] + others[len(envelope) :]
+    report["properties"] = dict(envelope + loads)
+    report["if"]["anyOf"] = [{"required": [name]} for name, _ in loads]
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _draw_preset(preset: Preset) -> str:
+    return render_differences(differences(preset.config()), preset.head)
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
-    "tables.md": draw_tables,
-    "sql.md": draw_sql,
-    "metrics.md": draw_metrics,
-    "configuration.md": render_page,
-    "strategies.md": draw_strategies,
-    "commands.md": draw_commands,
+    "docs/tables.md": draw_tables,
+    "docs/sql.md": draw_sql,
+    "docs/metrics.md": draw_metrics,
+    "docs/configuration.md": render_page,
+    "docs/strategies.md": draw_strategies,
+    "docs/commands.md": draw_commands,
+    REPORT_SCHEMA: draw_report_schema,
+    "conf/base.toml": lambda: render_config(Config()),
+    **{f"conf/{name}.toml": partial(_draw_preset, preset) for name, preset in PRESETS.items()},
 }
+"""What is drawn, by its path in the project."""
 
 
 if __name__ == "__main__":
     for name, draw in PAGES.items():
-        (DOCS / name).write_text(draw(), encoding="utf-8")
+        (ROOT / name).write_text(draw(), encoding="utf-8")

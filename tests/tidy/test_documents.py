@@ -119,7 +119,11 @@ def _strategies(kind: str) -> list[list[str]]:
 
 
 def test_pathology_of_each_shedder_is_shown_by_a_file() -> None:
-    assert [row[0] for row in _strategies("shedding") if "](../tests/" not in row[-1]] == []
+    shown_by_none = [row[0] for row in _strategies("shedding") if "](../tests/" not in row[-1]]
+    assert shown_by_none == [], (
+        "add it to a test of tests/golden/test_pathologies.py, write the text with `--rewrite`, and"
+        " link it in the record's `seen_in`: [G2](golden/pathologies/G2_NAME.txt)"
+    )
 
 
 def test_table_of_the_command_line_has_every_verb() -> None:
@@ -175,7 +179,8 @@ def test_name_that_the_tour_shows_is_in_its_file() -> None:
 
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_drawn_page_is_its_declarations(name: str) -> None:
-    assert text_of(DOCS / name) == PAGES[name](), "run `python -m tests.drawn_pages`"
+    is_drawn = text_of(ROOT / name) == PAGES[name]()  # a diff of whole pages says less
+    assert is_drawn, f"{name} is not what is declared: run `make draw`"
 
 
 def test_command_that_a_document_sends_is_carried_out() -> None:
@@ -193,7 +198,7 @@ def test_commands_that_the_changelog_names_are_those_of_the_job() -> None:
     text = text_of(ROOT / "CHANGELOG.md")
     (sentence,) = re.findall(r"\*\*Commands\*\* on the topic(.*?)\. ", text, re.DOTALL)
     assert set(re.findall(r"`([a-z_]+)`", sentence)) - {"commands"} == HANDLERS.keys(), (
-        "say in CHANGELOG.md which commands the job carries out"
+        "name each command in CHANGELOG.md, in the sentence of **Commands** on the topic"
     )
 
 

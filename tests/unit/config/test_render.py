@@ -11,7 +11,7 @@ from jobs.adapters.processes.settings import read_toml, tomllib
 from lbcore.config.load import differences, parse_config
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.pulsar_presets import PRESETS
-from lbcore.config.render import render_config, render_differences, render_value
+from lbcore.config.render import render_differences, render_value
 from lbcore.config.tree import SETTINGS, Config
 from lbcore.validation.check import check_config
 
@@ -19,22 +19,13 @@ CONF = Path(__file__).parents[3] / "conf"
 OVERLAYS = sorted(path.stem for path in CONF.glob("*.toml") if path.stem != "base")
 
 
-def test_base_file_is_the_declarations() -> None:
-    assert (CONF / "base.toml").read_text() == render_config(Config()), (
-        "conf/base.toml is out of date: run `ballast config show --base > conf/base.toml`"
-    )
-
-
 def test_base_file_reads_back_as_the_defaults() -> None:
     assert parse_config(read_toml(CONF / "base.toml")) == Config()
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_pulsar_preset_file_is_what_the_release_does(name: str) -> None:
+def test_pulsar_preset_file_reads_back_as_what_the_release_does(name: str) -> None:
     preset = PRESETS[name]
-    assert (CONF / f"{name}.toml").read_text() == render_differences(
-        differences(preset.config()), preset.head
-    ), f"out of date: run `ballast config show --pulsar {name} > conf/{name}.toml`"
     assert parse_config(read_toml(CONF / f"{name}.toml")) == preset.config()
 
 

@@ -35,7 +35,7 @@ def loaded(page: Page) -> dict[str, Any]:
 def test_file_is_what_the_code_makes(page: Page) -> None:
     from dashboards.grafana import to_json  # noqa: PLC0415 not to be had before 3.11
 
-    assert (FOLDER / f"{page.slug}.json").read_text() == to_json(page), "run `python -m dashboards`"
+    assert (FOLDER / f"{page.slug}.json").read_text() == to_json(page), "run `make draw`"
 
 
 def test_each_file_is_of_a_page() -> None:

@@ -18,7 +18,7 @@ FILE = ROOT / "dashboards" / "alerts.yml"
 
 
 def test_file_is_its_declarations() -> None:
-    assert FILE.read_text() == render_rules(), "run `python -m dashboards`"
+    assert FILE.read_text() == render_rules(), "run `make draw`"
 
 
 def test_query_of_a_rule_names_declared_metrics_and_labels() -> None:
