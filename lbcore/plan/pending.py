@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lbcore import packing
-from lbcore.model.resources import COUNT
+from lbcore.model.resources import COUNT, complete
 from lbcore.plan.snapshot import (
     RATE_IN,
     RATE_OUT,
@@ -46,6 +46,12 @@ FORGOTTEN = 1e-6
 bytes/s in and out, the smoothed throughput. Those up to the score depend on the broker's size."""
 
 
+def _line(kept: Sequence[float]) -> Line:
+    """A line as it was kept, perhaps by code that knew fewer resources: those count 0."""
+    others = COLUMNS - COUNT
+    return (*complete(kept[:-others]), *kept[-others:])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMove:
     """One bundle on its way.
@@ -68,7 +74,7 @@ class PendingMove:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "PendingMove":
         """The inverse of `to_row`."""
-        return cls(**{**row, "load": tuple(row["load"])})
+        return cls(**{**row, "load": _line(row["load"])})
 
     def at_destination(self) -> Line:
         """The load on the destination's scale."""
@@ -97,7 +103,7 @@ class Unseen:
     def from_row(cls, row: Sequence[Any]) -> "Unseen":
         """The inverse of `to_row`."""
         report_ms, shown, load, busy_ms = row
-        return cls(report_ms=report_ms, shown=tuple(shown), load=tuple(load), busy_ms=busy_ms)
+        return cls(report_ms=report_ms, shown=_line(shown), load=_line(load), busy_ms=busy_ms)
 
 
 class Fate(Enum):

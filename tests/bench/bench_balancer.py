@@ -26,6 +26,7 @@ from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.balancer.state.effects import pack_effect
 from lbcore.config.tree import Config, changed
 from lbcore.model.bundles import NamespaceBundles, even_boundaries
+from lbcore.model.resources import COUNT, complete
 from lbcore.ownership.records import Cause, OwnershipRecord, State
 from lbcore.scorer.group_update import (
     TICK,
@@ -144,11 +145,11 @@ class Cluster:
 
     def _load(self, broker: int, at_ms: int) -> BrokerReport:
         rate = float(self.rates[self.owned[broker]].sum())
-        usage = np.array([rate / 1_000, 0.0, 0.0, 0.0, 0.0])
+        usage = np.array(complete([rate / 1_000]))
         load = BrokerLoad(
             envelope=_envelope(broker),
             usage=usage,
-            limit=np.full(5, 100.0),
+            limit=np.full(COUNT, 100.0),
             traffic=np.array([rate, rate, rate * 1_000, rate * 1_000]),
             bundle_count=len(self.owned[broker]),
             web_service_url=f"http://{_name(broker)}",

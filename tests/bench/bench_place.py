@@ -21,6 +21,7 @@ import numpy as np
 from lbcore.config.filters import FilterConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.transfer import TransferConfig
+from lbcore.model.resources import COUNT
 from lbcore.plan.filter.index import FilterInput, index_candidates
 from lbcore.plan.filter.policies import IsolationPolicy, Policies
 from lbcore.plan.place.place import place_bundles
@@ -62,7 +63,7 @@ def cluster(bundles: int, brokers: int) -> Snapshot:
     owner = rng.integers(0, brokers, bundles)
     owner[: bundles // UNOWNED_SHARE] = -1
     rates = rng.lognormal(3, 2, (bundles, 4))
-    percent = np.zeros((brokers, 5))
+    percent = np.zeros((brokers, COUNT))
     percent[:, 0] = rng.uniform(2, 100, brokers)
     table = broker_table(
         [f"broker-{index:04}:8080" for index in range(brokers)],

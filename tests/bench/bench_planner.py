@@ -24,6 +24,7 @@ from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
+from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Plan, PlanState, Scope
 from lbcore.plan.phases.eligible import candidate_index
 from lbcore.plan.planner import place, plan
@@ -85,7 +86,7 @@ def cluster(brokers: int, bundles: int) -> Snapshot:
     sums = [np.bincount(owner, weights=short[:, at], minlength=brokers) for at in range(4)]
     traffic = np.stack(sums, axis=1)
     total = traffic[:, 0] + traffic[:, 1]
-    percent = np.zeros((brokers, 5))
+    percent = np.zeros((brokers, COUNT))
     percent[:, 0] = np.minimum(99.0, total / np.percentile(total, 93) * 90)
     per_namespace = BUNDLES_PER_NAMESPACE
     width = 2**32 // per_namespace

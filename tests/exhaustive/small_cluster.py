@@ -25,6 +25,7 @@ from lbcore.balancer.state.balancer_state import BalancerState
 from lbcore.config.load import parse_config
 from lbcore.config.tree import Config
 from lbcore.model.bundles import Bundle
+from lbcore.model.resources import COUNT, complete
 from lbcore.ownership.holding import Call, Callback, CallDone
 from lbcore.ownership.records import OwnershipRecord
 from lbcore.ownership.wire_record import format_record
@@ -352,8 +353,8 @@ def _called(process: Process, call: Call) -> Process:
 
 def _load(bundles: tuple[str, ...]) -> LoadRead:
     return LoadRead(
-        usage=np.array([20.0, 0.0, 0.0, 0.0, 0.0]),
-        limit=np.full(5, 100.0),
+        usage=np.array(complete([20.0])),
+        limit=np.full(COUNT, 100.0),
         traffic=np.full(4, 100.0),
         bundles=bundles,
         stats=np.zeros((len(bundles), 8)),

@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from jobs.agent import Callbacks, LoadRead
+from lbcore.model.resources import COUNT, complete
 
 FOLDER_VARIABLE = "BALLAST_SOAK_OPEN"
 """The folder in which an agent says what it has open: a file a bundle, with the token in it."""
@@ -40,8 +41,8 @@ class _Service:
     def load(self) -> LoadRead:
         names = tuple(open_in(self.folder))
         return LoadRead(
-            usage=np.array([10.0 + len(names), 0.0, 0.0, 0.0, 0.0]),
-            limit=np.full(5, 100.0),
+            usage=np.array(complete([10.0 + len(names)])),
+            limit=np.full(COUNT, 100.0),
             traffic=np.ones(4),
             bundles=names,
             stats=np.ones((len(names), 8)),

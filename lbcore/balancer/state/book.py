@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.balancer.state.effects import to_json
-from lbcore.model.resources import COUNT
+from lbcore.model.resources import COUNT, complete
 from lbcore.scorer.group_update import BrokerReport
 
 Floats = NDArray[np.float64]
@@ -127,10 +127,11 @@ class NamespaceEntry:
 
 
 def broker_from_plain(plain: Mapping[str, Any]) -> BrokerEntry:
-    """The inverse of `packing.fields_of`."""
+    """The inverse of `packing.fields_of`, also of entries that had fewer resources."""
     names = ("percent", "traffic", "starts_ms")
     tuples = {name: tuple(plain[name]) for name in names if name in plain}
-    return BrokerEntry(**{**plain, **tuples})
+    entry = BrokerEntry(**{**plain, **tuples})
+    return entry if len(entry.percent) == COUNT else replace(entry, percent=complete(entry.percent))
 
 
 def namespace_from_plain(plain: Mapping[str, Any]) -> NamespaceEntry:

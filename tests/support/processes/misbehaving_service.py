@@ -24,6 +24,7 @@ from lbcore.agent.state import Event, ReadLoad, RecordRead, Send
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.wire import Wire
+from lbcore.model.resources import COUNT
 from lbcore.ownership.holding import Call
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.wire.format import format_message
@@ -117,8 +118,8 @@ class Service:
 
 def load(**changed: Any) -> LoadRead:
     usual = LoadRead(
-        usage=np.ones(5),
-        limit=np.full(5, 100.0),
+        usage=np.ones(COUNT),
+        limit=np.full(COUNT, 100.0),
         traffic=np.ones(4),
         bundles=(BAD, GOOD),
         stats=np.ones((2, 8)),

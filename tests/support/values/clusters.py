@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.model.resources import COUNT
 from lbcore.plan.snapshot import BrokerTable, BundleTable, Snapshot
 
 
@@ -14,7 +15,7 @@ def broker_table(names: Sequence[str], **columns: Any) -> BrokerTable:
     count = len(names)
     table = BrokerTable(
         names=tuple(names),
-        percent=np.zeros((count, 5)),
+        percent=np.zeros((count, COUNT)),
         traffic=np.zeros((count, 4)),
         bundle_count=np.zeros(count, dtype=np.int64),
         topic_count=np.zeros(count, dtype=np.int64),

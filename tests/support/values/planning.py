@@ -15,6 +15,7 @@ from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.config.transfer import TransferConfig
+from lbcore.model.resources import COUNT
 from lbcore.plan.snapshot import Snapshot
 from tests.support.values.clusters import broker_table, bundle_table, snapshot
 
@@ -50,7 +51,7 @@ def cluster_of(bundles: Mapping[str, Sequence[float]], **columns: Any) -> Snapsh
     short[:, 2] = short[:, 0] * BYTES_PER_MESSAGE
     traffic = np.zeros((len(names), 4))
     np.add.at(traffic, owner, short)
-    percent = np.zeros((len(names), 5))
+    percent = np.zeros((len(names), COUNT))
     percent[:, 0] = traffic[:, 0] / FULL_RATE * 100
     table = broker_table(
         names,

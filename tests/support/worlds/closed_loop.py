@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Kind, Plan, PlanConfig, PlanState, Scope
 from lbcore.plan.planner import plan
 from lbcore.plan.snapshot import Snapshot
@@ -96,7 +97,7 @@ class Loop:
         short[:, 0] = rates * MESSAGES_PER_POINT
         short[:, 2] = rates * BYTES_PER_POINT
         own = np.array([self.seen[name] - self.foreign.get(name, 0.0) for name in self.names])
-        percent, traffic = np.zeros((len(self.names), 5)), np.zeros((len(self.names), 4))
+        percent, traffic = np.zeros((len(self.names), COUNT)), np.zeros((len(self.names), 4))
         percent[:, 0] = [(self.usages or self.seen)[name] for name in self.names]
         traffic[:, 0], traffic[:, 2] = own * MESSAGES_PER_POINT, own * BYTES_PER_POINT
         owner = np.array([index[self.owner[name]] for name in bundles], dtype=np.int64)

@@ -24,6 +24,7 @@ from lbcore.balancer.state.effects import REPORT, Effect
 from lbcore.config.tree import Config
 from lbcore.foresight.planning_memory import with_recalled_plan
 from lbcore.machine import Step
+from lbcore.model.resources import COUNT, complete
 from lbcore.model.tables import BUNDLE_OWNERSHIP, DECISIONS, OWNERSHIP_EVENTS, TABLES
 from lbcore.ownership.holding import Call, CallDone
 from lbcore.ownership.records import OwnershipRecord, State
@@ -310,8 +311,8 @@ class World:
         stats[:, 4] = [len(topics_in(self.topics, one)) or self.topics_else for one in bundles]
         total = float(rates.sum())
         return LoadRead(
-            usage=np.array([total / 100, 0.0, 0.0, 0.0, 0.0]),
-            limit=np.full(5, 100.0),
+            usage=np.array(complete([total / 100])),
+            limit=np.full(COUNT, 100.0),
             traffic=np.array([total, total, total * 1_000, total * 1_000]),
             bundles=bundles,
             stats=stats,

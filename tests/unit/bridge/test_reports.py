@@ -16,6 +16,7 @@ from lbcore.bridge.reports import (
     report_topics,
 )
 from lbcore.config.splitting import Splitting
+from lbcore.model.resources import COUNT
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Envelope, Heartbeat, Rejected, TopicLoad
 from lbcore.wire.parse import parse
@@ -35,7 +36,7 @@ def envelope(incarnation: str = "17") -> Envelope:
 def reading(rate: float, incarnation: str = "17", topics: int = 2) -> Measured:
     stats = np.zeros((2, 8))
     stats[:, 0], stats[0, 4] = rate, topics
-    gauges = Gauges(percent=np.full(5, rate / 10), started_ms=17, version="4.0.8")
+    gauges = Gauges(percent=np.full(COUNT, rate / 10), started_ms=17, version="4.0.8")
     rates = TopicRates(topics=("t",), traffic=np.array([[rate, 0.0, 0.0, 0.0]]))
     table = TopicTable(bundles=BUNDLES, stats=stats, rates=dict.fromkeys(BUNDLES, rates))
     return measured_extensible(envelope(incarnation), gauges, table, "http://b:1")

@@ -2,15 +2,19 @@
 
 from dataclasses import replace
 
+import numpy as np
+
+from lbcore import packing
 from lbcore.balancer.state.book import BrokerEntry, NamespaceEntry
 from lbcore.balancer.state.book_chunks import pack_book, pack_brokers, unpack_book, unpack_brokers
 from lbcore.balancer.state.plan_chunks import Memo
+from lbcore.model.resources import COUNT, complete
 
 LOADED = BrokerEntry(
     incarnation="i",
     is_draining=True,
     reported_ms=2**41,
-    percent=(1.5, 2.0, 0.1, 99.99, 7.0),
+    percent=complete([1.5, 2.0, 0.1, 99.99, 7.0]),
     traffic=(1e9, 2.0, 0.3, 4.0),
     weighted_max_ema=0.1 + 0.2,
     throughput_ema=1e12,
@@ -32,10 +36,20 @@ def test_brokers_unpacked_are_those_that_were_packed() -> None:
     assert unpack_brokers(pack_brokers({}, {})) == {}
 
 
+def test_brokers_packed_before_a_resource_was_known_have_zero_of_it() -> None:
+    packed = dict(pack_brokers(BROKERS, {}))
+    plain, arrays = packing.unpack(packed["brokers.loads"])
+    fewer = {**arrays, "percent": np.ascontiguousarray(arrays["percent"][:, :-1])}
+    packed["brokers.loads"] = packing.pack(plain, fewer)
+    assert unpack_brokers(packed)["broker-2"] == replace(
+        LOADED, percent=complete(LOADED.percent[:-1])
+    )
+
+
 def test_report_changes_the_loads_alone() -> None:
     memo: Memo = {}
     before = pack_brokers(BROKERS, memo)
-    reported = replace(LOADED, reported_ms=9, percent=(2.0,) * 5, texts=dict(LOADED.texts))
+    reported = replace(LOADED, reported_ms=9, percent=(2.0,) * COUNT, texts=dict(LOADED.texts))
     after = pack_brokers({**BROKERS, "broker-2": reported}, memo)
     assert after["brokers"] is before["brokers"]
     assert after["brokers.loads"] != before["brokers.loads"]

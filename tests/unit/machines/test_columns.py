@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lbcore import columns
+from lbcore.model.resources import COUNT
 from lbcore.plain import LEFT_OUT
 from lbcore.scorer.group_update import (
     Arrivals,
@@ -203,8 +204,8 @@ MESSAGES: list[Acks | Command | AuditEntry | TopicLoad] = [
 ]
 LOAD = BrokerLoad(
     envelope=ENVELOPE,
-    usage=np.arange(5.0),
-    limit=np.full(5, -1.0),
+    usage=np.arange(float(COUNT)),
+    limit=np.full(COUNT, -1.0),
     traffic=np.arange(4.0),
     topic_count=7,
     failure_domain="d",
@@ -222,7 +223,7 @@ def test_update_with_every_kind_of_message_comes_back() -> None:
         loads=(
             BrokerReport(
                 load=LOAD,
-                percent=np.arange(5.0),
+                percent=np.arange(float(COUNT)),
                 weighted_max_ema=0.1,
                 throughput_ema=1e9,
                 reported_ms=3,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lbcore.config.tree import Config
+from lbcore.model.resources import COUNT, complete
 from lbcore.scorer.group_update import TICK, GroupUpdate, pack_update, unpack_update
 from lbcore.scorer.scoring import make_scorer
 from lbcore.scorer.tracks import REINSTATED_AFTER_MS, RawMessage, ScorerState
@@ -41,8 +42,8 @@ def envelope(seq: int, incarnation: str = "one", broker: str = "b") -> Envelope:
 def load(seq: int, cpu: float, incarnation: str = "one") -> BrokerLoad:
     return BrokerLoad(
         envelope=envelope(seq, incarnation),
-        usage=np.array([cpu, 0.0, 0.0, 0.0, 0.0]),
-        limit=np.full(5, 100.0),
+        usage=np.array(complete([cpu])),
+        limit=np.full(COUNT, 100.0),
         traffic=np.array([1.0, 2.0, 3.0, 4.0]),
     )
 

@@ -13,6 +13,7 @@ from lbcore.balancer.state.shadows import Elsewhere, Shadow, pack_shadows, unpac
 from lbcore.balancer.state.work import Work
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
+from lbcore.model.resources import complete
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.plan.decision import PlanState
 from lbcore.plan.pending import load_share, load_shares
@@ -45,7 +46,7 @@ def work_of(rates: tuple[float, float], *, reported_ms: int = REPORTED_MS) -> Wo
         work.brokers[name] = BrokerEntry(
             incarnation="1",
             reported_ms=reported_ms,
-            percent=(points, 0.0, 0.0, 0.0, 0.0),
+            percent=complete([points]),
             traffic=(points, 0.0, points * 10.0, 0.0),
             bundle_count=2 if name == A else 0,
         )

@@ -1,4 +1,7 @@
-"""A resource is one record: in a copy of the project with one more, everything has it."""
+"""A resource is one record: in a copy of the project with one more, everything has it.
+
+The copy's is one that nobody declares, and no test has a number of resources written out.
+"""
 
 import json
 import os
@@ -16,10 +19,13 @@ from lbcore.model.resources import LOCAL, RESOURCES, WIRE_NAMES, complete, local
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = ROOT / "lbcore" / "wire" / "schemas" / "broker-load.json"
-GPU = '    Resource(name="gpu", wire="gpu", metric="gpu", label="the graphics processor"),\n'
+MORE = '    Resource(name="more", wire="more", metric="more", label="what is new"),\n'
+OLDER = sorted((ROOT / "tests/unit/machines/older_states").glob("schema_*.json"))
 IMPORTS = """
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+import base64, json, sys
 import numpy as np
 from dashboards.pulsar_page import PULSAR
 from jobs.sql.views import VIEWS
@@ -27,9 +33,12 @@ from jobs.telemetry.job_names import USAGE_NAMES
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.signals import SignalsConfig
+from lbcore.config.tree import Config
 from lbcore.balancer import gauges
+from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.book import BrokerEntry
 from lbcore.balancer.state.book_chunks import pack_brokers, unpack_brokers
+from lbcore.model.resources import COUNT, complete
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState
 from lbcore.plan.planner import plan
@@ -42,6 +51,10 @@ from lbcore.sim.load.usage import usage_of
 from lbcore.wire import broker_load
 from lbcore.wire.messages import BrokerLoad, Envelope
 from tests.support.values.planning import Sections, cluster_of
+
+def with_last(first, last):
+    return (*complete((first,))[:-1], last)
+
 """
 
 
@@ -53,19 +66,19 @@ def test_weights_of_resources_are_settings() -> None:
 def test_report_schema_has_every_resource() -> None:
     report = json.loads(SCHEMA.read_text())["$defs"]["report"]["properties"]
     resources = [name for name, of in report.items() if of == {"$ref": "#/$defs/resource"}]
-    assert tuple(resources) == WIRE_NAMES
+    assert tuple(resources) == WIRE_NAMES, "run `make draw`"
 
 
 def test_rows_of_before_a_resource_read_as_zero() -> None:
-    assert complete((1.0, 2.0)) == (1.0, 2.0, 0.0, 0.0, 0.0)
+    assert complete((1.0, 2.0)) == (1.0, 2.0, *(0.0,) * (len(RESOURCES) - 2))
     assert local_max((10.0, 90.0, 20.0)) == 20.0
     assert [RESOURCES[at].name for at in range(len(RESOURCES)) if at not in LOCAL] == ["memory"]
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project with a gpu."""
-    root = tmp_path_factory.mktemp("gpu")
+    """The project with a resource more."""
+    root = tmp_path_factory.mktemp("more")
     for name in ("lbcore", "jobs", "dashboards"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("tests.support.values.planning", "tests.support.values.clusters"):
@@ -75,32 +88,33 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     declared = root / "lbcore" / "model" / "resources.py"
     text = declared.read_text()
     assert text.count("\n)\n\nWIRE_NAMES") == 1
-    declared.write_text(text.replace("\n)\n\nWIRE_NAMES", f"\n{GPU})\n\nWIRE_NAMES"))
+    declared.write_text(text.replace("\n)\n\nWIRE_NAMES", f"\n{MORE})\n\nWIRE_NAMES"))
     return root
 
 
 USES = {
     "views": """
 found = next(view for view in VIEWS if view.name == 'broker_loads')
-assert 'percent[6] AS gpu' in found.datafusion
-assert 'percent[6]' in found.datafusion.partition('GREATEST')[2]
-assert 'gpu' in [column.name for column in found.columns]
+assert f'percent[{COUNT}] AS more' in found.datafusion
+assert f'percent[{COUNT}]' in found.datafusion.partition('GREATEST')[2]
+assert 'more' in [column.name for column in found.columns]
 """,
-    "metrics": "assert USAGE_NAMES[-1] == 'pulsar_lb_gpu_usage'",
-    "tables": "assert 'gpu' in next(c for c in LOAD_HISTORY.columns if c.name == 'percent').doc",
-    "dashboards": "assert 'pulsar_lb_gpu_usage' in repr(PULSAR)",
+    "metrics": "assert USAGE_NAMES[-1] == 'pulsar_lb_more_usage'",
+    "tables": "assert 'more' in next(c for c in LOAD_HISTORY.columns if c.name == 'percent').doc",
+    "dashboards": "assert 'pulsar_lb_more_usage' in repr(PULSAR)",
     "reports": """
-said = {'numTopics': 1, 'gpu': {'usage': 45.0, 'limit': 50.0}}
+said = {'numTopics': 1, 'more': {'usage': 45.0, 'limit': 50.0}}
 usage, limit = broker_load._resources(said)
 assert (usage[-1], limit[-1]) == (45.0, 50.0)
 """,
     "batches": """
 envelope = Envelope(cluster='c', broker='b', incarnation='1', seq=1, reported_at_ms=0)
+numbers = np.arange(float(COUNT))
 load = BrokerLoad(
-    envelope=envelope, usage=np.arange(6.0), limit=np.arange(6.0) * 10, traffic=np.arange(4.0)
+    envelope=envelope, usage=numbers, limit=numbers * 10, traffic=np.arange(4.0)
 )
 report = BrokerReport(
-    load=load, percent=np.arange(6.0) * 5, weighted_max_ema=0.5, throughput_ema=9.0, reported_ms=7
+    load=load, percent=numbers * 5, weighted_max_ema=0.5, throughput_ema=9.0, reported_ms=7
 )
 none = np.zeros(0, dtype=np.int64)
 arrivals = Arrivals(partition=none, offset=none, timestamp_ms=none, broker=none)
@@ -108,24 +122,33 @@ update = GroupUpdate(
     group=0, brokers=('b',), incarnations=('1',), arrivals=arrivals, loads=(report,)
 )
 back = unpack_update(pack_update(update)).loads[0]
-assert back.load.usage.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-assert back.load.limit[-1] == 50.0
+assert back.load.usage.tolist() == numbers.tolist()
+assert back.load.limit[-1] == numbers[-1] * 10
 assert back.load.traffic.tolist() == [0.0, 1.0, 2.0, 3.0]
-assert back.percent[-1] == 25.0
+assert back.percent[-1] == numbers[-1] * 5
 assert (back.weighted_max_ema, back.throughput_ema, back.load.capacity) == (0.5, 9.0, 1.0)
 """,
     "scores": """
-percent = np.array([[10.0, 0, 0, 0, 0, 90.0]])
+percent = np.array([with_last(10.0, 90.0)])
 assert weighted_usage(percent, SignalsConfig()).tolist() == [0.9]
 assert weighted_usage_with_memory(percent, SignalsConfig()).tolist() == [0.9]
 """,
     "state": """
-entry = BrokerEntry(incarnation='1', percent=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+entry = BrokerEntry(incarnation='1', percent=with_last(1.0, 6.0))
 assert unpack_brokers(pack_brokers({'a': entry}, {}))['a'].percent == entry.percent
 """,
+    "states of before": """
+for path in json.loads(sys.argv[1]):
+    known = json.loads(Path(path).read_text())
+    chunks = {name: base64.b64decode(text) for name, text in known['balancer'].items()}
+    machine = ClusterBalancer(cluster='local', config=Config())
+    state = machine.step(machine.unpack(chunks), [], known['now_ms'] + 1_000).state
+    assert {len(one.percent) for one in state.brokers.values()} == {COUNT}
+    assert machine.unpack(machine.pack(state)).brokers == state.brokers
+""",
     "gauges": """
-hot = BrokerEntry(incarnation='1', percent=(10.0, 0.0, 0.0, 0.0, 0.0, 90.0))
-cold = BrokerEntry(incarnation='1', percent=(10.0, 0.0, 0.0, 0.0, 0.0, 20.0))
+hot = BrokerEntry(incarnation='1', percent=with_last(10.0, 90.0))
+cold = BrokerEntry(incarnation='1', percent=with_last(10.0, 20.0))
 work = SimpleNamespace(
     brokers={'a': hot, 'b': cold}, plan=SimpleNamespace(shed=ShedState()), now_ms=1
 )
@@ -135,8 +158,8 @@ assert hot_usage > 0.8 > 0.3 > cold_usage
     "simulated brokers": "assert usage_of(np.zeros(8), 1.0, 0.0).limit.tolist()[-1] == -1.0",
     "plans": """
 snapshot = cluster_of({'a': [900.0, 800.0], 'b': [700.0, 600.0]})
-percent = np.zeros((2, 6))
-percent[0, 5] = 95.0
+percent = np.zeros((2, COUNT))
+percent[0, -1] = 95.0
 snapshot = replace(snapshot, brokers=replace(snapshot.brokers, percent=percent))
 least = PlacementConfig(strategy='least_long_term_message_rate')
 config = Sections(shedding=SheddingConfig(strategy='overload'), placement=least)
@@ -150,8 +173,9 @@ assert {one.source for one in found.decisions} == {'a'}
 @pytest.mark.parametrize("use", USES)
 def test_resource_that_is_added_is_used(copy: Path, use: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    older = json.dumps([str(path) for path in OLDER])
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS + USES[use]], cwd=copy, env=environment,
+        [sys.executable, "-c", IMPORTS + USES[use], older], cwd=copy, env=environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

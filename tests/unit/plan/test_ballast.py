@@ -10,6 +10,7 @@ from lbcore.config.fair_level import FairLevelConfig
 from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.splitting import Splitting
+from lbcore.model.resources import COUNT
 from lbcore.plan.decision import Decision, Kind, Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import place, plan
 from lbcore.plan.readings import readings_of
@@ -48,7 +49,7 @@ def test_score_is_hot_and_cold_only_as_far_as_usage_and_traffic_agree() -> None:
 def test_score_counts_bytes_where_the_network_is_what_is_used() -> None:
     view = seen({"b1": [1.0, 1.0], "b2": [1.0]})
     brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
-    percent, short = np.zeros((2, 5)), bundles.short.copy()
+    percent, short = np.zeros((2, COUNT)), bundles.short.copy()
     percent[:, 3] = (60.0, 20.0)
     short[:, 2] = (50.0, 10.0, 20.0)
     traffic = brokers.traffic.copy()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lbcore.config.fair_level import FairLevelConfig
+from lbcore.model.resources import COUNT
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
 from tests.support.values.planning import cluster_of
@@ -25,7 +26,7 @@ def fleet(bundles: dict[str, list[tuple[float, float]]]) -> ShedView:
     short[:, 2] = short[:, 0] * sizes
     traffic = np.zeros((len(bundles), 4))
     np.add.at(traffic, cluster.bundles.owner, short)
-    percent = np.zeros((len(bundles), 5))
+    percent = np.zeros((len(bundles), COUNT))
     percent[:, 0] = IDLE + PER_MESSAGE * traffic[:, 0] + PER_BYTE * traffic[:, 2]
     cluster = replace(
         cluster,

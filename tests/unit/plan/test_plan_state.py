@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from lbcore.plan.decision import Hot, PlanState
-from lbcore.plan.pending import PendingMove, Unseen
+from lbcore.plan.pending import COLUMNS, PendingMove, Unseen
 from lbcore.plan.shed.transfer_types import TransferState
 
 GONE, THERE = "gone", "there"
@@ -48,7 +48,9 @@ IN_FUTURE = PlanState(
     transfer=TransferState(unloaded_brokers={"a": FUTURE_MS}),
     judged={"a": (FUTURE_MS, FUTURE_MS)},
     split_judged={"a": (FUTURE_MS, FUTURE_MS)},
-    moves={"n/0": PendingMove(source="a", destination="b", decided_ms=FUTURE_MS, load=(0.0,) * 11)},
+    moves={
+        "n/0": PendingMove(source="a", destination="b", decided_ms=FUTURE_MS, load=(0.0,) * COLUMNS)
+    },
     unseen={"a": Unseen(report_ms=FUTURE_MS, shown=(), load=(), busy_ms=FUTURE_MS)},
     unloaded_ms={"n/0": FUTURE_MS, "n/1": 7},
     gave_ms={"a": FUTURE_MS},

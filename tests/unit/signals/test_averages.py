@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lbcore.config.signals import SignalsConfig
+from lbcore.model.resources import complete
 from lbcore.signals.averages import (
     DEFAULT_TRAFFIC,
     LONG_SAMPLES,
@@ -82,7 +83,7 @@ def test_time_aware_history_does_not_depend_on_the_number_of_reports() -> None:
             usage = 90.0 if number == 0 else 50.0
             reports = BrokerReports(
                 rows=np.array([0]),
-                percent=np.array([[usage, 0, 0, 0, 0]]),
+                percent=np.array([complete([usage])]),
                 traffic=np.zeros((1, 4)),
                 at_ms=np.array([at_ms]),
             )
@@ -99,7 +100,7 @@ def test_time_aware_history_does_not_depend_on_the_number_of_reports() -> None:
 def test_first_report_replaces_the_cleared_score() -> None:
     reports = BrokerReports(
         rows=np.array([1]),
-        percent=np.array([[40.0, 0, 0, 0, 0]]),
+        percent=np.array([complete([40.0])]),
         traffic=np.array([[1.0, 2.0, 30.0, 40.0]]),
         at_ms=np.array([5]),
     )
