@@ -150,12 +150,11 @@ def gauge_threshold(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge
     return _above(view, shed, config, measured)
 
 
-def gauge_overload(view: ShedView, shed: Shed, config: SheddingConfig) -> Gauge:
-    """The gauge of overload: usage, against the limit."""
+def gauge_usage(view: ShedView, shed: Shed, config: SheddingConfig, limit: float) -> Gauge:
+    """The gauge of rules that hold a broker's usage against one limit, in percent."""
     usage = 100.0 * view.usage
     average = sequential_sum(usage) / len(usage) if len(usage) else 0.0
-    floor = config.overloaded_threshold_percent
-    measured = _Measured(name="usage in percent", number=usage, average=average, floor=floor)
+    measured = _Measured(name="usage in percent", number=usage, average=average, floor=limit)
     return _above(view, shed, config, measured)
 
 

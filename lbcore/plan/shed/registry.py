@@ -24,10 +24,10 @@ from lbcore.plan.shed.ballast import observe_ballast, shed_ballast
 from lbcore.plan.shed.gauge import (
     gauge_avg,
     gauge_ballast,
-    gauge_overload,
     gauge_threshold,
     gauge_transfer,
     gauge_uniform,
+    gauge_usage,
 )
 from lbcore.plan.shed.overload import check_overload, shed_overload
 from lbcore.plan.shed.strategy import Destinations, Shedding, modular
@@ -118,7 +118,12 @@ OVERLOAD_SHEDDER = Shedding(
     checks=(check_overload,),
     seen_in="[all at 90](golden/pathologies/all_at_90_overload.txt)",
     run=modular(lambda view, state, config: shed_overload(view, state, config.shedding)),
-    gauge=lambda cycle, shed: gauge_overload(cycle.view, shed, cycle.config.shedding),
+    gauge=lambda cycle, shed: gauge_usage(
+        cycle.view,
+        shed,
+        cycle.config.shedding,
+        cycle.config.shedding.overloaded_threshold_percent,
+    ),
 )
 
 UNIFORM_SHEDDER = Shedding(

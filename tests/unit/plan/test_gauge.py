@@ -1,43 +1,56 @@
 """How far each broker is from shedding, strategy by strategy."""
 
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from lbcore.config.placement import PlacementConfig
 from lbcore.config.shedding import SheddingConfig
 from lbcore.config.transfer import TransferConfig
-from lbcore.plan.decision import Plan, PlanState, Scope
+from lbcore.plan.decision import Plan, PlanState, Scope, Skip
 from lbcore.plan.planner import plan
+from lbcore.plan.registry import SHEDDING_STRATEGIES
 from lbcore.plan.trace import GaugeRows, Trace
 from tests.support.values.planning import Sections, cluster_of
 
 CYCLE_MS = 10_000
+FULL = {"cold": [1_000.0] * 10, "hot": [9_000.0] * 10, "mild": [3_000.0] * 10}
 HOT = {"cold": [1_000.0] * 10, "hot": [6_000.0] * 10, "mild": [3_000.0] * 10}
 
 
 def traced(cycles: int, strategy: str, **settings: object) -> tuple[Trace, bool]:
     """The trace of the last of some cycles, and whether it decided something."""
+    (*_, answer) = itertools.islice(answers(HOT, strategy, **settings), cycles)
+    return answer.trace, isinstance(answer, Plan)
+
+
+def answers(
+    bundles: Mapping[str, Sequence[float]], strategy: str, **settings: object
+) -> Iterator[Plan | Skip]:
+    """What cycle after cycle answers, on fresh reports of loads that never change."""
     config = Sections(
         shedding=SheddingConfig(strategy=strategy, min_throughput_mib_per_s=0.0, **settings),
         transfer=TransferConfig(hit_count_threshold=3),
+        placement=PlacementConfig(strategy=SHEDDING_STRATEGIES[strategy].usual_placement),
     )
     state = PlanState()
-    for cycle in range(1, cycles + 1):
-        seen = cluster_of(HOT)
+    for cycle in itertools.count(1):
+        seen = cluster_of(bundles)
         usage = seen.brokers.percent[:, 0] / 100
         seen = replace(
             seen,
             brokers=replace(
                 seen.brokers,
-                updated_at_ms=np.full(3, cycle * CYCLE_MS - 5),
+                updated_at_ms=np.full(len(usage), cycle * CYCLE_MS - 5),
                 weighted_max_ema=usage,
                 throughput_ema=seen.brokers.traffic.sum(axis=1),
             ),
         )
-        now_ms = cycle * CYCLE_MS
-        answer, state = plan(seen, state, config, now_ms, Scope(is_traced=True))
-    return answer.trace, isinstance(answer, Plan)
+        answer, state = plan(seen, state, config, cycle * CYCLE_MS, Scope(is_traced=True))
+        yield answer
 
 
 def gauge_of(trace: Trace) -> GaugeRows:
@@ -79,6 +92,28 @@ def test_gauge_of_a_strategy_has_what_it_judges(
     assert gauge.number[hot] == pytest.approx(number, rel=1e-3)
     assert level["threshold"] == pytest.approx(threshold)
     assert level["needed"] == needed
+
+
+@pytest.mark.parametrize("multi_hit", [False, True])
+@pytest.mark.parametrize("strategy", SHEDDING_STRATEGIES)
+def test_strategy_acts_where_its_gauge_has_reached_a_level(
+    strategy: str, *, multi_hit: bool
+) -> None:
+    cycles = list(itertools.islice(answers(FULL, strategy, multi_hit=multi_hit), 20))
+    first = next((one for one in cycles if isinstance(one, Plan)), None)
+    assert first is not None, f"{strategy} gives nothing in FULL: change it, so that it does"
+    gauge = gauge_of(first.trace).gauge
+    givers = {first.trace.brokers.index(one.source) for one in first.decisions}
+    reached = {
+        giver
+        for giver in givers
+        for level in gauge.levels
+        if gauge.number[giver] >= level.threshold - 1e-9
+    }
+    assert reached, (
+        f"{strategy} has taken bundles, but no giver's number is at a threshold of the `gauge` of "
+        "its record: make one by what it judges by (lbcore/plan/shed/gauge.py)"
+    )
 
 
 def test_decision_has_hits_thresholds_and_what_is_expected_of_it() -> None:
