@@ -1,7 +1,9 @@
 """The records of the strategies, and what follows from them."""
 
+import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,8 @@ from jobs.operating.simulations import STRATEGIES as SIMULATED
 from jobs.operating.simulations import config_of
 from lbcore.config.strategies import PLACEMENT, SHEDDING
 from lbcore.config.tree import SETTINGS
+from lbcore.explain.reasons import SKIPS
+from lbcore.plan import shed
 from lbcore.plan.registry import (
     PLACE,
     PLACEMENT_STRATEGIES,
@@ -88,3 +92,27 @@ def test_setting_that_names_strategies_is_read_by_them_alone() -> None:
     }
     assert by_strategies
     assert readers == by_strategies
+
+
+def _reasons(tree: ast.AST) -> Iterator[str]:
+    """What is passed as `reason`, or given back by a function that is named so."""
+    for node in ast.walk(tree):
+        where: list[ast.AST] = []
+        if isinstance(node, ast.keyword) and node.arg == "reason":
+            where = [node.value]
+        elif isinstance(node, ast.FunctionDef) and node.name.strip("_") == "reason":
+            where = [one for one in ast.walk(node) if isinstance(one, ast.Return)]
+        for one in (found for part in where for found in ast.walk(part)):
+            if isinstance(one, ast.Constant) and isinstance(one.value, str):
+                yield one.value
+
+
+def test_reason_that_a_shedding_rule_gives_has_words() -> None:
+    files = Path(str(shed.__file__)).parent.glob("*.py")
+    given = {found for path in files for found in _reasons(ast.parse(path.read_text("utf-8")))}
+    of_moves = {"Overloaded", "Underloaded"}  # as Pulsar's metrics have them
+    assert {"HitCount", "NoBundles", "Overloaded"} <= given
+    assert given - {"", *SKIPS, *of_moves} == set(), (
+        "take a reason that is there, or give it a sentence in SKIPS (lbcore/explain/reasons.py);"
+        f" a move's is one of {sorted(of_moves)}"
+    )
