@@ -11,7 +11,7 @@ import pytest
 
 from jobs.adapters.kafka.place import Ends
 from jobs.adapters.processes.ordered_end import OrderedEnd
-from jobs.adapters.spark.checkpoint import Resumption
+from jobs.adapters.spark.checkpoint import Resumption, SeenVersion
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.late_worker import STARTS_MAX, LateWorkerError, in_time
 from jobs.adapters.spark.progress import read_progress
@@ -90,7 +90,8 @@ class Clock:
 def each_batch(path: Path, upkeep: Any) -> tuple[_EachBatch, Sink]:
     sink = Sink()
     resumption = Resumption(checkpoint=path, reason="")
-    each = _EachBatch(sink, resumption, upkeep, Restless())  # type: ignore[arg-type]
+    sink.writer = SimpleNamespace(version=lambda _table: 7)
+    each = _EachBatch(sink, resumption, upkeep, Restless(), SeenVersion(path))  # type: ignore[arg-type]
     return each, sink
 
 
