@@ -54,7 +54,7 @@ def measured(world: LivedWorld) -> dict[str, int]:
     """Sizes, and the calls of twenty batches without news and of a rebuild."""
     found = sizes(world)
     for name in ("batches", "rebuild"):
-        work = world.rebuilt if name == "rebuild" else lambda: world.run(20_000, step_ms=1_000)
+        work = world.job.rebuilt if name == "rebuild" else lambda: world.run(20_000, step_ms=1_000)
         found[name] = calls(work)
     return found
 
