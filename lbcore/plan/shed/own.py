@@ -56,7 +56,6 @@ def own_shedding(own: OwnStrategy) -> Shedding:
         beware="it is yours to test: `ballast simulate --strategy` runs it in virtual time",
         run=_run(own),
         gauge=_no_gauge,
-        hits_needed=lambda _config: (0, 0),
         destinations=lambda _config: Destinations.KEPT,
         code=own.code if own.origin else "",
     )

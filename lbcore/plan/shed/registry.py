@@ -30,7 +30,7 @@ from lbcore.plan.shed.gauge import (
     gauge_usage,
 )
 from lbcore.plan.shed.overload import check_overload, shed_overload
-from lbcore.plan.shed.strategy import Destinations, Shedding, modular
+from lbcore.plan.shed.strategy import Destinations, Shedding, modular, multi_hits
 from lbcore.plan.shed.threshold import check_threshold, shed_threshold, without_averages
 from lbcore.plan.shed.transfer_phase import run_transfer
 from lbcore.plan.shed.uniform import check_uniform, shed_uniform
@@ -103,6 +103,7 @@ THRESHOLD_SHEDDER = Shedding(
         )
     ),
     gauge=lambda cycle, shed: gauge_threshold(cycle.view, shed, cycle.config.shedding),
+    hits_needed=multi_hits,
     forget=without_averages,
 )
 
@@ -124,6 +125,7 @@ OVERLOAD_SHEDDER = Shedding(
         cycle.config.shedding,
         cycle.config.shedding.overloaded_threshold_percent,
     ),
+    hits_needed=multi_hits,
 )
 
 UNIFORM_SHEDDER = Shedding(
@@ -150,6 +152,7 @@ UNIFORM_SHEDDER = Shedding(
     "[G7](golden/pathologies/G7_uniform.txt) relieves in spite of foreign load",
     run=modular(lambda view, state, config: shed_uniform(view, state, config.shedding)),
     gauge=lambda cycle, shed: gauge_uniform(cycle.view, shed, cycle.config.shedding),
+    hits_needed=lambda config: (multi_hits(config)[0],) * 2,
 )
 
 TRANSFER_SHEDDER = Shedding(
@@ -166,6 +169,7 @@ TRANSFER_SHEDDER = Shedding(
     gauge=lambda cycle, _shed: gauge_transfer(
         cycle.view, cycle.state.transfer, cycle.config.transfer
     ),
+    hits_needed=lambda config: (config.transfer.hit_count_threshold + 1,) * 2,
     destinations=lambda config: (
         Destinations.SETTLED if config.transfer.is_destination_planned else Destinations.UNSAID
     ),

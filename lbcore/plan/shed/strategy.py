@@ -49,9 +49,17 @@ def placement_decides(_config: PlanConfig) -> Destinations:
     return Destinations.OPEN
 
 
+def acts_at_once(_config: PlanConfig) -> tuple[int, int]:
+    """Of strategies that count nothing: one observation suffices."""
+    return 1, 1
+
+
 def multi_hits(config: PlanConfig) -> tuple[int, int]:
-    """Hits of the counters with two thresholds, `multi_hit`."""
-    return config.shedding.multi_hit_low_hits, config.shedding.multi_hit_high_hits
+    """Hits of the counters with two thresholds; without `multi_hit`, one observation suffices."""
+    shedding = config.shedding
+    if not shedding.multi_hit:
+        return acts_at_once(config)
+    return shedding.multi_hit_low_hits, shedding.multi_hit_high_hits
 
 
 def forgets_nothing(state: ShedState, _active: Collection[str]) -> ShedState:
@@ -73,7 +81,7 @@ class Shedding(Strategy):
     run: Run
     gauge: Callable[[ShedCycle, Shed], Gauge]
     observe: Callable[[ShedCycle], PlanState] | None = None
-    hits_needed: Callable[[PlanConfig], tuple[int, int]] = multi_hits
+    hits_needed: Callable[[PlanConfig], tuple[int, int]] = acts_at_once
     destinations: Callable[[PlanConfig], Destinations] = placement_decides
     forget: Callable[[ShedState, Collection[str]], ShedState] = forgets_nothing
     usual_placement: str = LEAST_LONG_TERM_MESSAGE_RATE

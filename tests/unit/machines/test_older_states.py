@@ -1,12 +1,13 @@
 """States that older code packed are read, upgraded and gone on from.
 
-The files in older_states were written by the code of their time, never by today's.
+The files in older_states were written by the code of their time, never by today's; what today's
+would write (`tests.pack_state`) is held to the same.
 """
 
 import base64
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,13 +19,17 @@ from lbcore.balancer.state.topic_book import TopicBook
 from lbcore.config.tree import Config
 from lbcore.machine import UnknownStateSchemaError
 from lbcore.scorer.scoring import make_scorer
+from tests.pack_state import FOLDER, packed_today, path_of
 
-_FOLDER = Path(__file__).parent / "older_states"
-_OLDER = sorted(int(path.stem.removeprefix("schema_")) for path in _FOLDER.glob("schema_*.json"))
+_OLDER = sorted(int(path.stem.removeprefix("schema_")) for path in FOLDER.glob("schema_*.json"))
+_ALL = sorted({*_OLDER, STATE_SCHEMA})
 
 
+@cache
 def packed(schema: int) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((_FOLDER / f"schema_{schema}.json").read_text())
+    if schema not in _OLDER:
+        return packed_today()
+    found: Mapping[str, Any] = json.loads(path_of(schema).read_text())
     return found
 
 
@@ -38,11 +43,11 @@ def balancer() -> ClusterBalancer:
 
 def test_state_of_each_older_schema_is_kept() -> None:
     assert list(range(1, STATE_SCHEMA)) == _OLDER, (
-        "pack a state with the code before the schema changed, and put it into older_states"
+        "with the code as it was before STATE_SCHEMA rose, run `python -m tests.pack_state`"
     )
 
 
-@pytest.mark.parametrize("schema", _OLDER)
+@pytest.mark.parametrize("schema", _ALL)
 def test_state_of_an_older_schema_is_read_whole(schema: int) -> None:
     known = packed(schema)
     state = balancer().unpack(chunks_of(known["balancer"]))
@@ -67,7 +72,7 @@ def test_state_of_an_older_schema_is_read_whole(schema: int) -> None:
     assert state.topics == TopicBook()
 
 
-@pytest.mark.parametrize("schema", _OLDER)
+@pytest.mark.parametrize("schema", _ALL)
 def test_state_of_an_older_schema_goes_on_as_one_of_today(schema: int) -> None:
     known, machine = packed(schema), balancer()
     now_ms = known["now_ms"] + 1_000
@@ -79,7 +84,7 @@ def test_state_of_an_older_schema_goes_on_as_one_of_today(schema: int) -> None:
     assert len(state.ledger) == len(known["records"])
 
 
-@pytest.mark.parametrize("schema", _OLDER)
+@pytest.mark.parametrize("schema", _ALL)
 def test_scorers_of_an_older_schema_are_read(schema: int) -> None:
     known, config = packed(schema), Config()
     tracks = [
@@ -91,7 +96,7 @@ def test_scorers_of_an_older_schema_are_read(schema: int) -> None:
     assert sorted(name for found in tracks for name in found) == known["brokers"]
 
 
-@pytest.mark.parametrize("schema", _OLDER)
+@pytest.mark.parametrize("schema", _ALL)
 def test_scorers_of_an_older_schema_go_on_as_of_today(schema: int) -> None:
     for group, texts in packed(schema)["scorers"].items():
         scorer = make_scorer(Config(), cluster="local", group=int(group), loads=json.loads)

@@ -31,12 +31,7 @@ def answers(
     bundles: Mapping[str, Sequence[float]], strategy: str, **settings: object
 ) -> Iterator[Plan | Skip]:
     """What cycle after cycle answers, on fresh reports of loads that never change."""
-    config = Sections(
-        shedding=SheddingConfig(strategy=strategy, min_throughput_mib_per_s=0.0, **settings),
-        transfer=TransferConfig(hit_count_threshold=3),
-        placement=PlacementConfig(strategy=SHEDDING_STRATEGIES[strategy].usual_placement),
-    )
-    state = PlanState()
+    config, state = config_of(strategy, **settings), PlanState()
     for cycle in itertools.count(1):
         seen = cluster_of(bundles)
         usage = seen.brokers.percent[:, 0] / 100
@@ -51,6 +46,14 @@ def answers(
         )
         answer, state = plan(seen, state, config, cycle * CYCLE_MS, Scope(is_traced=True))
         yield answer
+
+
+def config_of(strategy: str, **settings: object) -> Sections:
+    return Sections(
+        shedding=SheddingConfig(strategy=strategy, min_throughput_mib_per_s=0.0, **settings),
+        transfer=TransferConfig(hit_count_threshold=3),
+        placement=PlacementConfig(strategy=SHEDDING_STRATEGIES[strategy].usual_placement),
+    )
 
 
 def gauge_of(trace: Trace) -> GaugeRows:
@@ -103,6 +106,9 @@ def test_strategy_acts_where_its_gauge_has_reached_a_level(
     first = next((one for one in cycles if isinstance(one, Plan)), None)
     assert first is not None, f"{strategy} gives nothing in FULL: change it, so that it does"
     gauge = gauge_of(first.trace).gauge
+    needed = (gauge.levels[0].needed, gauge.levels[-1].needed)
+    told = SHEDDING_STRATEGIES[strategy].hits_needed(config_of(strategy, multi_hit=multi_hit))
+    assert told == needed, f"hits_needed of {strategy}'s record is not what its gauge counts"
     givers = {first.trace.brokers.index(one.source) for one in first.decisions}
     reached = {
         giver
