@@ -40,11 +40,12 @@ def packed_today() -> Mapping[str, Any]:
     if state is None:
         raise ValueError("the job must have run, got no state")
     records = [state.ledger.record(name) for name in state.ledger.names]
-    scorers = {group: world.scorers[group].pack(found) for group, found in world.scored.items()}
+    job = world.job
+    scorers = {group: job.scorers[group].pack(found) for group, found in job.scored.items()}
     return {
         "made_by": f"state schema {STATE_SCHEMA}, a world of three brokers of which one was killed",
         "now_ms": world.now_ms,
-        "balancer": _texts(world.balancer.pack(state)),
+        "balancer": _texts(job.balancer.pack(state)),
         "scorers": {str(group): _texts(chunks) for group, chunks in scorers.items()},
         "records": [_row(record) for record in records if record is not None],
         "brokers": sorted(state.brokers),

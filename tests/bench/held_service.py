@@ -45,7 +45,7 @@ class Ticker:
                 heapq.heappop(self._held_ms)
 
     def _report(self) -> None:
-        if not sys.stdin.buffer.raw.read(1):  # type: ignore[attr-defined] (a pipe's)
+        if not sys.stdin.buffer.raw.read(1):
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
             return
         held = [round(one, 1) for one in sorted(self._held_ms, reverse=True)]
@@ -72,10 +72,10 @@ def main() -> int:
     begin = uvicorn.Server.startup
 
     async def startup(self: uvicorn.Server, *args: object, **more: object) -> None:
-        await begin(self, *args, **more)  # type: ignore[arg-type] (as they came)
+        await begin(self, *args, **more)
         tasks.append(asyncio.ensure_future(ticker.run()))
 
-    uvicorn.Server.startup = startup  # type: ignore[assignment, method-assign] (the point of it)
+    uvicorn.Server.startup = startup  # type: ignore[method-assign]
     return serve_lookup.main()
 
 

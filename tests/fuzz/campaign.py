@@ -22,7 +22,7 @@ from tests.support.worlds.rebuilt import check_tables
 from tests.support.worlds.simulated_brokers import Faults
 from tests.support.worlds.stories import begun, healing_ms, unsettled
 from tests.support.worlds.story_actions import ACTIONS, Action
-from tests.support.worlds.world import CLUSTER, KAFKA_BROKERS, World, gapless
+from tests.support.worlds.world import CLUSTER, KAFKA_BROKERS, gapless
 
 STEP_MS = 500
 SLOW = 2
@@ -52,7 +52,7 @@ def _command(world: FuzzedWorld, chooser: random.Random) -> None:
         world.append_raw(topic.value, key, asked.encode("utf-8", "surrogatepass"))
 
 
-def _mutant(world: World, chooser: random.Random) -> None:
+def _mutant(world: FuzzedWorld, chooser: random.Random) -> None:
     """A message that was sent before, changed."""
     places = [place for place in sorted(world.log) if world.log[place]]
     for _ in range(chooser.choice((1, 1, 3))):
@@ -62,13 +62,13 @@ def _mutant(world: World, chooser: random.Random) -> None:
             world.append_raw(topic, found.key, hostile.mutated(chooser, found.value))
 
 
-def _garbage(world: World, chooser: random.Random) -> None:
+def _garbage(world: FuzzedWorld, chooser: random.Random) -> None:
     """Bytes that are no message, under a key that may be one."""
     key = chooser.choice((None, b"", b"local", b"local/broker-0:8080", b"\xff", b"other/x"))
     world.append_raw(chooser.choice(list(Topic)[:-1]).value, key, chooser.choice(hostile.BYTES))
 
 
-def _again(world: World, chooser: random.Random) -> None:
+def _again(world: FuzzedWorld, chooser: random.Random) -> None:
     """An old message once more."""
     places = [place for place in sorted(world.log) if world.log[place]]
     topic, partition = chooser.choice(places)
@@ -86,7 +86,7 @@ def _audit(world: FuzzedWorld, chooser: random.Random) -> None:
     world.append_raw(topic.value, key, said.encode("utf-8", "surrogatepass"))
 
 
-def _crash(world: World, chooser: random.Random) -> None:
+def _crash(world: FuzzedWorld, chooser: random.Random) -> None:
     world.crash = chooser.choice(CRASHES)
 
 
@@ -104,13 +104,13 @@ def _second_job(world: FuzzedWorld, chooser: random.Random) -> None:
         world.take_over(chooser.choice((0, 1_000, 10_000, 60_000)))
 
 
-def _away(world: World, chooser: random.Random) -> None:
+def _away(world: FuzzedWorld, chooser: random.Random) -> None:
     world.job.is_away = True
     world.run(chooser.choice(AWAY_MS), step_ms=3_000)
     world.job.is_away = False
 
 
-def _clock(world: World, chooser: random.Random) -> None:
+def _clock(world: FuzzedWorld, chooser: random.Random) -> None:
     """A clock jumps, for two seconds or from then on: the driver's, Kafka's or a machine's."""
     ahead_ms = chooser.choice(CLOCK_STEPS_MS)
     turn = chooser.choice((_turn_driver, _turn_kafka, _turn_leader, _turn_machine))
@@ -120,23 +120,23 @@ def _clock(world: World, chooser: random.Random) -> None:
         turn_back()
 
 
-def _turn_driver(world: World, _: random.Random, ahead_ms: int) -> Callable[[], None]:
+def _turn_driver(world: FuzzedWorld, _: random.Random, ahead_ms: int) -> Callable[[], None]:
     before, world.driver_ahead_ms = world.driver_ahead_ms, world.driver_ahead_ms + ahead_ms
     return lambda: setattr(world, "driver_ahead_ms", before)
 
 
-def _turn_kafka(world: World, _: random.Random, ahead_ms: int) -> Callable[[], None]:
+def _turn_kafka(world: FuzzedWorld, _: random.Random, ahead_ms: int) -> Callable[[], None]:
     before, world.log_ahead_ms = world.log_ahead_ms, world.log_ahead_ms + ahead_ms
     return lambda: setattr(world, "log_ahead_ms", before)
 
 
-def _turn_leader(world: World, chooser: random.Random, ahead_ms: int) -> Callable[[], None]:
+def _turn_leader(world: FuzzedWorld, chooser: random.Random, ahead_ms: int) -> Callable[[], None]:
     leader, leaders = chooser.randrange(KAFKA_BROKERS), world.leaders_ahead_ms
     before, leaders[leader] = leaders[leader], leaders[leader] + ahead_ms
     return lambda: leaders.__setitem__(leader, before)
 
 
-def _turn_machine(world: World, chooser: random.Random, ahead_ms: int) -> Callable[[], None]:
+def _turn_machine(world: FuzzedWorld, chooser: random.Random, ahead_ms: int) -> Callable[[], None]:
     """A broker starts on a machine whose clock is wrong; its agent's goes on from there."""
     broker = world.brokers[chooser.choice(sorted(world.brokers))]
     before, broker.machine_ahead_ms = broker.machine_ahead_ms, broker.machine_ahead_ms + ahead_ms
@@ -144,13 +144,13 @@ def _turn_machine(world: World, chooser: random.Random, ahead_ms: int) -> Callab
     return lambda: setattr(broker, "machine_ahead_ms", before)
 
 
-def _peace(world: World, chooser: random.Random) -> None:
+def _peace(world: FuzzedWorld, chooser: random.Random) -> None:
     """Nobody does anything for a while; faults of the messenger end."""
     world.faults = Faults()
     world.run(chooser.choice((2_000, 5_000)))
 
 
-def _revive(world: World, _: random.Random) -> None:
+def _revive(world: FuzzedWorld, _: random.Random) -> None:
     """Whoever is dead, frozen or cut off is back."""
     for name, broker in sorted(world.brokers.items()):
         if broker.agent is None:
@@ -159,7 +159,7 @@ def _revive(world: World, _: random.Random) -> None:
         world.cut_off(name, is_cut_off=False)
 
 
-def _nothing(world: World, chooser: random.Random) -> None:
+def _nothing(world: FuzzedWorld, chooser: random.Random) -> None:
     del world, chooser
 
 
@@ -228,13 +228,13 @@ def come_to_rest(world: FuzzedWorld) -> None:
     check_tables(world)
 
 
-def is_slow(world: World) -> bool:
+def is_slow(world: FuzzedWorld) -> bool:
     """Whether batches go by a time that is ahead of all clocks, and so at half speed."""
     assert world.state is not None
     return world.state.times.decided_ms > world.now_ms + world.config.ownership.clock_step_max_ms
 
 
-def set_clocks_right(world: World) -> None:
+def set_clocks_right(world: FuzzedWorld) -> None:
     """Every clock shows the time; what a wrong one has stamped stands in the log as it is."""
     world.driver_ahead_ms = world.log_ahead_ms = 0
     world.leaders_ahead_ms = [0] * KAFKA_BROKERS
@@ -242,7 +242,7 @@ def set_clocks_right(world: World) -> None:
         broker.machine_ahead_ms = 0
 
 
-def _take_back_rules(world: World) -> list[str]:
+def _take_back_rules(world: FuzzedWorld) -> list[str]:
     """Ask for the end of every wish of operators; the commands' ids."""
     assert world.state is not None
     rules = world.state.rules

@@ -134,7 +134,7 @@ def test_follower_whose_next_commit_was_cleaned_away_loads_whole(
         writer.batch([move(BUNDLES[0], version, f"b{version}")])
     table = DeltaTable(str(table_path(tmp_path, EVENTS)))
     table.create_checkpoint()
-    for path in sorted((table_path(tmp_path, EVENTS) / "_delta_log").glob("*.json"))[:-1]:
+    for path in sorted(Path(str(table_path(tmp_path, EVENTS) / "_delta_log")).glob("*.json"))[:-1]:
         path.unlink()
     poll_until_reloaded(follower, ReloadReason.LOG_FILE_MISSING)
     assert (BUNDLES[0], 5, "b5") in content(follower)

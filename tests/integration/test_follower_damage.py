@@ -74,7 +74,7 @@ def test_broken_commit_keeps_the_last_snapshot_until_it_is_mended(
 def test_broken_data_file_keeps_the_last_snapshot_until_it_is_mended(
     tmp_path: Path, follower: DeltaFollower, writer: TablesWriter, damage: str
 ) -> None:
-    folder = table_path(tmp_path, EVENTS)
+    folder = Path(str(table_path(tmp_path, EVENTS)))
     old = set(folder.glob("*.parquet"))
     writer.batch([move(BUNDLES[0], 2, "b9")], current=False)
     (path,) = set(folder.glob("*.parquet")) - old

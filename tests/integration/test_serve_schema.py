@@ -77,7 +77,7 @@ def ask_all(operation: APIOperation, base_url: str) -> Counter[int]:
         statuses[response.status_code] += 1
         case.validate_response(response, checks=HELD)
 
-    for mode in GenerationMode:
+    for mode in GenerationMode:  # type: ignore[attr-defined]
         bounded = settings(
             max_examples=EXAMPLES,
             derandomize=True,

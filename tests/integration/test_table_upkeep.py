@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from jobs.adapters.delta.history_upkeep import DAY_MS
 from jobs.adapters.delta.table_tail import ReloadReason, log_path
-from jobs.adapters.delta.table_upkeep import DAY_MS, KEPT_DAYS, TableUpkeep
+from jobs.adapters.delta.table_upkeep import KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower

@@ -130,7 +130,7 @@ def test_newest_record_of_a_bundle_wins_in_the_current_table(tmp_path: Path) -> 
 def test_rows_of_the_current_table_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, reads = table_writer.read_current, list[int]()
+    read, reads = table_writer.read_current, list[int]()  # type: ignore[attr-defined]
 
     def counted(table: DeltaTable, schema: pa.Schema) -> CurrentRows:
         reads.append(table.version())
@@ -166,7 +166,7 @@ def test_commit_between_the_look_and_the_rewrite_is_not_overwritten(
 ) -> None:
     name, sink = "bundle_ownership", sink_on(tmp_path)
     sink(batch(record("t/n/a", 3)), 0)
-    rewrite, crossed = table_writer.commit_current, list[bool]()
+    rewrite, crossed = table_writer.commit_current, list[bool]()  # type: ignore[attr-defined]
 
     def crossing(*arguments: Any) -> None:
         if not crossed:

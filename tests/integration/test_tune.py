@@ -9,9 +9,9 @@ import pytest
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.cli import main
 from jobs.console import MisuseError
-from jobs.operating.backtesting import Past, Recorded, read_recorded
+from jobs.operating.backtesting import AS_SET, Past, Recorded, read_recorded
 from jobs.operating.many_runs import ManyRuns
-from jobs.operating.tuning import AS_SET, Search, lines, stretches, tune, verdict
+from jobs.operating.tuning import Search, lines, stretches, tune, verdict
 from lbcore.config.load import parse_assignments
 from lbcore.config.tree import Config
 from lbcore.sim.load.recording import COLUMNS

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.adapters.following.delta_follower import DeltaFollower, View
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.following.view import View
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.lookup_http import Hooks, LookupApp
 from lbcore.model.hashing import HashFunction

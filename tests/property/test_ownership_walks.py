@@ -9,7 +9,8 @@ import random
 import pytest
 
 from tests.support.worlds.small_scenarios import SCENARIOS
-from tests.support.worlds.small_world import World, replay, settle
+from tests.support.worlds.small_world import replay, settle
+from tests.support.worlds.small_world_state import World
 
 WALKS_A_CASE = 50
 STEPS_MAX = 60

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from uvicorn.config import Config as ServerConfig
 from uvicorn.server import ServerState
 
-from jobs.adapters.following.delta_follower import DeltaFollower, View
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.following.view import View
 from jobs.adapters.http.bounds import Account, Bounds
 from jobs.adapters.http.quick import quick_protocol
 from jobs.adapters.processes.clocks import boot_ms

@@ -20,7 +20,7 @@ def test_a_cycle_sheds_and_splits_only_when_the_interval_of_each_is_over(
     }
     world = World(parse_config({"pipeline": pipeline}), 3, seed=2)
     scopes: list[tuple[int, bool, bool]] = []
-    plan = cycle.plan
+    plan = cycle.plan  # type: ignore[attr-defined]
 
     def seen(snapshot: Any, state: Any, config: Any, now_ms: int, scope: Any) -> Any:
         scopes.append((now_ms, scope.sheds, scope.splits))

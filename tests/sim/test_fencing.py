@@ -11,7 +11,8 @@ import pytest
 from lbcore.ownership.records import State
 from tests.support.values.seeds import few
 from tests.support.worlds.leased_world import LEASED, LeasedWorld
-from tests.support.worlds.stories import ACTIONS, begun, heal, healing_ms, unsettled
+from tests.support.worlds.stories import begun, heal, healing_ms, unsettled
+from tests.support.worlds.story_actions import ACTIONS
 from tests.support.worlds.world import World, gapless
 
 LEASE_MS = LEASED.agent.agent_lease_ms

@@ -250,7 +250,7 @@ def test_shadow_that_raises_is_put_aside_and_its_neighbours_go_on(
 ) -> None:
     world = strategies_world("avg", "cluster.shadow=ballast,uniform")
     world.run(MINUTE_MS, step_ms=2_000)
-    original = shadows.shadow_config
+    original = shadows.shadow_config  # type: ignore[attr-defined]
 
     def raising(config: Config, strategy: str) -> Config:
         if strategy == "ballast":

@@ -14,8 +14,8 @@ from lbcore.agent import state as agent_state
 from lbcore.ownership import acknowledge, holding, open_ranges, repair
 from lbcore.ownership.changes import ProtocolError
 from tests.support.worlds.small_scenarios import SCENARIOS, Scenario
-from tests.support.worlds.small_world import World, apply, events, settle, start
-from tests.support.worlds.small_world_state import BrokenWorldError
+from tests.support.worlds.small_world import apply, events, settle, start
+from tests.support.worlds.small_world_state import BrokenWorldError, World
 
 SETTLED_ONE_IN = 8
 USERS = (agent_state,)

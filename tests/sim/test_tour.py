@@ -110,7 +110,7 @@ def test_each_statement_of_the_tour_is_true(
         mock.patch.object(stops, "fleet_client", return_value=Fleet()),
         mock.patch.object(stops, "send_commands", side_effect=send),
     ):
-        stops.start(guide, stops.Size(brokers=6, namespaces=1, bundles=24))
+        stops.start(guide, stops.Size(brokers=6, namespaces=1, bundles=24))  # type: ignore[attr-defined]
         stops.hot_spot(guide, "t/n")
         stops.crash(guide)
         stops.split(guide)

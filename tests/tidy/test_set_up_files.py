@@ -11,7 +11,7 @@ from tests.tidy.source_files import ROOT, imported_modules, python_files
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # type: ignore[import-not-found]
 
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 _LOCKS = {

@@ -125,9 +125,10 @@ def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if part is not node
     }
     for node in ast.walk(tree):
-        text = literal(node) if isinstance(node, ast.expr) and id(node) not in parts else None
-        if text and SELECT.match(text):
-            yield node.lineno, text
+        if isinstance(node, ast.expr) and id(node) not in parts:
+            text = literal(node)
+            if text and SELECT.match(text):
+                yield node.lineno, text
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ Install = Callable[[Run], None]
 
 def _verb_that(run: Run) -> types.ModuleType:
     module = types.ModuleType("verb_of_a_test", doc="A verb of a test.")
-    module.add_arguments = lambda parser: parser.add_argument("--size", type=int, default=1)
-    module.run = run
+    module.add_arguments = lambda parser: parser.add_argument("--size", type=int, default=1)  # type: ignore[attr-defined]
+    module.run = run  # type: ignore[attr-defined]
     return module
 
 

@@ -221,7 +221,7 @@ def record(bundle: str, version: int, state: State = State.ASSIGNING) -> Ownersh
         state=state,
         version_id=version,
         children=children,
-        **to,  # type: ignore[arg-type] texts, all of them
+        **to,
     )
 
 

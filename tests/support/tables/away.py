@@ -129,10 +129,8 @@ def _cut_behind(tables: LivingTables) -> None:
 def _half_cut(tables: LivingTables) -> None:
     """Some commits after the reader's are there, some are not."""
     tables.go_on(2)
-    kept = {
-        name: sorted(log_path(table_path(tables.root, name)).glob("*.json")) for name in names()
-    }
-    saved = {path: path.read_bytes() for paths in kept.values() for path in paths}
+    logs = [Path(str(log_path(table_path(tables.root, name)))) for name in names()]
+    saved = {path: path.read_bytes() for log in logs for path in sorted(log.glob("*.json"))}
     tables.go_on(3)
     tables.clean_up()
     for path, content in saved.items():

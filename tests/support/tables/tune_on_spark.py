@@ -70,7 +70,7 @@ def tell(tables: Path) -> None:
         told["none"] = list(beside(dies).results([]))
         told["broken"] = _error(pasts, beside)
         told["died"] = _words(beside, [0, 1, 2])
-        spark_runs.RunProgress = Interrupting  # type: ignore[misc]
+        spark_runs.RunProgress = Interrupting  # type: ignore[misc, attr-defined]
         runs = beside(first_ends)
         told["cut"] = [list(runs.results([0, 1, 2, 3])), runs.is_cut]
     print(json.dumps(told))  # noqa: T201 (what the test reads)

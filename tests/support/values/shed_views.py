@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from lbcore.plan.shed.common import Bools, Floats, ShedView, owner_index
-from lbcore.plan.snapshot import Snapshot
+from lbcore.plan.shed.common import ShedView, owner_index
+from lbcore.plan.snapshot import Bools, Floats, Snapshot
 
 
 def shed_view(snapshot: Snapshot, usage: Floats, is_due: Bools | None = None) -> ShedView:

@@ -18,7 +18,7 @@ from jobs.operating.explaining import ExplainQuestion, explain
 from jobs.operating.overview import read_overview
 from jobs.operating.status_rows import read_status_rows
 from jobs.verbs.status import status_lines
-from lbcore.agent.agent import LoadRead
+from lbcore.agent.reporting import LoadRead
 from lbcore.config.tree import Config
 from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.explanation import Explanation

@@ -71,7 +71,7 @@ class World:
         self.other_rows = self.job.committed.rows
         self.events: list[Mapping[str, object]] = []
         self.decisions: list[Mapping[str, object]] = []
-        self.reports: list[Mapping[str, object]] = []
+        self.reports: list[Mapping[str, Any]] = []
         self.next_batch_ms = self.now_ms
         self.partitions = PARTITIONS
         self.topics_else = 10

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs.adapters.following.delta_follower import DeltaFollower, View
+from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.adapters.following.view import View
 from jobs.adapters.processes.clocks import boot_ms
 from jobs.service.assignments import Assignments
 from jobs.service.context import AdminContext

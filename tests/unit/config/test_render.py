@@ -1,5 +1,6 @@
 """What is written as TOML reads back, and the files in conf/ are what the declarations say."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.adapters.processes.settings import read_toml, tomllib
+from jobs.adapters.processes.settings import read_toml
 from lbcore.config.load import differences, parse_config
 from lbcore.config.pulsar_keys import from_pulsar_keys
 from lbcore.config.pulsar_presets import PRESETS
 from lbcore.config.render import render_differences, render_value
 from lbcore.config.tree import SETTINGS, Config
 from lbcore.validation.check import check_config
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found]
 
 CONF = Path(__file__).parents[3] / "conf"
 OVERLAYS = sorted(path.stem for path in CONF.glob("*.toml") if path.stem != "base")

@@ -24,6 +24,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.identity = SimpleNamespace(query_id="q")
+        self.writer = SimpleNamespace(version=lambda _table: 7)
         self.rests_ms: dict[str, int] = {}
         self.ends: Ends = {}
         self.written: list[int] = []
@@ -90,7 +91,6 @@ class Clock:
 def each_batch(path: Path, upkeep: Any) -> tuple[_EachBatch, Sink]:
     sink = Sink()
     resumption = Resumption(checkpoint=path, reason="")
-    sink.writer = SimpleNamespace(version=lambda _table: 7)
     each = _EachBatch(sink, resumption, upkeep, Restless(), SeenVersion(path))  # type: ignore[arg-type]
     return each, sink
 

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.cli import main
 from jobs.console import MisuseError
-from jobs.operating.command_words import CommandVerb, read_command
+from jobs.operating.command_words import read_command
 from jobs.verbs import VERBS
 from lbcore.model.hashing import HashFunction
 from lbcore.wire.commands import KINDS
@@ -23,6 +23,7 @@ from lbcore.wire.kinds.balancing_commands import (
 )
 from lbcore.wire.kinds.broker_commands import DrainBroker
 from lbcore.wire.kinds.bundle_commands import PinBundle, SplitBundle
+from lbcore.wire.kinds.command_about import CommandVerb
 from lbcore.wire.kinds.mirror_commands import MIRROR_COMMANDS
 from lbcore.wire.kinds.namespace_commands import CreateNamespace
 

@@ -1,13 +1,19 @@
 """`ballast config` checks, shows and imports, with the exit codes of every verb."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.adapters.processes.settings import load_settings, tomllib
+from jobs.adapters.processes.settings import load_settings
 from jobs.cli import main
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found]
 
 
 @pytest.fixture(autouse=True)

@@ -149,7 +149,7 @@ def test_full_disk_and_old_package_are_told(
     tables: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
-        mock.patch.object(doctor.shutil, "disk_usage", return_value=mock.Mock(free=10**8)),
+        mock.patch.object(doctor.shutil, "disk_usage", return_value=mock.Mock(free=10**8)),  # type: ignore[attr-defined]
         mock.patch.object(doctor, "version", return_value="3.0.1"),
     ):
         _, found = examine(capsys, tables)

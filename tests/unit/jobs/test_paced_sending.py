@@ -70,6 +70,6 @@ class _SlowCommit:
 def test_watchers_read_on_while_a_large_commit_is_taken_over() -> None:
     feed = ChangeFeed(table_place("unused"), "c1", 10)
     commit = _SlowCommit(feed)
-    feed.add(Changes(version=1, commits=((1, commit),)))  # type: ignore[arg-type] (read once)
+    feed.add(Changes(version=1, commits=((1, commit),)))
     assert commit.was_answered
     assert [change.place for change in feed.after((0, 0), 9) or ()] == [(1, 0)]

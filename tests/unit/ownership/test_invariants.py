@@ -1,6 +1,6 @@
 """What must hold of a cluster's records: each violation is found, and nothing else is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -152,7 +152,9 @@ def test_sentence_of_a_violation_names_both_bundles_and_what_it_means() -> None:
     )
 
 
-def live_bundles(after: Mapping[str, OwnershipRecord], asked: list[str]):  # noqa: ANN201 a closure
+def live_bundles(
+    after: Mapping[str, OwnershipRecord], asked: list[str]
+) -> Callable[[str], list[str]]:
     def of_namespace(namespace: str) -> list[str]:
         asked.append(namespace)
         return [name for name, record in after.items() if record.state is not State.DELETED]

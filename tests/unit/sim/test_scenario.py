@@ -3,9 +3,9 @@
 import pytest
 
 from lbcore.sim.scenario.metrics import METRICS
-from lbcore.sim.scenario.model import Rate
 from lbcore.sim.scenario.parse import parse_scenario, with_recorded
 from lbcore.sim.scenario.words import (
+    Rate,
     ScenarioError,
     broker_names,
     duration_ms,

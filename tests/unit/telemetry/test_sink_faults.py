@@ -54,7 +54,7 @@ def test_a_record_that_cannot_be_written_for_kafka_is_left_out_and_the_others_ar
 ) -> None:
     world = running()
     sent: list[Any] = []
-    format_record = batch_sink.format_record
+    format_record = batch_sink.format_record  # type: ignore[attr-defined]
 
     def broken(record: Any) -> Any:
         if record.bundle.endswith("0x00000000_0x40000000"):
@@ -88,7 +88,7 @@ def test_a_machine_that_is_short_of_something_ends_the_job(
 
 def refusing(table: str, column: str, value: object) -> Callable[..., dict[str, Any]]:
     """`unpack_columns` that gives the first row of one table a value that no writer writes."""
-    unpack = arrow_rows.unpack_columns
+    unpack = arrow_rows.unpack_columns  # type: ignore[attr-defined]
 
     def spoilt(kind: str, blob: bytes) -> dict[str, Any]:
         columns = unpack(kind, blob)
