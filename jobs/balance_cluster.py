@@ -196,9 +196,11 @@ class _Job:
         self.shown.show(metrics.registry)
         log({"event": "start", "writer_epoch": writer.epoch, "rebuilt_because": resumption.reason})
         with ExitStack() as cleanup:
+            watch = cleanup.enter_context(TopicWatch(address, place.topics))
             publisher = OwnershipPublisher(
                 address.topic_name(Topic.OWNERSHIP),
                 writer.is_ours,
+                lambda: watch.loss() is not None,
                 **address.client_options("balance_cluster"),
             )
             cleanup.callback(publisher.close)
@@ -220,7 +222,6 @@ class _Job:
                 watch=metrics.see_batch,
                 ends=place.ends_after(writer.last_commit()),
             )
-            watch = cleanup.enter_context(TopicWatch(address, place.topics))
             rest = cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
             upkeep, seen = _upkeep(writer, self.config.pipeline), SeenVersion(state_dir)
             each = _EachBatch(sink, resumption, upkeep, rest, seen)

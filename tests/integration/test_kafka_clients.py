@@ -6,7 +6,8 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.errors import KafkaError
 
 from jobs.adapters.delta.table_writer import FencedError
 from jobs.adapters.kafka.clients import (
@@ -180,7 +181,7 @@ def test_place_in_kafka_that_an_older_job_took_last_is_taken_back(address: Kafka
 
     def publisher(name: str) -> OwnershipPublisher:
         options = address.client_options(name)
-        return OwnershipPublisher(topic, lambda: tables.owner == name, **options)
+        return OwnershipPublisher(topic, lambda: tables.owner == name, lambda: False, **options)
 
     newer = publisher("newer")
     tables.owner = "newer"
@@ -195,3 +196,16 @@ def test_place_in_kafka_that_an_older_job_took_last_is_taken_back(address: Kafka
     for one in (newer, older, tail):
         one.close()
     assert sorted(value or b"" for value in found) == [b"", b"1", b"2", b"3"]
+
+
+def test_records_of_a_topic_that_is_gone_are_given_up(address: KafkaAddress) -> None:
+    """kafka-python alone would wait for their commit, and a job that ends would wait with it."""
+    topic, options = address.topic_name(Topic.OWNERSHIP), address.client_options("test")
+    publisher = OwnershipPublisher(topic, lambda: True, lambda: True, **options)
+    publisher.publish([(b"key", b"1")])
+    admin = KafkaAdminClient(**options)
+    admin.delete_topics([topic])
+    admin.close()
+    with pytest.raises(KafkaError, match="wait no longer"):
+        publisher.publish([(b"key", b"2")])
+    publisher.close()

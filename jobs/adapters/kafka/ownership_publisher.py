@@ -6,7 +6,9 @@ start may take it last, and then it is taken back. Readers use read_committed. S
 transactions.
 """
 
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, TypeAlias
 
 from kafka import KafkaProducer
@@ -16,6 +18,7 @@ from jobs.adapters.delta.table_writer import FencedError
 
 _SEND_TIMEOUT_S = 60
 _ATTEMPTS = 3
+_LOOK_S = 1.0
 
 Keyed: TypeAlias = "tuple[bytes, bytes | None]"
 """Key and value of a message; no value is a tombstone."""
@@ -24,19 +27,27 @@ Keyed: TypeAlias = "tuple[bytes, bytes | None]"
 class OwnershipPublisher:
     """A transactional producer for one `ownership` topic.
 
-    is_ours: whether the tables are still this job's.
+    is_ours: whether the tables are still this job's. is_lost: whether topics are gone for good, so
+    that what waits for one is given up.
     """
 
-    def __init__(self, topic: str, is_ours: Callable[[], bool], **connection: Any) -> None:
+    def __init__(
+        self,
+        topic: str,
+        is_ours: Callable[[], bool],
+        is_lost: Callable[[], bool],
+        **connection: Any,
+    ) -> None:
         self._topic = topic
         self._is_ours = is_ours
+        self._is_lost = is_lost
         self._connection = connection
         self._producer = self._claimed()
 
     def publish(self, messages: Sequence[Keyed]) -> None:
         """Send all messages, in order, or none. Raises FencedError, KafkaError."""
         for _ in range(_ATTEMPTS):
-            if self._is_sent(messages):
+            if self._unless_lost(messages):
                 return
             if not self._is_ours():
                 break
@@ -50,6 +61,21 @@ class OwnershipPublisher:
         )
         producer.init_transactions()
         return producer
+
+    def _unless_lost(self, messages: Sequence[Keyed]) -> bool:
+        """`_is_sent`, given up once topics are lost: a commit would wait for them without end."""
+        sent: Future[bool] = Future()
+        threading.Thread(target=self._send, args=(messages, sent), daemon=True).start()
+        while not wait([sent], timeout=_LOOK_S).done:
+            if self._is_lost():
+                raise KafkaError(f"{self._topic} is lost: its records wait no longer")
+        return sent.result()
+
+    def _send(self, messages: Sequence[Keyed], sent: "Future[bool]") -> None:
+        try:
+            sent.set_result(self._is_sent(messages))
+        except Exception as error:  # noqa: BLE001 whatever it is, it is the caller's
+            sent.set_exception(error)
 
     def _is_sent(self, messages: Sequence[Keyed]) -> bool:
         """Whether Kafka took them; not from one whose place another has taken."""
