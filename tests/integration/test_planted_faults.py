@@ -129,6 +129,7 @@ def numbers(stack: PlantedStack) -> Mapping[str, str]:
     return {phase: fault["number"] for phase, fault in stack.faults().items()}
 
 
+@pytest.mark.long
 def test_what_raises_is_put_aside_in_a_batch_that_is_cut_off_and_repeated(
     stack: PlantedStack,
 ) -> None:

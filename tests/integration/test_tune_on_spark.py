@@ -30,12 +30,14 @@ def told_by(words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_answer_is_that_of_one_process(told: dict[str, Any]) -> None:
     assert told["there"] == told["here"]
     assert len(told["here"]["trials"]) == 7
     assert all(one["bound.mean"] >= 1.0 for one in told["here"]["trials"])
 
 
+@pytest.mark.long
 def test_run_that_fails_is_told_with_its_candidate_and_why(told: dict[str, Any]) -> None:
     what, why, next_step = told["broken"]
     assert what == "the run of as-set on stretch 2, seed 1 failed"
@@ -43,6 +45,7 @@ def test_run_that_fails_is_told_with_its_candidate_and_why(told: dict[str, Any])
     assert next_step.startswith("`ballast backtest --strategy as-set` ")
 
 
+@pytest.mark.long
 def test_task_whose_process_dies_is_told_with_its_item(told: dict[str, Any]) -> None:
     what, why, next_step = told["died"]
     assert what == "Spark could not carry out the run of 1"
@@ -50,6 +53,7 @@ def test_task_whose_process_dies_is_told_with_its_item(told: dict[str, Any]) -> 
     assert "memory" in next_step
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_what_is_known_and_nothing_needs_nothing(told: dict[str, Any]) -> None:
     assert told["cut"] == [[0], True]
     assert told["none"] == []

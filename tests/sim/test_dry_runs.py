@@ -209,7 +209,7 @@ def given(ways: Moves, level: Known) -> set[Any]:
 
 
 def lives(seed: int, shedder: Shedding = AVG_SHEDDER) -> int:
-    """Ask ten times while a world evens out what somebody has done to it."""
+    """Ask again and again while a world evens out what somebody has done to it."""
     world, dice = lived(seed, shedder), random.Random(-seed)
     heat(world, dice)
     world.run(dice.choice((10, 20, 60)) * 500)

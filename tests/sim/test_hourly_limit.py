@@ -32,7 +32,7 @@ def most_in_an_hour(moves: list[tuple[int, str]]) -> int:
 
 def keep_hot(world: World) -> None:
     """One broker carries most, again and again: balancing would never be done."""
-    for _ in range(14):
+    for _ in range(8):
         most = Counter(owners(world).values()).most_common(1)[0][0]
         for bundle, owner in owners(world).items():
             world.rates[bundle] = 800.0 if owner == most else 50.0
@@ -51,7 +51,7 @@ def test_no_hour_has_more_moves_than_it_may(*, is_rebuilt: bool) -> None:
         world.rebuild_job()
     keep_hot(world)
     assert most_in_an_hour(moved(world)) == 3
-    assert len(moved(world)) > 6, "it goes on when the hour is over"
+    assert len(moved(world)) > 3, "it goes on when the hour is over"
     assert gapless(world)
 
 
