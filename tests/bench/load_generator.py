@@ -2,7 +2,8 @@
 
 Speaks the wire as agents do, without their lease, callbacks and topic lists: what it is told to
 open is open at once. Load is skewed between bundles and wanders between namespaces. Writes a JSON
-line of itself (its CPU, what it sent) each second, and ends at SIGTERM.
+line of itself (its CPU, what it sent) each second, and ends at SIGTERM. With several clusters each
+has so many brokers, namespaces and bundles of its own.
 
     python -m tests.bench.load_generator --bootstrap 127.0.0.1:9092 --log load.jsonl
         --brokers 1000 --namespaces 1000 --bundles 100000
@@ -27,7 +28,7 @@ from lbcore.model.bundles import NamespaceBundles, even_boundaries
 from lbcore.wire.format import format_message
 from lbcore.wire.messages import BUNDLE_COLUMNS, TRAFFIC, Command, Topic
 
-CLUSTER = "local"
+LOCAL = "local"
 INCARNATION = "one"
 HEARTBEAT_S = 3.0
 _STEP_S = 0.05
@@ -63,10 +64,10 @@ class Load:
 
 
 class Broker:
-    """One broker: what it has open, and its counters."""
+    """One broker of a cluster: what it has open, and its counters."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, cluster: str, name: str) -> None:
+        self.cluster, self.name = cluster, name
         self.is_up = True
         self.bundles: set[str] = set()
         self.reported_s = 0.0
@@ -78,7 +79,7 @@ class Broker:
         self._seqs[topic] += 1
         return {
             "schema": 1,
-            "cluster": CLUSTER,
+            "cluster": self.cluster,
             "broker": self.name,
             "incarnation": INCARNATION,
             "seq": self._seqs[topic],
@@ -87,11 +88,11 @@ class Broker:
 
 
 class Fleet:
-    """All brokers, and what `ownership` has told them."""
+    """All brokers of a cluster, and what `ownership` has told them."""
 
-    def __init__(self, sender: Sender, load: Load, brokers: int) -> None:
-        self._sender, self._load = sender, load
-        self.brokers = [Broker(f"broker-{number:05}") for number in range(brokers)]
+    def __init__(self, sender: Sender, load: Load, cluster: str, brokers: int) -> None:
+        self._sender, self._load, self.cluster = sender, load, cluster
+        self.brokers = [Broker(cluster, f"broker-{number:05}") for number in range(brokers)]
         self._by_name = {broker.name: broker for broker in self.brokers}
         self._versions: dict[str, int] = {}
         self._held_by: dict[str, str] = {}
@@ -99,6 +100,11 @@ class Fleet:
         self._lost_s = 0.0
         self.sent: Counter[str] = Counter()
         self.recoveries: list[Mapping[str, Any]] = []
+
+    @property
+    def open(self) -> int:
+        """The bundles that live brokers have open."""
+        return sum(len(broker.bundles) for broker in self.brokers if broker.is_up)
 
     def heartbeat(self, broker: Broker, now_s: float) -> None:
         """Say that it lives."""
@@ -189,7 +195,7 @@ class Fleet:
 
 def _encoded(topic: Topic, broker: Broker, fields: Mapping[str, Any]) -> Encoded:
     value = orjson.dumps({**broker.envelope(topic), **fields}, option=orjson.OPT_SERIALIZE_NUMPY)
-    return topic, f"{CLUSTER}/{broker.name}", value
+    return topic, f"{broker.cluster}/{broker.name}", value
 
 
 class Rhythm:
@@ -210,9 +216,9 @@ class Rhythm:
 class Bursts:
     """Everybody's reports at once, every interval: made early, so that they leave together."""
 
-    def __init__(self, fleet: Fleet, interval_s: float) -> None:
-        self._fleet, self._interval_s = fleet, interval_s
-        self._made: list[tuple[Broker, list[Encoded]]] = []
+    def __init__(self, everybody: Sequence[tuple[Fleet, Broker]], interval_s: float) -> None:
+        self._everybody, self._interval_s = everybody, interval_s
+        self._made: list[tuple[Fleet, Broker, list[Encoded]]] = []
         self.next_s = interval_s
 
     @property
@@ -223,21 +229,22 @@ class Bursts:
     def turn(self, now_s: float) -> None:
         """Make them, or send them, when it is time."""
         if not self._made and now_s >= self.next_s - _MAKING_S:
-            fleet = self._fleet
-            self._made = [(broker, fleet.reports(broker, now_s)) for broker in fleet.brokers]
+            self._made = [
+                (fleet, broker, fleet.reports(broker, now_s)) for fleet, broker in self._everybody
+            ]
         elif self._made and now_s >= self.next_s:
-            for broker, messages in self._made:
+            for fleet, broker, messages in self._made:
                 if broker.is_up:  # still
-                    self._fleet.send(messages)
+                    fleet.send(messages)
             self._made = []
             self.next_s += self._interval_s
 
 
-def create_namespaces(sender: Sender, load: Load) -> None:
+def create_namespaces(sender: Sender, load: Load, cluster: str) -> None:
     """The commands that make them."""
     for namespace in load.namespaces:
         command = Command(
-            cluster=CLUSTER,
+            cluster=cluster,
             command_id=f"create-{namespace}",
             kind="create_namespace",
             arguments={"namespace": namespace, "bundles": load.per_namespace},
@@ -253,53 +260,66 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
     sender = Sender(address, "load-generator")
     tail = Tail(address, Topic.OWNERSHIP, "load-generator-ownership")
     load = Load(args.namespaces, args.bundles)
-    fleet = Fleet(sender, load, args.brokers)
-    if args.create:
-        create_namespaces(sender, load)
-    heartbeats = Rhythm(args.brokers, HEARTBEAT_S)
-    reports = Rhythm(args.brokers, args.interval)
-    bursts = Bursts(fleet, args.interval)
+    fleets = {name: Fleet(sender, load, name, args.brokers) for name in args.clusters.split(",")}
+    everybody = [
+        (fleet, fleet.brokers[number])
+        for number in range(args.brokers)
+        for fleet in fleets.values()
+    ]
+    for name in fleets if args.create else ():
+        create_namespaces(sender, load, name)
+    heartbeats = Rhythm(len(everybody), HEARTBEAT_S)
+    reports = Rhythm(len(everybody), args.interval)
+    bursts = Bursts(everybody, args.interval)
     started_s, logged_s = time.monotonic(), 0.0
     with args.log.open("a") as log:
         while not stop.is_set():
             now_s = time.monotonic() - started_s
             if not bursts.is_waiting:
-                for number in heartbeats.due(now_s):
-                    fleet.heartbeat(fleet.brokers[number], now_s)
+                for fleet, broker in map(everybody.__getitem__, heartbeats.due(now_s)):
+                    fleet.heartbeat(broker, now_s)
             if args.burst:
                 bursts.turn(now_s)
             else:
-                for number in reports.due(now_s):
-                    fleet.send(fleet.reports(fleet.brokers[number], now_s))
-            fleet.take(tail.poll(timeout_ms=int(_STEP_S * 1e3)), now_s)
-            _carry_out(args.orders, fleet, bursts, now_s)
+                for fleet, broker in map(everybody.__getitem__, reports.due(now_s)):
+                    fleet.send(fleet.reports(broker, now_s))
+            records: dict[str, list[Received]] = {name: [] for name in fleets}
+            for record in tail.poll(timeout_ms=int(_STEP_S * 1e3)):
+                records[record.key.partition("/")[0]].append(record)
+            for name, fleet in fleets.items():
+                fleet.take(records[name], now_s)
+            _carry_out(args.orders, fleets, bursts, now_s)
             if now_s - logged_s >= 1.0:
                 logged_s = now_s
-                log.write(json.dumps(_line(fleet, sender)) + "\n")
+                log.write(json.dumps(_line(list(fleets.values()), sender)) + "\n")
                 log.flush()
     sender.close()
     tail.close()
 
 
-def _carry_out(orders: Path | None, fleet: Fleet, bursts: Bursts, now_s: float) -> None:
+def _carry_out(
+    orders: Path | None, fleets: Mapping[str, Fleet], bursts: Bursts, now_s: float
+) -> None:
     if orders is None or not orders.exists():
         return
     order = json.loads(orders.read_text())
     orders.unlink()
     if "crash" in order:
+        fleet = fleets[order.get("cluster", next(iter(fleets)))]
         fleet.crash(order["crash"], now_s, is_heard_last=order.get("is_heard_last", False))
     if "burst_at_s" in order:
         bursts.next_s = now_s + order["burst_at_s"] - time.time()
 
 
-def _line(fleet: Fleet, sender: Sender) -> dict[str, Any]:
+def _line(fleets: Sequence[Fleet], sender: Sender) -> dict[str, Any]:
     return {
         "at_ms": int(time.time() * 1e3),
         "cpu_s": round(time.process_time(), 3),
-        "sent": dict(fleet.sent),
+        "sent": dict(sum((fleet.sent for fleet in fleets), Counter())),
         "not_delivered": sender.not_delivered,
-        "open": sum(len(broker.bundles) for broker in fleet.brokers if broker.is_up),
-        "recoveries": fleet.recoveries,
+        "open": sum(fleet.open for fleet in fleets),
+        "open_by_cluster": {fleet.cluster: fleet.open for fleet in fleets},
+        "recoveries": [one for fleet in fleets for one in fleet.recoveries],
     }
 
 
@@ -307,9 +327,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM."""
     parser = argparse.ArgumentParser(prog="load_generator", description=__doc__)
     parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
-    parser.add_argument("--brokers", type=int, required=True)
-    parser.add_argument("--namespaces", type=int, required=True)
-    parser.add_argument("--bundles", type=int, required=True, help="of all namespaces")
+    parser.add_argument("--clusters", default=LOCAL, metavar="A,B", help="each as big as told")
+    parser.add_argument("--brokers", type=int, required=True, help="of a cluster")
+    parser.add_argument("--namespaces", type=int, required=True, help="of a cluster")
+    parser.add_argument("--bundles", type=int, required=True, help="of all namespaces of a cluster")
     parser.add_argument("--interval", type=float, default=10.0, help="seconds between reports")
     parser.add_argument("--burst", action="store_true", help="all brokers report at once")
     parser.add_argument("--create", action="store_true", help="ask for the namespaces first")

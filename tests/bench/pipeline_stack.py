@@ -24,6 +24,7 @@ from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka
 from jobs.adapters.kafka.topics import ensure_topics, wanted_topics
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.adapters.processes.settings import load_settings
+from tests.bench.load_generator import LOCAL
 from tests.bench.timed_job import STEP_LOG, STEP_PROFILE
 from tests.support.processes.frozen import freeze_group
 from tests.support.processes.json_lines import json_lines
@@ -38,13 +39,26 @@ _BATCH_SEEN = re.compile(rb"^ballast_snapshot_batch_id (\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How big the cluster is, and how it reports."""
+    """How big a cluster is, how many there are, and how they report."""
 
     brokers: int
     namespaces: int
     bundles: int
     interval_s: float = 10.0
     is_burst: bool = False
+    clusters: int = 1
+
+    @property
+    def names(self) -> list[str]:
+        """The clusters' names."""
+        if self.clusters == 1:
+            return [LOCAL]
+        return [f"c{number:02}" for number in range(self.clusters)]
+
+    @property
+    def all_bundles(self) -> int:
+        """Of all clusters."""
+        return self.clusters * self.bundles
 
 
 SIZES: Mapping[str, Size] = {
@@ -79,6 +93,8 @@ class PipelineStack:
     def start_kafka(self) -> None:
         """Kafka and the wire's topics."""
         self.kafka.start()
+        if self.size.clusters > 1:
+            self.settings = [*self.settings, f"pipeline.clusters={json.dumps(self.size.names)}"]
         specs = wanted_topics(load_settings([], self.settings))
         ensure_topics(KafkaAddress(bootstrap=self.kafka.bootstrap), specs)
 
@@ -101,11 +117,12 @@ class PipelineStack:
         words = ["--bootstrap", self.kafka.bootstrap, "--log", str(self.folder / "load.jsonl")]
         words += ["--brokers", str(size.brokers), "--namespaces", str(size.namespaces)]
         words += ["--bundles", str(size.bundles), "--interval", str(size.interval_s)]
+        words += ["--clusters", ",".join(size.names)]
         words += ["--orders", str(self.orders), *(["--burst"] if size.is_burst else []), *more]
         self._start("load", "tests.bench.load_generator", words)
 
-    def order(self, **what: float) -> None:
-        """Have the load do something: crash=count, burst_at_s=time; it does so within 0.1 s."""
+    def order(self, **what: Any) -> None:
+        """Have the load do, within 0.1 s: crash=count (of cluster=name), burst_at_s=time."""
         made = self.orders.with_suffix(".made")
         made.write_text(json.dumps(what))
         made.rename(self.orders)
@@ -113,7 +130,7 @@ class PipelineStack:
     def start_lookup(self) -> int:
         """Start the lookup service; its port."""
         port_file = self.folder / "lookup-port"
-        words = ["--tables", str(self.tables), "--cluster", "local", "--port", "0"]
+        words = ["--tables", str(self.tables), "--cluster", self.size.names[0], "--port", "0"]
         words += ["--bootstrap", self.kafka.bootstrap, "--port-file", str(port_file)]
         self._start("lookup", "jobs.serve_lookup", words)
         self.wait("the lookup service's port", port_file.exists)

@@ -101,8 +101,8 @@ def test_burst_is_made_before_its_time_and_sent_at_once() -> None:
             del value
             sent.append((topic, key))
 
-    fleet = Fleet(Sender(), Load(1, 2), 2)  # type: ignore[arg-type]
-    bursts = Bursts(fleet, 10.0)
+    fleet = Fleet(Sender(), Load(1, 2), "east", 2)  # type: ignore[arg-type]
+    bursts = Bursts([(fleet, broker) for broker in fleet.brokers], 10.0)
     seen = []
     for now_s in (6.0, 8.0, 9.9, 10.0, 10.1, 19.0):
         bursts.turn(now_s)
@@ -114,4 +114,4 @@ def test_burst_is_made_before_its_time_and_sent_at_once() -> None:
     assert len(sent) == 4
     fleet.brokers[0].is_up = False
     bursts.turn(25.0)
-    assert [key for _, key in sent[4:]] == ["local/broker-00001"] * 2
+    assert [key for _, key in sent[4:]] == ["east/broker-00001"] * 2
