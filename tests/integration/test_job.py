@@ -4,7 +4,6 @@ One stack, one story: each test goes on with what the one before left.
 """
 
 import json
-import random
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -205,17 +204,6 @@ def test_job_killed_at_a_point_of_a_batch_goes_on_where_it_was_and_takes_nobody_
     stack.wait_for_batches(5)
     stack.wait_settled()
     assert dead_brokers(stack) == before
-    assert_gapless(stack)
-
-
-@pytest.mark.long
-def test_job_killed_at_a_random_moment_goes_on_where_it_was(stack: Stack) -> None:
-    stack.fleet("/restart/broker-1", "POST")
-    time.sleep(random.Random(7).uniform(0.5, 4.0))
-    stack.kill("job")
-    stack.start_job()
-    stack.wait_for_batches(1)
-    stack.wait_settled()
     assert_gapless(stack)
 
 

@@ -1,7 +1,7 @@
 """What the house rules look at: the project's own text files and its parsed modules."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -65,3 +65,27 @@ def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module
             for alias in node.names:
                 yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def of_each(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """A rule of one file as a test of them all, which says of each what is wrong."""
+
+    def decorate(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            found = {name_of(path): _broken(rule, path) for path in paths}
+            broken = [f"{name}: {what}" for name, what in found.items() if what]
+            assert paths
+            assert not broken, "\n".join(broken)
+
+        test.__name__, test.__doc__ = rule.__name__, rule.__doc__
+        return test
+
+    return decorate
+
+
+def _broken(rule: Callable[[Path], None], path: Path) -> str:
+    try:
+        rule(path)
+    except AssertionError as error:
+        return str(error) or "does not hold"
+    return ""

@@ -26,7 +26,7 @@ from lbcore.wire.parse import parse
 from tests.conformance.runner import FAMILY_OF
 from tests.drawn_pages import DOCS, PAGES
 from tests.support.values.wire_messages import RULES
-from tests.tidy.source_files import ROOT, name_of, parsed, python_files
+from tests.tidy.source_files import ROOT, of_each, parsed, python_files
 
 README = ROOT / "README.md"
 _DOCUMENTS = [
@@ -52,20 +52,20 @@ def rows_of(path: Path, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[:end]]
 
 
-@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+@of_each(_DOCUMENTS)
 def test_link_of_a_document_leads_to_a_file(path: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text_of(path))
     absent = [link for link in links if "://" not in link and not (path.parent / link).exists()]
     assert absent == []
 
 
-@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+@of_each(_DOCUMENTS)
 def test_path_that_a_document_names_exists(path: Path) -> None:
     named = re.findall(r"`((?:jobs|lbcore|tests|conf|docs)/[\w./-]+)`", text_of(path))
     assert [one for one in named if not (ROOT / one).exists()] == []
 
 
-@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+@of_each(_DOCUMENTS)
 def test_command_that_a_document_names_exists(path: Path) -> None:
     text = text_of(path)
     verbs = set(re.findall(r"(?:^|[`/ ])ballast ([a-z][a-z-]+)(?=[`\s])", text, re.MULTILINE))
@@ -92,7 +92,7 @@ def _options_of(verb: str, words: Sequence[str]) -> set[str]:
         parser = below[0][name]
 
 
-@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+@of_each(_DOCUMENTS)
 def test_option_of_a_command_that_a_document_names_exists(path: Path) -> None:
     lines = re.findall(
         r"(?:`|bin/|^|\$ )ballast ([a-z][a-z-]+ [^`\n#|;&]*--[^`\n#|;&]*)", text_of(path)
@@ -106,7 +106,7 @@ def test_option_of_a_command_that_a_document_names_exists(path: Path) -> None:
     assert absent == []
 
 
-@pytest.mark.parametrize("path", _DOCUMENTS, ids=name_of)
+@of_each(_DOCUMENTS)
 def test_setting_that_a_document_names_exists(path: Path) -> None:
     sections = "|".join(SECTIONS)
     named = re.findall(rf"(?:`|--set )((?:{sections})\.\w+)", text_of(path))

@@ -4,8 +4,6 @@ import ast
 import sys
 from pathlib import Path
 
-import pytest
-
 from jobs.verbs import VERBS
 from tests.tidy.source_files import (
     PACKAGES,
@@ -13,6 +11,7 @@ from tests.tidy.source_files import (
     imported_modules,
     module_of,
     name_of,
+    of_each,
     parsed,
     python_files,
 )
@@ -28,7 +27,7 @@ _IMPURE_CALLS = {"open", "input", "print", "exec", "eval", "__import__"}
 _IMPURE_METHODS = {("datetime", "now"), ("datetime", "utcnow"), ("date", "today"), ("np", "random")}
 
 
-@pytest.mark.parametrize("path", _CORE, ids=name_of)
+@of_each(_CORE)
 def test_import_of_lbcore_is_pure(path: Path) -> None:
     wrong = []
     for line, name in imported_modules(path):
@@ -40,7 +39,7 @@ def test_import_of_lbcore_is_pure(path: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("path", _CORE, ids=name_of)
+@of_each(_CORE)
 def test_call_in_lbcore_reaches_no_outside_world(path: Path) -> None:
     def is_impure(owner: str, name: str) -> bool:
         is_seeded = name_of(path).startswith(_SEEDED[0]) and name == _SEEDED[1]
@@ -59,7 +58,7 @@ def test_call_in_lbcore_reaches_no_outside_world(path: Path) -> None:
 _CLOCKS = "jobs/adapters/processes/clocks.py"
 
 
-@pytest.mark.parametrize("path", python_files("jobs"), ids=name_of)
+@of_each(python_files("jobs"))
 def test_wall_clock_in_milliseconds_is_read_by_one_function(path: Path) -> None:
     wrong = []
     for node in ast.walk(parsed(path)):

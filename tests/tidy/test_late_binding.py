@@ -4,9 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.tidy.source_files import name_of, parsed, python_files
+from tests.tidy.source_files import of_each, parsed, python_files
 
 _EATERS = {"all", "any", "dict", "frozenset", "join", "list", "max", "min", "next", "set"}
 _EATERS |= {"sorted", "sum", "tuple"}
@@ -47,6 +45,6 @@ def test_generator_that_is_handed_on_with_a_loops_variable_is_seen() -> None:
     assert list(_late(ast.parse(right), frozenset(), is_eaten=False)) == []
 
 
-@pytest.mark.parametrize("path", python_files("jobs", "lbcore"), ids=name_of)
+@of_each(python_files("jobs", "lbcore"))
 def test_no_generator_outlives_the_variable_that_it_reads(path: Path) -> None:
     assert list(_late(parsed(path), frozenset(), is_eaten=False)) == []

@@ -4,9 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.tidy.source_files import Function, functions, name_of, python_files
+from tests.tidy.source_files import Function, functions, of_each, python_files
 
 LINE_MAX = 100
 FUNCTION_LINES_MAX = 60
@@ -34,7 +32,7 @@ def _nesting(node: ast.AST, depth: int = 0) -> int:
     return deepest
 
 
-@pytest.mark.parametrize("path", _ALL, ids=name_of)
+@of_each(_ALL)
 def test_module_of_any_kind_is_small(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= MODULE_LINES_MAX, "divide it by subject"
@@ -43,7 +41,7 @@ def test_module_of_any_kind_is_small(path: Path) -> None:
     assert long == [], f"these lines have more than {LINE_MAX} characters"
 
 
-@pytest.mark.parametrize("path", _ALL, ids=name_of)
+@of_each(_ALL)
 def test_functions_of_any_module_are_short(path: Path) -> None:
     long = [
         f"{function.name}: {length} lines"
@@ -53,7 +51,7 @@ def test_functions_of_any_module_are_short(path: Path) -> None:
     assert long == []
 
 
-@pytest.mark.parametrize("path", python_files("lbcore", "jobs"), ids=name_of)
+@of_each(python_files("lbcore", "jobs"))
 def test_functions_of_the_product_take_few_parameters(path: Path) -> None:
     many = [
         f"{function.name}: {count} parameters"
@@ -63,7 +61,7 @@ def test_functions_of_the_product_take_few_parameters(path: Path) -> None:
     assert many == []
 
 
-@pytest.mark.parametrize("path", python_files("lbcore", "jobs"), ids=name_of)
+@of_each(python_files("lbcore", "jobs"))
 def test_functions_of_the_product_are_flat(path: Path) -> None:
     deep = [
         f"{function.name}: {depth} levels"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lbcore.plan.registry import PLACEMENT_STRATEGIES, SHEDDING_STRATEGIES
-from tests.tidy.source_files import ROOT, name_of, parsed, python_files
+from tests.tidy.source_files import ROOT, name_of, of_each, parsed, python_files
 
 _NAMES = {*SHEDDING_STRATEGIES, *PLACEMENT_STRATEGIES}
 _CONSTANTS = {name.upper() for name in _NAMES}
@@ -43,7 +43,7 @@ def _named(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
-@pytest.mark.parametrize("path", python_files("lbcore", "jobs", "dashboards"), ids=name_of)
+@of_each(python_files("lbcore", "jobs", "dashboards"))
 def test_strategy_is_asked_for_by_its_record(path: Path) -> None:
     if name_of(path) in _TABLES:
         return

@@ -4,12 +4,11 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.tidy.source_files import (
     PACKAGES,
     functions,
     name_of,
+    of_each,
     parsed,
     python_files,
     text_files,
@@ -32,13 +31,13 @@ _FOREIGN = (
 )
 
 
-@pytest.mark.parametrize("path", _PRODUCT, ids=name_of)
+@of_each(_PRODUCT)
 def test_module_of_the_product_says_what_it_is(path: Path) -> None:
     text = ast.get_docstring(parsed(path)) or ""
     assert len(text.split()) >= _WORDS_MIN, f"docstring too short: {text!r}"
 
 
-@pytest.mark.parametrize("path", python_files(*PACKAGES, "tests"), ids=name_of)
+@of_each(python_files(*PACKAGES, "tests"))
 def test_suppression_of_a_rule_gives_its_reason(path: Path) -> None:
     bare = [
         f"line {number}: {line.strip()}"
@@ -50,7 +49,7 @@ def test_suppression_of_a_rule_gives_its_reason(path: Path) -> None:
         assert bare == []
 
 
-@pytest.mark.parametrize("path", _TESTS, ids=name_of)
+@of_each(_TESTS)
 def test_names_of_tests_are_claims(path: Path) -> None:
     short = [
         function.name
@@ -60,7 +59,7 @@ def test_names_of_tests_are_claims(path: Path) -> None:
     assert short == []
 
 
-@pytest.mark.parametrize("path", _TESTS, ids=name_of)
+@of_each(_TESTS)
 def test_module_of_tests_checks_something(path: Path) -> None:
     tests = [one for one in functions(path) if one.name.startswith("test_")]
     assert tests, "a test file without a test"
