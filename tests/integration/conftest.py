@@ -35,3 +35,15 @@ def recorded_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     recorded_run(folder)
     return folder
+
+
+_LONGEST = (
+    "test_job", "test_run_local", "test_serve_commands", "test_operating", "test_failover",
+    "test_pulsar_http", "test_rest", "test_delta_engines", "test_fencing", "test_kafka_clients",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, so that no worker waits for another at the end."""
+    turns = {name: turn for turn, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: turns.get(item.path.stem, len(turns)))

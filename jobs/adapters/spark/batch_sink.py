@@ -250,6 +250,7 @@ class BatchSink:
     ) -> dict[str, tuple[int, int]]:
         """Commit what there is; of each table that was due its version, and what it took in ms.
 
+        What commands came to is last: who has heard "done" finds in every table what was done.
         gone: the tombstones, which a rebuild sends if the job gets no further than the events.
         """
         is_due = about["now_ms"] - self._committed_ms >= self.heartbeat_ms
@@ -272,8 +273,11 @@ class BatchSink:
             written[EVENTS] = write(EVENTS, {**about, **self.writer.keep_rest(owed)})
             self._committed_ms = about["now_ms"]
             self.passed("events_committed")
-        with ThreadPoolExecutor(max(1, len(rest))) as pool:
-            written |= dict(zip(rest, pool.map(write, rest), strict=True))
+        others = [name for name in rest if name != COMMANDS.name]
+        with ThreadPoolExecutor(max(1, len(others))) as pool:
+            written |= dict(zip(others, pool.map(write, others), strict=True))
+        if len(others) < len(rest):
+            written[COMMANDS.name] = write(COMMANDS.name)
         self.passed("tables_committed")
         return written
 
