@@ -1,13 +1,15 @@
-"""Draws a simulated run: load per broker, imbalance, moves by reason, load over the hash space.
+"""Draws simulated runs: load per broker, imbalance, moves by reason, load over the hash space.
 
 Decides what a picture shows and how it says what it shows: title, axes with units, a legend, what
 happened at the top. Needs matplotlib (`pip install 'ballast[plots]'`); `simulate --plot` imports
 this module only then. Source: ours; load over the hash space in time is PD's key visualizer.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,12 +27,14 @@ from lbcore.sim.scenario.model import Happening
 Axes: TypeAlias = Any
 
 FORMATS = ("svg", "png")
+STRATEGIES = "strategies"
 WIDTH_IN, HEIGHT_IN, DPI = 11.0, 5.5, 110
 BROKERS_NAMED = 12
 MOVES_MARKED = 300
 _LABELS_MAX = 24
 _COLOURS = 10
 _BARS = 60
+_ALIKE = 0.01
 _MINUTE_MS = 60_000.0
 _HOURS_FROM_MS = 3 * 3_600_000
 _CAUSES = {
@@ -55,28 +59,108 @@ class Shot:
     @property
     def unit_ms(self) -> float:
         """Of the time axis: minutes, of long runs hours."""
-        return 60 * _MINUTE_MS if self.run.scenario.run_ms >= _HOURS_FROM_MS else _MINUTE_MS
+        return _unit_ms(self.run.scenario.run_ms)
 
     def time(self, at_ms: float) -> float:
         """A time on the axis."""
         return at_ms / self.unit_ms
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRun:
+    """What is drawn of one of several runs: how even it was, and when bundles moved.
+
+    imbalances: floor-adjusted, at times_ms; NaN where nothing was to be judged.
+    """
+
+    title: str
+    strategy: str
+    run_ms: int
+    times_ms: Sequence[int]
+    imbalances: Sequence[float]
+    moved_ms: Sequence[int]
+
+    @property
+    def unit_ms(self) -> float:
+        """Of the time axis, as a Shot's."""
+        return _unit_ms(self.run_ms)
+
+    @property
+    def mean(self) -> float:
+        """Of the imbalances that there are."""
+        return float(np.nanmean(self.imbalances)) if len(self.imbalances) else math.inf
+
+
+def drawn_run(title: str, strategy: str, run: Run) -> DrawnRun:
+    """What is drawn of a run beside others."""
+    samples = run.recorder.samples
+    found = [floor_adjusted_of(sample) for sample in samples]
+    return DrawnRun(
+        title=title,
+        strategy=strategy,
+        run_ms=run.scenario.run_ms,
+        times_ms=[sample.at_ms for sample in samples],
+        imbalances=[math.nan if value is None else value for value in found],
+        moved_ms=[one.move.at_ms for one in run.recorder.moves],
+    )
+
+
+def _unit_ms(run_ms: int) -> float:
+    return 60 * _MINUTE_MS if run_ms >= _HOURS_FROM_MS else _MINUTE_MS
+
+
 def draw_all(shot: Shot, folder: Path, stem: str) -> list[Path]:
     """Write every picture in every format; returns the files. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    return [
+        path
+        for name, draw in PICTURES.items()
+        for path in _written(partial(draw, shot), folder / f"{stem}-{name}")
+    ]
+
+
+def draw_strategies(runs: Sequence[DrawnRun], folder: Path, stem: str) -> list[Path]:
+    """Write the picture of runs under several strategies side by side. Raises OSError."""
+    return _written(partial(_draw_strategies, runs), folder / f"{stem}-{STRATEGIES}")
+
+
+def _written(draw: Callable[[Figure], None], where: Path) -> list[Path]:
+    where.parent.mkdir(parents=True, exist_ok=True)
+    files = [where.with_name(f"{where.name}.{suffix}") for suffix in FORMATS]
     with mpl.rc_context({"svg.hashsalt": "ballast", "svg.fonttype": "none", "font.size": 10}):
-        for name, draw in PICTURES.items():
-            figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
-            FigureCanvasAgg(figure)
-            draw(shot, figure)
-            for suffix in FORMATS:
-                path = folder / f"{stem}-{name}.{suffix}"
-                about = {"Date": None} if suffix == "svg" else {}
-                figure.savefig(path, dpi=DPI, metadata=about)
-                written.append(path)
-    return written
+        figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        for path in files:
+            about = {"Date": None} if path.suffix == ".svg" else {}
+            figure.savefig(path, dpi=DPI, metadata=about)
+    return files
+
+
+def _draw_strategies(runs: Sequence[DrawnRun], figure: Figure) -> None:
+    """Imbalance that no move is to blame for left out, and moves so far, a line a strategy."""
+    unit_ms = runs[0].unit_ms
+    even, moved = figure.subplots(2, 1, sharex=True)
+    even.set_title(f"Strategies side by side\n{runs[0].title}", loc="left", fontsize=11)
+    even.set_ylabel("floor-adjusted\nimbalance (1 = even)")
+    moved.set_ylabel("bundles moved so far")
+    moved.set_xlabel("time, hours" if unit_ms > _MINUTE_MS else "time, minutes")
+    for number, drawn in enumerate(sorted(runs, key=lambda one: (one.mean, one.strategy))):
+        style = {"color": f"C{number % _COLOURS}", "ls": "-" if number < _COLOURS else "--"}
+        times = np.array(drawn.times_ms) / unit_ms
+        label = f"{drawn.strategy}: {drawn.mean:.2f} in the mean"
+        even.plot(times, drawn.imbalances, label=label, linewidth=1.4, **style)
+        at = np.sort(np.array(drawn.moved_ms)) / unit_ms
+        steps = np.arange(len(at) + 2).clip(max=len(at))
+        moved.step([0.0, *at, drawn.run_ms / unit_ms], steps, where="post", linewidth=1.4,
+                   label=f"{drawn.strategy}: {len(at)}", **style)  # fmt: skip
+    even.axhline(1.2, color="#999999", linewidth=0.8, linestyle=":", label="1.2")
+    moved.set_xlim(0.0, runs[0].run_ms / unit_ms)
+    moved.set_ylim(bottom=0)
+    moved.yaxis.get_major_locator().set_params(integer=True)
+    for axes in (even, moved):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+        _finish(axes)
 
 
 def draw_loads(shot: Shot, figure: Figure) -> None:
@@ -145,12 +229,16 @@ def draw_heat(shot: Shot, figure: Figure) -> None:
     """The load of each bundle over time, the hash space from top to bottom; dots: it moved."""
     load_map = shot.load_map
     title = "Load of each bundle" if len(load_map.rows) < ROWS_MAX else "Load over the hash space"
-    axes = _axes(shot, figure, title, "bundles, by namespace and hash", legend_room=False)
     loads = np.array(load_map.loads).T if load_map.loads else np.zeros((len(load_map.rows), 1))
+    known = loads[~np.isnan(loads)]
+    highest = float(known.max(initial=0.0))
+    if len(known) and np.ptp(known) <= _ALIKE * highest:  # one colour, that of neither end
+        title, highest = f"{title}: {highest:.3g} % of a broker, alike and always", 2 * highest
+    axes = _axes(shot, figure, title, "bundles, by namespace and hash", legend_room=False)
     extent = (0.0, shot.time(shot.run.scenario.run_ms), float(len(load_map.rows)), 0.0)
     colours = mpl.colormaps["viridis"].with_extremes(bad="#ffffff")
     image = axes.imshow(np.ma.masked_invalid(loads), aspect="auto", extent=extent, cmap=colours,
-                        interpolation="nearest", vmin=0.0)  # fmt: skip
+                        interpolation="nearest", vmin=0.0, vmax=highest or 1.0)  # fmt: skip
     figure.colorbar(image, ax=axes, label="load, % of a broker of capacity 1 (white: no service)")
     marked = shot.run.recorder.moves[:: max(1, len(shot.run.recorder.moves) // MOVES_MARKED)]
     at = [(shot.time(one.move.at_ms), load_map.row_of(one.move.bundle) + 0.5) for one in marked]

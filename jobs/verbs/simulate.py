@@ -7,11 +7,14 @@ not met, or when what is recorded below the file's ---- is not what came out.
 
 import argparse
 import difflib
-from collections.abc import Sequence
+import importlib
+import types
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.console import CommandError, Exit, MisuseError, answer, note
 from jobs.operating.many_runs import ManyRuns, add_workers_argument
@@ -28,11 +31,13 @@ from jobs.operating.simulations import (
 )
 from lbcore.config.tree import Config
 from lbcore.sim.engine.engine import Run
-from lbcore.sim.engine.load_map import LoadMap
 from lbcore.sim.engine.rehearsal import Tell, run_scenario, run_with_load_map
 from lbcore.sim.reports.report import judge_all, render, to_row
 from lbcore.sim.scenario.model import Scenario
 from lbcore.sim.scenario.parse import with_recorded
+
+if TYPE_CHECKING:
+    from jobs.operating.drawing import DrawnRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,7 @@ class _Outcome:
     at: int
     row: dict[str, Any]
     text: str
+    drawn: "DrawnRun | None" = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,8 +116,13 @@ def run(args: argparse.Namespace) -> int:
     ]
     runs = ManyRuns(partial(_played, args.plot), args.workers)
     weights = [weight_of(task.scenario, task.config()) for task in tasks]
-    numbered = list(enumerate(tasks))
-    rows = [_told(args, tasks[one.at], one) for one in runs.results(numbered, weights)]
+    numbered, came = list(enumerate(tasks)), list[_Outcome]()
+    for one in runs.results(numbered, weights):
+        _tell(args, tasks[one.at], one)
+        came.append(one)
+    rows = [one.row for one in came]
+    if args.plot is not None and len(strategies) > 1:
+        _draw_side_by_side(args.plot, [(tasks[one.at], one.drawn) for one in came])
     if args.json:
         answer(args, rows, "")
     elif len(tasks) > 1:
@@ -125,19 +136,21 @@ def run(args: argparse.Namespace) -> int:
 def _played(plot: Path | None, item: tuple[int, _Task], tell: Tell) -> _Outcome | None:
     """What came out of a task; None where it was given up."""
     at, task = item
-    done = (
-        run_scenario(task.scenario, task.config(), tell)
-        if plot is None
-        else _run_drawn(plot, task, tell)
-    )
+    drawn = None
+    if plot is None:
+        done = run_scenario(task.scenario, task.config(), tell)
+    else:
+        done, drawn = _run_drawn(plot, task, tell)
     if done.is_cut:
         return None
     judged = judge_all(note_wrong(done))
     head = {"file": str(task.one.path), "strategy": task.strategy}
-    return _Outcome(at=at, row={**head, **to_row(done, judged)}, text=render(done, judged))
+    return _Outcome(
+        at=at, row={**head, **to_row(done, judged)}, text=render(done, judged), drawn=drawn
+    )
 
 
-def _told(args: argparse.Namespace, task: _Task, came: _Outcome) -> dict[str, Any]:
+def _tell(args: argparse.Namespace, task: _Task, came: _Outcome) -> None:
     """Say what came out, and hold it to what is recorded, or record it."""
     one, strategy = task.one, task.strategy
     if not args.json:
@@ -146,39 +159,52 @@ def _told(args: argparse.Namespace, task: _Task, came: _Outcome) -> dict[str, An
         write_text(one.path, with_recorded(one.content, came.text))
     elif not (strategy or args.set or args.seed is not None) and task.scenario.recorded:
         came.row["is_met"] &= _is_recorded(one, came.text)
-    return came.row
 
 
-def _run_drawn(plot: Path, task: _Task, tell: Tell) -> Run:
+def _run_drawn(plot: Path, task: _Task, tell: Tell) -> "tuple[Run, DrawnRun | None]":
     """Run it and write the pictures, unless it was given up."""
     done, load_map = run_with_load_map(task.scenario, task.config(), tell)
     if done.is_cut:
-        return done
+        return done, None
     title = f"{task.head}{f', under {task.strategy}' if task.strategy else ''}"
     stem = f"{task.one.path.stem}{f'-{task.strategy}' if task.strategy else ''}"
-    try:
-        files = _draw(title, done, load_map, plot / stem)
-    except OSError as cause:
-        raise CommandError(
-            f"pictures can't be written to {plot}",
-            why=str(cause),
-            next_step="name a folder that this user may write to",
-        ) from None
+    with _drawing(plot) as drawing:
+        files = drawing.draw_all(drawing.Shot(title=title, run=done, load_map=load_map), plot, stem)
+        drawn = drawing.drawn_run(task.head, task.strategy or "as written", done)
     note(f"{len(files)} pictures: {plot / stem}-*")
-    return done
+    return done, drawn
 
 
-def _draw(title: str, run: Run, load_map: LoadMap, where: Path) -> Sequence[Path]:
-    """The files that were drawn; raises CommandError where matplotlib is not installed."""
+def _draw_side_by_side(plot: Path, came: "Sequence[tuple[_Task, DrawnRun | None]]") -> None:
+    """A picture for each scenario that was run under several strategies."""
+    by_stem: dict[str, list[DrawnRun]] = {}
+    for task, drawn in came:
+        if drawn is not None:
+            by_stem.setdefault(task.one.path.stem, []).append(drawn)
+    for stem, drawn_runs in by_stem.items():
+        if len(drawn_runs) > 1:
+            with _drawing(plot) as drawing:
+                drawing.draw_strategies(drawn_runs, plot, stem)
+            note(f"side by side: {plot / stem}-{drawing.STRATEGIES}.*")
+
+
+@contextmanager
+def _drawing(plot: Path) -> Iterator[types.ModuleType]:
+    """What draws; raises CommandError where it is not installed, or nothing can be written."""
     try:
-        from jobs.operating.drawing import Shot, draw_all  # noqa: PLC0415 needs matplotlib
+        yield importlib.import_module("jobs.operating.drawing")  # needs matplotlib
     except ModuleNotFoundError as cause:
         raise CommandError(
             "pictures can't be drawn",
             why=f"{cause.name} is not installed",
             next_step="install it: pip install 'ballast[plots]' (`make setup-dev` does, too)",
         ) from None
-    return draw_all(Shot(title=title, run=run, load_map=load_map), where.parent, where.name)
+    except OSError as cause:
+        raise CommandError(
+            f"pictures can't be written to {plot}",
+            why=str(cause),
+            next_step="name a folder that this user may write to",
+        ) from None
 
 
 def _is_recorded(one: Loaded, text: str) -> bool:

@@ -2,13 +2,21 @@
 
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jobs.cli import main
-from jobs.operating.drawing import FORMATS, PICTURES, Shot, draw_all
+from jobs.operating.drawing import (
+    FORMATS,
+    PICTURES,
+    Shot,
+    draw_all,
+    draw_strategies,
+    drawn_run,
+)
 from lbcore.config.tree import Config
 from lbcore.sim.engine.rehearsal import run_scenario, run_with_load_map
 from lbcore.sim.scenario.parse import parse_scenario
@@ -100,3 +108,37 @@ def test_command_says_what_is_missing_where_nothing_can_be_drawn(
     monkeypatch.setitem(sys.modules, "jobs.operating.drawing", None)
     assert main(["simulate", str(scenario), "--plot", str(tmp_path / "p")]) == 1
     assert "pip install 'ballast[plots]'" in capsys.readouterr().err
+
+
+def test_strategies_stand_side_by_side_the_most_even_first(tmp_path: Path) -> None:
+    run = shot_of().run
+    moves = len(run.recorder.moves)
+    runs = [drawn_run("Two go", name, run) for name in ("beta", "alpha")]
+    worse = replace(runs[0], strategy="gamma", imbalances=[3.0] * len(runs[0].times_ms))
+    files = draw_strategies([worse, *runs], tmp_path, "two")
+    assert {path.name for path in files} == {f"two-strategies.{suffix}" for suffix in FORMATS}
+    text = words_of(tmp_path / "two-strategies.svg")
+    assert text.index("alpha: ") < text.index("beta: ") < text.index("gamma: 3.00 in the mean")
+    assert f"gamma: {moves}" in text
+    assert "floor-adjusted" in text
+
+
+def test_run_with_several_strategies_is_drawn_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "two.scenario"
+    file.write_text(SCENARIO.format(brokers=3))
+    words = ["simulate", str(file), "--strategy", "avg,threshold", "--plot", str(tmp_path / "out")]
+    assert main(words) == 0
+    assert "side by side: " in capsys.readouterr().err
+    text = words_of(tmp_path / "out" / "two-strategies.svg")
+    assert "avg: " in text
+    assert "threshold: " in text
+
+
+def test_heat_of_bundles_that_are_all_alike_says_so(tmp_path: Path) -> None:
+    alike = SCENARIO.format(brokers=3).replace("load t/b even 1pt", "load t/b even 5pt")
+    alike = "\n".join(line for line in alike.splitlines() if not line.startswith("at "))
+    run, load_map = run_with_load_map(parse_scenario(alike), Config())
+    draw_all(Shot(title="Two stay", run=run, load_map=load_map), tmp_path, "two")
+    assert "5 % of a broker, alike and always" in words_of(tmp_path / "two-heat.svg")
