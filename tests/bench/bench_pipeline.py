@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.processes.settings import load_settings
+from tests.bench.console_view import TARGETS as CONSOLE_TARGETS
+from tests.bench.console_view import measure_console_of
 from tests.bench.machine import machine
 from tests.bench.pipeline_figures import (
     cpu_shares,
@@ -44,13 +46,14 @@ TARGETS = {
     REASSIGNED_MS: 2_000,
     "driver restart → first decision (s)": 30,
     "cold rebuild → first decision (s)": 60,
+    **CONSOLE_TARGETS,
 }
 DRAINED_PER_S = "bundle reports drained/s, of a job that stood still"
 DRAINED_PER_S_MIN = 100_000
 _WARM_UP_S = 15.0
 _GROWTH_S = 300.0
 """A steady load at least as long is looked at for what grows."""
-_REPLAY, _AT_ONCE = "replay", "crash-at-once"
+_REPLAY, _AT_ONCE, _CONSOLE = "replay", "crash-at-once", "console"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--backlog-seconds", type=float, default=60.0, help="the job is away, each time"
     )
     parser.add_argument("--burst", action="store_true", help="all brokers report at once")
-    usual = ",".join(name for name in _MEASURES if name not in (_REPLAY, _AT_ONCE))
+    usual = ",".join(name for name in _MEASURES if name not in (_REPLAY, _AT_ONCE, _CONSOLE))
     parser.add_argument("--steps", default=usual, help=f"of {','.join(_MEASURES)}")
     parser.add_argument("--set", action="append", default=[], help="the job's setting, key=value")
     parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
@@ -210,6 +213,14 @@ def _all_at_once(
     return {**percentiles(name, found), "cycles in a batch with all reports": len(found)}
 
 
+def measure_console(
+    stack: PipelineStack, args: argparse.Namespace, port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The console in a browser, beside a job at work."""
+    del args
+    return measure_console_of(port, stack.folder)
+
+
 def measure_crash(
     stack: PipelineStack, args: argparse.Namespace, port: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -340,6 +351,7 @@ def measure_rebuild(
 
 _MEASURES: Mapping[str, Measure] = {
     "steady": measure_steady,
+    _CONSOLE: measure_console,
     "crash": measure_crash,
     _AT_ONCE: measure_crash_at_once,
     "backlog": measure_backlog,

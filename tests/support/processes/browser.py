@@ -50,10 +50,11 @@ def running_browser(folder: Path) -> Iterator["Browser"]:
 class Browser:
     """One page. complaints: what its console and its policy said against it."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, *words: str) -> None:
         command = [
             find_browser() or "chromium",
             *_WORDS,
+            *words,
             f"--user-data-dir={profile}",
             "about:blank",
         ]

@@ -1,0 +1,71 @@
+"""The console in a real Chromium while a job of this size is at work: how soon, how large.
+
+Measures each view from a click to what it shows, and what the page holds in memory. Source: ours.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.processes.browser import Browser, find_browser
+
+FIRST_VIEW = "console: first view (ms)"
+HEAP = "console: most memory of the page (MiB)"
+TARGETS = {FIRST_VIEW: 1_000, HEAP: 60}
+_VIEWS: Mapping[str, str] = {
+    "heat": "document.querySelector('#view-heat canvas, #view-heat svg')",
+    "timeline": "document.querySelector('#view-timeline table, #view-timeline svg')",
+    "find": "document.querySelector('#view-find form')",
+    "plans": "document.querySelector('#view-plans').textContent.length > 20",
+    "shadow": "document.querySelector('#view-shadow').textContent.length > 20",
+}
+"""View → what is true when it shows something."""
+_BROKERS = "document.querySelectorAll('#brokers tr').length > 0"
+_HEAP = "performance.memory.usedJSHeapSize / 1048576"
+_TIMES = 8
+_A_MINUTE_S = 60.0
+
+
+def measure_console_of(port: int, folder: Path) -> tuple[dict[str, float], dict[str, Any]]:
+    """Figures and, view by view, ms and MiB; nothing where there is no Chromium."""
+    if find_browser() is None:
+        return {}, {"console": "no Chromium here"}
+    browser = Browser(folder / "profile", "--enable-precise-memory-info")
+    try:
+        return _measured(browser, f"http://127.0.0.1:{port}/")
+    finally:
+        browser.close()
+
+
+def _measured(browser: Browser, url: str) -> tuple[dict[str, float], dict[str, Any]]:
+    first = []
+    for _ in range(_TIMES):
+        browser.open("about:blank")
+        began_s = time.monotonic()
+        browser.open(url)
+        browser.wait(_BROKERS)
+        first.append(_ms_since(began_s))
+    detail: dict[str, Any] = {"now": {"ms": first, "mib": _heap(browser)}}
+    for name, is_shown in _VIEWS.items():
+        began_s = time.monotonic()
+        browser.value(f"location.hash = '#/{name}'")
+        browser.wait(is_shown)
+        detail[name] = {"ms": _ms_since(began_s), "mib": _heap(browser)}
+    browser.value("location.hash = '#/now'")
+    browser.wait(_BROKERS)
+    time.sleep(_A_MINUTE_S)  # as it stays open, batch by batch
+    detail["now, a minute later"] = {"mib": _heap(browser)}
+    figures = {
+        FIRST_VIEW: sorted(first)[len(first) // 2],
+        HEAP: max(one["mib"] for one in detail.values()),
+    }
+    return figures, {"console": detail}
+
+
+def _heap(browser: Browser) -> float:
+    return round(float(browser.value(_HEAP)), 1)
+
+
+def _ms_since(began_s: float) -> int:
+    return round((time.monotonic() - began_s) * 1e3)
