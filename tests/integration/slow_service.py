@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jobs.agent import Callbacks, LoadRead
+from lbcore.model.resources import COUNT, complete
 
 SLOW, FAILING = "demo/slow", "demo/failing"
 _SLOW_S = 600.0
@@ -34,8 +35,8 @@ class _Service:
     def load(self) -> LoadRead:
         names = tuple(sorted(self.bundles))
         return LoadRead(
-            usage=np.array([2.0, 0.0, 0.0, 0.0, 0.0]),
-            limit=np.full(5, 100.0),
+            usage=np.array(complete([2.0])),
+            limit=np.full(COUNT, 100.0),
             traffic=np.ones(4),
             bundles=names,
             stats=np.zeros((len(names), 8)),

@@ -11,6 +11,7 @@ from jobs.adapters.kafka.clients import KafkaAddress, Sender
 from jobs.agent import Agent, Callbacks, Options
 from lbcore.agent.reporting import Identity, LoadRead
 from lbcore.config.ownership import AgentConfig
+from lbcore.model.resources import COUNT
 from lbcore.wire.messages import Ack, AckOutcome, Topic
 from tests.support.processes.agent_talk import (
     CLUSTER,
@@ -27,8 +28,8 @@ BROKER, BUNDLE = "store-1", "public/default/0x00000000_0xffffffff"
 
 def idle() -> LoadRead:
     return LoadRead(
-        usage=np.zeros(5),
-        limit=np.full(5, 100.0),
+        usage=np.zeros(COUNT),
+        limit=np.full(COUNT, 100.0),
         traffic=np.zeros(4),
         bundles=(BUNDLE,),
         stats=np.zeros((1, 8)),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lbcore.model.names import InvalidNameError, format_bundle, parse_bundle
+from lbcore.model.resources import COUNT
 from lbcore.wire.bundles import check_bundles
 from lbcore.wire.fields import FieldRefusal
 from lbcore.wire.format import format_message
@@ -83,8 +84,8 @@ def numbers(draw: st.DrawFn, rows: int, columns: int) -> list[list[float]]:
 
 @st.composite
 def broker_loads(draw: st.DrawFn) -> BrokerLoad:
-    (usage, limit) = numbers(draw, 2, 5)
-    is_known = draw(st.lists(st.booleans(), min_size=5, max_size=5))
+    (usage, limit) = numbers(draw, 2, COUNT)
+    is_known = draw(st.lists(st.booleans(), min_size=COUNT, max_size=COUNT))
     return BrokerLoad(
         envelope=draw(envelopes()),
         usage=np.array(usage),

@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 
 from lbcore.config.wire import Wire
+from lbcore.model.resources import complete
 from lbcore.wire.messages import (
     Ack,
     AckOutcome,
@@ -42,8 +43,8 @@ GOOD: Mapping[str, Message] = {
     "heartbeat": Heartbeat(envelope=ENVELOPE),
     "broker_load": BrokerLoad(
         envelope=ENVELOPE,
-        usage=np.array([150.5, 100.0, 10.0, 0.0, 20.0]),
-        limit=np.array([200.0, 600.0, 500.0, -1000.0, 1000.0]),
+        usage=np.array(complete([150.5, 100.0, 10.0, 0.0, 20.0])),
+        limit=np.array(complete([200.0, 600.0, 500.0, -1000.0, 1000.0])),
         traffic=np.array([10.0, 20.5, 1000.0, 2000.0]),
         topic_count=3,
         bundle_count=2,

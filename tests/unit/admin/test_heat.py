@@ -9,6 +9,7 @@ from deltalake import write_deltalake
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.delta.tables import arrow_schema, ensure_tables, table_path
 from jobs.operating.heat import BUNDLES_MAX, MOMENTS_MAX, OF_BROKERS, HeatQuestion, read_heat
+from lbcore.model.resources import COUNT
 from lbcore.model.tables import LOAD_HISTORY
 from tests.support.worlds.explained_world import eventful, write_tables
 from tests.support.worlds.world import CLUSTER
@@ -56,7 +57,7 @@ def _write(root: Path, *, brokers: int, bundles: int) -> None:
     """One minute of load; bundle number N has N messages a second."""
     ensure_tables(root)
     rates = [float(at) for at in range(bundles)]
-    filled = {"percent": [50.0] * 5, "traffic": [1.0] * 4, "usage": 0.5, "score": 0.5}
+    filled = {"percent": [50.0] * COUNT, "traffic": [1.0] * 4, "usage": 0.5, "score": 0.5}
     rows = [
         {
             **{column.name: 0 for column in LOAD_HISTORY.columns},

@@ -65,7 +65,7 @@ def test_load_of_the_extensible_manager_is_the_sum_of_its_bundles() -> None:
     assert isinstance(load, BrokerLoad)
     assert load.traffic.tolist() == [60.0, 0.0, 0.0, 0.0]
     assert (load.bundle_count, load.topic_count) == (2, 2)
-    assert load.usage.tolist() == [3.0] * 5
+    assert load.usage.tolist() == [3.0] * COUNT
     for message in messages:
         assert content(parse(*format_message(message), RULES)) == content(message)
 

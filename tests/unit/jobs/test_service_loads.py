@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lbcore.agent.reporting import LoadRead, TopicsRead
+from lbcore.model.resources import COUNT
 from lbcore.ownership.records import State
 from lbcore.wire.messages import AckOutcome, BundleLoad, TopicLoad
 from tests.support.processes.misbehaving_service import (
@@ -46,9 +47,9 @@ UNREADABLE: dict[str, Callable[[], Any]] = {
     "a class": lambda: LoadRead,
     "usage too short": lambda: load(usage=np.ones(4)),
     "usage empty": lambda: load(usage=np.ones(0)),
-    "usage of tables": lambda: load(usage=np.ones((5, 5))),
-    "usage of texts": lambda: load(usage=["a"] * 5),
-    "usage complex": lambda: load(usage=np.ones(5, dtype=complex) * 1j),
+    "usage of tables": lambda: load(usage=np.ones((COUNT, COUNT))),
+    "usage of texts": lambda: load(usage=["a"] * COUNT),
+    "usage complex": lambda: load(usage=np.ones(COUNT, dtype=complex) * 1j),
     "usage none": lambda: load(usage=None),
     "stats too short": lambda: load(stats=np.ones((1, 8))),
     "stats too narrow": lambda: load(stats=np.ones((2, 7))),

@@ -10,6 +10,7 @@ from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import ReadLoad, Send, Stop
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
+from lbcore.model.resources import complete
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
 CONFIG = AgentConfig()
@@ -21,8 +22,8 @@ IDENTITY = Identity(
 
 def load(cpu: float = 50.0, rate: float = 100.0, bundles: int = 1) -> LoadRead:
     return LoadRead(
-        usage=np.array([cpu, 99.0, 0.0, 0.0, 0.0]),
-        limit=np.array([100.0, 100.0, 100.0, -1.0, -1.0]),
+        usage=np.array(complete([cpu, 99.0])),
+        limit=np.array(complete([100.0, 100.0, 100.0])),
         traffic=np.array([rate, 0.0, 0.0, 0.0]),
         bundles=tuple(f"t/n{i}/0x00000000_0xffffffff" for i in range(bundles)),
         stats=np.arange(bundles * 8, dtype=np.float64).reshape(bundles, 8),

@@ -72,7 +72,7 @@ def test_placed_bundles_cost_what_bytes_cost_in_the_cluster() -> None:
     added = placed_load(cluster, np.array([0, 1]), np.array([1, 1]))
     assert added[0].tolist() == [0.0] * COLUMNS
     assert added[1, 0] == pytest.approx(40.0)
-    assert added[1, 6] == 40_000.0
+    assert added[1, COUNT + 1] == 40_000.0
 
 
 def test_assignment_counts_until_the_broker_reports_it() -> None:

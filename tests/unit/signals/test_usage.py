@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lbcore.config.signals import SignalsConfig
+from lbcore.model.resources import complete
 from lbcore.signals.usage import (
     max_usage_reported,
     resource_percent,
@@ -34,7 +35,7 @@ def test_percent_is_computed_in_single_precision(
 
 
 def test_local_maximum_leaves_the_heap_out_and_divides_in_single_precision() -> None:
-    percent = np.array([[1.0, 400.0, 2.0, 3.0, 4.0]])
+    percent = np.array([complete([1.0, 400.0, 2.0, 3.0, 4.0])])
     assert max_usage_local(percent).tolist() == [0.03999999910593033]
     assert max_usage_reported(percent).tolist() == [0.04]
 
@@ -43,13 +44,13 @@ def test_weighted_usage_has_four_weights_and_the_reported_one_five() -> None:
     config = SignalsConfig(
         cpu_weight=0.5, memory_weight=0.01, direct_memory_weight=1, bandwidth_in_weight=0.1
     )
-    percent = np.array([[80.0, 9_000.0, 30.0, 100.0, 20.0]])
+    percent = np.array([complete([80.0, 9_000.0, 30.0, 100.0, 20.0])])
     assert weighted_usage(percent, config).tolist() == [0.4]
     assert weighted_usage_with_memory(percent, config).tolist() == [0.9]
 
 
 def test_nan_never_wins_a_maximum() -> None:
-    percent = np.array([[np.nan, 0.0, 10.0, np.nan, 5.0]])
+    percent = np.array([complete([np.nan, 0.0, 10.0, np.nan, 5.0])])
     assert weighted_usage(percent, SignalsConfig(direct_memory_weight=1)).tolist() == [0.1]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lbcore.config.wire import Wire
+from lbcore.model.resources import WIRE_NAMES
 from lbcore.wire import envelope
 from lbcore.wire.format import bundle_load_parts, format_message
 from lbcore.wire.messages import (
@@ -89,12 +90,12 @@ def test_parse_of_the_tick_key_is_a_tick() -> None:
 
 def test_parse_of_a_load_without_resources_leaves_them_unknown() -> None:
     def change(fields: dict[str, Any]) -> None:
-        for name in ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"):
-            del fields[name]
+        for name in WIRE_NAMES:
+            fields.pop(name, None)
 
     load = changed("broker_load", change)
     assert isinstance(load, BrokerLoad)
-    assert load.limit.tolist() == [-1.0] * 5
+    assert load.limit.tolist() == [-1.0] * len(WIRE_NAMES)
 
 
 def test_parse_accepts_pulsars_unknown_resource() -> None:
