@@ -108,7 +108,11 @@ def test_strategy_acts_where_its_gauge_has_reached_a_level(
     gauge = gauge_of(first.trace).gauge
     needed = (gauge.levels[0].needed, gauge.levels[-1].needed)
     told = SHEDDING_STRATEGIES[strategy].hits_needed(config_of(strategy, multi_hit=multi_hit))
-    assert told == needed, f"hits_needed of {strategy}'s record is not what its gauge counts"
+    assert told == needed, (
+        f"with multi_hit={multi_hit}, hits_needed of {strategy}'s record is not what its gauge "
+        "counts: a rule that reads multi_hit has hits_needed=multi_hits, one that doesn't gives "
+        "gauge_usage settings with it off"
+    )
     givers = {first.trace.brokers.index(one.source) for one in first.decisions}
     reached = {
         giver
