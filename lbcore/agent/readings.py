@@ -5,7 +5,7 @@ those of the parser that will read the report (`lbcore.wire`): a number that it 
 the whole message, and a wrong shape the agent's own thread. Source: ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
 from lbcore.config.wire import Wire
-from lbcore.model.resources import WIRE_NAMES
+from lbcore.model.resources import LEAST_COUNT, WIRE_NAMES
 from lbcore.wire.bundles import check_bundle
 from lbcore.wire.fields import FieldRefusal, shown
 from lbcore.wire.fields import names as read_names
@@ -88,8 +88,8 @@ def identity_fault(identity: Identity) -> str:
 def _load(answer: object) -> Checked[LoadRead]:
     if not isinstance(answer, LoadRead):
         raise _UnusableError(f"must return a LoadRead, got {shown_type(answer)}")
-    limit = _numbers("limit", answer.limit, (len(WIRE_NAMES),))
-    usage = _numbers("usage", answer.usage, (len(WIRE_NAMES),))
+    limit = _of_resources("limit", answer.limit, -1.0)
+    usage = _of_resources("usage", answer.usage, 0.0)
     traffic = _numbers("traffic", answer.traffic, (len(TRAFFIC),))
     names = _listed("bundles", answer.bundles)
     stats = _numbers("stats", answer.stats, (len(names), len(BUNDLE_COLUMNS)))
@@ -146,6 +146,14 @@ def _numbers(field: str, values: Any, shape: tuple[int, ...]) -> Floats:
     if made.shape != shape:
         raise _UnusableError(f"must give {field} of shape {shape}, got {made.shape}")
     return made
+
+
+def _of_resources(field: str, values: Any, unknown: float) -> Floats:
+    """float64 of each resource; a service of before one was known gives none of it."""
+    count = len(WIRE_NAMES)
+    given = len(values) if isinstance(values, Sized) else count
+    told = given if LEAST_COUNT <= given < count else count
+    return np.append(_numbers(field, values, (told,)), np.full(count - told, unknown))
 
 
 def _listed(field: str, values: Any) -> Sequence[Any]:

@@ -37,8 +37,10 @@ from lbcore.config.tree import Config
 from lbcore.balancer import gauges
 from lbcore.balancer.balancer import ClusterBalancer
 from lbcore.balancer.state.book import BrokerEntry
+from lbcore.agent.readings import check_load
+from lbcore.agent.reporting import LoadRead
 from lbcore.balancer.state.book_chunks import pack_brokers, unpack_brokers
-from lbcore.model.resources import COUNT, complete
+from lbcore.model.resources import COUNT, LEAST_COUNT, complete
 from lbcore.model.tables import LOAD_HISTORY
 from lbcore.plan.decision import Plan, PlanState
 from lbcore.plan.planner import plan
@@ -49,7 +51,7 @@ from lbcore.scorer.group_update import (
 )
 from lbcore.sim.load.usage import usage_of
 from lbcore.wire import broker_load
-from lbcore.wire.messages import BrokerLoad, Envelope
+from lbcore.wire.messages import BUNDLE_COLUMNS, BrokerLoad, Envelope
 from tests.support.values.planning import Sections, cluster_of
 
 def with_last(first, last):
@@ -145,6 +147,19 @@ for path in json.loads(sys.argv[1]):
     state = machine.step(machine.unpack(chunks), [], known['now_ms'] + 1_000).state
     assert {len(one.percent) for one in state.brokers.values()} == {COUNT}
     assert machine.unpack(machine.pack(state)).brokers == state.brokers
+""",
+    "services of before": """
+def told(count):
+    bundles = np.zeros((0, len(BUNDLE_COLUMNS)))
+    return check_load(LoadRead(
+        usage=np.full(count, 7.0), limit=np.full(count, 100.0), traffic=np.zeros(4),
+        bundles=(), stats=bundles,
+    ))
+before = told(LEAST_COUNT).read
+assert before.usage.tolist() == [*[7.0] * LEAST_COUNT, 0.0]
+assert before.limit.tolist() == [*[100.0] * LEAST_COUNT, -1.0]
+assert told(COUNT).read.usage[-1] == 7.0
+assert told(LEAST_COUNT - 1).read is told(COUNT + 1).read is None
 """,
     "gauges": """
 hot = BrokerEntry(incarnation='1', percent=with_last(10.0, 90.0))
