@@ -20,12 +20,11 @@ stacks := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 lock_with = $(bin)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --upgrade
 existing = $(wildcard $(1))
-# Tests without a stack use what those with the real one leave of the cores, and tell when both are through.
-both = failed=0; told=$$(mktemp); \
-	$(bin)/python -m tests.beside $(1) $(workers) $(call existing,$(pure_tests)) $(PYTEST_ARGS) >"$$told" 2>&1 & pure=$$!; \
-	trap 'kill $$pure 2>/dev/null; rm -f "$$told"' EXIT; \
+# Tests without a stack run apart from those with the real one, so that they share no core.
+both = failed=0; \
+	$(bin)/python -m pytest $(1) $(workers) $(call existing,$(pure_tests)) $(PYTEST_ARGS) || failed=1; \
 	$(bin)/python -m pytest $(1) $(stacks) $(call existing,$(real_tests)) $(PYTEST_ARGS) || failed=1; \
-	wait $$pure || failed=1; cat "$$told"; exit $$failed
+	exit $$failed
 
 .PHONY: help run tour test test-long check coverage lint format draw docs bench chaos package lock setup setup-dev clean distclean python test-pulsar test-containers demo-pulsar lab-pulsar
 

@@ -19,7 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # what it logged to: no news of this run
 logging.raiseExceptions = False
 
-_QUICK_EXAMPLES, _USUAL_EXAMPLES = 20, 60
+_QUICK_EXAMPLES, _USUAL_EXAMPLES = 20, 40
 _SETTINGS = "_hypothesis_internal_use_settings"  # where @settings leaves them; nothing public has
 
 
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """At most 20 examples a property with `--quick`, 60 without long tests; else all of them."""
+    """At most 20 examples a property with `--quick`, 40 without long tests; else all of them."""
     is_quick = config.getoption("--quick")
     if is_quick or config.option.markexpr == "not long":
         for item in items:

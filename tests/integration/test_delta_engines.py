@@ -18,6 +18,8 @@ from tests.support.tables.spark_sql import SparkSql
 _SQL_TYPES = {"long": "BIGINT", "int": "INT"}
 FOLLOWED = (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSql]:

@@ -11,7 +11,8 @@ SETTINGS = ("shedding.is_balancing=false", "splitting.enabled=false")
 NAMESPACES = {"demo/one": ("crc32", 16), "demo/two": ("murmur3_32", 16)}
 
 
-@pytest.mark.parametrize("groups", [*(pytest.param(n, marks=pytest.mark.long) for n in (1, 2)), 5])
+@pytest.mark.long
+@pytest.mark.parametrize("groups", [1, 2, 5])
 def test_topics_of_every_bundle_are_known_on_the_real_stack(tmp_path: Path, groups: int) -> None:
     cluster = Cluster(
         namespaces=NAMESPACES,

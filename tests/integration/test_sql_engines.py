@@ -45,6 +45,7 @@ def comparable(value: Any) -> Any:
     return value.replace("T", " ") if isinstance(value, str) and value[10:11] == "T" else value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.name)
 def test_ready_query_is_answered_alike(spark: SparkSql, engine: SqlEngine, query: Query) -> None:
     wanted = [

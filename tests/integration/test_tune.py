@@ -25,6 +25,7 @@ def pasts(recorded_tables: Path) -> list[Past]:
     return stretches(read_recorded(TableReader(recorded_tables, "local")), 0, 600_000, 1)
 
 
+@pytest.mark.long
 def test_what_never_moves_anything_is_replaced_and_the_gain_shown_anew(pasts: list[Past]) -> None:
     base = parse_assignments(Config(), BLUNT)
     search = Search(base=base, given=QUICK, rounds=0, seeds=3)

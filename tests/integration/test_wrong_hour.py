@@ -59,8 +59,9 @@ def _check_reader(world: WrittenWorld) -> None:
     assert found == {bundle: name for bundle, (name,) in world.served().items()}
 
 
-@pytest.mark.parametrize("is_started_again", [pytest.param(False, marks=pytest.mark.long), True])
-@pytest.mark.parametrize("ahead_ms", [pytest.param(-HOUR_MS, marks=pytest.mark.long), HOUR_MS])
+@pytest.mark.long
+@pytest.mark.parametrize("is_started_again", [False, True])
+@pytest.mark.parametrize("ahead_ms", [-HOUR_MS, HOUR_MS])
 def test_reader_that_starts_after_a_drivers_wrong_hour_and_a_split_serves_all(
     tmp_path: Path, *, ahead_ms: int, is_started_again: bool
 ) -> None:
