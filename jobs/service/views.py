@@ -23,6 +23,7 @@ from lbcore.config.told import as_started, newest_told
 from lbcore.config.tree import Config
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
+from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.table import Table
 from lbcore.model.tables import (
     AUDIT,
@@ -62,6 +63,7 @@ _BIG = frozenset(
         LOAD_HISTORY,
         REJECTED_REPORTS,
         PLANNING_MEMORY,
+        SHADOW_DECISIONS,
     )
 )
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)

@@ -15,9 +15,12 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.operating.status_rows import read_status_rows
 from jobs.service.all_routes import ROUTES
 from jobs.service.app import AdminApp
+from jobs.service.views import SMALL_TABLES
 from jobs.verbs.status import status_lines
 from lbcore.explain.status import make_status
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.shadow_tables import SHADOW_DECISIONS
+from lbcore.model.tables import CONFIG_VERSIONS
 from tests.support.admin.admin_world import make_context
 from tests.support.admin.asgi_calls import ask
 from tests.support.worlds.explained_world import write_tables
@@ -95,3 +98,9 @@ def test_status_has_a_line_for_each_shadow(world: World, root: Path) -> None:
     assert lines[0].startswith("  shadow  overload: would have moved 0 bundles in 10 min")
     told = f"would have moved {moves} bundles in 10 min, {even}"
     assert lines[1].startswith(f"  shadow  uniform: {told}")
+
+
+def test_no_table_that_only_grows_is_held_in_memory() -> None:
+    """But for settings, of which the newest are held."""
+    grows = {table.name for table in SMALL_TABLES if not table.key}
+    assert grows == {CONFIG_VERSIONS.name, SETTINGS_IN_FORCE.name}
