@@ -21,13 +21,17 @@ from jobs.operating.many_runs import ManyRuns, add_workers_argument
 from jobs.operating.simulations import config_of, note_wrong
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments
 from lbcore.config.tree import Config
+from lbcore.explain.kept_backtests import cheapest_first
 from lbcore.model.times import duration
+from lbcore.sim.engine.engine import Run
 from lbcore.sim.engine.rehearsal import Tell, run_scenario, tell_nobody
 from lbcore.sim.judge.measures import measure_named
+from lbcore.sim.judge.possible import BAR, BesideBound, beside_bound
 from lbcore.sim.load.recording import Recording, RecordingError, make_recording
 from lbcore.sim.reports.backtest import backtest_scenario
-from lbcore.sim.reports.history import History, make_history, what_happened
+from lbcore.sim.reports.history import History, beside_least, make_history, what_happened
 from lbcore.sim.reports.report import format_value
+from lbcore.sim.reports.tuning import MOVE_PRICE, imbalance_cost, move_cost
 from lbcore.sim.scenario.model import Scenario
 
 RECORDED = "recorded"
@@ -37,8 +41,18 @@ open loop: load is attributed to bundles as it was recorded and goes with a bund
 what clients would have done otherwise is not in it. Rates are the balancer's averages of 10
 reports, once an interval: peaks were higher, and moves that were undone within one are missing
 from the first line. Capacities and failure domains are today's: what they were is not kept."""
+WEIGHED = f"""\
+cost: percent of the most loaded broker above what nobody can avoid, in the mean, and
+{MOVE_PRICE:g} a percent of the bundles that moves in an hour; bound: the least imbalance
+(imb, highest over mean) that whole bundles could have had, over: the imbalance over it; above:
+how long it was above {BAR:g}, nobody: of that, how long nobody could have been below."""
 MINUTE_MS = 60_000
+NOTHING = "none"
+"""What sheds where shedding is off."""
+_FLOOR = "floor_adjusted.mean"
 _WIDE = 18
+_WEIGHED = ("cost", "imb mean", "bound", "over", "above", "nobody")
+_RATIOS = ("imbalance.mean", "bound.mean", "over_bound.mean")
 _COLUMNS = {title: named for title, named in COLUMNS.items() if named[0]}
 """Those of the league that the simulator measures."""
 
@@ -154,24 +168,25 @@ def trying(
 def _try(
     past: Past, upon: tuple[Sequence[str], Config], strategy: str, tell: Tell
 ) -> dict[str, Any] | None:
-    return try_again(past, strategy, config_of(past.scenario, strategy, *upon), tell)
+    config = config_of(past.scenario, strategy, *upon)
+    done = note_wrong(run_scenario(past.scenario, config, tell))
+    if done.is_cut:
+        return None
+    floor = measure_named(done, _FLOOR)
+    return {
+        **_judged(strategy, done),
+        "shedding": config.shedding.strategy if config.shedding.is_shedding else NOTHING,
+        **_weighed(past, floor, measure_named(done, "moves"), beside_bound(done)),
+    }
 
 
-def try_again(
-    past: Past, strategy: str, config: Config, tell: Tell = tell_nobody
-) -> dict[str, Any] | None:
+def try_again(past: Past, strategy: str, config: Config) -> dict[str, Any] | None:
     """The league's numbers of one strategy on what was recorded; None where it was given up.
 
     strategy: what the row calls it, "" = as it was set.
     """
-    done = note_wrong(run_scenario(past.scenario, config, tell))
-    if done.is_cut:
-        return None
-    return {
-        "strategy": strategy or AS_SET,
-        "hash": done.recorder.hash(),
-        **{metric: measure_named(done, metric, about) for metric, about in _COLUMNS.values()},
-    }
+    done = note_wrong(run_scenario(past.scenario, config, tell_nobody))
+    return None if done.is_cut else _judged(strategy, done)
 
 
 def recorded_row(past: Past) -> dict[str, Any]:
@@ -180,6 +195,47 @@ def recorded_row(past: Past) -> dict[str, Any]:
     return {
         "strategy": RECORDED,
         **{metric: found.get(metric) for metric, _ in _COLUMNS.values()},
+    }
+
+
+def weighed_row(past: Past) -> dict[str, Any]:
+    """The same, and beside the least that was possible, as each strategy's."""
+    found = what_happened(past.history)
+    beside = beside_least(past.history)
+    return {
+        **recorded_row(past),
+        "shedding": "",
+        **_weighed(past, found[_FLOOR], found["moves"], beside),
+    }
+
+
+def bundles_of(past: Past) -> int:
+    """How many there were at the start."""
+    return sum(space.bundles for space in past.scenario.namespaces)
+
+
+def _judged(strategy: str, done: Run) -> dict[str, Any]:
+    return {
+        "strategy": strategy or AS_SET,
+        "hash": done.recorder.hash(),
+        **{metric: measure_named(done, metric, about) for metric, about in _COLUMNS.values()},
+    }
+
+
+def _weighed(
+    past: Past, floor: float | None, moves: float | None, beside: BesideBound
+) -> dict[str, Any]:
+    """What a run cost, as tuning weighs it, and how far from the evenest it was."""
+    length_ms = past.recording.length_ms
+    return {
+        "cost": imbalance_cost(floor)
+        + move_cost(moves or 0.0, bundles_of(past), length_ms, MOVE_PRICE),
+        _FLOOR: floor,
+        "imbalance.mean": beside.imbalance,
+        "bound.mean": beside.bound,
+        "over_bound.mean": beside.over,
+        "above_ms": beside.above_ms,
+        "nobody_ms": beside.nobody_ms,
     }
 
 
@@ -205,4 +261,18 @@ def lines(past: Past, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         cells = [format_value(metric, row[metric]) for metric, _ in _COLUMNS.values()]
         yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
+    yield from _weighed_lines(rows)
     yield BIAS
+
+
+def _weighed_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Each beside the least that was possible, the cheapest first."""
+    yield f"\n{'cheapest first':{_WIDE}}" + "".join(f"{title:>11}" for title in _WEIGHED)
+    for row in sorted(rows, key=cheapest_first):
+        cells = [
+            f"{row['cost']:.2f}",
+            *(format_value("imbalance", row[name]) for name in _RATIOS),
+            *(duration(row[name]) for name in ("above_ms", "nobody_ms")),
+        ]
+        yield f"{row['strategy']:{_WIDE}}" + "".join(f"{cell:>11}" for cell in cells)
+    yield WEIGHED

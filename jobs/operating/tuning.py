@@ -25,6 +25,7 @@ from lbcore.sim.engine.rehearsal import Tell, run_scenario
 from lbcore.sim.judge.measures import measure_named
 from lbcore.sim.judge.possible import beside_bound
 from lbcore.sim.reports.tuning import (
+    MOVE_PRICE,
     Gain,
     as_text,
     gain,
@@ -73,7 +74,7 @@ class Search:
 
     base: Config
     given: tuple[str, ...] = ()
-    price: float = 0.2
+    price: float = MOVE_PRICE
     rounds: int = 2
     seeds: int = 2
 

@@ -21,6 +21,7 @@ from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.processes.clocks import boot_ms
 from lbcore.config.told import as_started, newest_told
 from lbcore.config.tree import Config
+from lbcore.model.backtest_tables import BACKTESTS
 from lbcore.model.memory_tables import PLANNING_MEMORY
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.shadow_tables import SHADOW_DECISIONS
@@ -64,6 +65,7 @@ _BIG = frozenset(
         REJECTED_REPORTS,
         PLANNING_MEMORY,
         SHADOW_DECISIONS,
+        BACKTESTS,
     )
 )
 SMALL_TABLES = tuple(table for table in TABLES if table.name not in _BIG)

@@ -23,6 +23,7 @@ from jobs.operating.tuning import FIGURES, Search, Tuned, lines, stretches, tune
 from jobs.parser import whole_number
 from lbcore.config.load import differences, parse_assignments
 from lbcore.config.render import render_differences
+from lbcore.sim.reports.tuning import MOVE_PRICE
 
 SHOWN = 10
 
@@ -47,9 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--move-price",
         type=float,
-        default=0.2,
+        default=MOVE_PRICE,
         metavar="POINTS",
-        help="what moving a percent of the bundles in an hour costs; default 0.2",
+        help=f"what moving a percent of the bundles in an hour costs; default {MOVE_PRICE}",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write what is better as overlay")
     parser.add_argument(
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         raise MisuseError(
             f"--move-price {args.move_price} can't be used",
             why="a move costs nothing or something",
-            next_step="give 0 or more; 0.2 is the default",
+            next_step=f"give 0 or more; {MOVE_PRICE} is the default",
         )
     where = whereabouts(args)
     pasts = stretches(recorded_of(args, where), args.last, args.stretch, args.stretches)

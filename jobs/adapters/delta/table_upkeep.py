@@ -3,8 +3,9 @@
 Decides which table is due and what is old enough to go, never what is true: files are joined, the
 log is cut behind a checkpoint, files that no version within the retention names are removed, and
 rows older than their table keeps are deleted (history by `history_upkeep`). Runs in the job,
-because nobody else may write to its tables. A turn that another commit crosses is given up: the
-next one comes. Source: ours; Delta's OPTIMIZE, checkpoint, log clean-up and VACUUM.
+because nobody else may write to its tables, but for appends of backtests (`appending`). A turn
+that another commit crosses is given up: the next one comes. Source: ours; Delta's OPTIMIZE,
+checkpoint, log clean-up and VACUUM.
 """
 
 import time
@@ -17,9 +18,11 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from jobs.adapters.delta.history_upkeep import DAY_MS, HistoryUpkeep
-from jobs.adapters.delta.rows import of_cluster
+from jobs.adapters.delta.rows import literal, of_cluster
 from jobs.adapters.delta.table_scan import oldest_ms, scan
 from jobs.adapters.delta.table_writer import NO_CLEANING, TableWriter
+from lbcore.explain.kept_backtests import past_runs
+from lbcore.model.backtest_tables import BACKTESTS
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.shadow_tables import SHADOW_DECISIONS
 from lbcore.model.tables import (
@@ -48,7 +51,8 @@ KEPT_DAYS: Mapping[str, int] = {
     SETTINGS_IN_FORCE.name: 365,
 }
 """Rows of these go after so many days, of settings those that others took the place of before then;
-history after `pipeline.history_days`, the rest never, but for rows of what is gone (`Table.gone`).
+history after `pipeline.history_days`, the rest never, but for rows of what is gone (`Table.gone`)
+and backtests beyond the newest few of a cluster.
 """
 
 _REPLACED_BY: Mapping[str, str] = {
@@ -66,7 +70,7 @@ JOINED_BYTES = 32_000_000
 class TableUpkeep:
     """Takes its turn when it is called after a batch and the interval is over.
 
-    interval_ms: between two turns, 0 = never; every table has one in 16 of them. files_max: files
+    interval_ms: between two turns, 0 = never; each table has one in its turn. files_max: files
     of a table from which on they are joined. history: lets go of what is past its days.
     """
 
@@ -98,6 +102,7 @@ class TableUpkeep:
             done["rows_expired"] = (
                 _expire(table, name, now_ms)
                 + _drop_gone(table, name, now_ms)
+                + _drop_past_runs(table, name)
                 + self.history(table, name, now_ms)
             )
             done["files_joined"] = self._join(table)
@@ -162,6 +167,17 @@ def _drop_gone(table: DeltaTable, name: str, now_ms: int) -> int:
         return 0
     expired = f"({condition}) AND at_ms < {limit_ms}"
     return int(table.delete(expired, **_committed())["num_deleted_rows"])
+
+
+def _drop_past_runs(table: DeltaTable, name: str) -> int:
+    """Of kept backtests delete all but each cluster's newest; how many rows."""
+    if name != BACKTESTS.name:
+        return 0
+    past = past_runs(scan(table, ["cluster", "run_id", "at_ms"]).to_pylist())
+    if not past:
+        return 0
+    rows = " OR ".join(f"({of_cluster(where)} AND run_id = {literal(run)})" for where, run in past)
+    return int(table.delete(rows, **_committed())["num_deleted_rows"])
 
 
 def _below_the_floor(table: DeltaTable, condition: str) -> str:

@@ -57,22 +57,33 @@ class Possible:
 class BesideBound:
     """A run's imbalance beside the least that could be, as means; None = there was no load.
 
-    over: of each sample's imbalance over its own bound, from 1.
+    over: of each sample's imbalance over its own bound, from 1. above_ms: how long the run was
+    above the bar; nobody_ms: of that, how long nobody could have been below.
     """
 
     imbalance: float | None
     bound: float | None
     over: float | None
+    above_ms: int
+    nobody_ms: int
 
 
 def beside_bound(run: Run) -> BesideBound:
     """How far from the evenest a run was. O(samples × bundles log bundles), without a solver."""
     samples = _samples(run)
     pairs = _pairs(samples, _bounds(run, course_of(run, samples), samples))
+    step_ms = run.scenario.sample_ms
+    return beside([(value, bound, step_ms) for value, bound, _ in pairs])
+
+
+def beside(moments: Sequence[tuple[float, float, int]]) -> BesideBound:
+    """The same of moments: the imbalance, the least that could be, and how long it lasted, ms."""
     return BesideBound(
-        imbalance=statistic([value for value, _, _ in pairs], MEAN),
-        bound=statistic([bound for _, bound, _ in pairs], MEAN),
-        over=statistic([max(1.0, value / bound) for value, bound, _ in pairs], MEAN),
+        imbalance=statistic([value for value, _, _ in moments], MEAN),
+        bound=statistic([bound for _, bound, _ in moments], MEAN),
+        over=statistic([max(1.0, value / bound) for value, bound, _ in moments], MEAN),
+        above_ms=sum(lasted for value, _, lasted in moments if value > BAR),
+        nobody_ms=sum(lasted for value, bound, lasted in moments if min(value, bound) > BAR),
     )
 
 

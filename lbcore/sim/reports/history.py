@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from lbcore.bounds.imbalance import Brokers, least_imbalance
 from lbcore.model.names import parse_bundle
 from lbcore.model.resources import local_max
 from lbcore.signals.imbalance import floor_adjusted_imbalance, imbalance
+from lbcore.sim.judge.measures import statistic
+from lbcore.sim.judge.possible import BesideBound, beside
 from lbcore.sim.load.load import FULL_RATE_MSG_PER_S, Floats
-from lbcore.sim.summary import ObservedMove, Owned, moves, percentile, thrash
+from lbcore.sim.scenario.metrics import MEAN
+from lbcore.sim.summary import ObservedMove, Owned, moves, thrash
 
 Row = Mapping[str, Any]
 
+MINUTE_MS = 60_000
+"""An interval's length where there is no other to tell it."""
 AWAY_INTERVALS = 3
 """So many rows in a row without anything new, and the broker was away."""
 _PERCENT = 100.0
@@ -74,6 +80,13 @@ class History:
         mean = math.fsum(there) / len(there) if there else 1.0
         return _PERCENT * max(interval.rates.values(), default=0.0) / (self.fit.full_rate * mean)
 
+    def least(self, interval: Interval) -> float:
+        """The least imbalance that its bundles, left whole, could have had on its brokers."""
+        capacity = np.array([self.capacities[name] for name in sorted(interval.there)])
+        brokers = Brokers(capacity=capacity, foreign=np.full(len(capacity), self.fit.idle))
+        rates = np.array([interval.rates[name] for name in sorted(interval.rates)])
+        return least_imbalance(rates * (_PERCENT / self.fit.full_rate), brokers)
+
     def moves(self) -> list[ObservedMove]:
         """Each change of owner between two intervals."""
         return moves(
@@ -111,17 +124,33 @@ def what_happened(history: History) -> dict[str, float | None]:
         adjusted.append(floor_adjusted_imbalance(loads, history.floor(interval)))
     made = history.moves()
     return {
-        **_percentiles("imbalance", plain),
-        **_percentiles("floor_adjusted", adjusted),
+        **_statistics("imbalance", plain),
+        **_statistics("floor_adjusted", adjusted),
         "moves": float(len(made)),
         "thrash": thrash(made),
         "splits": float(history.splits()),
     }
 
 
-def _percentiles(name: str, values: Iterable[float | None]) -> dict[str, float | None]:
+def beside_least(history: History) -> BesideBound:
+    """How far from the evenest the run was, each interval as long as until the next one.
+
+    Held against the bundles that there were then: who splits one may go below.
+    """
+    times = [interval.at_ms for interval in history.intervals]
+    lasted = [after - before for before, after in pairwise(times)]
+    lasted.append(lasted[-1] if lasted else MINUTE_MS)
+    moments = []
+    for interval, lasted_ms in zip(history.intervals, lasted, strict=True):
+        value = imbalance(list(history.loads(interval).values()))
+        if value is not None:
+            moments.append((value, history.least(interval), lasted_ms))
+    return beside(moments)
+
+
+def _statistics(name: str, values: Iterable[float | None]) -> dict[str, float | None]:
     known = [value for value in values if value is not None]
-    return {f"{name}.p{percent}": percentile(known, percent) for percent in (50, 95)}
+    return {f"{name}.{stat}": statistic(known, stat) for stat in (MEAN, "p50", "p95")}
 
 
 def _interval(at_ms: int, rows: Sequence[Row], away: frozenset[tuple[str, int]]) -> Interval:

@@ -16,6 +16,8 @@ from lbcore.config.tree import Config, value_of
 from lbcore.plan.strategy import Strategy
 
 HOUR_MS = 3_600_000.0
+MOVE_PRICE = 0.2
+"""Points for a percent of the bundles in an hour, unless somebody says otherwise."""
 LEAST_GAIN = 0.5
 """Points; less is not worth a change of settings, however sure it is."""
 PAIRS_MIN = 3

@@ -1,0 +1,67 @@
+"""What a recorded run was beside the least that was possible, by worked examples."""
+
+from typing import Any
+
+import pytest
+
+from lbcore.sim.reports.history import beside_least, make_history, what_happened
+
+BUNDLES = [f"t/n/0x{at:08x}_0x{at + 0x10000000:08x}" for at in range(0, 0x40000000, 0x10000000)]
+
+
+def row(minute: int, broker: str, bundles: list[str], rate: float) -> dict[str, Any]:
+    count = len(bundles)
+    return {
+        "minute_ms": minute * 60_000,
+        "broker": broker,
+        "percent": [],
+        "bundles": bundles,
+        "msg_rate_in": [rate] * count,
+        "msg_rate_out": [0.0] * count,
+    }
+
+
+def test_run_is_held_against_what_its_bundles_could_have_been() -> None:
+    """Three bundles of four on one broker of two: 1.5; from the second minute on two each."""
+    rows = [row(1, "a", BUNDLES[:3], 10.0), row(1, "b", BUNDLES[3:], 10.0)]
+    for minute in (2, 3, 4):
+        rows += [row(minute, "a", BUNDLES[:2], 10.0), row(minute, "b", BUNDLES[2:], 10.0)]
+    history = make_history(rows, {})
+    found = beside_least(history)
+    assert found.imbalance == pytest.approx((1.5 + 3 * 1.0) / 4)
+    assert found.bound == pytest.approx(1.0)
+    assert found.over == pytest.approx((1.5 + 3 * 1.0) / 4)
+    assert (found.above_ms, found.nobody_ms) == (60_000, 0)
+    happened = what_happened(history)
+    assert happened["imbalance.mean"] == pytest.approx(found.imbalance)
+    assert happened["moves"] == 1.0
+
+
+def test_what_nobody_could_have_evened_is_told() -> None:
+    """One bundle has all the load: 2 over two brokers, and no assignment is below."""
+    rows = [row(minute, "a", BUNDLES[:1], 10.0) for minute in (1, 2)]
+    rows += [row(minute, "b", [], 0.0) for minute in (1, 2)]
+    found = beside_least(make_history(rows, {}))
+    assert found.bound == pytest.approx(2.0)
+    assert found.over == pytest.approx(1.0)
+    assert (found.above_ms, found.nobody_ms) == (120_000, 120_000)
+
+
+def test_interval_lasts_until_the_next_one() -> None:
+    """A recording of an interval each five minutes: the last is as long as the one before."""
+    rows = [row(minute, "a", BUNDLES, 10.0) for minute in (5, 10)]
+    rows += [row(minute, "b", [], 0.0) for minute in (5, 10)]
+    assert beside_least(make_history(rows, {})).above_ms == 600_000
+
+
+def test_broker_of_more_capacity_takes_more() -> None:
+    """Capacities 3 and 1, three bundles and one: as even as can be."""
+    rows = [row(1, "a", BUNDLES[:3], 10.0), row(1, "b", BUNDLES[3:], 10.0)]
+    found = beside_least(make_history(rows, {"a": 3.0, "b": 1.0}))
+    assert found.imbalance == pytest.approx(1.0)
+    assert found.above_ms == 0
+
+
+def test_run_without_load_says_nothing() -> None:
+    found = beside_least(make_history([row(1, "a", BUNDLES, 0.0)], {}))
+    assert (found.imbalance, found.bound, found.over) == (None, None, None)
