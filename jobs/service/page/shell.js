@@ -5,6 +5,7 @@
 import * as actions from "./actions.js";
 import * as find from "./find.js";
 import * as heat from "./heat.js";
+import * as league from "./league.js";
 import * as now from "./now.js";
 import * as plans from "./plans.js";
 import * as shadow from "./shadow.js";
@@ -17,7 +18,7 @@ const EVERY_MS = 2000;
 const AGAIN_MS = 500; // an answer may be of a moment before the batch
 const LISTEN_AGAIN_MS = 10000;
 const SILENT_MS = 25000; // two and a half times what the stream is silent for
-const VIEWS = { now, heat, why, plans, timeline, find, whatif, shadow };
+const VIEWS = { now, heat, why, plans, timeline, find, whatif, shadow, league };
 let shown = "";
 let overview = null;
 let again = 0; // the timer of the next try
