@@ -21,7 +21,8 @@ from lbcore.explain.kept_backtests import FIGURES
 from lbcore.model.backtest_tables import BACKTESTS, RUNS_KEPT
 from tests.support.values.kept_runs import kept_rows, kept_run
 
-WRITERS = 4
+WRITERS, RUNS = 3, 2
+"""Fewer commits than a claim has attempts, whatever crosses what."""
 STRATEGIES = 4
 
 
@@ -70,7 +71,7 @@ def test_several_at_once_and_a_job_that_takes_over_lose_nothing(tmp_path: Path) 
 
     def add(number: int) -> None:
         began.wait()
-        for at in range(3):
+        for at in range(RUNS):
             run = kept_run(10 * number + at)
             append_rows(tmp_path, BACKTESTS, kept_rows("local", run))
 
@@ -85,7 +86,7 @@ def test_several_at_once_and_a_job_that_takes_over_lose_nothing(tmp_path: Path) 
         for one in added:
             one.result()
     assert claimed.result() == 2
-    wanted = [f"run-{10 * number + at}" for number in range(1, WRITERS + 1) for at in range(3)]
+    wanted = [f"run-{10 * number + at}" for number in range(1, WRITERS + 1) for at in range(RUNS)]
     assert kept(tmp_path) == sorted(wanted * STRATEGIES)
 
 

@@ -8,8 +8,9 @@ const COLUMNS = [["place", "number"], ["strategy"], ["cost", "number", "late"],
   ["imbalance", "number"], ["over least", "number", "late"], ["above", "number"],
   ["moves", "number"], ["thrash", "number", "late"], ["splits", "number", "late"],
   ["unserved", "number", "late"]];
-const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [420, 190, 36, 404, 14, 150];
-const NEAR = 15; // dots nearer than this share their numbers
+const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [420, 176, 36, 404, 14, 150];
+const NEAR = 7; // dots nearer than this are one
+const LONG_MS = 6e6; // from here on tenths of a minute are noise
 const NOTES = { recorded: () => "really", "as-set": (one) => one.shedding };
 let parts = null;
 let askedMs = 0;
@@ -93,7 +94,8 @@ function line(one, at) {
 
 const ratio = (value) => value === null ? "–" : value.toFixed(2);
 const points = (value) => value === null ? "–" : value.toFixed(1);
-const minutes = (ms) => ms === null ? "–" : `${+(ms / 60000).toFixed(1)} min`;
+const minutes = (ms) => ms === null ? "–"
+  : `${+(ms / 60000).toFixed(ms < LONG_MS ? 1 : 0)} min`;
 const count = (value) => value === null ? "–" : whole(value);
 const share = (value) => value === null ? "–" : `${(100 * value).toFixed(0)} %`;
 const time = (value) => value === null ? "–" : value ? duration(value) : "0";
@@ -111,7 +113,7 @@ function picture(strategies) {
   const least = bounds.length ? Math.min(...bounds) : 1;
   const high = Math.max(least + 0.1, ...known.map((one) => one.imbalance_mean));
   const most = Math.max(1, ...known.map((one) => one.moves));
-  const x = (moves) => LEFT + 10 + (RIGHT - LEFT - 30) * moves / most;
+  const x = (moves) => LEFT + 10 + (RIGHT - LEFT - 60) * moves / most;
   const y = (value) => BOTTOM - (BOTTOM - TOP) * (value - 1) / (high - 1);
   svg.append(...axes(x, y, most, high, least), ...dots(known, x, y));
   box.append(make("figcaption", "Imbalance (upwards) against moves, by place in the table; the "
@@ -126,11 +128,10 @@ function axes(x, y, most, high, least) {
     found.push(shape("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" },
       value.toFixed(2)));
   }
-  for (const moves of most > 1 ? [0, Math.round(most / 2), most] : [0, 1]) {
+  for (const moves of new Set([0, Math.round(most / 2), most])) {
     found.push(shape("text", { x: x(moves), y: BOTTOM + 18, "text-anchor": "middle" },
-      whole(moves)));
+      moves === most ? `${whole(moves)} moves` : whole(moves)));
   }
-  found.push(shape("text", { x: RIGHT, y: BOTTOM + 34, "text-anchor": "end" }, "moves"));
   found.push(shape("line", { class: "line really", x1: LEFT, x2: RIGHT, y1: y(least),
     y2: y(least) }));
   return found;
@@ -139,22 +140,34 @@ function axes(x, y, most, high, least) {
 function dots(known, x, y) {
   const groups = [];
   for (const one of known) {
-    const here = { cx: x(one.moves), cy: y(one.imbalance_mean) };
-    const near = groups.find((group) => Math.hypot(group.cx - here.cx, group.cy - here.cy) < NEAR);
-    if (near) near.members.push({ ...one, ...here });
-    else groups.push({ ...here, members: [{ ...one, ...here }] });
+    const [cx, cy] = [x(one.moves), y(one.imbalance_mean)];
+    const same = groups.find((group) => Math.hypot(group.cx - cx, group.cy - cy) < NEAR);
+    if (same) same.members.push(one);
+    else groups.push({ cx, cy, members: [one] });
   }
-  return groups.flatMap(({ members }) => {
-    const circles = members.map(({ cx, cy, strategy }) => (strategy === "recorded"
+  const taken = groups.map(({ cx, cy }) => [cx - 6, cy - 6, cx + 6, cy + 6]);
+  return groups.flatMap(({ cx, cy, members }) => [
+    ...members.map(({ strategy }) => (strategy === "recorded"
       ? shape("circle", { cx, cy, r: 7, class: "ring" })
-      : shape("circle", { cx, cy, r: 4.5, class: "dot" })));
-    const right = Math.max(...members.map(({ cx }) => cx));
-    const isAtEnd = right > RIGHT - 40;
-    const cx = isAtEnd ? Math.min(...members.map((one) => one.cx)) - 11 : right + 10;
-    const name = shape("text", { x: cx, y: members[0].cy + 4, class: "place",
-      "text-anchor": isAtEnd ? "end" : "start" }, members.map(({ place }) => place).join(", "));
-    return [...circles, name];
-  });
+      : shape("circle", { cx, cy, r: 4.5, class: "dot" }))),
+    label(cx, cy, members.map(({ place }) => place).join(", "), taken),
+  ]);
+}
+
+function label(cx, cy, text, taken) { // where it covers nothing; taken: [left, top, right, bottom]
+  const width = 7 * text.length;
+  const spots = [[11, 4, "start"], [-11, 4, "end"], [0, -11, "middle"], [0, 20, "middle"]]
+    .map(([dx, dy, anchor]) => {
+      const left = cx + dx - { start: 0, middle: width / 2, end: width }[anchor];
+      return { x: cx + dx, y: cy + dy, anchor,
+        box: [left, cy + dy - 10, left + width, cy + dy + 1] };
+    });
+  const isFree = ({ box }) => box[0] > LEFT && box[2] < WIDTH && box[1] > 0
+    && !taken.some((other) => box[0] < other[2] && other[0] < box[2]
+      && box[1] < other[3] && other[1] < box[3]);
+  const spot = spots.find(isFree) || spots[0];
+  taken.push(spot.box);
+  return shape("text", { x: spot.x, y: spot.y, class: "place", "text-anchor": spot.anchor }, text);
 }
 
 function about(run) {
