@@ -66,7 +66,7 @@ def measure(folder: Path, size: Size, args: argparse.Namespace) -> dict[str, Any
         began_s = time.monotonic()
         stack.start_load("--create")
         stack.start_lookup()
-        stack.wait("every bundle to be open", lambda: _open(stack) == size.all_bundles)
+        stack.wait("every bundle to be open", lambda: stack.open_bundles() == size.all_bundles)
         figures["every bundle made, assigned and open (s)"] = round(time.monotonic() - began_s, 1)
         _keep_up(stack)
         steady, cpu = _steady(stack, args.seconds)
@@ -112,10 +112,9 @@ def _trouble(stack: PipelineStack) -> dict[str, float]:
     troubled, *others = stack.size.names
     before_s = time.time() - _TROUBLE_S
     steady_ms = max(_took_ms(stack.batches(before_s), others), default=0)
-    began_s, known = time.time(), len(stack.lines("load")[-1]["recoveries"])
-    stack.order(crash=max(1, stack.size.brokers // 10), cluster=troubled, is_heard_last=True)
-    stack.wait("what was lost", lambda: len(stack.lines("load")[-1]["recoveries"]) > known)
-    (found,) = stack.lines("load")[-1]["recoveries"][known:]
+    began_s = time.time()
+    lost = max(1, stack.size.brokers // 10)
+    found = stack.crash(lost, cluster=troubled, is_heard_last=True)
     time.sleep(_TROUBLE_S)
     longest_ms = max(_took_ms(stack.batches(began_s), others), default=0)
     return {
@@ -139,11 +138,6 @@ def per_cluster(batches: Sequence[Line]) -> dict[str, list[Line]]:
 
 def _p95(values: Sequence[float]) -> float:
     return percentiles("{}", values).get("p95", 0.0)
-
-
-def _open(stack: PipelineStack) -> int:
-    lines = stack.lines("load")
-    return int(lines[-1]["open"]) if lines else 0
 
 
 def _keep_up(stack: PipelineStack) -> None:

@@ -131,15 +131,10 @@ def measure(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dic
 def _settle(stack: PipelineStack) -> float:
     """Wait until all is open and the job keeps up; how long, in s."""
     started_s = time.monotonic()
-    stack.wait("every bundle to be open", lambda: _open(stack) == stack.size.bundles)
+    stack.wait("every bundle to be open", lambda: stack.open_bundles() == stack.size.bundles)
     took_s = round(time.monotonic() - started_s, 1)
     _keep_up(stack)
     return took_s
-
-
-def _open(stack: PipelineStack) -> int:
-    lines = stack.lines("load")
-    return int(lines[-1]["open"]) if lines else 0
 
 
 def _keep_up(stack: PipelineStack, since_s: float = 0.0) -> None:
@@ -228,7 +223,7 @@ def measure_crash(
     del args, port
     figures = {}
     for name, count in (("one broker", 1), ("a tenth of the brokers", stack.size.brokers // 10)):
-        found = _crash(stack, count)
+        found = stack.crash(count)
         figures[f"crash of {name} → all served elsewhere (s)"] = found["served_again_s"]
         figures[f"crash of {name}: bundles"] = found["bundles"]
         _keep_up(stack)
@@ -241,7 +236,7 @@ def measure_crash_at_once(
     """A tenth of the brokers, all heard at the same moment last: one batch finds all dead."""
     del args, port
     began_s = time.time()
-    _crash(stack, stack.size.brokers // 10, is_heard_last=True)
+    stack.crash(stack.size.brokers // 10, is_heard_last=True)
     batches, steps = stack.batches(began_s), stack.step_lines(began_s)
     most = max(batches, key=reassigned)
     figures = {
@@ -250,20 +245,6 @@ def measure_crash_at_once(
     }
     _keep_up(stack)
     return figures, {}
-
-
-def _crash(stack: PipelineStack, count: int, *, is_heard_last: bool = False) -> Mapping[str, Any]:
-    """So many brokers fall silent; what the load says of it when all they had is served again."""
-    known = len(_recoveries(stack))
-    stack.order(crash=count, is_heard_last=is_heard_last)
-    stack.wait("the bundles to be served again", lambda: len(_recoveries(stack)) > known)
-    return _recoveries(stack)[-1]
-
-
-def _recoveries(stack: PipelineStack) -> Sequence[Mapping[str, Any]]:
-    lines = stack.lines("load")
-    found: Sequence[Mapping[str, Any]] = lines[-1]["recoveries"] if lines else ()
-    return found
 
 
 def measure_restart(

@@ -75,7 +75,7 @@ def main() -> int:
         await begin(self, *args, **more)
         tasks.append(asyncio.ensure_future(ticker.run()))
 
-    uvicorn.Server.startup = startup  # type: ignore[method-assign]
+    uvicorn.Server.startup = startup  # type: ignore[method-assign]  # the point of it
     return serve_lookup.main()
 
 

@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
     def _send(self) -> None:
         self._next = (self._next + 1) % len(self._requests)
         self._sent_s = perf_counter()
-        self._transport.write(self._requests[self._next])  # type: ignore[attr-defined]
+        self._transport.write(self._requests[self._next])  # type: ignore[attr-defined]  # as there
 
 
 async def _load(host: str, port: int, connections: int, seconds: float) -> dict[str, object]:

@@ -318,7 +318,6 @@ def _line(fleets: Sequence[Fleet], sender: Sender) -> dict[str, Any]:
         "sent": dict(sum((fleet.sent for fleet in fleets), Counter())),
         "not_delivered": sender.not_delivered,
         "open": sum(fleet.open for fleet in fleets),
-        "open_by_cluster": {fleet.cluster: fleet.open for fleet in fleets},
         "recoveries": [one for fleet in fleets for one in fleet.recoveries],
     }
 

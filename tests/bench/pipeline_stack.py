@@ -87,14 +87,14 @@ class PipelineStack:
         self.orders = self.folder / "orders"
         self.job_log = self.folder / "job.jsonl"
         self.tables = self.folder / "tables"
+        if self.size.clusters > 1:
+            self.settings = [*self.settings, f"pipeline.clusters={json.dumps(self.size.names)}"]
         for folder in (self.steps, self.profiles):
             folder.mkdir(parents=True, exist_ok=True)
 
     def start_kafka(self) -> None:
         """Kafka and the wire's topics."""
         self.kafka.start()
-        if self.size.clusters > 1:
-            self.settings = [*self.settings, f"pipeline.clusters={json.dumps(self.size.names)}"]
         specs = wanted_topics(load_settings([], self.settings))
         ensure_topics(KafkaAddress(bootstrap=self.kafka.bootstrap), specs)
 
@@ -186,6 +186,27 @@ class PipelineStack:
             for line in self.lines("job")
             if line.get("event") == "batch" and line["logged_at_ms"] >= since_s * 1e3
         ]
+
+    def open_bundles(self) -> int:
+        """The bundles that brokers have open, by the load's last line."""
+        lines = self.lines("load")
+        return int(lines[-1]["open"]) if lines else 0
+
+    def recoveries(self) -> Sequence[Mapping[str, Any]]:
+        """What the load says of crashes whose bundles are all served again."""
+        lines = self.lines("load")
+        found: Sequence[Mapping[str, Any]] = lines[-1]["recoveries"] if lines else ()
+        return found
+
+    def crash(self, count: int, **more: Any) -> Mapping[str, Any]:
+        """So many brokers fall silent; what the load says of it when all they had is served again.
+
+        more: of the order, as is_heard_last, cluster.
+        """
+        known = len(self.recoveries())
+        self.order(crash=count, **more)
+        self.wait("the bundles to be served again", lambda: len(self.recoveries()) > known)
+        return self.recoveries()[-1]
 
     def step_lines(self, since_s: float) -> list[dict[str, Any]]:
         """The steps of both operators, of batches since that time."""

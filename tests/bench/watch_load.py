@@ -30,7 +30,7 @@ class Watcher(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask for the stream."""
         text = f"GET /v1/watch HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n\r\n"
-        transport.write(text.encode())  # type: ignore[attr-defined]
+        transport.write(text.encode())  # type: ignore[attr-defined]  # it is a Transport
 
     def data_received(self, data: bytes) -> None:
         """Take what came: parts are small, so one is never cut in two here."""

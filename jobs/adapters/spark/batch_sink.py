@@ -276,7 +276,7 @@ class BatchSink:
         others = [name for name in rest if name != COMMANDS.name]
         with ThreadPoolExecutor(max(1, len(others))) as pool:
             written |= dict(zip(others, pool.map(write, others), strict=True))
-        if len(others) < len(rest):
+        if COMMANDS.name in wanted:
             written[COMMANDS.name] = write(COMMANDS.name)
         self.passed("tables_committed")
         return written
