@@ -156,8 +156,9 @@ def told(count):
         bundles=(), stats=bundles,
     ))
 before = told(LEAST_COUNT).read
-assert before.usage.tolist() == [*[7.0] * LEAST_COUNT, 0.0]
-assert before.limit.tolist() == [*[100.0] * LEAST_COUNT, -1.0]
+added = COUNT - LEAST_COUNT
+assert before.usage.tolist() == [7.0] * LEAST_COUNT + [0.0] * added
+assert before.limit.tolist() == [100.0] * LEAST_COUNT + [-1.0] * added
 assert told(COUNT).read.usage[-1] == 7.0
 assert told(LEAST_COUNT - 1).read is told(COUNT + 1).read is None
 """,
