@@ -50,6 +50,7 @@ _OF_BALANCER = {
     "pulsar_lb_unload_broker_breakdown_total": (
         ("Overloaded", "Success"),
         ("Underloaded", "Success"),
+        ("Crowded", "Success"),
         (_ADMIN, "Success"),
         ("Unknown", "Failure"),
         *((reason, "Skip") for reason in sorted({*_SKIPS.values(), "Unknown"})),
@@ -122,7 +123,7 @@ def begin_broker(store: MetricStore, cluster: str, broker: str) -> None:
 def _known_decisions() -> Iterator[tuple[str, str]]:
     """Kind and reason of decisions that are usual."""
     yield from itertools.product(["skip"], SKIPS)
-    yield from itertools.product(sorted(_SHEDS), ["Overloaded", "Underloaded", _ADMIN])
+    yield from itertools.product(sorted(_SHEDS), ["Overloaded", "Underloaded", "Crowded", _ADMIN])
     yield from itertools.product(["split"], [*(reason.value for reason in LIMIT_REASONS), _ADMIN])
     yield from [("assign", "Unowned"), ("drain", "Draining"), ("transfer", "Pinned")]
     for intent in IntentReason:

@@ -149,13 +149,19 @@ def report(
 def report_topics(
     told: Told, measured: Measured, table: TopicTable, config: Splitting, now_ms: int
 ) -> tuple[Told, list[TopicLoad]]:
-    """The topics of bundles that may be split soon, where they are not as last reported."""
+    """The topics of some bundles, where they are not as last reported.
+
+    Of those that may be split soon names and rates, of others that have partitions of a partitioned
+    topic the names: those are to be on more than a few brokers. O(topics).
+    """
     known, sent, seq = dict(told.topics), [], told.seq
-    for name in near_a_split(measured.names, measured.stats, config):
+    near = set(near_a_split(measured.names, measured.stats, config))
+    for name in measured.names:
         rates = table.rates.get(name)
-        if rates is None:
+        if rates is None or not (name in near or partitions_in(rates.topics)):
             continue
-        fingerprint = "\n".join(rates.topics).encode() + rates.traffic.tobytes()
+        fingerprint = "\n".join(rates.topics).encode()
+        fingerprint += rates.traffic.tobytes() if name in near else b""
         if known.get(name) == fingerprint:
             continue
         seq = max(seq, now_ms - 1) + 1

@@ -187,7 +187,7 @@ class Pipeline:
         minimum=0,
         maximum=10_000_000,
         dynamic=True,
-        doc="Most topics whose hashes and rates are kept to cut bundles between them, 12 bytes"
+        doc="Most topics whose hashes and rates are kept to cut bundles between them, 16 bytes"
         " each; bundles whose topics don't fit are cut as if nothing were known of them.",
     )
     plan_lag_max_ms: int = setting(

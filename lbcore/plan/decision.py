@@ -233,6 +233,7 @@ class PlanState:
                 left_ms=of_bundles(self.shed.left_ms),
                 evidence=self.shed.evidence,
                 tried=of_brokers(self.shed.tried),
+                crowded=self.shed.crowded,
             ),
             transfer=replace(
                 self.transfer, unloaded_brokers=of_brokers(self.transfer.unloaded_brokers)

@@ -5,7 +5,7 @@ every phase of the plan. Brokers are referred to by their index in `BrokerTable`
 index in `BundleTable`; -1 is "none". Source: ours.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -92,6 +92,36 @@ class BundleTable:
     moved_ms: Ints | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitions:
+    """Which bundles hold how many partitions of which partitioned topics, k rows in any order.
+
+    rows: int64[k] of the bundle table. topic: int64[k], index into `keys`. count: int64[k], at
+    least 1. keys: int64[g], each topic's namespace (index into the table's) and MARK_BITS that tell
+    it from the namespace's others.
+    """
+
+    rows: Ints
+    topic: Ints
+    count: Ints
+    keys: Ints
+
+    def name(self, topic: int, namespaces: Sequence[str]) -> str:
+        """What a topic is remembered by: "acme/orders/0x1c291ca3"; its name is known to nobody."""
+        key = int(self.keys[topic])
+        return f"{namespaces[key >> MARK_BITS]}/0x{key & (1 << MARK_BITS) - 1:08x}"
+
+
+MARK_BITS = 32
+_NO_ROWS = np.zeros(0, dtype=np.int64)
+NO_PARTITIONS = Partitions(rows=_NO_ROWS, topic=_NO_ROWS, count=_NO_ROWS, keys=_NO_ROWS)
+
+
+def no_partitions() -> Partitions:
+    """What is known where nobody has reported partitioned topics."""
+    return NO_PARTITIONS
+
+
 def nothing_known(bundle: str) -> TopicLoads | None:
     """What is known of a bundle's topics when nobody has reported them."""
     del bundle
@@ -102,7 +132,8 @@ def nothing_known(bundle: str) -> TopicLoads | None:
 class Snapshot:
     """Everything a plan is made from, besides its own state and the configuration.
 
-    topics_of: what is known of a bundle's topics, by its full name; None = nothing. policies: where
+    topics_of: what is known of a bundle's topics, by its full name; None = nothing. partitions: of
+    partitioned topics, worked out when it is asked for. policies: where
     namespaces may live. in_flight: bundles that are changing hands, whoever wanted it.
     split_algorithms: namespace → the algorithm that its bundles are cut by, of those that have one.
     """
@@ -111,6 +142,7 @@ class Snapshot:
     brokers: BrokerTable
     bundles: BundleTable
     topics_of: TopicsOf = nothing_known
+    partitions: Callable[[], Partitions] = no_partitions
     policies: Policies = field(default_factory=Policies)
     in_flight: int = 0
     split_algorithms: Mapping[str, str] = field(default_factory=dict)

@@ -17,7 +17,9 @@ from lbcore.model.resources import LOCAL, RESOURCES, position
 
 Floats: TypeAlias = NDArray[np.float64]
 
-CPU, BANDWIDTH_IN, BANDWIDTH_OUT = map(position, ("cpu", "bandwidth_in", "bandwidth_out"))
+CPU, DIRECT_MEMORY, BANDWIDTH_IN, BANDWIDTH_OUT = map(
+    position, ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
+)
 
 
 def resource_percent(usage: Floats, limit: Floats) -> Floats:

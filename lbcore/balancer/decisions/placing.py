@@ -9,10 +9,12 @@ ours.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from lbcore.balancer.decisions.candidate_rows import write_candidates
+from lbcore.balancer.decisions.partitions import partitions_of
 from lbcore.balancer.decisions.shadow_placing import tell_placed
 from lbcore.balancer.decisions.unplaced import tell_unplaced
 from lbcore.balancer.intake.eligible_brokers import flapping, is_draining
@@ -112,6 +114,7 @@ def make_snapshot(work: Work, names: Sequence[str]) -> tuple[Snapshot, Ints]:
         policies=work.rules.policies(),
         in_flight=len(work.ledger.rows_in(*_MOVING)),
         topics_of=work.topics.loads_of,
+        partitions=partial(partitions_of, work.topics, work.ledger, rows),
         split_algorithms={
             name: str(entry.properties[SPLIT_ALGORITHM])
             for name, entry in work.namespaces.items()

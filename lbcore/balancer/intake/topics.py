@@ -10,7 +10,7 @@ import numpy as np
 
 from lbcore.balancer.state.catalogue import CreatedTopics
 from lbcore.balancer.state.instances import NOBODY
-from lbcore.balancer.state.topic_book import BundleTopics, sender_of
+from lbcore.balancer.state.topic_book import BundleTopics, partition_mark, sender_of
 from lbcore.balancer.state.work import Work
 from lbcore.config.splitting import Splitting
 from lbcore.model.hashing import HashFunction, hash_topics
@@ -63,7 +63,8 @@ def _is_known(known: BundleTopics, topics: BundleTopics, config: Splitting) -> b
         or float(found.throughput.sum()) > WARM * config.max_throughput_bytes_per_s
         for found in (known, topics)
     )
-    return not is_warm and np.array_equal(known.hashes, topics.hashes)
+    is_same = np.array_equal(known.hashes, topics.hashes) and np.array_equal(known.of, topics.of)
+    return not is_warm and is_same
 
 
 def created_topics(work: Work, namespace: str) -> CreatedTopics:
@@ -123,4 +124,5 @@ def _topics(work: Work, message: TopicLoad) -> BundleTopics:
         hashes=hashes[rows].astype("<u4"),
         msg_rate=(traffic[:, 0] + traffic[:, 1]).astype("<f4"),
         throughput=(traffic[:, 2] + traffic[:, 3]).astype("<f4"),
+        of=np.array([partition_mark(message.topics[row]) for row in rows.tolist()], dtype="<u4"),
     )

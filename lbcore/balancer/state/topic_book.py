@@ -1,8 +1,9 @@
 """The topic book: hashes and rates of the topics in each bundle, as their holders reported them.
 
-Decides nothing; `topics` takes reports in, `splits` divides them, plans cut between them. Names are
-not kept, only what a cut needs. A part of the balancer's state in chunks, of which only those are
-packed again that have changed: reports of some bundles must not cost as much as all. Source: ours.
+Decides nothing; `topics` takes reports in, `splits` divides them, plans cut between them and look
+which partitions belong together. Names are not kept, only what that needs. A part of the balancer's
+state in chunks, of which only those are packed again that have changed: reports of some bundles
+must not cost as much as all. Source: ours.
 """
 
 import struct
@@ -15,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.model.names import parse_bundle
+from lbcore.model.names import parse_bundle, strip_partition
 from lbcore.plan.split.algorithms import TopicLoads
 
 _CHUNK = "topics."
 _CHUNKS = 16
 _HEADER = struct.Struct("<qQ")
-_TOPIC_SIZE = 12
+_TOPIC_SIZE = 16
+_SIZE_BEFORE = 12
+"""Without `of`, which states of before don't have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class BundleTopics:
 
     sender: which start of which broker reported them, see `sender_of`; seq: the number of that
     report. hashes: uint32[k]; msg_rate, throughput: float32[k], in and out together, msg/s and
-    bytes/s.
+    bytes/s. of: uint32[k], the partitioned topic that it is a partition of, see `partition_mark`.
     """
 
     sender: int
@@ -38,6 +41,7 @@ class BundleTopics:
     hashes: NDArray[np.uint32]
     msg_rate: NDArray[np.float32]
     throughput: NDArray[np.float32]
+    of: NDArray[np.uint32]
 
     def between(self, first: int, end: int) -> "BundleTopics":
         """Those from one place in the order to another."""
@@ -47,14 +51,16 @@ class BundleTopics:
             hashes=self.hashes[first:end],
             msg_rate=self.msg_rate[first:end],
             throughput=self.throughput[first:end],
+            of=self.of[first:end],
         )
 
     def to_bytes(self) -> bytes:
-        """A fixed header and three columns: 16 bytes and 12 for each topic."""
+        """A fixed header and four columns: 16 bytes and 16 for each topic."""
         columns = (
             self.hashes.astype("<u4", copy=False),
             self.msg_rate.astype("<f4", copy=False),
             self.throughput.astype("<f4", copy=False),
+            self.of.astype("<u4", copy=False),
         )
         header = _HEADER.pack(self.seq, self.sender)
         return b"".join([header, *(column.tobytes() for column in columns)])
@@ -71,6 +77,7 @@ class BundleTopics:
             hashes=np.frombuffer(entry, "<u4", count, at),
             msg_rate=np.frombuffer(entry, "<f4", count, at + 4 * count),
             throughput=np.frombuffer(entry, "<f4", count, at + 8 * count),
+            of=np.frombuffer(entry, "<u4", count, at + 12 * count),
         )
 
 
@@ -81,6 +88,30 @@ def sender_of(broker: str, incarnation: str) -> int:
     )
 
 
+NO_PARTITION = 0
+
+
+def partition_mark(topic: str) -> int:
+    """Which partitioned topic a topic is a partition of, 1 .. 2^32-1; NO_PARTITION if of none."""
+    whole = strip_partition(topic)
+    return NO_PARTITION if whole == topic else zlib.crc32(whole.encode("utf-8", "replace")) or 1
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPartitions:
+    """k pairs of a bundle and a partitioned topic that has partitions in it.
+
+    marks: int64[k], `partition_mark`. counts: int64[k], how many, at least 1.
+    """
+
+    bundles: list[str]
+    marks: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chunk:
     """Some of the bundles: name → bytes of its topics. count: of the topics."""
@@ -88,6 +119,25 @@ class _Chunk:
     entries: Mapping[str, bytes]
     count: int
     _blobs: list[bytes] = field(default_factory=list, compare=False, repr=False)
+    _partitions: list["KnownPartitions"] = field(default_factory=list, compare=False, repr=False)
+
+    def partitions(self) -> "KnownPartitions":
+        """Of all bundles in it, made once."""
+        if not self._partitions:
+            names: list[str] = []
+            marks, counts = [_NONE], [_NONE]
+            for name in sorted(self.entries):
+                of = BundleTopics.from_bytes(self.entries[name]).of
+                found, times = np.unique(of[of != NO_PARTITION], return_counts=True)
+                names += [name] * len(found)
+                marks.append(found.astype(np.int64))
+                counts.append(times)
+            self._partitions.append(
+                KnownPartitions(
+                    bundles=names, marks=np.concatenate(marks), counts=np.concatenate(counts)
+                )
+            )
+        return self._partitions[0]
 
     def blob(self) -> bytes:
         """Packed, once; equal chunks give equal bytes."""
@@ -99,7 +149,8 @@ class _Chunk:
                 "sizes": np.fromiter(map(len, found), dtype="<i8", count=len(found)),
                 "entries": np.frombuffer(b"".join(found), dtype=np.uint8),
             }
-            self._blobs.append(packing.pack({"topics": self.count}, arrays))
+            plain = {"topics": self.count, "size": _TOPIC_SIZE}
+            self._blobs.append(packing.pack(plain, arrays))
         return self._blobs[0]
 
     @staticmethod
@@ -112,7 +163,12 @@ class _Chunk:
         names = packing.split_names(arrays["names"], len(sizes))
         parts = zip(names, starts, ends, strict=True)
         entries = {name: whole[start:end] for name, start, end in parts}
-        return _Chunk(entries=entries, count=plain["topics"], _blobs=[blob])
+        if plain.get("size", _SIZE_BEFORE) == _TOPIC_SIZE:
+            return _Chunk(entries=entries, count=plain["topics"], _blobs=[blob])
+        return _Chunk(
+            entries={name: _without_marks(entry) for name, entry in entries.items()},
+            count=plain["topics"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +202,15 @@ class TopicBook:
             hashes=topics.hashes.astype(np.int64),
             msg_rate=topics.msg_rate.astype(np.float64),
             throughput=topics.throughput.astype(np.float64),
+        )
+
+    def partitions(self) -> "KnownPartitions":
+        """Of all bundles. O(answer), and O(topics) of what changed since it was asked last."""
+        found = [self.chunks[at].partitions() for at in sorted(self.chunks)]
+        return KnownPartitions(
+            bundles=[name for one in found for name in one.bundles],
+            marks=np.concatenate([_NONE, *(one.marks for one in found)]),
+            counts=np.concatenate([_NONE, *(one.counts for one in found)]),
         )
 
     def changed(self, bundles: Mapping[str, BundleTopics | None]) -> "TopicBook":
@@ -205,6 +270,11 @@ class TopicBook:
 
 def _chunk_of(bundle: str) -> int:
     return zlib.crc32(bundle.encode()) % _CHUNKS
+
+
+def _without_marks(entry: bytes) -> bytes:
+    """An entry of before as one of now: whose partitions these are is told with the next report."""
+    return entry + bytes((len(entry) - _HEADER.size) // _SIZE_BEFORE * (_TOPIC_SIZE - _SIZE_BEFORE))
 
 
 def _topics_in(entry: bytes) -> int:

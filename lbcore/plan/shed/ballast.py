@@ -11,13 +11,14 @@ by more than its moves cost; it moves at most the budget and one bundle; a clust
 tolerance is left alone; with unchanging load the moves come to an end.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.plan.shed.ballast_costs import told
+from lbcore.plan.shed.ballast_crowding import counted, crowded
 from lbcore.plan.shed.ballast_problem import BallastRound, round_of
 from lbcore.plan.shed.ballast_search import Found, search
 from lbcore.plan.shed.ballast_vain import LEFT_ALONE, judged, left_alone, tried
@@ -32,6 +33,7 @@ from lbcore.plan.shed.common import (
 from lbcore.plan.snapshot import Bools, Ints
 
 _PERCENT = 100.0
+_HALVES = 2.0
 _NEAR = 0.25
 """So near to the level, in tolerances, is near enough for a broker that gives or is given to."""
 STEPS = 1_000
@@ -42,24 +44,27 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     """The bundles that leave hot brokers, as far as that is worth it.
 
     A broker that is a tolerance above or below the level hits; when its counter is full it gives,
-    or others give to it. O(bundles + brokers), and `STEPS` steps of the search at most.
+    or others give to it. So does a topic whose partitions are on too few brokers. O(bundles +
+    brokers), and `STEPS` steps of the search at most.
     """
     cycle = round_of(view, state, config)
     low, high = _count(cycle, config)
     is_full = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
-    state = _remembered(cycle.state, view.now_ms)
+    state, acting = _crowded(cycle, _remembered(cycle.state, view.now_ms), config)
     is_hot = cycle.away >= cycle.tolerance
     state = replace(state, tried=judged(view, state, cycle.readings, is_hot))
     numbers = {"level": cycle.level, "tolerance": cycle.tolerance, **told(cycle.costs)}
     selections: tuple[Selection, ...] = ()
     verdicts: dict[int, str] = {}
     too_big: Ints = np.zeros(0, dtype=np.int64)
-    if is_full.any():
+    too_crowded: tuple[int, ...] = ()
+    if is_full.any() or acting:
         is_left = left_alone(view, state, config.rounds_in_vain)
-        problem = cycle.problem(is_full, is_left)
+        problem = cycle.problem(is_full, is_left, acting)
         found = search(problem, STEPS, _budget(cycle, config))
         full = _Full(cycle=cycle, config=config, is_full=is_full, hits=(low, high), found=found)
         selections, verdicts, too_big = full.selections(), full.verdicts(), full.too_big()
+        too_crowded = found.too_crowded
         verdicts |= dict.fromkeys(np.flatnonzero(is_left & is_hot).tolist(), LEFT_ALONE)
         low, high = full.hits_left()
         state = full.remembered(state)
@@ -69,7 +74,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     return Shed(
         selections=selections,
         state=replace(state, hits_low=_named(view, low), hits_high=_named(view, high)),
-        reason="" if selections else _why_none(low, is_full),
+        reason="" if selections else _why_none(low, is_full, state),
         columns={
             "usage": cycle.readings.usage,
             "traffic": cycle.readings.traffic,
@@ -77,7 +82,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
         },
         numbers=numbers,
         verdicts=verdicts,
-        too_big=_divided(cycle, too_big, selections),
+        too_big=_divided(cycle, too_big, too_crowded, selections),
     )
 
 
@@ -110,17 +115,46 @@ def _told(found: Found) -> dict[str, float]:
         "objective_bound": found.bound,
         "steps": float(found.steps),
         f"stopped_{found.stopped}": 1.0,
+        **(
+            {}
+            if found.beyond is None
+            else dict(zip(_BEYOND, map(float, found.beyond), strict=True))
+        ),
     }
 
 
-def _divided(cycle: BallastRound, rows: Ints, selections: tuple[Selection, ...]) -> TooBig:
-    """What is to be divided, and into how many parts at least; what moves is not."""
+_BEYOND = ("partitions_beyond_before", "partitions_beyond_after")
+
+
+def _crowded(
+    cycle: BallastRound, state: ShedState, config: FairLevelConfig
+) -> tuple[ShedState, tuple[int, ...]]:
+    """The state with the topics that are crowded now, and those that were often enough to act."""
+    view, partitions = cycle.view, cycle.partitions
+    found = crowded(partitions, view.snapshot.bundles.owner, len(cycle.size))
+    spaces = view.snapshot.bundles.namespaces
+    names = {at: partitions.name(at, spaces) for at in found}
+    counts = counted(state.crowded, names.values(), is_news=bool(view.is_due.any()))
+    acting = tuple(at for at, name in names.items() if counts[name] >= config.low_hits)
+    return replace(state, crowded=counts), acting
+
+
+def _divided(
+    cycle: BallastRound, rows: Ints, crowds: Sequence[int], selections: Sequence[Selection]
+) -> TooBig:
+    """What is to be divided, and into how many parts at least; what moves is not.
+
+    crowds: the rows that are divided for their partitions' sake, whatever they carry.
+    """
     moving = {row for one in selections for row in one.rows.tolist()}
     kept = np.array([row for row in rows.tolist() if row not in moving], dtype=np.int64)
     limit = cycle.split_share * cycle.level
     return TooBig(
         rows=kept,
-        excess=cycle.readings.bundle[kept] / max(limit, 1e-9),
+        excess=np.maximum(
+            cycle.readings.bundle[kept] / max(limit, 1e-9),
+            np.where(np.isin(kept, crowds), _HALVES, 0.0),
+        ),
         by_rate=cycle.readings.by_rate,
     )
 
@@ -151,10 +185,10 @@ def _named(view: ShedView, hits: Ints) -> dict[str, int]:
     return {names[at]: int(hits[at]) for at in np.flatnonzero(hits).tolist()}
 
 
-def _why_none(low: Ints, is_full: Bools) -> str:
+def _why_none(low: Ints, is_full: Bools, state: ShedState) -> str:
     if is_full.any():
         return "NoBundles"
-    return "HitCount" if low.any() else "NoOverloadedBroker"
+    return "HitCount" if low.any() or state.crowded else "NoOverloadedBroker"
 
 
 LEFT_MS = 3_600_000
@@ -178,26 +212,31 @@ class _Full:
 
     def selections(self) -> tuple[Selection, ...]:
         """One a pair of brokers, in the order in which the search came upon them."""
-        pairs: dict[tuple[int, int], list[int]] = {}
+        pairs: dict[tuple[int, int, bool], list[int]] = {}
         home = self.cycle.view.snapshot.bundles.owner
         for row, taker in self.found.moves:
-            pairs.setdefault((int(home[row]), taker), []).append(row)
+            why = row in self.found.crowded
+            pairs.setdefault((int(home[row]), taker, why), []).append(row)
         return tuple(self._selection(pair, rows) for pair, rows in pairs.items())
 
-    def _selection(self, pair: tuple[int, int], rows: list[int]) -> Selection:
-        giver, taker = pair
+    def _selection(self, pair: tuple[int, int, bool], rows: list[int]) -> Selection:
+        giver, taker, is_crowded = pair
         bundles, load = self.cycle.view.snapshot.bundles, self.cycle.readings.bundle
         candidates = self.cycle.view.owned.of(giver)
-        candidates = candidates[bundles.can_move[candidates] & (load[candidates] > 0)]
-        candidates = candidates[np.argsort(-load[candidates], kind="stable")]
+        is_taken = np.isin(candidates, rows)
+        is_open = bundles.can_move[candidates] & ((load[candidates] > 0) | is_taken)
+        candidates, is_taken = candidates[is_open], is_taken[is_open]
+        order = np.argsort(-load[candidates], kind="stable")
+        candidates, is_taken = candidates[order], is_taken[order]
         actor = giver if self.is_full[giver] and self.cycle.away[giver] > 0 else taker
+        reason = "Overloaded" if actor == giver else "Underloaded"
         return Selection(
             source=giver,
             destination=taker,
             candidates=candidates,
             traffic=load[candidates],
-            is_taken=np.isin(candidates, rows),
-            reason="Overloaded" if actor == giver else "Underloaded",
+            is_taken=is_taken,
+            reason="Crowded" if is_crowded else reason,
             numbers=self._numbers(giver, taker, actor),
         )
 
@@ -228,8 +267,8 @@ class _Full:
         return stuck
 
     def too_big(self) -> Ints:
-        """Bundles that are to be divided: above a whole share, or the largest of who is stuck."""
-        rows = self.cycle.whole_rows(self._is_sure()).tolist()
+        """Bundles to be divided: too large, the largest of who is stuck, too many partitions."""
+        rows = [*self.cycle.whole_rows(self._is_sure()).tolist(), *self.found.too_crowded]
         load, limit = self.cycle.readings.bundle, self.cycle.split_share * self.cycle.level
         if self.found.stopped == "done":
             for broker in self._stuck()[self._is_sure()[self._stuck()]].tolist():

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 
 from lbcore.plan.readings import PERCENT, Readings, unit_cost
-from lbcore.plan.shed.common import ShedView, message_rate, throughput
+from lbcore.plan.shed.common import ShedView, message_rate, sequential_sum, throughput
 from lbcore.plan.snapshot import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from lbcore.signals.cost import Costs, Evidence, fit_costs, with_reports
-from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
+from lbcore.signals.usage import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY
 
 KEEP = 0.98
 """What is left of older reports' weight at each round that has new ones."""
@@ -70,20 +70,31 @@ def other_resources(view: ShedView, level: float) -> list[tuple[Floats, Floats]]
     """Of each other resource that matters: its load, float64[n], and its weight, float64[m].
 
     Points of the broker's own size, as far above the level as what is reported and what bundles
-    carry both say; points on a broker of capacity 1. O(bundles + brokers log brokers).
+    carry both say; points on a broker of capacity 1. Bandwidth is for bytes. Direct memory is for
+    topics and sessions, whose buffers it holds (the heap is not looked at: it fills until garbage
+    is collected, as Pulsar leaves it out): where brokers use more of it than the level, it counts
+    in parts of what they use of it. O(bundles + brokers log brokers).
     """
     brokers, bundles = view.snapshot.brokers, view.snapshot.bundles
     used = brokers.percent if view.weighted is None else view.weighted
+    held = (bundles.topics + bundles.sessions).astype(np.float64)
     found = []
-    for column, rate in ((BANDWIDTH_IN, THROUGHPUT_IN), (BANDWIDTH_OUT, THROUGHPUT_OUT)):
+    for column, carried in (
+        (BANDWIDTH_IN, bundles.short[:, THROUGHPUT_IN]),
+        (BANDWIDTH_OUT, bundles.short[:, THROUGHPUT_OUT]),
+        (DIRECT_MEMORY, held),
+    ):
         if float(used[:, column].max(initial=0.0)) < _MATTERS * level:
             continue
-        carried = bundles.short[:, rate]
+        shown = used[:, column]
+        if column == DIRECT_MEMORY:
+            mean = sequential_sum(shown * brokers.capacity) / sequential_sum(brokers.capacity)
+            shown = shown * min(1.0, level / mean)
         sums = np.bincount(bundles.owner + 1, weights=carried, minlength=len(brokers.names) + 1)
         owned = np.asarray(sums[1:], dtype=np.float64)
-        cost = unit_cost(used[:, column] * brokers.capacity, owned)
+        cost = unit_cost(shown * brokers.capacity, owned)
         traffic = owned * cost / brokers.capacity
-        low, high = np.minimum(used[:, column], traffic), np.maximum(used[:, column], traffic)
+        low, high = np.minimum(shown, traffic), np.maximum(shown, traffic)
         load = np.where(low > level, low, np.minimum(high, level))
         found.append((load, carried * cost))
     return found

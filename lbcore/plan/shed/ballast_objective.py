@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lbcore.plan.shed.ballast_crowding import Crowding
 from lbcore.plan.shed.common import sequential_sum
 from lbcore.plan.snapshot import Bools, Floats, Ints
 
@@ -35,6 +36,7 @@ class SearchProblem:
     price for a part of the level is below it. level: points, above 0. can_move: bool[m].
     may_give, may_take: bool[n]. row: int64[m], each bundle's row of admits; admits: bool[rows, n],
     whom the filters let have it. left: bundle -> broker that it left lately: it returns dearly.
+    crowding: what belongs together, None = nothing that anybody has too much of.
     """
 
     load: Floats
@@ -50,6 +52,7 @@ class SearchProblem:
     row: Ints
     admits: Bools
     left: dict[int, int] = field(default_factory=dict)
+    crowding: Crowding | None = None
 
 
 def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
@@ -60,17 +63,22 @@ def broker_costs(load: Floats, size: Floats, level: float) -> Floats:
     return cost
 
 
-def objective(problem: SearchProblem, load: Floats, moved: Ints) -> float:
+def objective(problem: SearchProblem, load: Floats, moved: Ints, held: Ints | None = None) -> float:
     """The number that is made small. load: float64[n, r], as it will be; moved: the rows that do.
+
+    held: int64[g, n], as `Crowding.held` will be; None = as it is.
 
     Worked: two brokers of size 1 at 60 and 20 points, level 40: 4 x 0.5^2 + 1 x 0.5^2 = 1.25.
     """
     uneven = sequential_sum(broker_costs(load, problem.size, problem.level))
-    return uneven + sequential_sum(problem.price[moved])
+    crowds = 0.0
+    if problem.crowding is not None:
+        crowds = problem.crowding.cost(problem.crowding.held if held is None else held)
+    return uneven + sequential_sum(problem.price[moved]) + crowds
 
 
 def lower_bound(problem: SearchProblem) -> float:
-    """No layout of these bundles costs less: load is sand, and only leaving has a price.
+    """No layout of these bundles costs less: load is sand, only leaving costs, all is apart.
 
     Weak duality: with a price of `taken` for a part of the level that somebody takes and the rest
     of the least price for one that somebody gives, each broker finds its own least. Whatever the

@@ -13,18 +13,19 @@ import numpy as np
 from lbcore.config.fair_level import FairLevelConfig
 from lbcore.plan.readings import Readings, readings_of
 from lbcore.plan.shed.ballast_costs import learnt, other_resources, usable_costs, with_costs
+from lbcore.plan.shed.ballast_crowding import BUNDLE_PRICE, crowding_of
 from lbcore.plan.shed.ballast_level import fair_level
 from lbcore.plan.shed.ballast_objective import SearchProblem
 from lbcore.plan.shed.common import ShedState, ShedView, sequential_sum
-from lbcore.plan.snapshot import Bools, Floats, Ints
+from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions
 from lbcore.signals.cost import Costs, Evidence
 
 _PERCENT = 100.0
 _RECENT_MS = 3_600_000
 MOVE_PRICE = 0.4
 """Of a broker's whole load: stops at MOVE_PRICE / (2 x OVER) above the level, 5 %."""
-TOPICS_PRICE, SESSIONS_PRICE, BUNDLE_PRICE = 0.05, 0.05, 0.02
-"""The same for a broker's topics, sessions, and bundles, whatever they carry."""
+TOPICS_PRICE, SESSIONS_PRICE = 0.05, 0.05
+"""The same for a broker's topics and sessions; `BUNDLE_PRICE` for its bundles."""
 RECENT_PRICE = 2.0
 """Added times its price for a bundle that moved just now, falling to 0 in an hour."""
 
@@ -36,12 +37,13 @@ class BallastRound:
     away: float64[n], points above the level (positive) or below it, as far as both readings agree.
     load: float64[n, r], points of a broker's own size, the busiest resource first. size:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
-    costs: as fitted, None = not known. state: with what was learnt.
+    costs: as fitted, None = not known. partitions: of the snapshot. state: with what was learnt.
     """
 
     view: ShedView
     state: ShedState
     costs: Costs | None
+    partitions: Partitions
     readings: Readings
     level: float
     tolerance: float
@@ -59,8 +61,13 @@ class BallastRound:
         rows: Ints = np.flatnonzero(is_whole & (bundles.owner >= 0))
         return rows[is_full[bundles.owner[rows]]]
 
-    def problem(self, is_full: Bools, is_left: Bools) -> SearchProblem:
-        """What the search is given. bool[n]: whose counter lets it act; who is left alone."""
+    def problem(
+        self, is_full: Bools, is_left: Bools, acting: tuple[int, ...] = ()
+    ) -> SearchProblem:
+        """What the search is given. bool[n]: whose counter lets it act; who is left alone.
+
+        acting: topics of the snapshot's partitions that are too crowded.
+        """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
         is_cold = bool((is_full & (self.away < 0)).any())
         may_give = is_full & (self.away > 0)
@@ -72,6 +79,7 @@ class BallastRound:
             np.zeros(len(bundles.names), dtype=np.int64),
             np.ones((1, brokers), dtype=np.bool_),
         )
+        rests = self._resting(self.view.took)
         return SearchProblem(
             load=self.load,
             size=self.size,
@@ -81,11 +89,14 @@ class BallastRound:
             min_price=MOVE_PRICE,
             level=self.level,
             can_move=can_move,
-            may_give=may_give & ~is_left & ~self._resting(self.view.took),
+            may_give=may_give & ~is_left & ~rests,
             may_take=~self._resting(self.view.gave),
             row=row,
             admits=admits,
             left=self._left(),
+            crowding=crowding_of(
+                self.view.snapshot, self.partitions, self.size, acting, ~is_left & ~rests
+            ),
         )
 
     def _resting(self, roles: frozenset[str]) -> Bools:
@@ -149,6 +160,7 @@ def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> Balla
         view=view,
         state=replace(state, evidence=evidence.to_plain()),
         costs=costs,
+        partitions=view.snapshot.partitions(),
         readings=readings,
         level=level,
         tolerance=max(config.tolerance_points, level * config.tolerance_percent / _PERCENT),

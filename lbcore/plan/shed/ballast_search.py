@@ -37,6 +37,9 @@ class Found:
 
     moves: (bundle row, destination), in the order found. before, after, bound: objectives. steps:
     taken. stopped: "done" = nothing helps any more, "steps" or "budget" = one of them ended.
+    crowded: rows that move so that a topic's partitions are on more brokers. beyond: partitions
+    that brokers have beyond their part of such topics, before and after; None = there is none.
+    too_crowded: rows with more partitions of such a topic than a broker should have.
     """
 
     moves: tuple[tuple[int, int], ...]
@@ -46,26 +49,63 @@ class Found:
     bound: float
     steps: int
     stopped: str
+    crowded: frozenset[int] = frozenset()
+    too_crowded: tuple[int, ...] = ()
+    beyond: tuple[int, int] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
     """The layout in the making. rows: of each broker that was looked at, the bundles it may give.
 
-    cost: float64[n]. owner: of the bundles that have moved. left: points that may still move.
+    cost: float64[n]. held: as `Crowding.held`. owner: of the bundles that have moved. left: points
+    that may still move.
     """
 
     problem: SearchProblem
     load: Floats
     cost: Floats
+    held: Ints
     steps_left: int
     left: float
     is_done: Bools
     rows: dict[int, Ints] = field(default_factory=dict)
     owner: dict[int, int] = field(default_factory=dict)
+    crowded: set[int] = field(default_factory=set)
+    too_crowded: set[int] = field(default_factory=set)
 
     def run(self) -> str:
-        """Step by step; why it ended."""
+        """Load first, then crowds; why it ended."""
+        ended = self._even_out()
+        return self._thin_out() if ended == "done" else ended
+
+    def _thin_out(self) -> str:
+        """Move partitions from brokers that have too many of a topic, the most crowded first."""
+        crowding = self.problem.crowding
+        if crowding is None:
+            return "done"
+        for group in crowding.acting:
+            is_open = crowding.may_give.copy()
+            while self.steps_left > 0 and self.left > 0:
+                beyond = np.where(is_open, self.held[group] - crowding.part[group], 0)
+                giver = int(np.argmax(beyond))
+                if beyond[giver] <= 0:
+                    break
+                self.steps_left -= 1
+                rows = self._bundles(giver)
+                at, groups, counts = crowding.members(rows)
+                row = self._move(giver, rows[at[groups == group]])
+                is_open[giver] = row >= 0
+                if row >= 0:
+                    self.crowded.add(row)
+                is_too_many = (groups == group) & (counts > crowding.part[group, giver])
+                self.too_crowded.update(rows[at[is_too_many]].tolist())
+        if self.left <= 0:
+            return "budget"
+        return "done" if self.steps_left > 0 else "steps"
+
+    def _even_out(self) -> str:
+        """Step by step, until no broker's load is worth a move."""
         while self.steps_left > 0:
             giver = self._next()
             if giver < 0:
@@ -73,7 +113,7 @@ class _Search:
             if self.left <= 0:
                 return "budget"
             self.steps_left -= 1
-            if not self._move(giver) and not self._swap(giver):
+            if self._move(giver, self._bundles(giver)) < 0 and not self._swap(giver):
                 self.is_done[giver] = True
         return "steps"
 
@@ -106,11 +146,11 @@ class _Search:
             room[kept[at]] = np.inf
         return kept
 
-    def _move(self, giver: int) -> bool:
-        """Make the best move of one bundle; False: none helps."""
-        rows, takers = self._bundles(giver), self._takers(giver, TAKERS)
+    def _move(self, giver: int, rows: Ints) -> int:
+        """Make the best move of one of these bundles, and say which; -1: none helps."""
+        takers = self._takers(giver, TAKERS)
         if not len(rows) or not len(takers):
-            return False
+            return _NO_ROW
         problem, weight = self.problem, self.problem.weight[rows]
         away = self._cost(giver, self.load[giver] - weight / problem.size[giver])
         here = self.load[takers][:, np.newaxis] + (
@@ -122,9 +162,9 @@ class _Search:
         best = int(np.argmax(gain))
         taker, at = divmod(best, len(rows))
         if gain[taker, at] <= LEAST_GAIN:
-            return False
+            return _NO_ROW
         self._carry(int(rows[at]), giver, int(takers[taker]))
-        return True
+        return int(rows[at])
 
     def _swap(self, giver: int) -> bool:
         """Make the best exchange of two bundles; False: none helps.
@@ -176,6 +216,8 @@ class _Search:
             left = np.array([problem.left.get(row, -1) for row in rows.tolist()])
             is_back = (left[np.newaxis] == takers[:, np.newaxis]) & ~is_home
             price = price + np.where(is_back, RETURN_PRICE * problem.price[rows], 0.0)
+        if problem.crowding is not None and problem.crowding.concerns(rows):
+            price = price + problem.crowding.prices(self.held, giver, rows, takers)
         return price
 
     def _carry(self, row: int, source: int, taker: int) -> None:
@@ -188,12 +230,15 @@ class _Search:
         mine = self._bundles(source)
         self.rows[source] = mine[mine != row]
         self.rows[taker] = np.append(self._bundles(taker), row)
+        if problem.crowding is not None:
+            problem.crowding.carry(self.held, row, source, taker)
         home = int(problem.home[row])
         self.left -= float(weight.max()) * (int(source == home) - int(taker == home))
         self.owner[row] = taker
 
 
 _NOTHING = np.zeros(0, dtype=np.int64)
+_NO_ROW = -1
 
 
 def search(problem: SearchProblem, steps: int, budget: float) -> Found:
@@ -201,7 +246,11 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
 
     O(bundles + brokers), and for each step O(brokers log brokers + bundles of the giver x takers).
     """
-    moving = np.flatnonzero(problem.can_move & (problem.weight.max(axis=1) > 0.0))
+    crowding = problem.crowding
+    is_idle = problem.weight.max(axis=1) <= 0.0
+    if crowding is not None:
+        is_idle[crowding.rows_acting()] = False
+    moving = np.flatnonzero(problem.can_move & ~is_idle)
     home = problem.home[moving]
     order = np.argsort(home, kind="stable")
     start = np.searchsorted(home[order], np.arange(len(problem.size) + 1))
@@ -210,6 +259,7 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         problem=problem,
         load=problem.load.copy(),
         cost=broker_costs(problem.load, problem.size, problem.level),
+        held=_NOTHING if crowding is None else crowding.held.copy(),
         steps_left=steps,
         left=budget,
         is_done=np.zeros(len(problem.size), dtype=np.bool_),
@@ -226,8 +276,15 @@ def search(problem: SearchProblem, steps: int, budget: float) -> Found:
         moves=moves,
         load=found.load,
         before=objective(problem, problem.load, _NOTHING),
-        after=objective(problem, found.load, np.array([row for row, _ in moves], dtype=np.int64)),
+        after=objective(
+            problem, found.load, np.array([row for row, _ in moves], dtype=np.int64), found.held
+        ),
         bound=lower_bound(problem),
         steps=steps - found.steps_left,
         stopped=stopped,
+        crowded=frozenset(found.crowded),
+        too_crowded=tuple(sorted(found.too_crowded)),
+        beyond=(crowding.beyond(crowding.held), crowding.beyond(found.held))
+        if crowding is not None and crowding.acting
+        else None,
     )

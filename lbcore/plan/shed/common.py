@@ -34,6 +34,7 @@ class ShedState:
     left_ms: bundle → broker that ballast took it from, and when, of the last hour. evidence: what
     ballast has learnt of costs, `signals.cost.Evidence`. tried: broker → when ballast last took
     something from it its `usage` and `traffic`, and how many `rounds` in a row were in vain.
+    crowded: partitioned topic on too few brokers → rounds in a row in which ballast saw it so.
     """
 
     ema: Mapping[str, float] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class ShedState:
     left_ms: Mapping[str, int] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
     tried: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    crowded: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

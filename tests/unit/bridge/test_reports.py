@@ -118,6 +118,24 @@ def test_topics_are_reported_for_bundles_near_a_limit_only() -> None:
     assert again == told
 
 
+def test_topics_of_bundles_with_partitions_are_reported_when_they_are_others() -> None:
+    measured = reading(30.0, topics=5)
+
+    def told_of(told: Told, names: tuple[str, ...], rate: float) -> tuple[Told, list[TopicLoad]]:
+        rates = TopicRates(topics=names, traffic=np.full((len(names), 4), rate))
+        table = TopicTable(bundles=measured.names, stats=measured.stats, rates={BUNDLES[1]: rates})
+        return report_topics(told, measured, table, Splitting(), NOW)
+
+    two = ("persistent://t/n/a-partition-0", "persistent://t/n/b")
+    told, sent = told_of(Told(), two, 1.0)
+    assert [(one.bundle, one.topics) for one in sent] == [(BUNDLES[1], two)]
+    told, sent = told_of(told, two, 2.0)
+    assert sent == []
+    told, sent = told_of(told, two[:1], 2.0)
+    assert [one.topics for one in sent] == [two[:1]]
+    assert told_of(told, two[1:], 2.0)[1] == []
+
+
 def test_limit_that_is_switched_off_is_never_near() -> None:
     stats = np.zeros((2, 8))
     stats[:, 5] = 1e6

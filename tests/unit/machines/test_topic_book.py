@@ -1,12 +1,21 @@
 """What is kept of bundles' topics: little, in order, by chunks that change alone."""
 
+import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from lbcore import packing
+from lbcore.balancer.decisions.partitions import partitions_of
 from lbcore.balancer.intake.topics import take_topics
-from lbcore.balancer.state.topic_book import BundleTopics, TopicBook, sender_of
+from lbcore.balancer.state.topic_book import (
+    NO_PARTITION,
+    BundleTopics,
+    TopicBook,
+    partition_mark,
+    sender_of,
+)
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
 from lbcore.model.hashing import HashFunction, hash_topic
@@ -27,7 +36,15 @@ def topics(*hashes: int, seq: int = 1) -> BundleTopics:
         hashes=np.array(hashes, dtype=np.uint32),
         msg_rate=rates,
         throughput=rates * 1_000,
+        of=np.array(hashes, dtype=np.uint32) % 3,
     )
+
+
+def partitions_in(book: TopicBook) -> dict[tuple[str, int], int]:
+    """Bundle and mark → how many."""
+    known = book.partitions()
+    pairs = zip(known.bundles, known.marks.tolist(), strict=True)
+    return dict(zip(pairs, known.counts.tolist(), strict=True))
 
 
 def test_book_knows_what_it_was_given_also_after_packing() -> None:
@@ -55,6 +72,37 @@ def test_equal_books_give_equal_bytes_whatever_their_history() -> None:
     assert step_by_step.pack() == at_once.pack()
     assert step_by_step.count == at_once.count == 80
     assert step_by_step.without(names).pack() == {}
+
+
+def test_partitions_are_told_by_bundle_and_topic_and_go_with_the_children_of_a_split() -> None:
+    book = TopicBook().changed({PARENT: topics(1, 3, 4, 0x40000000, 0x40000003)})
+    assert partitions_in(book) == {(PARENT, 1): 4}  # of 3 nobody is a partition
+    divided = book.divided(PARENT, CHILDREN)
+    assert partitions_in(divided) == {(CHILDREN[0], 1): 2, (CHILDREN[1], 1): 2}
+    assert partitions_in(TopicBook.unpack(divided.pack())) == partitions_in(divided)
+    assert partitions_in(divided.changed({CHILDREN[0]: None})) == {(CHILDREN[1], 1): 2}
+
+
+def test_book_of_before_partitions_were_told_apart_is_read_and_takes_the_next_report() -> None:
+    known = topics(5, 0x40000000, seq=7)
+    header = struct.pack("<qQ", known.seq, known.sender)
+    columns = (known.hashes, known.msg_rate, known.throughput)
+    entry = header + b"".join(
+        column.astype("<" + column.dtype.str[1:]).tobytes() for column in columns
+    )
+    arrays = {
+        "names": packing.join_names([PARENT]),
+        "sizes": np.array([len(entry)], dtype="<i8"),
+        "entries": np.frombuffer(entry, dtype=np.uint8),
+    }
+    (chunk,) = TopicBook().changed({PARENT: known}).pack()
+    book = TopicBook.unpack({chunk: packing.pack({"topics": 2}, arrays)})
+    found = book.topics_of(PARENT)
+    assert found is not None
+    assert found.hashes.tolist() == [5, 0x40000000]
+    assert found.throughput.tolist() == known.throughput.tolist()
+    assert partitions_in(book) == {}
+    assert TopicBook.unpack(book.pack()) == book
 
 
 def test_change_of_one_bundle_packs_its_chunk_only() -> None:
@@ -153,6 +201,29 @@ def test_report_of_the_same_topics_counts_only_near_a_limit(work: Work) -> None:
     assert counted(work, report(work, seq=7, rate=2.0)) == {"taken": 1}
     assert counted(work, report(work, NAMES[:2], seq=8)) == {"taken": 1}
     assert work.topics.count == 2
+
+
+def test_partitions_of_a_topic_have_its_mark_and_other_topics_none(work: Work) -> None:
+    orders = [f"persistent://t/n/orders-partition-{number}" for number in range(3)]
+    names = (*orders, "persistent://t/n/orders", "persistent://t/n/paid-partition-01")
+    assert counted(work, report(work, names, seq=4)) == {"taken": 1}
+    known = partitions_of(work.topics, work.ledger, np.arange(len(work.ledger)))
+    assert known.count.tolist() == [3]
+    namespaces, _ = work.ledger.namespaces()
+    assert known.name(0, namespaces) == f"t/n/0x{partition_mark(orders[1]):08x}"
+    assert partition_mark(names[3]) == partition_mark(names[4]) == NO_PARTITION
+
+
+def test_same_topics_count_once_more_where_it_was_not_known_whose_partitions_they_are(
+    work: Work,
+) -> None:
+    names = tuple(f"persistent://t/n/orders-partition-{number}" for number in range(3))
+    assert counted(work, report(work, names, seq=4)) == {"taken": 1}
+    known = work.topics.topics_of(PARENT)
+    assert known is not None
+    work.topics = work.topics.changed({PARENT: replace(known, of=known.of * 0)})
+    assert counted(work, report(work, names, seq=5)) == {"taken": 1}
+    assert counted(work, report(work, names, seq=6)) == {"unchanged": 1}
 
 
 def test_topics_that_do_not_fit_are_left_out_and_what_was_known_stays(work: Work) -> None:

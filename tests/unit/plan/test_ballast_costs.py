@@ -9,6 +9,7 @@ from lbcore.config.fair_level import FairLevelConfig
 from lbcore.model.resources import COUNT
 from lbcore.plan.shed.ballast import shed_ballast
 from lbcore.plan.shed.common import Shed, ShedState, ShedView
+from lbcore.signals.usage import DIRECT_MEMORY
 from tests.support.values.planning import cluster_of
 from tests.support.values.shed_views import shed_view
 
@@ -95,3 +96,34 @@ def test_broker_that_another_process_uses_teaches_nothing() -> None:
     )
     answer = shed_ballast(view, state, replace(FAST, low_hits=99, high_hits=99))
     assert answer.numbers["cost_1000_messages"] == pytest.approx(1_000 * PER_MESSAGE, rel=0.01)
+
+
+def with_memory(percent: list[float], sessions: list[list[int]]) -> Shed:
+    """Brokers with eight bundles alike, of so many sessions each, and direct memory as given."""
+    cluster = cluster_of({f"b{at}": [3_000.0] * 8 for at in range(len(percent))})
+    shown = cluster.brokers.percent.copy()
+    shown[:, DIRECT_MEMORY] = percent
+    cluster = replace(
+        cluster,
+        brokers=replace(cluster.brokers, percent=shown),
+        bundles=replace(cluster.bundles, sessions=np.array(sessions).ravel()),
+    )
+    return shed_ballast(shed_view(cluster, np.full(len(percent), 0.24)), ShedState(), FAST)
+
+
+MANY, FEW = [400] * 8, [100] * 8
+
+
+def test_broker_that_is_full_of_sessions_by_its_direct_memory_gives_some() -> None:
+    answer = with_memory([80.0, 20.0, 20.0, 20.0], [MANY, FEW, FEW, FEW])
+    assert {one.source for one in answer.selections} == {0}
+
+
+def test_direct_memory_that_sessions_do_not_explain_or_all_use_alike_moves_nothing() -> None:
+    assert with_memory([80.0, 20.0, 20.0, 20.0], [FEW, FEW, FEW, FEW]).selections == ()
+    assert with_memory([20.0, 20.0, 20.0, 20.0], [MANY, FEW, FEW, FEW]).selections == ()
+    assert with_memory([90.0, 90.0, 90.0, 90.0], [FEW, FEW, FEW, FEW]).selections == ()
+
+
+def test_direct_memory_that_is_little_beside_the_load_weighs_nothing() -> None:
+    assert with_memory([8.0, 2.0, 2.0, 2.0], [MANY, FEW, FEW, FEW]).selections == ()

@@ -1,0 +1,169 @@
+"""Crowding: the partitions of one topic, and the bundles of one namespace, on too few brokers.
+
+Decides what it costs when a broker has more of them than it should, and which topics are crowded:
+what belongs together grows together, so a broker that has all of it is the first to be too full.
+Part of what `ballast` makes small (`ballast_objective`). Source: ours.
+
+A broker should have at most twice its fair share of a topic's partitions (by capacity, rounded up,
+at least two), of a namespace's bundles likewise (at least four). Each beyond costs: a partition
+TOPIC_PRICE, so that it moves where its bundle is less than some fifth of a broker's load; a bundle
+as much as the fixed part of any move's price, so that it decides only what moves anyway.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
+
+TOPIC_PRICE = 0.1
+"""Of a partition beyond a broker's part, in the objective's unit."""
+BUNDLE_PRICE = 0.02
+"""Of all bundles of a mean broker, whatever they carry: when they move, or are beyond its part."""
+_SHARES = 2.0
+_LEAST_TOPIC, _LEAST_NAMESPACE = 2, 4
+_CELLS_MAX = 4_000_000
+"""Groups times brokers that are looked at in one search; the smallest groups are left out."""
+_KEPT_MAX = 1_000
+"""Crowded topics that are remembered and acted on at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowding:
+    """g groups of which some broker has its part or more, n brokers.
+
+    Bundle row r's memberships are start[r] : start[r + 1] of group (int64[k]) and count (int64[k],
+    partitions in it, or 1). held: int64[g, n]. part: int64[g, n], what each broker should have at
+    most. price: float64[g], of each beyond. acting: the groups for whose sake alone bundles move.
+    may_give: bool[n], who gives for that.
+    """
+
+    start: Ints
+    group: Ints
+    count: Ints
+    held: Ints
+    part: Ints
+    price: Floats
+    acting: tuple[int, ...]
+    may_give: Bools
+
+    def cost(self, held: Ints) -> float:
+        """What a layout costs. held: int64[g, n]."""
+        beyond = np.maximum(held - self.part, 0).sum(axis=1)
+        return float(np.cumsum(beyond * self.price)[-1]) if len(self.price) else 0.0
+
+    def beyond(self, held: Ints) -> int:
+        """Partitions that brokers have beyond their part, of the topics acted for."""
+        of = list(self.acting)
+        return int(np.maximum(held[of] - self.part[of], 0).sum())
+
+    def concerns(self, rows: Ints) -> bool:
+        """Whether any of the rows is in one of the groups: of few searches many are."""
+        return bool((self.start[rows] < self.start[rows + 1]).any())
+
+    def rows_acting(self) -> Ints:
+        """The bundles with partitions of topics that are acted for."""
+        is_acting = np.isin(self.group, self.acting)
+        rows: Ints = np.searchsorted(self.start, np.flatnonzero(is_acting), side="right") - 1
+        return rows
+
+    def members(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """Which of the rows each membership is of, its group, its count."""
+        first, counts = self.start[rows], self.start[rows + 1] - self.start[rows]
+        at = np.repeat(np.arange(len(rows), dtype=np.int64), counts)
+        ends = np.cumsum(counts)
+        each = np.arange(len(at), dtype=np.int64) + np.repeat(first - (ends - counts), counts)
+        return at, self.group[each], self.count[each]
+
+    def prices(self, held: Ints, giver: int, rows: Ints, takers: Ints) -> Floats:
+        """What moving each row to each taker adds, float64[takers, rows]; below 0 = it spreads."""
+        found = np.zeros((len(takers), len(rows)))
+        at, group, count = self.members(rows)
+        here, part = held[group, giver], self.part[group, giver]
+        less = np.maximum(here - part, 0) - np.maximum(here - count - part, 0)
+        pairs = group[:, np.newaxis], takers[np.newaxis]
+        there, room = held[pairs], self.part[pairs]
+        more = np.maximum(there + count[:, np.newaxis] - room, 0) - np.maximum(there - room, 0)
+        np.add.at(found.T, at, self.price[group][:, np.newaxis] * (more - less[:, np.newaxis]))
+        return found
+
+    def carry(self, held: Ints, row: int, source: int, taker: int) -> None:
+        """Count the row at its new broker, in place."""
+        of = slice(int(self.start[row]), int(self.start[row + 1]))
+        held[self.group[of], source] -= self.count[of]
+        held[self.group[of], taker] += self.count[of]
+
+
+def crowded(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...]:
+    """Topics whose partitions are on less than half of the brokers that they could be on.
+
+    owner: int64[m], -1 = none; a topic with a partition that nobody has waits. Worked: eight
+    partitions on one of three brokers could be on three. O(partitions log partitions).
+    """
+    if not len(partitions.rows):
+        return ()
+    topics = len(partitions.keys)
+    total = np.bincount(partitions.topic, weights=partitions.count, minlength=topics)
+    on = owner[partitions.rows]
+    is_whole = np.bincount(partitions.topic[on < 0], minlength=topics) == 0
+    pairs = np.unique(partitions.topic * brokers + np.maximum(on, 0))
+    used = np.bincount(pairs // brokers, minlength=topics)
+    found = np.flatnonzero(is_whole & (2 * used < np.minimum(total, brokers)))
+    return tuple(found[:_KEPT_MAX].tolist())
+
+
+def counted(before: Mapping[str, int], names: Iterable[str], *, is_news: bool) -> dict[str, int]:
+    """Topic → rounds in a row in which it was crowded. is_news: some broker has reported since."""
+    return {name: before.get(name, 0) + int(is_news) for name in names}
+
+
+def crowding_of(
+    snapshot: Snapshot,
+    partitions: Partitions,
+    size: Floats,
+    acting: tuple[int, ...],
+    may_give: Bools,
+) -> Crowding | None:
+    """What the search is given; None where nobody has too much of anything.
+
+    size: float64[n], capacity over mean capacity. acting: topics, by their number in `partitions`.
+    may_give: bool[n], who gives for their sake. O((bundles + partitions) log of them).
+    """
+    bundles, brokers = snapshot.bundles, len(size)
+    spaces = len(bundles.namespaces)
+    rows = np.concatenate([np.arange(len(bundles.names), dtype=np.int64), partitions.rows])
+    group = np.concatenate([bundles.namespace, spaces + partitions.topic])
+    count = np.concatenate([np.ones(len(bundles.names), dtype=np.int64), partitions.count])
+    groups = spaces + len(partitions.keys)
+    total = np.bincount(group, weights=count, minlength=groups)
+    least = np.where(np.arange(groups) < spaces, _LEAST_NAMESPACE, _LEAST_TOPIC)
+    share = size / float(np.cumsum(size)[-1])
+    is_owned = bundles.owner[rows] >= 0
+    pairs = group[is_owned] * brokers + bundles.owner[rows][is_owned]
+    keys, inverse = np.unique(pairs, return_inverse=True)
+    held = np.bincount(inverse, weights=count[is_owned], minlength=len(keys))
+    of, at = keys // brokers, keys % brokers
+    part = np.maximum(np.ceil(_SHARES * total[of] * share[at]), least[of])
+    full = np.unique(of[(held >= part) & (total[of] > least[of])])
+    full = full[np.argsort(-total[full], kind="stable")][: _CELLS_MAX // brokers]
+    if not len(full):
+        return None
+    number = np.full(groups, -1, dtype=np.int64)
+    number[full] = np.arange(len(full))
+    matrix = np.zeros((len(full), brokers), dtype=np.int64)
+    is_kept = number[of] >= 0
+    matrix[number[of[is_kept]], at[is_kept]] = held[is_kept].astype(np.int64)
+    kept = np.flatnonzero(number[group] >= 0)
+    kept = kept[np.argsort(rows[kept], kind="stable")]
+    parts = np.ceil(_SHARES * total[full][:, np.newaxis] * share)
+    return Crowding(
+        start=np.searchsorted(rows[kept], np.arange(len(bundles.names) + 1)),
+        group=number[group[kept]],
+        count=count[kept],
+        held=matrix,
+        part=np.maximum(parts, least[full][:, np.newaxis]).astype(np.int64),
+        price=np.where(full < spaces, BUNDLE_PRICE * brokers / len(bundles.names), TOPIC_PRICE),
+        acting=tuple(int(number[spaces + one]) for one in acting if number[spaces + one] >= 0),
+        may_give=may_give,
+    )
