@@ -244,6 +244,17 @@ def test_fast_machine_makes_as_much_in_a_batch_as_is_allowed() -> None:
     assert outcome(world, made)["status"] == "done"
 
 
+def test_bundles_that_are_placed_and_opened_count_in_the_batch_that_would_make_more() -> None:
+    most = 400
+    world = SlowWorld(with_dynamic(Config(), {"limits.bundles_made_max": most}), made_ms=0.01)
+    world.run(5_000)
+    made = world.command("create_namespace", namespace="t/big", bundles=4_000)
+    world.run(30_000)
+    assert outcome(world, made)["status"] == "done"
+    changed = [(took_ms - 300) / world.made_ms for took_ms in world.took_ms]
+    assert max(changed) <= 2.25 * most + 3  # and three rests
+
+
 def test_job_that_was_away_makes_as_much_again_at_once() -> None:
     world = running()
     world.job.is_away = True

@@ -104,8 +104,17 @@ def drive_creations(work: Work) -> None:
         work.guard.each("create", names, lambda some: _drive(work, some), lambda name, _: name)
 
 
+_CHANGES = 2.25
+"""Of a share so many: what was made in the last batch and is found opened in this one, and twice
+what this one makes, which it also places."""
+_LEAST_PART = 8
+"""Of the share, whatever else the batch has done."""
+
+
 def _drive(work: Work, names: Sequence[str]) -> None:
-    room = max(work.share - work.made, 0)
+    may_change = int(_CHANGES * work.share) - len(work.transitions)
+    most = max(may_change // 2, work.share // _LEAST_PART)
+    room = max(min(most, work.share - work.made), 0)
     makings = sorted((_making(work, name) for name in names), key=lambda one: (one.left, one.name))
     parts: dict[str, int] = {}
     for at, making in enumerate(makings):
