@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import uvicorn
 
+from jobs.adapters.delta.arrow_alone import keep_from_pandas
 from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.http.bounds import Bounds, Sweep, Timed
 from jobs.adapters.http.quick import quick_protocol
@@ -117,6 +118,7 @@ def _run_workers(args: argparse.Namespace, lookup: LookupConfig, words: Sequence
 
 
 def _serve(args: argparse.Namespace, config: Config) -> int:
+    keep_from_pandas()
     lookup = config.lookup
     tls = ServerTls(lookup) if lookup.certificate_file else None
     listeners = _listeners(args, lookup)

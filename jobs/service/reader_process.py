@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, TypeAlias
 
+from jobs.adapters.delta.arrow_alone import keep_from_pandas
 from jobs.adapters.delta.table_place import TablePlace
 from jobs.adapters.delta.table_reader import TableReader
 from jobs.adapters.processes.json_log import log_json_lines
@@ -189,6 +190,7 @@ def main() -> None:
     """Answer questions on standard input until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it, by its input
     os.nice(_NICE)
+    keep_from_pandas()
     log_json_lines()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed is no answer

@@ -57,6 +57,13 @@ def test_lookup_of_an_owned_topic_is_pulsars_answer(service: LookupService) -> N
     assert reply.headers["content-length"] == str(len(ANSWER))
 
 
+def test_service_that_has_loaded_its_tables_has_no_pandas(service: LookupService) -> None:
+    assert service.get("/lookup/v2/topic/persistent/acme/ns1/t1").status == 200
+    mapped = Path(f"/proc/{service.process.pid}/maps").read_text()
+    assert "/pyarrow/" in mapped
+    assert "/pandas/" not in mapped
+
+
 def test_lookup_says_how_old_its_answer_is_and_from_which_record(service: LookupService) -> None:
     headers = service.get("/lookup/v2/topic/persistent/acme/ns1/t1").headers
     health = service.get("/health").json

@@ -32,7 +32,6 @@ ROWS_MAX = 200_000
 """Rows that one turn looks at: a second's work between two batches."""
 
 _APPEND_ONLY = "delta.appendOnly"
-_DEAD = pa.array([state.value for state in DEAD_STATES])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,7 +118,8 @@ def _old_events(old: pa.Table, table: DeltaTable, until_ms: int) -> pa.Table:
     newest = _highest(old, keys, "max")
     later = scan(table, (*keys, "version_id"), f"at_ms >= {until_ms}")
     last = old.join(newest, keys=[*keys, "version_id"], join_type="inner")
-    last = last.filter(pc.is_in(last["state"], _DEAD))
+    dead = pa.array([state.value for state in DEAD_STATES])
+    last = last.filter(pc.is_in(last["state"], dead))
     if len(later):
         rest = _highest(later, keys, "min").rename_columns([*keys, "later"])
         last = last.join(rest, keys=keys, join_type="left outer")

@@ -93,11 +93,10 @@ def is_one_of(column: str, texts: Iterable[str]) -> str:
 def routes_of(rows: pa.Table) -> tuple[list[BundleRoute], list[BadRow]]:
     """The records of rows with ROUTE_COLUMNS, in their order, and the rows that are none."""
     ranges: dict[str, tuple[int, int]] = {}
-    columns = [list(_values(rows, name)) for name in ROUTE_COLUMNS]
     try:
-        return [_route(ranges, values) for values in zip(*columns, strict=True)], []
+        return [_route(ranges, values) for values in _records(rows)], []
     except _NONE_OF_OURS:
-        found = [_route_or_bad(ranges, values) for values in zip(*columns, strict=True)]
+        found = [_route_or_bad(ranges, values) for values in _records(rows)]
     return (
         [one for one in found if isinstance(one, BundleRoute)],
         [one for one in found if isinstance(one, BadRow)],
@@ -143,6 +142,11 @@ def readable(
 def hash_of(row: Row) -> tuple[str, HashFunction]:
     """A namespace and its hash; raises ValueError for what is none."""
     return check_namespace(row["namespace"]), HashFunction(row["hash"])
+
+
+def _records(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """The values of ROUTE_COLUMNS, row by row: never all of them at once beside the records."""
+    return zip(*(_values(rows, name) for name in ROUTE_COLUMNS), strict=True)
 
 
 def _values(rows: pa.Table, name: str) -> Iterator[Any]:

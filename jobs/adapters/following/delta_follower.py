@@ -3,13 +3,8 @@
 Decides when to add a commit's rows, when to load the tables whole, and when to keep what it has;
 what the rows mean is `lbcore.route`'s. Feeds the lookup service and the Python client.
 
-The current table and the events are two tables, so a load takes `bundle_ownership` first and then
-every event that it may lack: those of a later writer's epoch, and those of the same epoch from the
-first batch on that has an event of the ten minutes before its newest batch, or later. Too many do
-no harm, because the highest version of a bundle wins, as long as all that came after them are read
-too: so they are chosen by epoch and batch, and a time, which is a clock's, says how far back. The
-newest batch alone would not do: a job that lost its checkpoint counts batches from 0 again.
-After that the logs are read on (`table_tail`), version by version. Source: ours.
+A load reads the tables whole (`whole_records`); after that the logs are read on (`table_tail`),
+version by version. Source: ours.
 """
 
 import logging
@@ -18,21 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from jobs.adapters.delta.commits import WriterCommit
 from jobs.adapters.delta.rows import (
-    ORDER_COLUMNS,
     ROUTE_COLUMNS,
     brokers_of,
     hashes_of,
-    of_cluster,
     routes_of,
 )
 from jobs.adapters.delta.table_place import TablePlace, table_place
-from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import (
     LostError,
     ReloadReason,
@@ -44,6 +34,7 @@ from jobs.adapters.delta.table_tail import (
 from jobs.adapters.delta.tables import open_table, table_path
 from jobs.adapters.following.unread_rows import UnreadRows
 from jobs.adapters.following.view import Changes, FollowCounts, View
+from jobs.adapters.following.whole_records import read_records
 from jobs.adapters.processes.clocks import boot_ms
 from lbcore.model.tables import BROKERS, BUNDLE_OWNERSHIP, NAMESPACES, OWNERSHIP_EVENTS
 from lbcore.route.bundles import BundleRoute, Unsound
@@ -52,7 +43,6 @@ from lbcore.route.snapshot import LookupSnapshot, TablePosition, find_regression
 logger = logging.getLogger(__name__)
 
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException, ValueError)
-_OVERLAP_MS = 600_000
 _RELOAD_DELAY_MS = 500
 _RELOAD_DELAY_MAX_MS = 10_000
 
@@ -153,12 +143,11 @@ class DeltaFollower:
         events = open_table(self._root, OWNERSHIP_EVENTS.name)
         brokers = open_table(self._root, BROKERS.name)
         namespaces = open_table(self._root, NAMESPACES.name)
-        current = scan(ownership, (*ROUTE_COLUMNS, *ORDER_COLUMNS), of_cluster(self.cluster))
-        newer = scan(events, ROUTE_COLUMNS, self._not_yet_in(current, events))
+        parts = read_records(ownership, events, self.cluster)
+        newer = sum(len(read) for read in parts[1])
         table_id = str(events.metadata().id)
         is_same = self.view is not None and table_id == self._published_table_id
         unread = UnreadRows(self.view.snapshot if self.view is not None and is_same else None)
-        parts = [routes_of(current), routes_of(newer)]
         routes = unread.of_bundles(
             [route for found, _ in parts for route in found],
             [row for _, bad in parts for row in bad],
@@ -188,34 +177,12 @@ class DeltaFollower:
         self._untold.clear()  # a whole load is told as such
         self.counts.reloads[reason] += 1
         self._reload_reason = None
-        _log_load(reason, self._tables.candidate, len(newer), boot_ms() - started_ms)
+        _log_load(reason, self._tables.candidate, newer, boot_ms() - started_ms)
         return True
 
     def _exist(self) -> bool:
         tables = (OWNERSHIP_EVENTS, BUNDLE_OWNERSHIP, BROKERS, NAMESPACES)
         return all(has_log(table_path(self._root, table.name)) for table in tables)
-
-    def _not_yet_in(self, current: pa.Table, events: DeltaTable) -> str:
-        """The condition for the events that the rows of the current table may lack.
-
-        With any event, all that came after it, by epoch and batch: of one that a wrong clock put
-        into the future, what it made may have been deleted since.
-        """
-        condition = of_cluster(self.cluster)
-        if not len(current):
-            return condition
-        epoch = pc.max(current["writer_epoch"]).as_py()
-        of_epoch = current.filter(pc.equal(current["writer_epoch"], epoch))
-        batch_id = pc.max(of_epoch["batch_id"]).as_py()
-        of_batch = of_epoch.filter(pc.equal(of_epoch["batch_id"], batch_id))
-        since_ms = pc.max(of_batch["at_ms"]).as_py() - _OVERLAP_MS
-        recent = f"{condition} AND writer_epoch = {epoch} AND at_ms > {since_ms}"
-        first = pc.min(scan(events, ("batch_id",), recent)["batch_id"]).as_py()
-        oldest = batch_id if first is None else min(first, batch_id)
-        return (
-            f"{condition} AND (writer_epoch > {epoch}"
-            f" OR (writer_epoch = {epoch} AND batch_id >= {oldest}))"
-        )
 
     # -- following the logs
 

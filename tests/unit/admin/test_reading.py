@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,11 @@ def read_much(reader: TableReader) -> dict[str, Any]:
 
 def refuse(reader: TableReader) -> None:
     raise ReadRefusedError(404, f"nothing in {reader.cluster}")
+
+
+def read_values(reader: TableReader) -> dict[str, Any]:
+    rows = reader.newest().rows
+    return {"rows": len(rows), "has_pandas": "pandas" in sys.modules}
 
 
 def fail(reader: TableReader) -> None:
@@ -91,6 +97,14 @@ def test_read_that_fails_is_answered_with_why_and_the_next_one_is_read(
         asyncio.run(in_background(context, read))
     assert caught.value.status == status
     assert asyncio.run(in_background(context, partial(read_value, 1))).status == 200
+
+
+def test_process_that_reads_tables_has_no_pandas(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    said = asyncio.run(in_background(make_context(tmp_path), read_values))
+    found = json.loads(b"".join(said.parts or ()))
+    assert found["rows"] > 0
+    assert not found["has_pandas"]
 
 
 def test_read_whose_process_is_killed_is_asked_again_of_another(tmp_path: Path) -> None:
