@@ -17,6 +17,7 @@ from lbcore.ownership.records import State
 DEAD_STATES = frozenset({State.INIT, State.DELETED})
 """States of bundles that are not (any more) part of their namespace."""
 
+_TO_DESTINATION = (State.OWNED, State.ASSIGNING, State.RELEASING)
 _OWNED_STATES = frozenset({State.OWNED, State.ASSIGNING, State.SPLITTING})
 
 
@@ -62,11 +63,10 @@ def serving_broker(route: BundleRoute) -> str:
     Owned, Assigning, Releasing → destination (a Releasing without one: nobody); Splitting → source;
     Init, Free, Deleted → nobody.
     """
-    if route.state is State.SPLITTING:
-        return route.source
-    if route.state in (State.OWNED, State.ASSIGNING, State.RELEASING):
+    state = route.state
+    if state in _TO_DESTINATION:
         return route.destination
-    return ""
+    return route.source if state is State.SPLITTING else ""
 
 
 def unborn(namespace: str) -> BundleRoute:

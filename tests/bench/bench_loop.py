@@ -3,7 +3,7 @@
 Runs the real service, sends each kind of large request again and again beside a load of lookups,
 and says for how long the event loop was held, what lookups took, and the memory's peak. The load
 and the heavy readers are processes of their own on the same machine. Usage:
-python -m tests.bench.bench_loop [--seconds 5] [--only TEXT] [--output loop.json]
+python -m tests.bench.bench_loop [--seconds 5] [--only TEXT] [--bundles N] [--output loop.json]
 """
 
 import argparse
@@ -26,7 +26,7 @@ from tests.bench.machine import machine
 from tests.support.processes.lookup_service import ROOT, LookupService
 from tests.support.tables.lookup_tables import Row, TablesWriter, owned
 
-BROKERS, NAMESPACES, BUNDLES, LARGEST = 100, 500, 100, 50_000
+BROKERS, NAMESPACES, BUNDLES, LARGEST = 100, 500, 100_000, 50_000
 TOPICS_MADE, POLICIES_MADE, PARTITIONS = 20_000, 500, 1 << 20
 HELD_MAX_MS = P99_MAX_MS = 20.0
 MOVES, WATCHERS, CONNECTIONS = 10_000, 1_000, 4
@@ -61,15 +61,16 @@ class HeldService(LookupService):
         return found
 
 
-def write_tables(root: Path) -> tuple[TablesWriter, list[Row]]:
-    """500 namespaces of 100 bundles, one of 50,000, and one with four topics of 2^20 partitions."""
+def write_tables(root: Path, bundles: int) -> tuple[TablesWriter, list[Row]]:
+    """A namespace of 50,000 bundles, 500 of the rest, one with four topics of 2^20 partitions."""
     brokers = [f"broker-{number}:8080" for number in range(BROKERS)]
     names = [f"tenant{number // 50}/ns{number % 50}" for number in range(NAMESPACES)]
     writer = TablesWriter(root)
     writer.now_ms = time.time_ns() // 1_000_000
     writer.namespaces(dict.fromkeys((*names, "big/ns", "wide/ns"), "crc32"))
     writer.brokers(*brokers)
-    sizes = {**dict.fromkeys(names, BUNDLES), "big/ns": LARGEST, "wide/ns": 4}
+    each = (bundles - LARGEST) // NAMESPACES
+    sizes = {**dict.fromkeys(names, each), "big/ns": LARGEST, "wide/ns": 4}
     rows = [row for name, count in sizes.items() for row in owned(name, count, brokers)]
     for start in range(0, len(rows), MOVES):
         writer.batch(rows[start : start + MOVES], current=False)
@@ -231,7 +232,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     say(f"{json.dumps(about)}\n{HEAD}")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tables"
-        writer, rows = write_tables(root)
+        writer, rows = write_tables(root, arguments.bundles)
         service = HeldService(root, "--poll-ms", "100")
         try:
             service.wait_ready()
@@ -265,6 +266,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
     parser.add_argument("--only", default="", help="requests whose name has this text")
+    parser.add_argument("--bundles", type=int, default=BUNDLES, help="more than 50,000")
     parser.add_argument("--output", type=Path, help="file for the figures as JSON")
     arguments = parser.parse_args(argv)
     found = run(arguments)
