@@ -231,12 +231,21 @@ def _import(args: argparse.Namespace) -> int:
             why="; ".join(map(str, found.refused)),
             next_step="correct it there and import it again; nothing was written",
         )
+    if not args.rules:
+        note(_whose_rules(found))
     for item in found.told:
         note(f"without effect: {item}")
     for item in found.disobeyed:
         note(f"not obeyed: {item}")
     answer(args, _imported(found), _overlay(args, found).rstrip("\n"))
     return Exit.DONE if found.is_obeyed else Exit.FAILED
+
+
+def _whose_rules(found: ImportedConfig) -> str:
+    """Whose rules were taken, and by what; the shipped files of two releases are near alike."""
+    if found.ruled_by:
+        return f"rules of {RULES_4_2}: the file has {found.ruled_by}, which {RULES_4_0} has not"
+    return f"rules of {RULES_4_0}: no key is of a later release; --rules {RULES_4_2} takes those"
 
 
 def _overlay(args: argparse.Namespace, found: ImportedConfig) -> str:
@@ -258,6 +267,7 @@ def _imported(found: ImportedConfig) -> Mapping[str, Any]:
     return {
         "overlay": _overlay_text(found, "broker.conf"),
         "rules": found.config.shedding.rules,
+        "ruled_by": found.ruled_by,
         "disobeyed": {item.key: item.detail for item in found.disobeyed},
         "without_effect": {item.key: item.detail for item in found.told},
         "unrelated": found.unrelated,

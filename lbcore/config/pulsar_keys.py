@@ -57,6 +57,9 @@ WITHOUT_EFFECT: Mapping[str, WithoutEffect] = {
     "loadBalancerResourceQuotaUpdateIntervalMinutes": WithoutEffect(
         "each report of a bundle is a sample of its averages", "15"
     ),
+    "defaultNumberOfSystemNamespaceBundles": WithoutEffect(
+        "there is no system namespace here, and Pulsar's own is left to Pulsar", "64"
+    ),
     "loadManagerMigrationEnabled": WithoutEffect(
         "a manager is chosen at the start of the job", "false"
     ),

@@ -26,12 +26,31 @@ from lbcore.validation.check import check_config
 MANAGER = "loadManagerClassName"
 STRATEGY = "loadBalancerLoadSheddingStrategy"
 PLACING = "loadBalancerLoadPlacementStrategy"
+KEYS_SINCE_5_0 = (
+    "defaultNumberOfSystemNamespaceBundles",
+    "loadManagerMigrationEnabled",
+    "scalableTopicsEnabled",
+    "tlsFactoryClassName",
+)
+"""Keys that no ServiceConfiguration of 4.2 has: a file with one is of 5.0."""
+
 KEYS_SINCE_4_2 = (
+    "allowedTopicPropertyKeysForMetrics",
+    "exposeCustomTopicMetricLabelsEnabled",
     "loadBalancerOverrideBrokerNics",
     "loadBalancerSheddingExcludedNamespaces",
-    "loadManagerMigrationEnabled",
+    *KEYS_SINCE_5_0,
 )
-"""Keys that no ServiceConfiguration of 4.0 has: a file with one is of 4.2 or later."""
+"""Keys that no ServiceConfiguration of 4.0 has: a file with one is of 4.2 or later. The first two
+stand in the broker.conf that 4.2 ships, which names none of the others."""
+
+_SINCE_5_0: Mapping[str, tuple[str, str]] = {
+    STRATEGY: ("ThresholdShedder", "AvgShedder"),
+    PLACING: ("LeastLongTermMessageRate", "AvgShedder"),
+    "loadBalancerDistributeBundlesEvenlyEnabled": ("true", "false"),
+    "maxUnloadPercentage": ("0.2", "0.5"),
+}
+"""Keys whose default is another one in 5.0.0: that of up to 5.0.0-M1, and that of 5.0.0."""
 
 _NOTHING = ("", "[]", "None", "Optional.empty")
 """How a key without a value is written."""
@@ -44,6 +63,7 @@ class ImportedConfig:
     refused: with one of them there is no such configuration. disobeyed: keys that the file sets
     and that have no effect here. told: keys that are as Pulsar has them and mean nothing here, and
     what the manager makes of a strategy. unrelated: how many keys are not about balancing.
+    ruled_by: the key that tells whose rules the file means, "" = it has none of a later release.
     """
 
     config: Config
@@ -51,6 +71,7 @@ class ImportedConfig:
     disobeyed: tuple[Problem, ...] = ()
     told: tuple[Problem, ...] = ()
     unrelated: int = 0
+    ruled_by: str = ""
 
     @property
     def is_obeyed(self) -> bool:
@@ -67,7 +88,9 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
     if strange:
         return ImportedConfig(config=Config(), refused=strange)
     config, unknown = from_pulsar_keys(keys)
-    config = changed(config, {"shedding.rules": rules or rules_of(keys)})
+    ruled_by = "" if rules else _key_of_4_2(keys)
+    own_rules = RULES_4_2 if ruled_by else RULES_4_0
+    config = changed(config, {"shedding.rules": rules or own_rules})
     refused = [*_unloadable(config), *(i.problem for i in check_config(config) if i.is_error)]
     named = [key for key in unknown if is_about_balancing(key)]
     idle = [key for key in unknown if key in WITHOUT_EFFECT]
@@ -78,18 +101,34 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
         disobeyed=(
             *(Problem(key=key, detail=f"{keys[key]} is unknown here") for key in named),
             *(_without_effect(key, keys[key]) for key in differing),
+            *_of_either_5_0(keys, config),
         ),
         told=(
             *(_without_effect(key, keys[key]) for key in idle if key not in differing),
             *_replaced(keys, config),
         ),
         unrelated=len(unknown) - len(named) - len(idle),
+        ruled_by=ruled_by,
     )
 
 
-def rules_of(keys: Mapping[str, str]) -> str:
-    """Whose rules a file means, by the keys that only a later release has."""
-    return RULES_4_2 if any(key in keys for key in KEYS_SINCE_4_2) else RULES_4_0
+def _key_of_4_2(keys: Mapping[str, str]) -> str:
+    """The first key by which the file is of 4.2 or later, "" = none: then it is of 4.0."""
+    return next((key for key in KEYS_SINCE_4_2 if key in keys), "")
+
+
+def _of_either_5_0(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:
+    """What a modular file of 5.0 leaves to a default that 5.0.0-M1 and 5.0.0 do not share."""
+    is_of_5_0 = any(key in keys for key in KEYS_SINCE_5_0)
+    if config.filters.pipeline == EXTENSIBLE or not is_of_5_0:
+        return
+    left_open = [key for key in _SINCE_5_0 if not keys.get(key, "").strip()]
+    if STRATEGY not in left_open:
+        left_open = [key for key in left_open if key != PLACING]
+    for key in left_open:
+        before, since = _SINCE_5_0[key]
+        detail = f"not set: {before} up to 5.0.0-M1, which is taken, and {since} in 5.0.0"
+        yield Problem(key=key, detail=f"{detail}; write which is meant")
 
 
 def _unknown_classes(keys: Mapping[str, str]) -> Iterator[Problem]:

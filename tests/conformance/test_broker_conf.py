@@ -45,7 +45,15 @@ SECTIONS = {
     Splitting: "splitting",
     FilterConfig: "filters",
 }
-FILES = ("broker-4.0.8.conf", "defaults-4.2.4.properties", "defaults-5.0.0-M1.properties")
+OLDER, NEWER, NEXT = "broker-4.0.8.conf", "broker-4.2.4.conf", "broker-5.0-83431ece.conf"
+FILES = (OLDER, NEWER, NEXT, "defaults-4.2.4.properties", "defaults-5.0.0-M1.properties")
+OF_THE_CASES: Mapping[str, Mapping[str, str]] = {
+    OLDER: {},
+    NEWER: {},
+    NEXT: {"maxUnloadPercentage": "0.2", "loadBalancerDistributeBundlesEvenlyEnabled": "true"},
+}
+"""File → what of it the cases leave to the defaults of 4.0.8, which are others in 5.0.0."""
+
 MANAGERS = (MODULAR, EXTENSIBLE)
 SHED = (Kind.TRANSFER, Kind.UNLOAD)
 
@@ -88,32 +96,37 @@ def test_stock_extensible_file_takes_the_extensible_managers_strategies() -> Non
     assert {STRATEGY, PLACING} <= {item.key for item in found.told}
 
 
-def _answered(case: Case, monkeypatch: pytest.MonkeyPatch) -> str | None:
-    """Where the answer differs when the case's keys stand in the whole stock file."""
-    file = keys_of("broker-4.0.8.conf")
-    file.pop("loadManagerClassName")
+def _answered(case: Case, file: str, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Where the answer differs when the case's keys stand in a whole file, by the file's rules."""
+    keys_there = keys_of(file, **OF_THE_CASES[file])
+    keys_there.pop("loadManagerClassName")
 
     def section(kind: type[Any], keys: Mapping[str, Any]) -> Any:
-        config, _ = from_pulsar_keys({**file, **keys})
+        config, _ = from_pulsar_keys({**keys_there, **keys})
         return getattr(config, SECTIONS[kind])
 
     for module in (models, place, shed, split, transfer):
         monkeypatch.setattr(module, "section_from_pulsar", section)
-    return difference(case)
+    rules = import_keys(keys_there).config.shedding.rules
+    return difference({**case, "rules": rules})
 
 
 def _cases() -> Iterator[Any]:
-    for name in ("shed-ThresholdShedder", "shed-OverloadShedder", "shed-AvgShedder", "place"):
-        yield from read_cases(CASES / f"{name}.jsonl")
-    for name in ("shed-UniformLoadShedder", "transfer", "split", "4.2.4/upstream"):
-        yield from read_cases(CASES / f"{name}.jsonl")
+    """(file, case): every case once in each file, with the answer of the file's release."""
+    newer = {case["id"]: case for path in CASES.glob("4.2.4/*.jsonl") for case in read_cases(path)}
+    for name in ("shed-*", "place", "transfer", "split", "upstream", "seeds"):
+        for path in sorted(CASES.glob(f"{name}.jsonl")):
+            for case in read_cases(path):
+                for file in OF_THE_CASES:
+                    answered = case if file == OLDER else newer.get(case["id"], case)
+                    yield pytest.param(file, answered, id=f"{file}:{case['id']}")
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in _cases()])
-def test_case_within_the_whole_file_is_answered_as_pulsar_does(
-    case: Case, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("file", "case"), list(_cases()))
+def test_case_within_a_whole_file_is_answered_as_its_release_does(
+    file: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _answered(case, monkeypatch) is None
+    assert _answered(case, file, monkeypatch) is None
 
 
 def _moves(config: Config, cluster: Snapshot, cycles: int = 8) -> set[tuple[str, str]]:
@@ -131,8 +144,11 @@ def _moves(config: Config, cluster: Snapshot, cycles: int = 8) -> set[tuple[str,
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
-def test_stock_file_sheds_from_the_hot_broker_where_brokers_name_no_manager(manager: str) -> None:
-    config = stock("broker-4.0.8.conf", manager).config
+@pytest.mark.parametrize("file", FILES)
+def test_stock_file_sheds_from_the_hot_broker_where_brokers_name_no_manager(
+    file: str, manager: str
+) -> None:
+    config = stock(file, manager).config
     loads = {"cold": [1_000.0] * 5, "hot": [1_000.0] * 90, "warm": [1_000.0] * 20}
     usages = np.array([0.05, 0.9, 0.2])
     cluster = cluster_of(loads, weighted_max_ema=usages, throughput_ema=usages * 1e8)
@@ -146,6 +162,29 @@ def test_topic_limit_of_the_stock_file_holds_under_the_modular_pipeline() -> Non
     loads = {"full": [10.0], "hot": [1_000.0] * 90, "open": [1_000.0] * 20}
     cluster = cluster_of(loads, topic_count=np.array([60_000, 90, 20]))
     assert {there for _, there in _moves(config, cluster)} == {"open"}
+
+
+def test_stock_file_of_5_0_0_has_the_avg_shedder_and_its_new_defaults() -> None:
+    config = stock(NEXT, MODULAR).config
+    assert (config.shedding.strategy, config.placement.strategy) == ("avg", "avg")
+    assert (config.shedding.max_unload_fraction, config.filters.distribute_evenly) == (0.5, False)
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        ((STRATEGY, PLACING), (STRATEGY, PLACING)),
+        ((PLACING,), ()),
+        (("maxUnloadPercentage",), ("maxUnloadPercentage",)),
+    ],
+)
+def test_default_that_5_0_0_and_its_milestone_do_not_share_is_named_where_the_file_leaves_it(
+    missing: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    keys = keys_of(NEXT, **{STRATEGY: f"{BALANCE}.impl.ThresholdShedder"})
+    keys = {key: value for key, value in keys.items() if key not in missing}
+    assert tuple(item.key for item in import_keys(keys).disobeyed) == named
+    assert import_keys({**keys, "loadManagerClassName": EXTENSIBLE}).disobeyed == ()
 
 
 def test_half_an_avg_shedder_is_refused_and_a_whole_one_taken() -> None:

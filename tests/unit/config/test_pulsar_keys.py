@@ -226,6 +226,7 @@ PULSAR_ONLY = (
     "loadBalancerPlacementStrategy",
     "loadBalancerOverrideBrokerNicSpeedGbps",
     "topicBundleAssignmentStrategy",
+    "defaultNumberOfSystemNamespaceBundles",
     "statsUpdateFrequencyInSecs",
     "metadataStoreOperationTimeoutSeconds",
 )

@@ -92,6 +92,28 @@ def test_import_writes_an_overlay_that_loads(
     assert config.shedding.threshold_percent == 7.0
 
 
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        ("maxUnloadPercentage=0.2\n", [], "rules of 4.0: no key is of a later release"),
+        (
+            "exposeCustomTopicMetricLabelsEnabled=false\n",
+            [],
+            "rules of 4.2: the file has exposeCustomTopicMetricLabelsEnabled",
+        ),
+        ("maxUnloadPercentage=0.2\n", ["--rules", "4.2"], ""),
+    ],
+)
+def test_import_says_whose_rules_it_took_and_by_what(
+    text: str, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "broker.conf"
+    source.write_text(text)
+    assert main(["config", "import", str(source), *words]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "rules of" in line]
+    assert [said in line for line in told] == ([True] if said else [])
+
+
 @pytest.mark.parametrize("line", ["loadBalancerMagic=1", "statsUpdateFrequencyInSecs=5"])
 def test_import_of_what_is_not_obeyed_writes_the_rest_and_fails(
     line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
