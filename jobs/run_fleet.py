@@ -133,6 +133,13 @@ def _add_broker_arguments(made: argparse.ArgumentParser) -> None:
         "--report-interval-ms", type=int, default=10_000, metavar="MS", help="of load (10000)"
     )
     group.add_argument(
+        "--bundle-report-interval-ms",
+        type=int,
+        default=0,
+        metavar="MS",
+        help="of the bundles' load; 0 = with the broker's (0)",
+    )
+    group.add_argument(
         "--callback-ms", default="50-300", metavar="MIN-MAX", help="time to open, close or split"
     )
     modes = (FENCING_TOKEN, FENCING_LEASE)
@@ -256,6 +263,7 @@ def settings_of(args: argparse.Namespace) -> FleetSettings:
             SignalsConfig(),
             report_check_ms=min(SignalsConfig().report_check_ms, interval_ms),
             report_max_interval_ms=interval_ms - 1,
+            bundle_report_interval_ms=args.bundle_report_interval_ms,
         ),
         seed=args.seed,
         speed=args.speed,

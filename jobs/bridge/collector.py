@@ -325,7 +325,7 @@ class Collector:
         now_ms = self._clock.now_ms()
         signals, agent = self._config.signals, self._config.agent
         broker.told, messages = report(
-            broker.told, measured, now_ms, signals.report_max_interval_ms, agent.bundles_per_part
+            broker.told, measured, now_ms, signals, agent.bundles_per_part
         )
         if table is not None:
             broker.told, topics = report_topics(

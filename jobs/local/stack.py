@@ -111,6 +111,7 @@ def fleet_spec(
         *("--speed", str(options.speed)),
         *("--heartbeat-interval-ms", str(config.agent.heartbeat_interval_ms)),
         *("--report-interval-ms", str(config.signals.report_max_interval_ms)),
+        *("--bundle-report-interval-ms", str(config.signals.bundle_report_interval_ms)),
     ]
     for namespace in namespaces_of(size):
         words += ["--namespace", namespace_word(namespace)]

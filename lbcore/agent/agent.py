@@ -20,10 +20,11 @@ from lbcore.agent.reporting import (
     Identity,
     LoadRead,
     TopicsRead,
+    are_due,
     envelope,
     heartbeat,
     in_parts,
-    is_load_due,
+    report_bundles,
     report_load,
     report_topics,
 )
@@ -171,12 +172,17 @@ class AgentMachine:
         work.advance(after)
 
     def _take_load(self, work: AgentWork, read: LoadRead, now_ms: int) -> None:
-        if not is_load_due(work.reporting, read, self._signals, now_ms):
-            return
-        work.reporting, messages = report_load(
-            work.reporting, read, self._identity, now_ms, self._config.bundles_per_part
-        )
-        work.effects += [Send(message=message) for message in messages]
+        is_load_due, are_bundles_due = are_due(work.reporting, read, self._signals, now_ms)
+        if is_load_due:
+            work.reporting, message = report_load(
+                work.reporting, read, self._identity, self._signals, now_ms
+            )
+            work.effects.append(Send(message=message))
+        if are_bundles_due:
+            work.reporting, parts = report_bundles(
+                work.reporting, read, self._identity, now_ms, self._config.bundles_per_part
+            )
+            work.effects += [Send(message=part) for part in parts]
 
     def _take_topics(self, work: AgentWork, read: TopicsRead, now_ms: int) -> None:
         work.reporting, message = report_topics(

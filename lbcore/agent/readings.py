@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.agent.reporting import Identity, LoadRead, Reporting, TopicsRead, report_load
+from lbcore.config.signals import SignalsConfig
 from lbcore.config.wire import Wire
 from lbcore.model.resources import LEAST_COUNT, WIRE_NAMES
 from lbcore.wire.bundles import check_bundle
@@ -75,11 +76,10 @@ def identity_fault(identity: Identity) -> str:
     )
     rules = ParseRules(clusters=frozenset({identity.cluster}), limits=Wire())
     try:
-        _, messages = report_load(Reporting(), nothing, identity, 0, 1)
-        for message in messages:
-            parsed = parse(*format_message(message), rules)
-            if isinstance(parsed, Rejected):
-                return parsed.detail
+        _, message = report_load(Reporting(), nothing, identity, SignalsConfig(), 0)
+        parsed = parse(*format_message(message), rules)
+        if isinstance(parsed, Rejected):
+            return parsed.detail
     except (ValueError, TypeError) as error:  # a lone surrogate, NaN, no number, no text
         return str(error)
     return ""

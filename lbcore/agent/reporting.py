@@ -1,17 +1,21 @@
 """When an agent reports what: heartbeats, its load when it has changed, its bundles' topics.
 
 Decides that a message is due, by `signals.report_trigger`, and makes it; what the load is, the
-service says. Part of `agent`. Source: Pulsar 4.0.8's BrokerLoadDataReporter; heartbeats
-are ours (there a session of the metadata store says who lives).
+service says. Part of `agent`. Source: Pulsar 4.0.8's BrokerLoadDataReporter and
+TopBundleLoadDataReporter; heartbeats are ours (there a session of the metadata store says who
+lives).
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from lbcore.config.signals import SignalsConfig
-from lbcore.signals.report_trigger import ReportedLoad, should_report
-from lbcore.signals.usage import max_usage_reported, resource_percent
+from lbcore.model.resources import COUNT
+from lbcore.signals.report_trigger import ReportedLoad, reported_load, should_report
+from lbcore.signals.usage import resource_percent
 from lbcore.wire.messages import (
     Ack,
     BrokerLoad,
@@ -30,7 +34,7 @@ PART_CHARS_MAX = 131_072
 (four bytes in UTF-8, or escaped in JSON)."""
 
 _ACK_CHARS = 64  # the names of an ack's fields, its version and outcome
-RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
+_UNUSED = np.zeros(COUNT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,8 @@ class Reporting:
     """What an agent has reported so far.
 
     seqs: the last seq of each topic. heard_at_ms: the last message of broker-load, asked_at_ms: the
-    last ReadLoad, reported_at_ms: the last load. topics: what was said of bundles that are served.
+    last ReadLoad, reported_at_ms: the last load, bundles_reported_at_ms: the last of its bundles'.
+    topics: what was said of bundles that are served.
     is_draining: the broker wants to be emptied.
     """
 
@@ -100,6 +105,7 @@ class Reporting:
     heard_at_ms: int = NEVER_MS
     asked_at_ms: int = NEVER_MS
     reported_at_ms: int = NEVER_MS
+    bundles_reported_at_ms: int = NEVER_MS
     load: ReportedLoad | None = None
     topics: Mapping[str, TopicsReported] = field(default_factory=dict)
     is_draining: bool = False
@@ -127,15 +133,10 @@ def heartbeat(reporting: Reporting, identity: Identity, now_ms: int) -> tuple[Re
 
 
 def report_load(
-    reporting: Reporting,
-    read: LoadRead,
-    identity: Identity,
-    now_ms: int,
-    bundles_per_part: int,
-) -> tuple[Reporting, list[BrokerLoad | BundleLoad]]:
-    """The messages of one load report: the broker's, and its bundles' in one or more parts."""
+    reporting: Reporting, read: LoadRead, identity: Identity, config: SignalsConfig, now_ms: int
+) -> tuple[Reporting, BrokerLoad]:
+    """The report of the broker's own load."""
     counted, made = envelope(reporting, Topic.BROKER_LOAD, identity, now_ms)
-    counted, made_for_bundles = envelope(counted, Topic.BUNDLE_LOAD, identity, now_ms)
     load = BrokerLoad(
         envelope=made,
         usage=read.usage,
@@ -161,10 +162,19 @@ def report_load(
         counted,
         heard_at_ms=now_ms,
         reported_at_ms=now_ms,
-        load=_load_of(read),
+        load=_load_of(read, config),
         topics=served,
     )
-    return reported, [load, *_parts(read, made_for_bundles, bundles_per_part)]
+    return reported, load
+
+
+def report_bundles(
+    reporting: Reporting, read: LoadRead, identity: Identity, now_ms: int, bundles_per_part: int
+) -> tuple[Reporting, Sequence[BundleLoad]]:
+    """The report of the loads of its bundles, in one or more parts."""
+    counted, made = envelope(reporting, Topic.BUNDLE_LOAD, identity, now_ms)
+    parts = _parts(read, made, bundles_per_part)
+    return replace(counted, bundles_reported_at_ms=now_ms), parts
 
 
 def in_parts(acks: Sequence[Ack], acks_per_part: int) -> list[list[Ack]]:
@@ -185,7 +195,7 @@ def report_topics(
     reporting: Reporting, read: TopicsRead, identity: Identity, config: SignalsConfig, now_ms: int
 ) -> tuple[Reporting, TopicLoad | None]:
     """The report of a bundle's topics: at once when they are others, by the trigger otherwise."""
-    load = _reported(0.0, read.traffic, len(read.topics))
+    load = reported_load(_UNUSED, read.traffic.sum(axis=0), len(read.topics), config)
     last = reporting.topics.get(read.bundle)
     if last is not None and last.topics == read.topics:
         elapsed_ms = now_ms - last.reported_at_ms
@@ -197,27 +207,27 @@ def report_topics(
     return replace(counted, topics={**counted.topics, read.bundle: reported}), message
 
 
-def is_load_due(reporting: Reporting, read: LoadRead, config: SignalsConfig, now_ms: int) -> bool:
-    """Whether load is reported now: the first time, or when the trigger says so."""
+def are_due(
+    reporting: Reporting, read: LoadRead, config: SignalsConfig, now_ms: int
+) -> tuple[bool, bool]:
+    """Whether the broker's load is reported now, and whether its bundles' are.
+
+    Its load: the first time, when it must be, or when the trigger says so. Its bundles' at an
+    interval of their own where they have one, else with the broker's.
+    """
+    if reporting.load is None:
+        return True, True
     elapsed_ms = now_ms - reporting.reported_at_ms
-    return reporting.load is None or should_report(
-        reporting.load, _load_of(read), elapsed_ms, config
-    )
+    is_due = should_report(reporting.load, _load_of(read, config), elapsed_ms, config)
+    if config.bundle_report_interval_ms == 0:
+        return is_due, is_due
+    elapsed_ms = now_ms - reporting.bundles_reported_at_ms
+    return is_due, elapsed_ms >= config.bundle_report_interval_ms
 
 
-def _load_of(read: LoadRead) -> ReportedLoad:
-    percent = resource_percent(read.usage, read.limit).reshape(1, -1)
-    return _reported(float(max_usage_reported(percent)[0]), read.traffic, len(read.bundles))
-
-
-def _reported(usage: float, traffic: Floats, count: int) -> ReportedLoad:
-    totals = traffic.reshape(-1, 4).sum(axis=0)
-    return ReportedLoad(
-        usage=usage,
-        rate=float(totals[RATE_IN] + totals[RATE_OUT]),
-        throughput=float(totals[THROUGHPUT_IN] + totals[THROUGHPUT_OUT]),
-        bundles=count,
-    )
+def _load_of(read: LoadRead, config: SignalsConfig) -> ReportedLoad:
+    percent = resource_percent(read.usage, read.limit)
+    return reported_load(percent, read.traffic, len(read.bundles), config)
 
 
 def _parts(read: LoadRead, made: Envelope, bundles_per_part: int) -> Sequence[BundleLoad]:

@@ -1,7 +1,8 @@
 """A broker's load as messages of ours, one fresh observation a report.
 
 Decides what is worth a report: what Pulsar has measured anew, or, when nothing changes, one in
-report_max_interval_ms; a heartbeat otherwise. Loads that say nothing new must not count as hits.
+report_max_interval_ms; between them the broker's load alone when its usage has changed by more than
+report_change_percent; a heartbeat otherwise. Loads that say nothing new must not count as hits.
 `jobs.bridge.collector` reads the answers and sends what comes out. Source: ours.
 """
 
@@ -12,9 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lbcore.bridge.answers import Gauges, TopicTable, is_mirrored
+from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.model.names import partition_of, strip_partition
 from lbcore.model.resources import WIRE_NAMES
+from lbcore.signals.report_trigger import ReportedLoad, reported_load, should_report
+from lbcore.signals.usage import resource_percent
 from lbcore.wire.format import bundle_load_parts
 from lbcore.wire.messages import (
     BUNDLE_COLUMNS,
@@ -61,13 +65,15 @@ class Measured:
 class Told:
     """What was last sent of one broker.
 
-    incarnation: of the start that it was of; seq: of the last message of any kind.
+    incarnation: of the start that it was of; seq: of the last message of any kind. fingerprint,
+    reported_ms: of the last report with bundles; load: the last of the broker's own.
     """
 
     incarnation: str = ""
     seq: int = 0
     fingerprint: bytes = b""
     reported_ms: int = _NEVER_MS
+    load: ReportedLoad | None = None
     topics: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -128,9 +134,9 @@ def in_domain(measured: Measured, domain: str) -> Measured:
 
 
 def report(
-    told: Told, measured: Measured, now_ms: int, max_interval_ms: int, bundles_per_part: int
+    told: Told, measured: Measured, now_ms: int, signals: SignalsConfig, bundles_per_part: int
 ) -> tuple[Told, list[Report]]:
-    """The messages of one reading: load and bundles when it is news, else a heartbeat.
+    """The messages of one reading: load and bundles, or load alone, when it is news.
 
     Envelopes count by the collector's clock, so a collector that starts again goes on above.
     """
@@ -139,11 +145,21 @@ def report(
     seq = max(before.seq, told.seq, now_ms - 1) + 1
     envelope = replace(measured.load.envelope, seq=seq, reported_at_ms=now_ms)
     is_same = before.fingerprint == measured.fingerprint
-    if is_same and now_ms - before.reported_ms < max_interval_ms:
-        return replace(before, seq=seq), [Heartbeat(envelope=envelope)]
-    after = replace(before, seq=seq, fingerprint=measured.fingerprint, reported_ms=now_ms)
+    now = _load_of(measured, signals)
+    message = replace(measured.load, envelope=envelope)
+    if is_same and now_ms - before.reported_ms < signals.report_max_interval_ms:
+        if before.load is None or not should_report(before.load, now, 0, signals):
+            return replace(before, seq=seq), [Heartbeat(envelope=envelope)]
+        return replace(before, seq=seq, load=now), [message]
+    after = replace(before, seq=seq, fingerprint=measured.fingerprint, reported_ms=now_ms, load=now)
     parts = bundle_load_parts(envelope, measured.names, measured.stats, bundles_per_part)
-    return after, [replace(measured.load, envelope=envelope), *parts]
+    return after, [message, *parts]
+
+
+def _load_of(measured: Measured, signals: SignalsConfig) -> ReportedLoad:
+    load = measured.load
+    percent = resource_percent(load.usage, load.limit)
+    return reported_load(percent, load.traffic, len(measured.names), signals)
 
 
 def report_topics(

@@ -70,10 +70,14 @@ WITHOUT_EFFECT: Mapping[str, WithoutEffect] = {
         "the hash is chosen at the namespace's creation",
         "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner",
     ),
-    "statsUpdateFrequencyInSecs": WithoutEffect("brokers decide how often they measure", "60"),
     "metadataStoreOperationTimeoutSeconds": WithoutEffect("there is no metadata store", "30"),
 }
 """Pulsar keys of load balancing that have no meaning here."""
+
+WITHOUT_EFFECT_IN_MODULAR: Mapping[str, WithoutEffect] = {
+    "statsUpdateFrequencyInSecs": WithoutEffect("brokers decide how often they measure", "60")
+}
+"""Pulsar keys that mean something here under the extensible manager alone."""
 
 AT_START: Mapping[str, str] = {
     "loadManagerClassName": "chooses filters, shedding and placement together, which is done at the"
@@ -83,6 +87,7 @@ AT_START: Mapping[str, str] = {
 
 _BALANCING = re.compile(r"loadBalance|loadManager|minUnload|maxUnload|[bB]undle|lowerBoundary")
 _NO_LIMIT = 2**31 - 1
+_BUNDLES_WITH_THE_BROKER = {"signals.bundle_report_interval_ms": 0}
 CLASSES = {
     "shedding.strategy": SHEDDING,
     "placement.strategy": PLACEMENT,
@@ -115,10 +120,11 @@ def from_pulsar_keys(keys: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
 
 
 def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What follows from the load manager that the keys name, whatever else they say; else nothing.
+    """What follows from the load manager that the keys name, whatever else they say.
 
-    The extensible one falls back on TransferShedder, which alone it can load, knows one placement
-    and splits by the last statistics; the modular one splits at the first hit, however many.
+    The extensible one falls back on TransferShedder, which alone it can load, knows one placement,
+    splits by the last statistics, and reports a broker's bundles apart from its load; the modular
+    one reports both together by the weighted usage, and splits at the first hit, however many.
     Source: UnloadScheduler, ExtensibleLoadManagerImpl, BundleSplitterTask (4.0.8, 4.2.4).
     """
     manager = values.get("filters.pipeline")
@@ -127,10 +133,16 @@ def _of_the_manager(values: Mapping[str, Any]) -> Mapping[str, Any]:
             "shedding.strategy": TRANSFER,
             "placement.strategy": LEAST_RESOURCE_USAGE_WITH_WEIGHT,
             "splitting.averages": SHORT_TERM,
+            "signals.report_by_weight": False,
         }
     if manager == MODULAR:
-        return {"splitting.hit_count_threshold": 0, "splitting.max_splits_per_cycle": _NO_LIMIT}
-    return {}
+        return {
+            "splitting.hit_count_threshold": 0,
+            "splitting.max_splits_per_cycle": _NO_LIMIT,
+            "signals.report_by_weight": True,
+            **_BUNDLES_WITH_THE_BROKER,
+        }
+    return _BUNDLES_WITH_THE_BROKER
 
 
 def settings_of(pulsar_key: str, value: Any) -> Mapping[str, Any]:

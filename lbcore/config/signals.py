@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lbcore.config.setting import setting
 
+SECOND_MS = 1_000
 MINUTE_MS = 60_000
 
 
@@ -103,6 +104,21 @@ class SignalsConfig:
         minimum=1_000,
         dynamic=True,
     )
+    report_by_weight: bool = setting(
+        default=False,
+        doc="a change is one of the weighted usage, as the modular manager has it; otherwise of the"
+        " usage of the fullest resource",
+    )
+    bundle_report_interval_ms: int = setting(
+        0,
+        pulsar="statsUpdateFrequencyInSecs",
+        pulsar_factor=SECOND_MS,
+        pulsar_default=MINUTE_MS,
+        doc="a broker reports its bundles this often, whether or not its own load has changed, as"
+        " the extensible manager's do; 0 = with each report of its load, and only then",
+        unit="ms",
+        minimum=0,
+    )
     usage_window_ms: int = setting(
         0,
         doc="a broker's usages are means over this time; 0 = they are of the moment",
@@ -118,6 +134,11 @@ class SignalsConfig:
         minimum=0,
         dynamic=True,
     )
+
+    @property
+    def longest_silence_ms(self) -> int:
+        """How long nothing is heard, at most, of a broker's load or of its bundles."""
+        return max(self.report_max_interval_ms, self.bundle_report_interval_ms)
 
     @property
     def usage_lag_ms(self) -> int:

@@ -175,7 +175,7 @@ def _run(
 ) -> Foresight:
     """first_ms: the first cycle's time; before: the balance, with nothing otherwise."""
     step_ms = _cycle_ms(config)
-    longest_ms = max(step_ms, config.signals.report_max_interval_ms)
+    longest_ms = max(step_ms, config.signals.longest_silence_ms)
     decisions: list[Mapping[str, Any]] = []
     skips: list[Mapping[str, Any]] = []
     waiting: tuple[Mapping[str, Any], ...] = ()

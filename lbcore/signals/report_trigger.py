@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 
 from lbcore.config.signals import SignalsConfig
+from lbcore.signals.usage import max_usage_reported, weighted_usage
+from lbcore.wire.messages import TRAFFIC, Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,25 @@ class ReportedLoad:
     rate: float
     throughput: float
     bundles: int
+
+
+_RATES = tuple(TRAFFIC.index(name) for name in ("msgRateIn", "msgRateOut"))
+_THROUGHPUTS = tuple(TRAFFIC.index(name) for name in ("msgThroughputIn", "msgThroughputOut"))
+
+
+def reported_load(
+    percent: Floats, traffic: Floats, bundles: int, config: SignalsConfig
+) -> ReportedLoad:
+    """A broker's load as the rule compares it. percent: float64[resources]; traffic: float64[4]."""
+    rows = percent.reshape(1, -1)
+    by_weight = config.report_by_weight
+    usage = weighted_usage(rows, config) if by_weight else max_usage_reported(rows)
+    return ReportedLoad(
+        usage=float(usage[0]),
+        rate=float(traffic[list(_RATES)].sum()),
+        throughput=float(traffic[list(_THROUGHPUTS)].sum()),
+        bundles=bundles,
+    )
 
 
 def should_report(

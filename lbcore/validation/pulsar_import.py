@@ -8,8 +8,14 @@ Source: Pulsar 4.0.8, 4.2.4 and 5.0.0-M1, ServiceConfiguration and both load man
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lbcore.config.filters import EXTENSIBLE
-from lbcore.config.pulsar_keys import WITHOUT_EFFECT, from_pulsar_keys, is_about_balancing
+from lbcore.config.filters import EXTENSIBLE, MODULAR
+from lbcore.config.pulsar_keys import (
+    WITHOUT_EFFECT,
+    WITHOUT_EFFECT_IN_MODULAR,
+    WithoutEffect,
+    from_pulsar_keys,
+    is_about_balancing,
+)
 from lbcore.config.shedding import RULES_4_0, RULES_4_2
 from lbcore.config.strategies import (
     LOAD_MANAGERS,
@@ -84,6 +90,7 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
 
     Raises ConfigError for a value that can't be used.
     """
+    keys = {**keys, MANAGER: keys.get(MANAGER, "").strip() or LOAD_MANAGERS[MODULAR]}
     strange = tuple(_unknown_classes(keys))
     if strange:
         return ImportedConfig(config=Config(), refused=strange)
@@ -93,21 +100,22 @@ def import_keys(keys: Mapping[str, str], rules: str = "") -> ImportedConfig:
     config = changed(config, {"shedding.rules": rules or own_rules})
     refused = [*_unloadable(config), *(i.problem for i in check_config(config) if i.is_error)]
     named = [key for key in unknown if is_about_balancing(key)]
-    idle = [key for key in unknown if key in WITHOUT_EFFECT]
-    differing = [key for key in idle if not _is_default(key, keys[key])]
+    idle = {key: why for key, why in _without_effect_of(config).items() if key in keys}
+    differing = {key for key, why in idle.items() if not _is_default(why, keys[key])}
+    vain = {key: _vain(key, keys[key], why) for key, why in sorted(idle.items())}
     return ImportedConfig(
         config=config,
         refused=tuple(refused),
         disobeyed=(
             *(Problem(key=key, detail=f"{keys[key]} is unknown here") for key in named),
-            *(_without_effect(key, keys[key]) for key in differing),
+            *(problem for key, problem in vain.items() if key in differing),
             *_of_either_5_0(keys, config),
         ),
         told=(
-            *(_without_effect(key, keys[key]) for key in idle if key not in differing),
+            *(problem for key, problem in vain.items() if key not in differing),
             *_replaced(keys, config),
         ),
-        unrelated=len(unknown) - len(named) - len(idle),
+        unrelated=len(set(unknown) - set(named) - set(idle)),
         ruled_by=ruled_by,
     )
 
@@ -169,10 +177,17 @@ def _replaced(keys: Mapping[str, str], config: Config) -> Iterator[Problem]:
         )
 
 
-def _without_effect(key: str, value: str) -> Problem:
-    return Problem(key=key, detail=f"{value} has no effect: {WITHOUT_EFFECT[key].why}")
+def _without_effect_of(config: Config) -> Mapping[str, WithoutEffect]:
+    """The keys that mean nothing here under the configuration's manager."""
+    if config.filters.pipeline == EXTENSIBLE:
+        return WITHOUT_EFFECT
+    return {**WITHOUT_EFFECT, **WITHOUT_EFFECT_IN_MODULAR}
 
 
-def _is_default(key: str, value: str) -> bool:
-    default = WITHOUT_EFFECT[key].default
+def _vain(key: str, value: str, without: WithoutEffect) -> Problem:
+    return Problem(key=key, detail=f"{value} has no effect: {without.why}")
+
+
+def _is_default(without: WithoutEffect, value: str) -> bool:
+    default = without.default
     return value == default or value in _NOTHING or value.lower() == default.lower()

@@ -187,6 +187,30 @@ def test_default_that_5_0_0_and_its_milestone_do_not_share_is_named_where_the_fi
     assert import_keys({**keys, "loadManagerClassName": EXTENSIBLE}).disobeyed == ()
 
 
+def test_file_without_a_load_manager_is_modular_as_it_is_in_pulsar() -> None:
+    keys = {"maxUnloadPercentage": "0.3"}
+    named = import_keys({**keys, "loadManagerClassName": MODULAR})
+    for without in (keys, {**keys, "loadManagerClassName": ""}):
+        assert import_keys(without).config == named.config
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_reports_have_the_cadences_of_the_manager(file: str) -> None:
+    """Modular: broker and bundles together, by weight. Extensible: bundles with each statistics."""
+    modular, extensible = (stock(file, manager).config.signals for manager in MANAGERS)
+    checked = (modular.report_check_ms, modular.report_max_interval_ms)
+    assert checked == (5_000, 900_000)
+    assert (modular.report_by_weight, modular.bundle_report_interval_ms) == (True, 0)
+    assert (extensible.report_by_weight, extensible.bundle_report_interval_ms) == (False, 60_000)
+
+
+def test_statistics_at_another_interval_are_the_bundles_interval_or_named() -> None:
+    often = {"statsUpdateFrequencyInSecs": "15"}
+    found = stock(OLDER, EXTENSIBLE, **often)
+    assert (found.is_obeyed, found.config.signals.bundle_report_interval_ms) == (True, 15_000)
+    assert [item.key for item in stock(OLDER, MODULAR, **often).disobeyed] == list(often)
+
+
 def test_half_an_avg_shedder_is_refused_and_a_whole_one_taken() -> None:
     for half in ({STRATEGY: AVG}, {PLACING: AVG}):
         assert stock("broker-4.0.8.conf", MODULAR, **half).refused

@@ -141,9 +141,7 @@ def _has_been_resent(work: Work, rows: Rows) -> NDArray[np.bool_]:
     """Whether sending the present record again has not helped: the last time is just over."""
     ledger = work.ledger
     resent_ms = ledger.resent_clock_ms[rows]
-    just_ms = (
-        work.config.ownership.in_flight_timeout_ms + work.config.signals.report_max_interval_ms
-    )
+    just_ms = work.config.ownership.in_flight_timeout_ms + work.config.signals.longest_silence_ms
     is_recent = work.clock_ms - resent_ms <= 2 * just_ms
     is_of_this_record = (resent_ms > 0) & (resent_ms >= ledger.clock_ms[rows])
     return np.asarray(is_of_this_record & is_recent & _is_due(work, rows))

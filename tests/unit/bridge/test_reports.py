@@ -1,5 +1,6 @@
 """A broker's readings become one report a measurement, and heartbeats between."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from lbcore.bridge.reports import (
     report,
     report_topics,
 )
+from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
 from lbcore.model.resources import COUNT
 from lbcore.wire.format import format_message
@@ -26,6 +28,7 @@ from tests.support.values.wire_messages import RULES, content
 REPORTS = Path(__file__).parents[1] / "wire" / "pulsar_reports"
 BUNDLES = ("acme/ns/0x00000000_0x80000000", "acme/ns/0x80000000_0xffffffff")
 MINUTE = 60_000
+SIGNALS = SignalsConfig(report_max_interval_ms=MINUTE)
 NOW = 1_800_000_000_000
 
 
@@ -42,8 +45,13 @@ def reading(rate: float, incarnation: str = "17", topics: int = 2) -> Measured:
     return measured_extensible(envelope(incarnation), gauges, table, "http://b:1")
 
 
+def using(measured: Measured, percent: float) -> Measured:
+    """The reading with this usage of every resource."""
+    return replace(measured, load=replace(measured.load, usage=np.full(COUNT, percent)))
+
+
 def kinds(told: Told, measured: Measured, now_ms: int) -> tuple[Told, list[type]]:
-    told, messages = report(told, measured, now_ms, MINUTE, 100)
+    told, messages = report(told, measured, now_ms, SIGNALS, 100)
     return told, [type(message) for message in messages]
 
 
@@ -52,7 +60,7 @@ def test_report_of_the_modular_manager_is_its_load_without_pulsars_own(name: str
     parsed = parse_pulsar_report((REPORTS / name).read_bytes(), "local")
     assert not isinstance(parsed, Rejected)
     measured = measured_modular(*parsed)
-    _, messages = report(Told(), measured, NOW, MINUTE, 100)
+    _, messages = report(Told(), measured, NOW, SIGNALS, 100)
     assert [type(message) for message in messages] == [BrokerLoad, BundleLoad]
     assert all(not bundle.startswith("pulsar/") for bundle in measured.names)
     for message in messages:
@@ -60,7 +68,7 @@ def test_report_of_the_modular_manager_is_its_load_without_pulsars_own(name: str
 
 
 def test_load_of_the_extensible_manager_is_the_sum_of_its_bundles() -> None:
-    _, messages = report(Told(), reading(30.0), NOW, MINUTE, 100)
+    _, messages = report(Told(), reading(30.0), NOW, SIGNALS, 100)
     load = messages[0]
     assert isinstance(load, BrokerLoad)
     assert load.traffic.tolist() == [60.0, 0.0, 0.0, 0.0]
@@ -87,6 +95,17 @@ def test_same_measurement_is_reported_again_after_the_longest_interval() -> None
     assert sent == [BrokerLoad, BundleLoad]
 
 
+def test_usage_that_changed_between_two_measurements_is_reported_without_the_bundles() -> None:
+    """A host's usage is taken at times of its own: an idle broker's load is news then."""
+    told, _ = kinds(Told(), using(reading(0.0), 20.0), NOW)
+    told, within = kinds(told, using(reading(0.0), 29.0), NOW + 5_000)
+    told, above = kinds(told, using(reading(0.0), 31.0), NOW + 10_000)
+    told, again = kinds(told, using(reading(0.0), 31.0), NOW + 15_000)
+    _, due = kinds(told, using(reading(0.0), 31.0), NOW + MINUTE)
+    assert (within, above, again) == ([Heartbeat], [BrokerLoad], [Heartbeat])
+    assert due == [BrokerLoad, BundleLoad]
+
+
 def test_broker_that_started_again_reports_at_once() -> None:
     told, _ = kinds(Told(), reading(30.0), NOW)
     _, sent = kinds(told, reading(30.0, incarnation="18"), NOW + 1)
@@ -94,9 +113,9 @@ def test_broker_that_started_again_reports_at_once() -> None:
 
 
 def test_seq_grows_with_each_message_and_over_a_new_start_of_the_collector() -> None:
-    told, messages = report(Told(), reading(1.0), NOW, MINUTE, 100)
-    told, more = report(told, reading(1.0), NOW - 7_000, MINUTE, 100)  # a clock that stepped back
-    _, restarted = report(Told(), reading(1.0), NOW + 5_000, MINUTE, 100)
+    told, messages = report(Told(), reading(1.0), NOW, SIGNALS, 100)
+    told, more = report(told, reading(1.0), NOW - 7_000, SIGNALS, 100)  # a clock that stepped back
+    _, restarted = report(Told(), reading(1.0), NOW + 5_000, SIGNALS, 100)
     seqs = [each[0].envelope.seq for each in (messages, more, restarted)]
     assert seqs == sorted(set(seqs))
 

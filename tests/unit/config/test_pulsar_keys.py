@@ -227,7 +227,6 @@ PULSAR_ONLY = (
     "loadBalancerOverrideBrokerNicSpeedGbps",
     "topicBundleAssignmentStrategy",
     "defaultNumberOfSystemNamespaceBundles",
-    "statsUpdateFrequencyInSecs",
     "metadataStoreOperationTimeoutSeconds",
 )
 """Keys of Pulsar 4.0.8, 4.2.4 and 5.0.0-M1 about balancing that mean nothing here."""

@@ -18,8 +18,10 @@ REQUIRED = ["--bootstrap", "k:1", "--state-dir", "s", "--namespace", "t/n:murmur
 def test_settings_follow_the_command_line() -> None:
     words = [*REQUIRED, "--report-interval-ms", "2000", "--heartbeat-interval-ms", "700"]
     words += ["--callback-ms", "10-20", "--capacity", "broker-2=0.5", "--speed", "30"]
+    words += ["--bundle-report-interval-ms", "60000"]
     made = settings_of(parser().parse_args(words))
     assert (made.signals.report_check_ms, made.signals.report_max_interval_ms) == (2000, 1999)
+    assert made.signals.bundle_report_interval_ms == 60_000
     assert (made.agent.heartbeat_interval_ms, made.callback_ms) == (700, (10, 20))
     assert (made.capacities, made.speed) == ({"broker-2": 0.5}, 30.0)
 

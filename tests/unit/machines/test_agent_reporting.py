@@ -34,8 +34,8 @@ def load(cpu: float = 50.0, rate: float = 100.0, bundles: int = 1) -> LoadRead:
 class Driver:
     """An agent, its state and its clock."""
 
-    def __init__(self, config: AgentConfig = CONFIG) -> None:
-        self.agent = AgentMachine(IDENTITY, config, SIGNALS)
+    def __init__(self, config: AgentConfig = CONFIG, signals: SignalsConfig = SIGNALS) -> None:
+        self.agent = AgentMachine(IDENTITY, config, signals)
         self.state = None
         self.now_ms = 0
 
@@ -111,6 +111,48 @@ def test_next_load_is_reported_when_changed_or_after_the_longest_interval(
     driver.give(load(), at_ms=0)
     found = driver.give(second, at_ms=after_ms)
     assert bool(of_kind(found, BrokerLoad)) is is_reported
+
+
+APART = SignalsConfig(bundle_report_interval_ms=20_000)
+"""Bundles are reported at an interval of their own."""
+
+
+@pytest.mark.parametrize(
+    ("second", "after_ms", "reported"),
+    [
+        (load(), 19_999, []),
+        (load(), 20_000, [BundleLoad]),
+        (load(cpu=61.0), 5_000, [BrokerLoad]),
+        (load(cpu=61.0), 20_000, [BrokerLoad, BundleLoad]),
+        (load(), SIGNALS.report_max_interval_ms + 1, [BrokerLoad, BundleLoad]),
+    ],
+)
+def test_bundles_with_an_interval_of_their_own_are_reported_apart_from_the_broker(
+    second: LoadRead, after_ms: int, reported: list[type]
+) -> None:
+    driver = Driver(signals=APART)
+    first = driver.give(load(), at_ms=0)
+    found = driver.give(second, at_ms=after_ms)
+    for messages, kinds in ((first, [BrokerLoad, BundleLoad]), (found, reported)):
+        sent = [type(one) for one in messages if isinstance(one, BrokerLoad | BundleLoad)]
+        assert sent == kinds
+
+
+def test_bundles_of_their_own_interval_come_again_an_interval_after_the_last() -> None:
+    driver = Driver(signals=APART)
+    sent_ms = [
+        at_ms
+        for at_ms in range(0, 70_000, 5_000)
+        if of_kind(driver.give(load(), at_ms=at_ms), BundleLoad)
+    ]
+    assert sent_ms == [0, 20_000, 40_000, 60_000]
+
+
+def test_broker_that_stops_reports_its_bundles_whatever_their_interval() -> None:
+    driver = Driver(signals=APART)
+    driver.give(load(), at_ms=0)
+    driver.give(Stop(), at_ms=10)
+    assert len(of_kind(driver.give(load(), at_ms=20), BundleLoad)) == 1
 
 
 def test_load_is_asked_for_at_the_check_interval() -> None:
