@@ -47,7 +47,8 @@ class Splitting:
     )
     supported_algorithms: tuple[str, ...] = setting(
         ALGORITHMS,
-        doc="Algorithms that a split command may name; others are refused.",
+        doc="Algorithms that splits may take: a command that names another one is refused, and an "
+        "automatic split takes `algorithm` instead.",
         pulsar="supportedNamespaceBundleSplitAlgorithms",
         dynamic=True,
     )

@@ -11,6 +11,7 @@ from lbcore.config.cluster import EXTERNAL, SHADOWS_MAX
 from lbcore.config.filters import EXTENSIBLE
 from lbcore.config.findings import ConfigFinding, UsageGaps, error, warning
 from lbcore.config.ownership import FENCING_LEASE
+from lbcore.config.splitting import ALGORITHMS
 from lbcore.config.tree import Config
 from lbcore.config.values import ConfigError
 from lbcore.model.resources import RESOURCES
@@ -226,6 +227,18 @@ def _check_reports(config: Config) -> Iterator[ConfigFinding]:
         yield error("topics.min_insync_replicas", detail)
 
 
+def _check_algorithms(config: Config) -> Iterator[ConfigFinding]:
+    # Pulsar: PulsarBrokerStarter refuses to start with either.
+    supported = config.splitting.supported_algorithms
+    strange = ", ".join(name for name in supported if name not in ALGORITHMS)
+    if strange:
+        detail = f"there is no {strange}: take of {', '.join(ALGORITHMS)}"
+        yield error("splitting.supported_algorithms", detail)
+    if config.splitting.algorithm not in supported:
+        detail = f"{config.splitting.algorithm} is none of splitting.supported_algorithms"
+        yield error("splitting.algorithm", detail)
+
+
 def _check_multi_hit(config: Config) -> Iterator[ConfigFinding]:
     shedding = config.shedding
     if not shedding.multi_hit:
@@ -319,6 +332,7 @@ _CHECKS: tuple[Check, ...] = (
     _check_transitions,
     _check_authority,
     _check_reports,
+    _check_algorithms,
     _check_multi_hit,
     _check_unload_fraction,
     _check_weights,

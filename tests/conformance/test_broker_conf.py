@@ -36,6 +36,7 @@ BALANCE = "org.apache.pulsar.broker.loadbalance"
 MODULAR = f"{BALANCE}.impl.ModularLoadManagerImpl"
 EXTENSIBLE = f"{BALANCE}.extensions.ExtensibleLoadManagerImpl"
 AVG = f"{BALANCE}.impl.AvgShedder"
+SUPPORTED = "supportedNamespaceBundleSplitAlgorithms"
 STRATEGY, PLACING = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
 SECTIONS = {
     SheddingConfig: "shedding",
@@ -233,6 +234,20 @@ def test_class_that_the_manager_can_not_load_is_refused(
 ) -> None:
     found = import_keys(keys_of("broker-4.0.8.conf", **others))
     assert [item.key for item in found.refused] == [key]
+
+
+@pytest.mark.parametrize(
+    ("others", "setting"),
+    [
+        ({SUPPORTED: "topic_count_equally_divide"}, "splitting.algorithm"),
+        ({SUPPORTED: "range_equally_divide,by_chance"}, "splitting.supported_algorithms"),
+    ],
+)
+def test_split_algorithms_that_pulsar_does_not_start_with_are_refused(
+    others: Mapping[str, str], setting: str
+) -> None:
+    found = stock(NEWER, EXTENSIBLE, **others)
+    assert [item.key for item in found.refused] == [setting]
 
 
 @pytest.mark.parametrize(

@@ -120,11 +120,14 @@ def _algorithm_for(
     """The namespace's own, or the configured one; of those that are supported.
 
     Where the one that the reason asks for is not supported, `algorithm` stands in, which always
-    is. Pulsar's own check is for commands alone.
+    is (`validation.check`), and where halves are not, a bundle of unknown topics waits for them.
+    Pulsar's own check is for commands alone.
     """
+    supported = config.supported_algorithms
     own = resolve_algorithm(request.algorithm, "")
-    if request.algorithm and own not in _FOR_OPERATORS and own.value in config.supported_algorithms:
-        return own if topics is not None else SplitAlgorithm.RANGE
+    if request.algorithm and own not in _FOR_OPERATORS and own.value in supported:
+        is_halved = topics is None and SplitAlgorithm.RANGE.value in supported
+        return SplitAlgorithm.RANGE if is_halved else own
     configured = resolve_algorithm(None, config.algorithm)
     if config.automatic_algorithm != BY_REASON:
         return configured
@@ -132,7 +135,7 @@ def _algorithm_for(
     if topics is not None:
         by_count = request.reason in COUNT_REASONS
         wanted = SplitAlgorithm.TOPIC_COUNT if by_count else SplitAlgorithm.FLOW_OR_QPS
-    return wanted if wanted.value in config.supported_algorithms else configured
+    return wanted if wanted.value in supported else configured
 
 
 def _propose(

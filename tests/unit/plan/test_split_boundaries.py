@@ -5,7 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lbcore.config.splitting import DEFAULT_ALGORITHM, FLOW_OR_QPS, SPECIFIED_POSITIONS, Splitting
+from lbcore.config.splitting import (
+    DEFAULT_ALGORITHM,
+    FLOW_OR_QPS,
+    RANGE,
+    SPECIFIED_POSITIONS,
+    TOPIC_COUNT,
+    Splitting,
+)
 from lbcore.model.bundles import BundleRange
 from lbcore.plan.split.algorithms import SplitAlgorithm, TopicLoads
 from lbcore.plan.split.boundaries import CutRequest, RangeCut, find_cut
@@ -143,3 +150,23 @@ def test_namespaces_own_algorithm_cuts_its_bundles_unless_it_needs_positions(
 ) -> None:
     topics = loads(dict.fromkeys(known, 900.0)) if known else None
     assert cut(request(topics, algorithm=own)).algorithm is expected
+
+
+@pytest.mark.parametrize(
+    ("supported", "own", "known", "expected"),
+    [
+        ((RANGE, TOPIC_COUNT), "", True, SplitAlgorithm.RANGE),
+        ((TOPIC_COUNT, FLOW_OR_QPS), FLOW_OR_QPS, True, SplitAlgorithm.FLOW_OR_QPS),
+        ((RANGE, TOPIC_COUNT), FLOW_OR_QPS, True, SplitAlgorithm.RANGE),
+        ((TOPIC_COUNT, FLOW_OR_QPS), "", False, None),
+        ((TOPIC_COUNT, FLOW_OR_QPS), TOPIC_COUNT, False, None),
+        ((TOPIC_COUNT, FLOW_OR_QPS), FLOW_OR_QPS, False, None),
+    ],
+)
+def test_cut_is_made_by_a_supported_algorithm_or_not_at_all(
+    supported: tuple[str, ...], own: str, *, known: bool, expected: SplitAlgorithm | None
+) -> None:
+    config = replace(OURS, supported_algorithms=supported, algorithm=supported[0])
+    topics = loads(dict.fromkeys((100, 200, 900), 900.0)) if known else None
+    found = find_cut(request(topics, algorithm=own), config)
+    assert (found.algorithm if isinstance(found, RangeCut) else None) is expected
