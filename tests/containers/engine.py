@@ -18,6 +18,7 @@ from tests.integration.stack import ROOT
 
 IMAGE = "localhost/ballast:0.1.0"
 KAFKA_IMAGE = "docker.io/apache/kafka:4.3.0"
+PROMETHEUS_IMAGE = "docker.io/prom/prometheus:v3.5.0"
 BASE = "localhost/ballast-base:1.0.0"
 _DOCKERFILE = "conf/container/Dockerfile"
 _PROGRAMS = ("podman", "runc", "debootstrap")
@@ -92,9 +93,11 @@ class Engine:
         )
 
     def build(self) -> None:
-        """Build the image of conf/container/Dockerfile, and one that stands in for Kafka's."""
-        self._build(_DOCKERFILE, IMAGE, "--build-arg", f"BASE={self._base()}")
+        """Build the image of conf/container/Dockerfile, and what stands in for those of others."""
+        chosen = (f"BASE={self._base()}", "CLASS_ARCHIVES=yes")
+        self._build(_DOCKERFILE, IMAGE, *(f"--build-arg={one}" for one in chosen))
         self._build("tests/containers/kafka/Dockerfile", KAFKA_IMAGE)
+        self._build("tests/containers/prometheus/Dockerfile", PROMETHEUS_IMAGE)
 
     def size_bytes(self) -> int:
         """Of the image."""

@@ -1,7 +1,7 @@
 """The image built, and docker-compose.yml started, in a real container engine.
 
 Health checks and the order of starts are asked for by the test: podman leaves both to systemd,
-which a machine of tests does not have. Prometheus and Grafana are not started.
+which a machine of tests does not have. Prometheus is Debian's; Grafana is not started.
 """
 
 import json
@@ -18,9 +18,11 @@ from typing import Any
 
 import pytest
 
+from dashboards.rules import ALERTS
 from jobs.adapters.processes.preflight import free_ports
+from jobs.adapters.processes.prometheus import Prometheus
 from tests.containers.engine import IMAGE, Engine, missing
-from tests.integration.compose_deployment import start_in_order
+from tests.integration.compose_deployment import NOT_RUN, health_of_rules, start_in_order
 from tests.integration.stack import ROOT, http_json, wait_for
 
 pytestmark = [
@@ -28,9 +30,9 @@ pytestmark = [
     pytest.mark.timeout(3_600),
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
-NOT_RUN = ("prometheus", "grafana")
 PROJECT = "ballast-test"
-LOOKUPS = {"lookup-1": 8080, "lookup-2": 8081}
+LOOKUPS = ("lookup-1", "lookup-2")
+PUBLISHED = {"lookup-1": (8080, 8080), "lookup-2": (8081, 8080), "prometheus": (9090, 9090)}
 BROKERS, BUNDLES = 10, 200
 PATIENCE_S = 600
 TOPICS = [f"persistent/public/default/topic-{number}" for number in range(50)]
@@ -38,7 +40,7 @@ TOPICS = [f"persistent/public/default/topic-{number}" for number in range(50)]
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """The services in their containers. ports: lookup service → port on this machine."""
+    """The services in their containers. ports: service → port on this machine."""
 
     engine: Engine
     folder: Path
@@ -138,10 +140,10 @@ def composed(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     for name in ("token_secret", "grafana_password"):
         (folder / "secrets" / name).write_text(f"{name} of at least 32 bytes, the same\n")
     text = (ROOT / "docker-compose.yml").read_text()
-    ports = dict(zip(LOOKUPS, free_ports(len(LOOKUPS)), strict=True))
-    for name, port in LOOKUPS.items():
-        assert f"127.0.0.1:{port}:8080" in text
-        text = text.replace(f"127.0.0.1:{port}:8080", f"127.0.0.1:{ports[name]}:8080")
+    ports = dict(zip(PUBLISHED, free_ports(len(PUBLISHED)), strict=True))
+    for name, (port, inside) in PUBLISHED.items():
+        assert f"127.0.0.1:{port}:{inside}" in text
+        text = text.replace(f"127.0.0.1:{port}:{inside}", f"127.0.0.1:{ports[name]}:{inside}")
     (folder / "docker-compose.yml").write_text(text)
     begun = Composed(engine, folder, ports)
     begun.begin()
@@ -168,6 +170,19 @@ def test_all_bundles_are_placed_and_both_lookup_services_answer_alike(composed: 
     first, second = (composed.answers(name) for name in LOOKUPS)
     assert first == second
     assert len({body["httpUrl"] for body in first or ()}) > 1
+
+
+def test_java_of_the_job_takes_its_classes_from_the_archive(composed: Composed) -> None:
+    asked = ("sh", "-c", "grep --files-with-matches classes/spark.jsa /proc/[0-9]*/maps")
+    assert composed.engine.run("exec", composed.container("job"), *asked).strip()
+
+
+def test_prometheus_scrapes_every_target_and_evaluates_every_rule(composed: Composed) -> None:
+    composed.wait_healthy("prometheus")
+    prometheus = Prometheus(url=f"http://127.0.0.1:{composed.ports['prometheus']}")
+    composed.wait("every target to be up", lambda: prometheus.value("sum(up)") == 3)
+    composed.wait("the rules", lambda: set(health_of_rules(prometheus).values()) == {"ok"})
+    assert set(health_of_rules(prometheus)) == {alert.name for alert in ALERTS}
 
 
 def test_job_killed_is_started_again_and_goes_on_from_its_checkpoint(composed: Composed) -> None:

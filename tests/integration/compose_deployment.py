@@ -22,6 +22,7 @@ from jobs.adapters.kafka.embedded_kafka import CONF, EmbeddedKafka
 from jobs.adapters.processes.preflight import free_ports
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.adapters.processes.progress import last_lines
+from jobs.adapters.processes.prometheus import Prometheus
 from tests.integration.stack import PATIENCE_S, ROOT, wait_for
 from tests.support.processes.prometheus_tools import tool
 
@@ -314,3 +315,9 @@ def running_deployment(folder: Path, image: Path) -> Iterator[Deployment]:
         yield deployment
     finally:
         deployment.kill()
+
+
+def health_of_rules(prometheus: Prometheus) -> dict[str, str]:
+    """Rule → whether its evaluation works; 'unknown' before the first."""
+    groups = prometheus.get("rules")["groups"]
+    return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}

@@ -21,6 +21,7 @@ from tests.integration.compose_deployment import (
     NOT_RUN,
     SERVICES,
     Deployment,
+    health_of_rules,
     running_deployment,
     start_order,
 )
@@ -37,7 +38,7 @@ LOOKUPS = ("lookup-1", "lookup-2")
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `COPY . .` and `RUN make setup` leave in the image's folder."""
-    assert "COPY --chown=ballast . .\nRUN make setup\n" in DOCKERFILE
+    assert DOCKERFILE.index("\nCOPY --chown=ballast . .\n") < DOCKERFILE.index("\nRUN make setup ")
     folder = tmp_path_factory.mktemp("image") / "ballast"
     left_out = (ROOT / ".dockerignore").read_text().split()
     shutil.copytree(
@@ -118,8 +119,10 @@ def test_prometheus_scrapes_every_target_and_evaluates_every_rule(deployment: De
     deployment.wait("every target to be up", lambda: prometheus.value("sum(up)") == 3)
     targets = prometheus.get("targets")["activeTargets"]
     assert Counter(one["health"] for one in targets) == {"up": 3}
-    deployment.wait("the rules to be evaluated", lambda: set(health(prometheus).values()) == {"ok"})
-    assert set(health(prometheus)) == {alert.name for alert in ALERTS}
+    deployment.wait(
+        "the rules to be evaluated", lambda: set(health_of_rules(prometheus).values()) == {"ok"}
+    )
+    assert set(health_of_rules(prometheus)) == {alert.name for alert in ALERTS}
 
 
 def test_all_end_in_reverse_order_and_in_order(deployment: Deployment) -> None:
@@ -141,9 +144,3 @@ def owners(deployment: Deployment) -> dict[str, str]:
 
 def lookup(deployment: Deployment, name: str, topic: str) -> tuple[int, Any]:
     return http_json(f"{deployment.address(name)}/lookup/v2/topic/{topic}")
-
-
-def health(prometheus: Prometheus) -> dict[str, str]:
-    """Rule → whether its evaluation works; 'unknown' before the first."""
-    groups = prometheus.get("rules")["groups"]
-    return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
