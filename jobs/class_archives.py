@@ -8,6 +8,7 @@ installation and after each change of Java or of the jars. Source: ours.
     python -m jobs.class_archives
 """
 
+import os
 import sys
 import tempfile
 import threading
@@ -71,6 +72,8 @@ def record() -> None:
         archive_path(program).unlink(missing_ok=True)
         archive_path(program).parent.mkdir(parents=True, exist_ok=True)
     use_java_home()
+    # where an image is made, nobody knows this machine by its name
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     config = load_settings(None, ())
     with tempfile.TemporaryDirectory(prefix="ballast-classes-") as name:
         folder = Path(name)
