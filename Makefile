@@ -90,7 +90,7 @@ bench: setup-dev ## Measure batches, lookups and the planner on this machine; wr
 chaos: setup-dev ## Run 1,000 rounds of random clusters and faults in virtual time
 	@$(bin)/ballast chaos $(ARGS)
 
-package: setup ## Put together what a Spark cluster needs of Ballast, with the script that submits it
+package: setup ## Make the wheel, and what a Spark cluster needs of Ballast with the script that submits it
 	@$(bin)/python -m jobs.package $(ARGS)
 
 lock: setup-dev ## Choose the newest versions that pyproject.toml allows and write the lock files

@@ -26,7 +26,7 @@ from jobs.adapters.delta.table_place import TablePlace, table_place
 from jobs.adapters.delta.table_tail import is_delta
 from jobs.adapters.delta.tables import table_path
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.stream import spark_session
@@ -87,7 +87,7 @@ def _arguments() -> argparse.ArgumentParser:
 def _session(args: argparse.Namespace, folder: Path) -> SparkSession:
     settings = dict(pair.split("=", 1) for pair in args.spark)
     return spark_session(
-        jar_paths("spark"),
+        have_jars("spark"),
         master=args.master,
         local_dir=folder,
         settings={"spark.app.name": "ballast archive_history", **_DELTA, **settings},

@@ -31,7 +31,7 @@ from jobs.adapters.kafka.settings import kafka_address, spark_source_options
 from jobs.adapters.kafka.ticks import Ticker
 from jobs.adapters.kafka.topic_watch import TopicWatch
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.ordered_end import OrderedEnd
@@ -248,7 +248,7 @@ class _Told:
 def _session(args: argparse.Namespace) -> SparkSession:
     use_java_home()
     return spark_session(
-        jar_paths("spark"),
+        have_jars("spark"),
         master=args.master,
         local_dir=args.state_dir / "spark",
         settings=dict(pair.split("=", 1) for pair in args.spark),

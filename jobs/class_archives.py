@@ -32,7 +32,7 @@ from jobs.adapters.processes.class_archive import (
     archive_path,
     recording_words,
 )
-from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.standby_query import StandbyQuery
@@ -109,7 +109,7 @@ def _rehearse(config: Config, address: KafkaAddress, folder: Path, words: Sequen
     topic, pipeline = address.topic_name(Topic.BROKER_LOAD), config.pipeline
     ticker = Ticker(producer, topic, pipeline.clusters, pipeline.tick_interval_ms)
     session = spark_session(
-        jar_paths("spark"),
+        have_jars("spark"),
         master="local[2,4]",
         local_dir=folder,
         settings={"spark.driver.extraJavaOptions": driver_options(words)},

@@ -1,6 +1,6 @@
-"""Puts together what a Spark cluster needs of Ballast: a folder, and a script that submits the job.
+"""Puts together what travels: a wheel to install, and what a Spark cluster needs of Ballast.
 
-Decides what travels: the locked packages but for those that Spark brings or that need it, the
+Decides what that is: the locked packages but for those that Spark brings or that need it, the
 project, the jars, and the words that spark-submit needs. Runs in the project's own environment,
 after set-up. Source: ours.
 
@@ -17,13 +17,14 @@ from pathlib import Path
 from jobs import VERSION
 from jobs.adapters.processes.jars import LOCK_PATH, jar_paths
 from jobs.adapters.processes.preflight import check_disk
+from jobs.adapters.processes.shipped import CONF
 from jobs.adapters.spark.stream import STACK_SIZE
 from jobs.bill_of_materials import bill_of_materials
 from jobs.console import CommandError, Exit, complain, note
 from jobs.parser import Parser
 from jobs.prepare import LOCKS, ROOT
 
-SPARKS_OWN = ("pyspark", "py4j", "delta-spark")
+SPARKS_OWN = ("pyspark", "py4j")
 _BYTES = 1_000_000_000
 _SUBMIT = """\
 #!/usr/bin/env bash
@@ -54,14 +55,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make the folder anew; returns the exit code."""
     parser = Parser(prog="package", description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "dist" / "spark")
-    output = parser.parse_args(argv).output.absolute()
+    parser.add_argument("--wheel-dir", type=Path, default=ROOT / "dist")
+    args = parser.parse_args(argv)
+    output = args.output.absolute()
     try:
+        wheel = make_wheel(args.wheel_dir.absolute())
+        note(f"wheel: {wheel}; next: pip install {wheel}, then ballast --help")
         make_package(output)
     except CommandError as error:
         complain(error, as_json=False)
         return error.exit_code
     note(f"package: {output}; next: {output}/submit --master spark://HOST:7077 -- --help")
     return Exit.DONE
+
+
+def make_wheel(folder: Path) -> Path:
+    """Put the wheel of this source into `folder`; raises CommandError when it can't be built."""
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # has what was there before, too
+    _pip("wheel", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
+    return folder / f"ballast-{VERSION}-py3-none-any.whl"
 
 
 def make_package(output: Path) -> None:
@@ -75,8 +87,8 @@ def make_package(output: Path) -> None:
     jars.mkdir(parents=True)
     lock = output / "requirements.lock"
     lock.write_text(lock_beside_spark((ROOT / LOCKS["run"]).read_text(encoding="ascii")))
-    _pip(packages, "--require-hashes", "--requirement", str(lock))
-    _pip(packages, "--no-build-isolation", str(ROOT))
+    _install(packages, "--require-hashes", "--requirement", str(lock))
+    _install(packages, "--no-build-isolation", str(ROOT))
     with tarfile.open(output / "python.tar.gz", "w:gz", compresslevel=1) as archive:
         archive.add(packages, arcname=".")
     for jar in jar_paths("spark"):
@@ -110,18 +122,22 @@ def submit_script(folder: Path) -> str:
         python=sys.executable,
         spark_home=spark_home,
         stack_size=STACK_SIZE,
-        logging=ROOT / "conf" / "logging" / "spark-log4j2.properties",
+        logging=CONF / "logging" / "spark-log4j2.properties",
         job=ROOT / "jobs" / "balance_cluster.py",
     )
 
 
-def _pip(target: Path, *words: str) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    command += ["--target", str(target), "--disable-pip-version-check", "--no-input", *words]
+def _install(target: Path, *words: str) -> None:
+    _pip("install", "--target", str(target), *words)
+
+
+def _pip(verb: str, *words: str) -> None:
+    command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-deps"]
+    command += ["--disable-pip-version-check", "--no-input", *words]
     found = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 (our own words)
     if found.returncode:
         raise CommandError(
-            "the packages for the executors could not be installed",
+            "what travels could not be put together",
             why=found.stderr.strip()[-500:] or f"pip ended with code {found.returncode}",
             next_step="check the network (PIP_INDEX_URL names a mirror) and run it again",
         )

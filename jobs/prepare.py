@@ -24,10 +24,10 @@ from jobs.adapters.processes.jars import (
     LOCK_PATH,
     JarStore,
     default_store,
-    fetch_jars,
     is_complete,
     store_path,
 )
+from jobs.adapters.processes.jars_at_need import fetch_locked
 from jobs.adapters.processes.java import Java, find_java
 from jobs.adapters.processes.preflight import check_disk, check_python, running_python
 from jobs.adapters.processes.progress import last_lines, run_with_progress
@@ -38,7 +38,6 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 BUILD_LOCK = "requirements-build.lock"
 _PACKAGES_BYTES = 3_500_000_000
-_JARS_BYTES = 300_000_000
 _OFFLINE = re.compile(
     r"NewConnectionError|Failed to establish|NameResolution|Temporary failure|"
     r"timed out|ProxyError|Network is unreachable|No matching distribution",
@@ -151,16 +150,8 @@ def install_jars(place: Place, java: Java) -> bool:
     if is_complete(place.jars, lock_text):
         return False
     note("set-up: jars of Kafka, Spark's Kafka connector and Delta (62 MB)")
-    check_disk(place.jars.root, _JARS_BYTES)
-    ivy_jars = sorted(place.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"))
-    if not ivy_jars:
-        raise CommandError(
-            "pyspark's Ivy is missing",
-            why=f"no pyspark/jars/ivy-*.jar under {place.venv}",
-            next_step=f"remove {place.stamp('packages')} and run the same command again",
-        )
-    mirror = os.environ.get("BALLAST_JAR_MIRROR", "")
-    fetch_jars(place.jars, lock_text, java=java.command, ivy_jar=ivy_jars[-1], mirror=mirror)
+    (site_packages,) = place.venv.glob("lib/python*/site-packages")
+    fetch_locked(place.jars, java.command, site_packages)
     return True
 
 

@@ -26,7 +26,7 @@ from jobs.adapters.delta.tables import TableSchemaError, check_columns, table_pa
 from jobs.adapters.kafka.clock import newest_record_ms
 from jobs.adapters.kafka.topics import TopicReport, TopicStatus, ensure_topics, wanted_topics
 from jobs.adapters.processes.clocks import wall_ms
-from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.jars import absent_jars, default_store, jar_paths
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.preflight import check_python, running_python
 from jobs.adapters.spark.checkpoint import code_version
@@ -46,12 +46,11 @@ _LOG_LENGTH_WARN = 2_000
 _KAFKA_TIMEOUT_MS = 10_000
 PACKAGES: Mapping[str, tuple[str, str]] = {
     "deltalake": ("1.6.6", "2"),
-    "delta-spark": ("4.4.0", "4.4.1"),
     "kafka-python": ("3.0.12", "4"),
     "pandas": ("2.2", "3"),
     "protobuf": ("6.33", "7"),
     "pyarrow": ("19", ""),
-    "pyspark": ("4.2.0", "4.3"),
+    "pyspark": ("4.2.1", "4.3"),
 }
 """Package → the first version that works, and the first that does not any more ("" = none)."""
 
@@ -107,9 +106,9 @@ def _package(name: str, first: str, until: str) -> DoctorFinding | None:
     try:
         there = version(name)
     except PackageNotFoundError:
-        return fail(name, "is not installed", f"install {wanted}: `make setup`")
+        return fail(name, "is not installed", f"install {wanted}: `make setup`, or pip")
     if _parts(there) < _parts(first) or (until and _parts(there) >= _parts(until)):
-        return fail(name, f"{there} is installed", f"install {wanted}: `make setup`")
+        return fail(name, f"{there} is installed", f"install {wanted}: `make setup`, or pip")
     return None
 
 
@@ -124,7 +123,12 @@ def _java() -> Iterator[DoctorFinding]:
 
 
 def _jars() -> Iterator[DoctorFinding]:
-    yield ok("jars", f"{len(jar_paths('spark'))} for Spark")
+    absent = absent_jars(default_store())
+    if absent:
+        text = f"{len(absent)} are missing: what needs them fetches them at first need (62 MB)"
+        yield warn("jars", text, "`make setup` fetches them now, and so does `ballast run-local`")
+    else:
+        yield ok("jars", f"{len(jar_paths('spark'))} for Spark")
 
 
 def _disk(where: Whereabouts) -> Iterator[DoctorFinding]:

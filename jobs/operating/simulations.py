@@ -14,6 +14,7 @@ from typing import Any
 
 from jobs.adapters.delta.recordings import read_recording
 from jobs.adapters.processes.own_strategies import require_loaded, with_own
+from jobs.adapters.processes.shipped import shipped
 from jobs.console import CommandError, MisuseError, cause_words, note
 from lbcore.config.load import parse_assignments
 from lbcore.config.pulsar_keys import from_pulsar_keys
@@ -102,9 +103,10 @@ class Loaded:
 def load_scenarios(paths: Iterable[str]) -> list[Loaded]:
     """The scenarios of files and folders, in name order within a folder.
 
+    conf/... that is not there is what came with Ballast.
     Raises MisuseError, which names file and line.
     """
-    return [_load(path) for given in paths for path in _files(Path(given))]
+    return [_load(path) for given in paths for path in _files(shipped(Path(given)))]
 
 
 def config_of(

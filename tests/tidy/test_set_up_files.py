@@ -80,7 +80,6 @@ _DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "kafka": "kafka-python",
     "pulsar": "pulsar-client",
-    "delta": "delta-spark",
     "google": "protobuf",
     "grafana_foundation_sdk": "grafana-foundation-sdk",
     "jwt": "pyjwt",

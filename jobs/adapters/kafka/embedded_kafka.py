@@ -17,15 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobs.adapters.processes import shipped
 from jobs.adapters.processes.class_archive import KAFKA, archive_words
-from jobs.adapters.processes.jars import jar_paths
+from jobs.adapters.processes.jars_at_need import have_jars
 from jobs.adapters.processes.java import find_java
 from jobs.adapters.processes.preflight import check_disk, check_port, free_ports
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.adapters.processes.progress import last_words
 from jobs.console import CommandError
 
-CONF = Path(__file__).resolve().parents[3] / "conf" / "kafka"
+CONF = shipped.CONF / "kafka"
 _HOST = "127.0.0.1"
 _DISK_BYTES = 500_000_000
 _API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
@@ -180,7 +181,7 @@ class EmbeddedKafka:
         }
 
     def _command(self, main_class: str, *arguments: str) -> Sequence[str]:
-        class_path = ":".join(str(path) for path in jar_paths("broker"))
+        class_path = ":".join(str(path) for path in have_jars("broker"))
         return [
             find_java().command,
             f"-Xmx{self.options.heap_mb}m",

@@ -18,9 +18,10 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from jobs.adapters.processes.progress import last_lines, run_with_progress
+from jobs.adapters.processes.shipped import CONF
 from jobs.console import CommandError
 
-LOCK_PATH = Path(__file__).resolve().parents[3] / "conf" / "jars.lock"
+LOCK_PATH = CONF / "jars.lock"
 FOLDERS = ("broker", "spark")
 _BLOCK_BYTES = 1 << 20
 
@@ -99,10 +100,17 @@ def jar_paths(folder: str, store: JarStore | None = None) -> tuple[Path, ...]:
     if absent:
         raise CommandError(
             f"{len(absent)} jars are missing, {absent[0]} first",
-            why=f"set-up did not fill {place.root}",
-            next_step="run `make setup`, which fetches what is missing",
+            why=f"nobody has filled {place.root} yet",
+            next_step="run what needs them (run-local, attach, the job), which fetches them, or"
+            " `make setup` in a checkout",
         )
     return tuple(paths)
+
+
+def absent_jars(store: JarStore) -> tuple[Jar, ...]:
+    """Those of the lock that are not there."""
+    wanted = parse_lock(LOCK_PATH.read_text())
+    return tuple(jar for jar in wanted if not store.path_of(jar).exists())
 
 
 def is_complete(store: JarStore, lock_text: str) -> bool:

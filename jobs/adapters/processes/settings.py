@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.adapters.processes.own_strategies import with_own
+from jobs.adapters.processes.shipped import CONF, shipped
 from jobs.console import CommandError, MisuseError
 from lbcore.config.load import differences, parse_assignments, parse_config
 from lbcore.config.render import render_value
@@ -26,7 +27,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found]
 
-CONF = Path(__file__).parents[3] / "conf"
 BASE = "base"
 OVERLAYS_VARIABLE = "BALLAST_CONF"
 
@@ -143,7 +143,8 @@ def _apply(path: Path, config: Config) -> Config:
 
 
 def _overlay_path(overlay: str, conf: Path) -> Path:
-    path = Path(overlay) if overlay.endswith(".toml") else conf / f"{overlay}.toml"
+    is_path = overlay.endswith(".toml")
+    path = shipped(Path(overlay)) if is_path else conf / f"{overlay}.toml"
     if path.exists():
         return path
     there = sorted(file.stem for file in conf.glob("*.toml") if file.stem != BASE)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.adapters.processes.class_archive import SPARK, archive_words
+from jobs.adapters.processes.shipped import CONF
 from jobs.adapters.spark.operators import balancer_operator, scorer_operator
 from jobs.adapters.spark.spark_machine import NOW_MS, MachineProcessor, Operator
 from jobs.whole_file import write_whole
@@ -32,7 +33,7 @@ INPUT_TOPICS = (
     Topic.COMMANDS,
     Topic.AUDIT,
 )
-_LOGGING = Path(__file__).parents[3] / "conf" / "logging" / "spark-log4j2.properties"
+_LOGGING = CONF / "logging" / "spark-log4j2.properties"
 # two chained operators and a regular expression overflow the default stack
 STACK_SIZE = "-Xss16m"
 # The quick compiler alone: batches are plans more than loops, and the slow one took a core for the

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from jobs.adapters.processes.settings import (
-    CONF,
     describe_differences,
     load_settings,
     overlay_names,
     read_base,
     read_secret,
 )
+from jobs.adapters.processes.shipped import CONF, shipped
 from jobs.console import CommandError, MisuseError
 
 
@@ -92,3 +92,15 @@ def test_secret_comes_from_the_variable_or_the_file_it_names(tmp_path: Path) -> 
 def test_secret_whose_file_can_not_be_read_says_so(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="the secret X can't be read"):
         read_secret("X", {"X_FILE": str(tmp_path / "none")})
+
+
+def test_path_in_conf_is_the_users_own_or_what_came_with_ballast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shipped(Path("conf/test.toml")) == CONF / "test.toml"
+    assert load_settings(["conf/test.toml"]) == load_settings(["test"])
+    assert shipped(Path("conf/none.toml")) == Path("conf/none.toml")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "test.toml").touch()
+    assert shipped(Path("conf/test.toml")) == Path("conf/test.toml")

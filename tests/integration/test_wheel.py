@@ -1,0 +1,120 @@
+"""The wheel outside the checkout: what is in it is enough, in a folder that has nothing."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from jobs.adapters.processes.jars import LOCK_PATH, parse_lock
+from jobs.package import make_wheel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """Ballast as a wheel leaves it. python: which has it; folder: empty; more: its environment."""
+
+    python: Path
+    folder: Path
+    more: Mapping[str, str]
+
+    def run(self, *words: str, timeout_s: float = 300) -> "subprocess.CompletedProcess[str]":
+        """How a process ends there."""
+        kept = {name: value for name, value in os.environ.items() if name != "BALLAST_JARS"}
+        return subprocess.run(
+            [str(self.python), *words],
+            cwd=self.folder,
+            env={**kept, **self.more},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def ballast(self, *words: str, timeout_s: float = 300) -> str:
+        """What a verb answers and notes; fails with that when it fails."""
+        done = self.run("-m", "jobs.cli", *words, timeout_s=timeout_s)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def unpacked(wheel: Path, tmp_path: Path) -> Elsewhere:
+    """The wheel's files before those of the checkout, with the packages of the tests."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "wheel")
+    (tmp_path / "empty").mkdir()
+    more = {"PYTHONPATH": str(tmp_path / "wheel"), "BALLAST_JARS": str(tmp_path / "jars")}
+    found = Elsewhere(python=Path(sys.executable), folder=tmp_path / "empty", more=more)
+    where = found.run("-c", "import jobs, lbcore, ballast; print(jobs.__file__, lbcore.__file__)")
+    assert where.stdout.count(str(tmp_path / "wheel")) == 2, where.stderr
+    return found
+
+
+def test_wheel_asks_for_no_spark_that_leaks(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+        asked = re.findall(r"^Requires-Dist: (.+)$", archive.read(name).decode(), re.MULTILINE)
+    assert "pyspark<4.3,>=4.2.1" in asked
+    assert [one for one in asked if one.startswith("delta-spark")] == []
+
+
+def test_scenarios_and_settings_come_with_the_wheel(unpacked: Elsewhere) -> None:
+    said = unpacked.ballast("simulate", "conf/scenarios/g03-new-empty-broker.scenario")
+    assert "the output is not what is recorded" not in said
+    assert "ballast" in unpacked.ballast("config", "show", "--conf", "pulsar")
+    made = set(unpacked.folder.iterdir())
+    assert made == set()
+
+
+def test_doctor_says_that_jars_come_at_first_need(unpacked: Elsewhere) -> None:
+    done = unpacked.run("-m", "jobs.cli", "doctor", "--no-kafka", "--json")
+    found = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}
+    assert found["jars"]["verdict"] == "warn"
+    assert "first need" in found["jars"]["what"]
+    assert found["packages"]["verdict"] == "ok"
+    assert "Traceback" not in done.stderr
+
+
+def test_jars_that_can_not_be_fetched_are_an_error_that_says_what_to_do(
+    unpacked: Elsewhere, tmp_path: Path
+) -> None:
+    (tmp_path / "jars").touch()  # where a folder should be made
+    done = unpacked.run("-m", "jobs.cli", "run-local", "--state-dir", "state", "--headless")
+    assert done.returncode == 1
+    assert "the jars of Kafka, Spark and Delta can't be fetched" in done.stderr
+    assert "BALLAST_JARS" in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+def test_installed_wheel_fetches_its_jars_and_runs_a_cluster(wheel: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    venv.EnvBuilder(with_pip=True, symlinks=True).create(tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    there = Elsewhere(python=python, folder=tmp_path / "empty", more={})
+    installed = there.run("-m", "pip", "install", "--quiet", str(wheel), timeout_s=900)
+    assert installed.returncode == 0, installed.stderr
+    said = there.ballast(
+        "run-local", "--state-dir", "state", "--headless", "--for", "40", timeout_s=900
+    )
+    jars = parse_lock(LOCK_PATH.read_text())
+    assert f"[{len(jars)}/{len(jars)}]" in said
+    assert "imbalance" in said
+    again = there.ballast(
+        "run-local", "--state-dir", "state", "--headless", "--for", "5", timeout_s=600
+    )
+    assert "fetching the jars" not in again
+    assert json.loads(there.ballast("status", "--state-dir", "state", "--json"))["brokers"]
