@@ -203,7 +203,8 @@ def test_all_end_in_order_and_go_on_with_their_volumes(composed: Composed) -> No
     assert known is not None
     ended = ("job", *LOOKUPS, "fleet")
     composed.compose("stop", *ended)
-    assert {composed.state(name) for name in ended} == {("exited", 0)}
+    for name in ended:
+        assert composed.state(name) == ("exited", 0), composed.log(name)
     composed.compose("down")
     assert composed.engine.run("ps", "--all", "--quiet") == ""
     composed.begin()
