@@ -9,13 +9,15 @@ MERGE what it has not, OPTIMIZE the months that this touched in Z-order, VACUUM.
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -31,7 +33,7 @@ from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.spark.stream import spark_session
 from jobs.console import CommandError, Exit, first_line, note
-from jobs.parser import Parser
+from jobs.parser import Parser, add_settings_words, add_spark_word
 from lbcore.model.archives import ARCHIVES, Archive
 from lbcore.model.table import Column
 
@@ -61,10 +63,13 @@ def main(
     until_ms = wall_ms() - config.pipeline.history_days * DAY_MS
     use_java_home()
     try:
-        with tempfile.TemporaryDirectory(prefix="ballast-archive-") as folder:
+        with (
+            tempfile.TemporaryDirectory(prefix="ballast-archive-") as folder,
+            _output_of_our_own() as output,
+        ):
             run = _Run(session=_session(args, Path(folder)), root=args.tables, passed=passed)
             for archive in ARCHIVES.values():
-                print(json.dumps(run.archive(archive, until_ms)), flush=True)  # noqa: T201 (its output)
+                print(json.dumps(run.archive(archive, until_ms)), file=output, flush=True)
             run.session.stop()
     except CommandError as error:
         note(str(error))
@@ -72,20 +77,30 @@ def main(
     return Exit.DONE
 
 
+@contextmanager
+def _output_of_our_own() -> Iterator[TextIO]:
+    """Standard output; meanwhile Java, whose VACUUM writes there too, has standard error."""
+    with os.fdopen(os.dup(1), "w") as output:
+        os.dup2(2, 1)
+        try:
+            yield output
+        finally:
+            os.dup2(output.fileno(), 1)
+
+
 def _arguments() -> argparse.ArgumentParser:
     parser = Parser(prog="archive_history", description=__doc__)
     parser.add_argument(
         "--tables", type=table_place, required=True, help="folder of the Delta tables of a job"
     )
-    parser.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
-    parser.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
-    parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
+    add_settings_words(parser)
+    add_spark_word(parser)
     parser.add_argument("--master", default="local[2]", help="Spark master (spark-submit's wins)")
     return parser
 
 
 def _session(args: argparse.Namespace, folder: Path) -> SparkSession:
-    settings = dict(pair.split("=", 1) for pair in args.spark)
+    settings = dict(args.spark)
     return spark_session(
         have_jars("spark"),
         master=args.master,

@@ -64,7 +64,7 @@ from jobs.adapters.spark.standby_query import StandbyQuery
 from jobs.adapters.spark.state_folder import hold_folder
 from jobs.adapters.spark.stream import INPUT_TOPICS, Beginning, jvm_id, spark_session, start_query
 from jobs.console import CommandError, Exit, note
-from jobs.parser import Parser
+from jobs.parser import Parser, add_settings_words, add_spark_word
 from jobs.telemetry import exposition
 from jobs.telemetry.job_metrics import JobMetrics, standing_by
 from lbcore.config.pipeline import Pipeline
@@ -118,11 +118,10 @@ def _arguments() -> argparse.ArgumentParser:
         required=True,
         help="folder of the Delta tables, or s3://bucket/prefix",
     )
-    parser.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
-    parser.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
+    add_settings_words(parser)
     parser.add_argument("--log", type=Path, help="file for a JSON line a batch")
     exposition.add_arguments(parser)
-    parser.add_argument("--spark", action="append", default=[], help="Spark setting, key=value")
+    add_spark_word(parser)
     parser.add_argument("--master", default="local[2,4]", help="Spark master (spark-submit's wins)")
     parser.add_argument(
         "--standby",
@@ -251,7 +250,7 @@ def _session(args: argparse.Namespace) -> SparkSession:
         have_jars("spark"),
         master=args.master,
         local_dir=args.state_dir / "spark",
-        settings=dict(pair.split("=", 1) for pair in args.spark),
+        settings=dict(args.spark),
     )
 
 

@@ -19,6 +19,7 @@ _MISSING = "the following arguments are required: "
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _EXAMPLE = "example: "
 _LIKE_ENOUGH = 0.7
+_FEW = 8  # so many are read faster than a help is
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,7 +62,7 @@ class Parser(argparse.ArgumentParser):
             if place.startswith("-"):
                 what = f"{word!r} is no value of {place}"
             return MisuseError(
-                what, why=f"there are {', '.join(known)}", next_step=self._meant(word, known)
+                what, why=_which_there_are(word, known), next_step=self._meant(word, known)
             )
         if rest:
             return MisuseError(
@@ -78,7 +79,7 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             return MisuseError(
                 f"`{self.prog}` has no option {word}",
-                why=f"it has {', '.join(options)}",
+                why=_which_there_are(word, options),
                 next_step=self._meant(word, options),
             )
         return MisuseError(
@@ -88,8 +89,8 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _meant(self, word: str, known: Iterable[str]) -> str:
-        near = difflib.get_close_matches(word, list(known), n=1, cutoff=_LIKE_ENOUGH)
-        return f"did you mean {near[0]}? {self._help()}" if near else self._help()
+        near = _near(word, known)
+        return f"did you mean {near}? {self._help()}" if near else self._help()
 
     def _help(self) -> str:
         return f"`{self.prog} --help` says more"
@@ -101,6 +102,53 @@ class Parser(argparse.ArgumentParser):
         """The example that the help shows, if there is one."""
         first = (self.epilog or "").partition("\n")[0]
         return f"; for {first}" if first.startswith(_EXAMPLE) else ""
+
+
+def _which_there_are(word: str, known: Sequence[str]) -> str:
+    """All of them, unless they are many and one of them was probably meant."""
+    if len(known) > _FEW and _near(word, known):
+        return f"it is none of the {len(known)} that there are"
+    return f"there are {', '.join(known)}"
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    """The one that was probably meant, or ""."""
+    return next(iter(difflib.get_close_matches(word, list(known), 1, _LIKE_ENOUGH)), "")
+
+
+def add_settings_words(
+    to: argparse._ActionsContainer, help_of_set: str = "section.name=value (repeat)"
+) -> None:
+    """How every process takes settings: --conf (--config, as it was called before) and --set."""
+    to.add_argument(
+        "--conf",
+        "--config",
+        dest="config",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="overlay, by name or path (repeat)",
+    )
+    to.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_of_set)
+
+
+def add_spark_word(to: argparse._ActionsContainer) -> None:
+    """How Spark is told settings of its own: args.spark is a list of pairs."""
+    to.add_argument(
+        "--spark",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="a setting of Spark (repeat)",
+    )
+
+
+def _pair(word: str) -> tuple[str, str]:
+    key, sign, value = word.partition("=")
+    if not (key and sign):
+        raise argparse.ArgumentTypeError(f"{word!r} is not KEY=VALUE")
+    return key, value
 
 
 def whole_number(word: str, most: float = math.inf) -> int:

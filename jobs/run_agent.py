@@ -26,7 +26,7 @@ from jobs.adapters.processes.signals import hear
 from jobs.agent import Agent, Callbacks, Identity, Options, new_incarnation
 from jobs.agent_host.service_answers import failure_of
 from jobs.console import CommandError, Exit, MisuseError, complain, note
-from jobs.parser import Parser
+from jobs.parser import Parser, add_settings_words
 from jobs.telemetry import exposition
 from lbcore.config.tree import Config
 from lbcore.wire.fields import NAME_PATTERN
@@ -79,17 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--capacity", type=float, default=1.0, help="label: 2.0 = twice as strong as most (1.0)"
     )
     conf = parser.add_argument_group("Kafka and settings")
-    conf.add_argument("--bootstrap", default="", help="Kafka's host:port, if not from --config")
-    conf.add_argument(
-        "--config", "--conf", action="append", default=[], help="overlay or file (repeat)"
-    )
-    conf.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting, e.g. ownership.fencing=lease (repeat); they must be those of the job",
-    )
+    conf.add_argument("--bootstrap", default="", help="Kafka's host:port, if not from --conf")
+    add_settings_words(conf, "section.name=value (repeat); they must be those of the job")
 
 
 def run(args: argparse.Namespace) -> int:

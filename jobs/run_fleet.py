@@ -35,7 +35,7 @@ from jobs.fleet.event_log import EventLog
 from jobs.fleet.fleet import Fleet
 from jobs.fleet.loop import FleetLoop
 from jobs.fleet.timetable import Timetable
-from jobs.parser import Parser
+from jobs.parser import Parser, add_settings_words
 from jobs.whole_file import write_whole
 from lbcore.config.ownership import FENCING_LEASE, FENCING_TOKEN, AgentConfig
 from lbcore.config.signals import SignalsConfig
@@ -82,8 +82,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--bootstrap", required=True, help="Kafka's host:port")
     made.add_argument("--topic-prefix", default="", help="put before every topic's name")
-    made.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
-    made.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
+    add_settings_words(made)
     made.add_argument("--cluster", default="local", help="the cluster that the brokers belong to")
     made.add_argument("--state-dir", type=Path, required=True, help="for the event log and clock")
     made.add_argument("--port", type=int, default=0, help="of the control server, 0 = any")

@@ -30,7 +30,7 @@ from jobs.adapters.processes.settings import load_settings
 from jobs.adapters.processes.short_pauses import keep_pauses_short
 from jobs.console import CommandError, Exit, MisuseError, complain
 from jobs.lookup_workers import reserve_port, run_workers
-from jobs.parser import Parser
+from jobs.parser import Parser, add_settings_words
 from jobs.service.assemble import Service, start_service
 from jobs.service.quick_lookups import QuickLookups
 from jobs.service.shared_metrics import SharedMetrics
@@ -62,8 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of the Delta tables, or s3://bucket/prefix",
     )
     parser.add_argument("--cluster", required=True, help="cluster whose bundles are looked up")
-    parser.add_argument("--config", action="append", default=[], help="overlay or file (repeat)")
-    parser.add_argument("--set", action="append", default=[], help="section.name=value (repeat)")
+    add_settings_words(parser)
     parser.add_argument("--bootstrap", default="", help="Kafka's address, for commands and audit")
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", type=int, help="port to listen on, 0 = any free")

@@ -80,7 +80,7 @@ Rows of `ownership_events` and `commands` past `pipeline.history_days` are histo
 archive has it, `drop` lets it go, `keep` keeps all. What stays in any case answers every question
 about the time since: of each living bundle the newest event before, of commands those that have not
 ended and the 2,000 of a cluster that the job remembers. `python -m jobs.archive_history --tables
-DIR` (by hand, by cron or by spark-submit, with the job's `--config` and `--set`) copies what is due
+DIR` (by hand, by cron or by spark-submit, with the job's `--conf` and `--set`) copies what is due
 into the archives, beside the job, which alone takes rows out of its tables; killed at any point it
 is started again. Without it nothing goes. With `drop` a question about an older time finds nothing.
 With the first row that goes `ownership_events` stops being append-only for Delta: who streams from

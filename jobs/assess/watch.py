@@ -239,6 +239,8 @@ def cannot_ask(url: str, error: PulsarAdminError) -> CommandError:
     else:
         what = f"{url} can't be reached"
         next_step = "check host and port; --timeout-s gives a slow one more time"
+        if url.startswith("https:"):
+            next_step += "; where brokers ask for a certificate, give --tls-cert and --tls-key"
     return CommandError(what, why=str(error), next_step=next_step)
 
 

@@ -7,7 +7,9 @@ too. Source: ours.
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 
 from jobs.bridge.bridge import brokers_settings, switch_shedding
 from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
@@ -35,11 +37,28 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstLook:
-    """What a first look shows. sheds: whether Pulsar balances itself; None = no broker says."""
+    """What a first look shows. sheds: whether Pulsar balances itself; None = no broker says.
+
+    versions: broker → its version, of those that say it.
+    """
 
     name: str
     brokers: tuple[str, ...]
     sheds: bool | None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def oddities(self) -> Iterator[str]:
+        """What somebody who attaches to it should know first, a sentence each."""
+        if len(self.brokers) == 1:
+            yield f"{self.name} has one broker: nothing can be moved until there is another"
+        if len(set(self.versions.values())) > 1:
+            told = ", ".join(f"{name} {one}" for name, one in sorted(self.versions.items()))
+            yield (
+                f"brokers of {self.name} run different versions ({told}): finish the upgrade before"
+                " --act; until then it is best observed"
+            )
+        if self.sheds is None:
+            yield "no broker tells its configuration: the role should be a super user's"
 
 
 def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
@@ -60,7 +79,20 @@ def look_at(admin: PulsarAdmin, name: str) -> FirstLook:
         )
     settings = brokers_settings(admin, name, brokers).values()
     told = [one.get(SHEDDING, "true") for one in settings if one is not None]
-    return FirstLook(name=name, brokers=brokers, sheds="true" in told if told else None)
+    return FirstLook(
+        name=name,
+        brokers=brokers,
+        sheds="true" in told if told else None,
+        versions=_versions(admin, name, brokers),
+    )
+
+
+def _versions(admin: PulsarAdmin, name: str, brokers: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for broker in brokers:
+        with suppress(PulsarAdminError):
+            found[broker] = admin.version(name, broker)
+    return found
 
 
 def known_attachment(layout: Layout) -> Attachment | None:

@@ -29,6 +29,7 @@ from lbcore.bridge.answers import (
     parse_claims,
     parse_names,
     parse_settings,
+    parse_version,
 )
 from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
 from lbcore.bridge.sights import Looked
@@ -93,14 +94,12 @@ class PulsarAdmin:
 
     def __init__(self, address: AdminAddress) -> None:
         """Connects to nothing yet; raises MisuseError for an address that can't be one."""
-        if (
-            urlsplit(address.url).scheme not in ("http", "https")
-            or not urlsplit(address.url).netloc
-        ):
+        parts = urlsplit(address.url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
             raise MisuseError(
                 f"{address.url} is no address of an admin interface",
                 why="it must be like http://broker:8080 or https://broker:8443",
-                next_step="give --admin-url the address of any broker's web service",
+                next_step="give the address of any broker's web service",
             )
         self._address = address
         self._tls = address.tls()
@@ -161,6 +160,10 @@ class PulsarAdmin:
     def metrics(self, cluster: str, broker: str) -> bytes:
         """The broker's Prometheus page."""
         return self._raw("/metrics/", self._base(cluster, broker))
+
+    def version(self, cluster: str, broker: str) -> str:
+        """The broker's version."""
+        return self._ask("/admin/v2/brokers/version", parse_version, self._base(cluster, broker))
 
     def settings(self, cluster: str, broker: str) -> Settings:
         """The broker's configuration as it runs."""

@@ -92,7 +92,7 @@ def fleet_client(layout: Layout) -> FleetClient:
         raise CommandError(
             "no simulated fleet is running",
             why=f"{layout.fleet_port} is not there",
-            next_step="start one with `make run`, or name its folder with --state-dir",
+            next_step="start one with `ballast run-local`, or name its folder with --state-dir",
         ) from None
 
 

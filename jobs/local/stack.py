@@ -67,7 +67,7 @@ def job_spec(wiring: Wiring) -> ProcessSpec:
         *("--log", str(layout.batches)),
         *("--metrics-port", "0"),
         *("--metrics-port-file", str(layout.metrics_port)),
-        *wiring.config_words("--config"),
+        *wiring.config_words("--conf"),
     ]
     return _python(JOB, layout, words)
 
@@ -76,7 +76,7 @@ def lookup_spec(wiring: Wiring) -> ProcessSpec:
     """The lookup service; ready when it answers, be it that it has no tables yet."""
     words = ["--tables", str(wiring.layout.tables), "--cluster", CLUSTER]
     words += ["--port", str(wiring.lookup_port), "--bootstrap", wiring.bootstrap]
-    words += wiring.config_words("--config")
+    words += wiring.config_words("--conf")
     return _python(
         LOOKUP,
         wiring.layout,

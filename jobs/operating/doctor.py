@@ -210,7 +210,11 @@ def _job_clock(where: Whereabouts) -> Iterator[DoctorFinding]:
     commit = last_writer_commit(events, newest, steps=1)
     writer = commit or last_writer_commit(events, newest)
     if writer is None:
-        yield warn("clock", "the job has never written", "start it: `make run`, or balance_cluster")
+        yield warn(
+            "clock",
+            "the job has never written",
+            "start it: `ballast run-local`, or balance_cluster",
+        )
         return
     ahead_ms = writer.now_ms - wall_ms()
     if commit is not None:

@@ -131,6 +131,6 @@ def _local_bootstrap(layout: Layout) -> str:
             "it is not known where Kafka is",
             why=f"{layout.root} is not the state folder of a local run, and neither --bootstrap "
             "nor kafka.bootstrap_servers names a broker",
-            next_step="start a run with `make run`, name its folder with --state-dir, or give "
-            "--bootstrap and --tables",
+            next_step="start a run with `ballast run-local`, name its folder with --state-dir, or "
+            "give --bootstrap and --tables",
         ) from None

@@ -39,7 +39,8 @@ class SqlEngine:
             raise CommandError(
                 f"there are no tables in {root}",
                 why="balance_cluster has never run with this folder",
-                next_step="start it (`make run`), or name the folder with --tables or --state-dir",
+                next_step="start it (`ballast run-local`), or name the folder with --tables or"
+                " --state-dir",
             )
         self._tables = SqlTables()
         wanted = {table.name for table in TABLES} if names is None else set(names)

@@ -65,10 +65,8 @@ def run(args: argparse.Namespace) -> int:
     layout = Layout(root=args.state_dir.absolute())
     with layout.alone():
         attachment = settle(layout, args.url, seen)
-        if len(seen.brokers) == 1:
-            note(f"{seen.name} has one broker: nothing can be moved until there is another")
-        if seen.sheds is None:
-            note("no broker tells its configuration: the role should be a super user's")
+        for oddity in seen.oddities():
+            note(oddity)
         processes = OwnProcesses(layout, (OVERLAY, *args.conf), args.set, args.port)
         if args.act:
             _ask(args, seen)

@@ -20,7 +20,7 @@ from jobs.operating.many_runs import ManyRuns, SideBySide
 from jobs.operating.simulations import write_text
 from jobs.operating.stack_words import whereabouts
 from jobs.operating.tuning import FIGURES, Search, Tuned, lines, stretches, tune, verdict
-from jobs.parser import whole_number
+from jobs.parser import add_spark_word, whole_number
 from lbcore.config.load import differences, parse_assignments
 from lbcore.config.render import render_differences
 from lbcore.sim.reports.tuning import MOVE_PRICE
@@ -59,9 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SPARK",
         help="run as tasks of Spark, local[2] or spark://HOST:7077, instead of in processes",
     )
-    parser.add_argument(
-        "--spark", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark"
-    )
+    add_spark_word(parser)
     parser.epilog = "example: ballast tune --tables var/tables --last 24h --out conf/tuned.toml"
     add_past_arguments(parser)
 
@@ -114,7 +112,7 @@ def _side_by_side(args: argparse.Namespace) -> Iterator[SideBySide]:
             why="it has no =",
             next_step="give KEY=VALUE, e.g. spark.executor.memory=2g",
         )
-    with spark_runs(args.master, dict(pair.split("=", 1) for pair in args.spark)) as beside:
+    with spark_runs(args.master, dict(args.spark)) as beside:
         yield beside
 
 

@@ -35,6 +35,7 @@ _SAMPLE = re.compile(r"^(\w+)\{([^}]*)\} (\S+)", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _STARTED = "process_start_time_seconds"
 _VERSION = "pulsar_version_info"
+_PLAIN_VERSION = re.compile(r"[\w.+-]{1,60}")
 _TOPICS, _CONSUMERS, _PRODUCERS = (
     BUNDLE_COLUMNS.index(name) for name in ("topics", "consumerCount", "producerCount")
 )
@@ -98,6 +99,13 @@ def is_mirrored(namespace: str) -> bool:
 def parse_names(raw: bytes) -> tuple[str, ...] | Unreadable:
     """A JSON array of names (brokers, clusters, tenants, namespaces), sorted."""
     return _read(raw, lambda value: tuple(sorted(_texts(value))))
+
+
+def parse_version(raw: bytes) -> str | Unreadable:
+    """A broker's version, which it writes as plain text."""
+    text = raw.decode("utf-8", "replace").strip()
+    is_one = _PLAIN_VERSION.fullmatch(text)
+    return text if is_one else Unreadable(detail=f"it is no version: {shown(text)}")
 
 
 def parse_claims(raw: bytes) -> Claims | Unreadable:

@@ -1,5 +1,6 @@
 """The archive job on real Spark and Delta: beside a job that commits, killed, started again."""
 
+import json
 import random
 import signal
 import subprocess
@@ -57,15 +58,21 @@ def start(history: AgedHistory, kill_at: str = "") -> subprocess.Popen[bytes]:
     words = ["--tables", str(history.root), "--set", f"pipeline.history_days={DAYS}"]
     words += ["--master", "local[1]", "--spark", "spark.sql.codegen.wholeStage=false"]
     words += ["--spark", "spark.sql.adaptive.enabled=false"]
-    return subprocess.Popen([sys.executable, "-c", _KILLABLE, kill_at, *words])
+    return subprocess.Popen(
+        [sys.executable, "-c", _KILLABLE, kill_at, *words], stdout=subprocess.PIPE
+    )
 
 
 def run(history: AgedHistory, kill_at: str = "") -> int:
     process = start(history, kill_at)
     try:
-        return process.wait(_RUN_S)
+        said, _ = process.communicate(timeout=_RUN_S)
     finally:
         process.kill()
+    told = [json.loads(line)["table"] for line in said.splitlines()]  # and nothing else
+    assert told == list(ARCHIVES)[: len(told)]
+    assert process.returncode or len(told) == len(ARCHIVES)
+    return process.returncode
 
 
 @contextmanager

@@ -93,7 +93,8 @@ class TableReader:
             raise CommandError(
                 f"there are no tables in {root}",
                 why="balance_cluster has never run with this folder",
-                next_step="start it (`make run`), or name the folder with --tables or --state-dir",
+                next_step="start it (`ballast run-local`), or name the folder with --tables or"
+                " --state-dir",
             )
 
     @property

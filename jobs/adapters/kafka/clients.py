@@ -329,7 +329,8 @@ def _connected(address: KafkaAddress, make: Callable[[], Any]) -> Any:
         raise CommandError(
             f"Kafka at {address.bootstrap} can't be reached",
             why=refusals.last or _reason(error),
-            next_step="start it (`make run` does), or correct the bootstrap address or credentials",
+            next_step="start it (`ballast run-local` does), or correct the bootstrap address or"
+            " credentials",
         ) from error
     finally:
         logging.getLogger("kafka").removeHandler(refusals)

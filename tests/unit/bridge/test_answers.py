@@ -21,6 +21,7 @@ from lbcore.bridge.answers import (
     parse_names,
     parse_settings,
     parse_topics,
+    parse_version,
 )
 from tests.support.admin.pulsar_recordings import read_recording
 
@@ -160,6 +161,8 @@ def test_namespaces_of_pulsar_itself_are_not_mirrored(namespace: str, mirrored: 
         (parse_names, b"<html>502</html>"),
         (parse_names, b'{"a": 1}'),
         (parse_names, b"[1]"),
+        (parse_version, b"<html>502</html>"),
+        (parse_version, b""),
         (parse_claims, b"[]"),
         (parse_boundaries, b'{"boundaries": ["0x0", "x"]}'),
         (parse_boundaries, b'{"numBundles": 4}'),
@@ -177,9 +180,10 @@ def test_answer_of_another_form_is_unreadable(parse: Any, garbage: bytes) -> Non
 
 @given(noise=st.binary(max_size=80))
 def test_answers_of_arbitrary_bytes_never_raise(noise: bytes) -> None:
-    for parse in (parse_names, parse_claims, parse_boundaries, parse_settings, parse_topics):
+    readers = (parse_names, parse_claims, parse_boundaries, parse_settings, parse_topics)
+    for parse in (*readers, parse_version):
         parsed: Any = parse(noise)
-        assert isinstance(parsed, Unreadable | tuple | frozenset | dict | TopicTable)
+        assert isinstance(parsed, Unreadable | str | tuple | Claims | dict | TopicTable)
     assert isinstance(parse_metrics(noise), Unreadable)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout
 from lbcore.bridge.guard import SHEDDING
 from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+from tests.support.values.tokens import Authority
 
 RUNTIME = "/admin/v2/brokers/configuration/runtime"
 SWITCH = f"/admin/v2/brokers/configuration/{SHEDDING}"
@@ -91,6 +93,99 @@ def test_cluster_without_brokers_is_refused(fake: FakePulsar) -> None:
     fake.put(f"/admin/v2/brokers/{CLUSTER}", [])
     with pytest.raises(CommandError, match="has no active broker"):
         look_at(admin_of(fake), CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("versions", "is_told"),
+    [(("4.0.8", "4.0.8"), False), (("4.0.8", "4.2.4"), True), (("4.0.8", "<html>"), False)],
+)
+def test_brokers_of_different_versions_are_told_before_anything_starts(
+    fake: FakePulsar,
+    layout: Layout,
+    versions: tuple[str, str],
+    is_told: bool,  # noqa: FBT001 a case's value
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for port, version in zip(fake.ports, versions, strict=True):
+        fake.put(f"{port}/admin/v2/brokers/version", version.encode())
+    noted = attached_in_vain(fake.url, layout, capsys)
+    named = sorted(f"{fake.broker(n)} {version}" for n, version in enumerate(versions))
+    told = f"({', '.join(named)})" in noted
+    assert (told, "different versions" in noted) == (is_told, is_told)
+
+
+def test_one_broker_is_told_before_anything_starts(
+    fake: FakePulsar, layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.own({0: []})
+    assert "has one broker: nothing can be moved" in attached_in_vain(fake.url, layout, capsys)
+
+
+def attached_in_vain(url: str, layout: Layout, capsys: pytest.CaptureFixture[str]) -> str:
+    """What an attachment notes that ends because its port is taken."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["attach", url, "--state-dir", str(layout.root), "--port", port]) == 1
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "said"),
+    [
+        (401, b"", "does not let us in"),
+        (403, b"", "does not let us in"),
+        (404, b"<html>", "does not answer as Pulsar's"),
+        (200, b"<html>hello</html>", "does not answer as Pulsar's"),
+    ],
+)
+def test_address_that_is_no_pulsar_or_lets_nobody_in_is_told_and_nothing_is_begun(
+    status: int, content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_pulsar() as fake:
+        fake.put("/admin/v2/clusters", content, status)
+        assert main(["attach", fake.url, "--state-dir", str(tmp_path / "state")]) == 1
+    assert_told(capsys, said)
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "next_step"),
+    [
+        ("plain", "--tls-ca"),
+        ("unknown authority", "--tls-ca"),
+        ("no certificate of ours", "--tls-cert"),
+    ],
+)
+def test_connection_that_is_not_protected_is_told_and_nothing_is_begun(
+    trouble: str, next_step: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority()
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(*authority.issue(tmp_path, "broker"))
+    if trouble == "no certificate of ours":
+        served.load_verify_locations(authority.write(tmp_path / "clients.pem"))
+        served.verify_mode = ssl.CERT_REQUIRED
+    trusted = Authority("another") if trouble == "unknown authority" else authority
+    ca = trusted.write(tmp_path / "ca.pem")
+    with fake_pulsar(None if trouble == "plain" else served) as fake:
+        fake.own({0: [], 1: []})
+        url = fake.url.replace("http:", "https:")
+        for verb in (["attach", url, "--state-dir"], ["assess", url, "--html"]):
+            words = [*verb, str(tmp_path / "state"), "--tls-ca", str(ca)]
+            assert main([*words, "--timeout-s", "5"]) == 1
+            assert_told(capsys, url, next_step)
+    assert fake.requests == []
+    assert not (tmp_path / "state").exists()
+
+
+def assert_told(capsys: pytest.CaptureFixture[str], what: str, next_step: str = "") -> None:
+    """The last three lines on standard error are an error."""
+    first, second, third = capsys.readouterr().err.splitlines()[-3:]
+    assert first.startswith("error: ")
+    assert what in first
+    assert second.startswith("  why: ")
+    assert third.startswith(" next: ")
+    assert next_step in third
 
 
 def test_folder_of_another_run_is_refused(fake: FakePulsar, layout: Layout) -> None:

@@ -2,12 +2,15 @@
 
 import argparse
 import json
+import re
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs import archive_history, balance_cluster, run_agent, run_fleet, serve_lookup
 from jobs.cli import main, verb_parser
 from jobs.console import Exit
 from jobs.verbs import VERBS
@@ -110,6 +113,38 @@ def test_word_that_was_meant_is_named(
 ) -> None:
     assert main([*line, "--json"]) == Exit.MISUSE
     assert complaint(capsys)["next"].startswith(meant)
+
+
+def test_word_that_was_meant_is_told_without_all_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stauts"]) == Exit.MISUSE
+    assert max(map(len, capsys.readouterr().err.splitlines())) < 80
+    assert main(["nothing-like-a-verb", "--json"]) == Exit.MISUSE
+    why = complaint(capsys)["why"]
+    assert all(verb in why for verb in VERBS)
+
+
+@pytest.mark.parametrize("process", [balance_cluster, archive_history])
+@pytest.mark.parametrize("word", ["KEY", "=value"])
+def test_setting_of_spark_without_key_or_value_is_told(
+    process: types.ModuleType, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        process.main(["--tables", "T", "--bootstrap", "B", "--spark", word, "--json"])
+    assert ended.value.code == Exit.MISUSE
+    assert f"{word!r} is not KEY=VALUE" in complaint(capsys)["why"]
+
+
+@pytest.mark.parametrize("option", ["--conf", "--config"])
+@pytest.mark.parametrize(
+    "process", [balance_cluster, archive_history, serve_lookup, run_fleet, run_agent]
+)
+def test_processes_take_settings_as_verbs_do(
+    process: types.ModuleType, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        process.main(["--help"])
+    assert ended.value.code == Exit.DONE
+    assert option in re.findall(r"--[a-z]+", capsys.readouterr().out)
 
 
 READING = [
