@@ -24,17 +24,22 @@ _BROKEN = _NO_STREAM.replace(
 )
 
 
+def start(tables: Path, *words: str) -> LookupService:
+    """A service that asks for tokens."""
+    words = ("--cluster", CLUSTER, "--set", "lookup.authentication=token", *words)
+    words += ("--set", "lookup.token_audience=ballast")
+    service = LookupService(tables, *words, environment={"BALLAST_TOKEN_SECRET": SECRET})
+    service.wait_ready()
+    return service
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[LookupService, TablesWriter, str]]:
     """A service that asks for tokens, a writer of its tables, and a bundle."""
     world = running(2, 4)
     tables = tmp_path / "tables"
     write_tables(world, tables, time.time_ns() // 1_000_000)
-    words = ["--cluster", CLUSTER, "--set", "lookup.authentication=token"]
-    words += ["--set", "lookup.token_audience=ballast"]
-    secret = {"BALLAST_TOKEN_SECRET": SECRET}
-    service = LookupService(tables, *words, environment=secret)
-    service.wait_ready()
+    service = start(tables)
     yield service, TablesWriter(tables, "q1", first_batch=2), min(owners(world))
     service.stop()
 
@@ -64,3 +69,29 @@ def test_page_shows_a_batch_by_either_way_alone(
 
 def test_stranger_hears_nothing(served: tuple[LookupService, TablesWriter, str]) -> None:
     assert served[0].get("/v1/events").status == 401
+
+
+def test_page_whose_service_goes_away_says_so_and_goes_on_when_it_is_back(
+    served: tuple[LookupService, TablesWriter, str], tmp_path: Path
+) -> None:
+    service, _, _ = served
+    with running_browser(tmp_path) as page:
+        page.open(f"http://127.0.0.1:{service.port}/alive")
+        pass_ = token(SECRET, "HS256", sub="ada", roles=["operator"])
+        page.value(f"sessionStorage.setItem('token', '{pass_}')")
+        page.open(f"http://127.0.0.1:{service.port}/")
+        brokers = "document.querySelectorAll('#brokers tr').length"
+        page.wait(f"{brokers} === 2")
+        service.stop()
+        phase = "document.querySelector('#phase').textContent"
+        page.wait(f"{phase}.includes('what is below is old')")
+        assert page.value(brokers) == 2
+        asked = "import('/page/actions.js').then((the) => the.command('pause', {}, 'one'))"
+        page.value(f"{asked}.then((told) => {{ window.told = told.text; }})")
+        page.wait("window.told")
+        assert "whether it was done is not known" in page.value("window.told")
+        again = start(tmp_path / "tables", "--port", str(service.port))
+        try:
+            page.wait(f"!{phase}.includes('what is below is old') && {brokers} === 2")
+        finally:
+            again.stop()

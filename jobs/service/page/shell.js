@@ -68,7 +68,7 @@ async function refresh(wantedMs = 0) { // wantedMs: the answer is to be made sin
       phase("unknown", reply.value.reason || `the service answered ${reply.status}`);
     }
   } catch {
-    phase("unknown", "the service can't be reached; what is below is old");
+    phase("unknown", "the service can't be reached: what is below is old; it is asked every two seconds");
   }
 }
 
