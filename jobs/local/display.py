@@ -4,8 +4,10 @@ Decides only that. Source: ours.
 """
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -70,9 +72,10 @@ def hints(wiring: Wiring) -> list[str]:
     """Commands that a user may try beside the run."""
     topic = "persistent/demo/crc32-1/my-topic"
     state = wiring.layout.root
+    called = sys.argv[0] if Path(sys.argv[0]).name == "ballast" else "ballast"
     return [
         f"who serves a topic:  curl -i {wiring.lookup_url}/lookup/v2/topic/{topic}",
-        f"crash a broker:      .venv/bin/ballast kill-broker broker-1 --state-dir {state}",
+        f"crash a broker:      {called} kill-broker broker-1 --state-dir {state}",
         f"logs and tables:     {wiring.layout.logs}  {wiring.layout.tables}",
         "end it all:          Ctrl-C",
     ]

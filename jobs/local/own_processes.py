@@ -15,6 +15,8 @@ from jobs.console import note
 from jobs.local import stack
 from jobs.local.layout import Layout
 
+_JOB_STARTS = "starting beside all else; until its first batch Spark needs a quarter of a minute"
+
 
 class OwnProcesses(AbstractContextManager["OwnProcesses"]):
     """Leaving the context ends them all. overlays, assignments: what they are configured with."""
@@ -44,20 +46,26 @@ class OwnProcesses(AbstractContextManager["OwnProcesses"]):
         self.supervisor.stop_all()
 
     def start(self, last: str, last_spec: Callable[[], ProcessSpec]) -> None:
-        """One after the other; each says how long it took. last_spec: asked once all else runs."""
+        """One after the other; each says what it waits for. last_spec: asked once all else runs."""
         wiring, start = self.wiring, self.supervisor.start
         wiring.layout.keep_settings(wiring.overlays, wiring.assignments)
         steps = (
-            ("Kafka", self._start_kafka),
-            ("topics", lambda: stack.ensure_topics(wiring)),
-            ("streaming job", lambda: start(stack.job_spec(wiring))),
-            ("lookup service", lambda: start(stack.lookup_spec(wiring))),
-            (last, lambda: start(last_spec())),
+            ("Kafka", f"starting, it has to answer at {wiring.bootstrap}", self._start_kafka),
+            ("topics", "making those that are missing", lambda: stack.ensure_topics(wiring)),
+            ("streaming job", _JOB_STARTS, lambda: start(stack.job_spec(wiring))),
+            (
+                "lookup service",
+                f"starting, it has to answer at {wiring.lookup_url}",
+                lambda: start(stack.lookup_spec(wiring)),
+            ),
+            (last, "starting", lambda: start(last_spec())),
         )
-        for name, step in steps:
+        for name, what, step in steps:
+            note(f"{name}: {what} ...")
             began_s = time.monotonic()
             step()
-            note(f"{name}: ready after {time.monotonic() - began_s:.1f} s")
+            if what != _JOB_STARTS:
+                note(f"{name}: ready after {time.monotonic() - began_s:.1f} s")
 
     def _start_kafka(self) -> None:
         if self._kafka is not None:  # else the configuration names another Kafka

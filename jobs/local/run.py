@@ -33,6 +33,7 @@ from jobs.local.run_summary import RunFacts, summarise
 from jobs.local.status import RunStatus, broker_rows, imbalance_of, recent_percentile
 from lbcore.explain.job_state import NEVER_MS, JobState, JobWord, judge_job
 from lbcore.model.tables import NAMESPACES, OWNERSHIP_EVENTS
+from lbcore.model.times import duration
 from lbcore.sim.summary import LoadSample
 
 _POLL_S = 0.1
@@ -152,7 +153,8 @@ class LocalRun:
 
     def _phase(self, sample: LoadSample | None) -> str:
         if self._zero_ms is None:
-            return "waiting for the first batch"
+            since = duration((wall_ms() - self._started_ms) // _SECOND_MS * _SECOND_MS)
+            return f"waiting for the job's first batch, {since} since the start"
         judged = self._judged()
         if judged.word is not JobWord.AT_WORK:
             return f"the job is {judged.word.value}"

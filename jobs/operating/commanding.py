@@ -33,6 +33,7 @@ from lbcore.wire.messages import Command
 _GRACE_MS = 5_000
 _NOTE_EVERY_S = 10.0
 _LISTED = 20
+_FEW = 3
 _INSTANTS_FROM_MS = 1_000_000_000_000
 _NOT_NEWS = frozenset({"cluster", "command_id", "at_ms", "principal", "config_version"})
 """What each row has that a command writes."""
@@ -186,8 +187,13 @@ def _next_step(command: Command, status: str) -> str:
 
 def shown_command(command: Command) -> str:
     """Kind and arguments in one line."""
-    words = [f"{name}={_plain(value)}" for name, value in sorted(command.arguments.items())]
+    words = [f"{name}={_short(value)}" for name, value in sorted(command.arguments.items())]
     return " ".join([command.kind, *words])
+
+
+def _short(value: Any) -> str:
+    is_long = isinstance(value, Mapping) and len(value) > _FEW
+    return f"({len(value)} of them)" if is_long else _plain(value)
 
 
 def _result_lines(result: Mapping[str, Any]) -> Iterable[str]:
@@ -203,6 +209,8 @@ def _named(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_plain(one)}" for name, one in value.items()) or "none"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -131,8 +131,7 @@ class ManyRuns(Generic[Result]):
                     next_step="run fewer side by side with --workers",
                 ) from None
             finally:
-                for future in futures:
-                    future.cancel()
+                # none is cancelled: the pool, which ends with its processes, would trip over it
                 if not all(future.done() for future in futures):
                     for process in set(multiprocessing.active_children()) - before:
                         process.terminate()

@@ -188,7 +188,7 @@ def _why(rows: ExplainRows, broker: str) -> Iterable[str]:
         (row, count) for row, count in moves if not row["destination"] and row["source"] != broker
     )
     if count:
-        yield f"{count_of(count, 'bundle')} more went to whom placement chose: {said}"
+        yield f"placement chose the broker of {count_of(count, 'bundle')} more: {said}"
     outcomes = Counter(
         row["outcome"] for row in rows.effects if broker in (row["source"], row["destination"])
     )

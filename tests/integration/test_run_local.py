@@ -108,6 +108,9 @@ def test_run_local_survives_crashes_and_goes_on_with_its_state(
     summary_path = tmp_path / "summary.json"
     first = start(*_SIZE, "--summary", str(summary_path))
     first.wait_for("all bundles open", _is_open)
+    told = first.out.with_suffix(".err").read_text()
+    for name in ("Kafka", "lookup service", "simulated brokers"):
+        assert 0 <= told.find(f"{name}: starting") < told.find(f"{name}: ready after")
     batches = first.lines()[-1]["batches"]
     os.kill(first.pid_of("jobs.balance_cluster"), signal.SIGKILL)
     first.wait_for("the job works again", lambda line: line["batches"] > batches + 2)

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.kafka.command_client import new_command
 from jobs.cli import main
 from jobs.console import MisuseError
 from jobs.operating.command_words import read_command
+from jobs.operating.commanding import shown_command
 from jobs.verbs import VERBS
 from lbcore.model.hashing import HashFunction
 from lbcore.wire.commands import KINDS
 from lbcore.wire.kinds.balancing_commands import (
     Pause,
+    ProposePlan,
     ResetConfig,
     Resume,
     SetConfig,
@@ -156,3 +159,16 @@ def test_help_names_one_of_many_in_the_singular(
 ) -> None:
     assert main([*name.split(), "--help"]) == 0
     assert re.findall(r"\b[A-Z]+IE\b|\b[A-Z]{3,}(?:ES|RS)\b", capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (ProposePlan(moves={f"a/b{n}/0x00000000_0xffffffff": "x" for n in range(20)}, why="space"),
+         "propose_plan moves=(20 of them) why=space"),
+        (SetConfig(values={"shedding.is_shedding": False}),
+         "set_config values=shedding.is_shedding false"),
+    ],
+)  # fmt: skip
+def test_command_is_shown_in_one_short_line(arguments: Any, words: str) -> None:
+    assert shown_command(new_command("c", arguments)) == words

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
 
@@ -28,6 +29,14 @@ def interrupting(item: int, tell: Tell) -> "int | None":
         while os.getpid() != HERE or tell(0.5):
             time.sleep(0.01)
         return None
+    return item
+
+
+def long_interrupted(item: int, _tell: Tell) -> int:
+    """The first gets Ctrl-C; most have not begun by then."""
+    if item == 0:
+        os.kill(HERE, signal.SIGINT)
+    time.sleep(600)
     return item
 
 
@@ -61,6 +70,15 @@ def test_ctrl_c_keeps_what_is_done_and_gives_up_the_rest(
     assert found == sorted(found)
     assert "stopped" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_while_many_have_not_begun_leaves_no_trace_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr("threading.excepthook", failed.append)
+    assert list(ManyRuns(long_interrupted, 2).results(range(2_000))) == []
+    assert failed == []
 
 
 def test_process_that_is_killed_is_told() -> None:
