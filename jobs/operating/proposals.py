@@ -149,7 +149,8 @@ def _cells(name: str, one: PlanProposal, now_ms: int) -> Sequence[str]:
 def _progress_words(one: PlanProposal, now_ms: int) -> str:
     done = sum(step.became == "done" for step in one.steps)
     if one.station is Station.WAITS:
-        return f"waits, lapses in {duration(max(0, one.until_ms - now_ms))}"
+        left_ms = one.until_ms - now_ms
+        return f"waits, lapses in {duration(left_ms)}" if left_ms > 0 else "waits, its time is over"
     by = f" by {one.answered_by}" if one.answered_by else ""
     return f"{one.station.value}{by}, {done} of {len(one.steps)} done"
 

@@ -29,6 +29,13 @@ _ASK = (
     "{ name: 'reason', label: 'why' }], foresee: async () => ({ isPossible: true, nodes: [] }) }))"
 )
 _CHOSEN = "#question[open] option:checked"  # a choice begins with its first
+_UNREADABLE = (  # words in pictures that are too small, or cut off at the picture's edge
+    "[...document.querySelectorAll('svg text')].filter((one) => {"
+    " const [box, all] = [one, one.ownerSVGElement].map((it) => it.getBoundingClientRect());"
+    " return box.height > 0 && (box.height < 10 || box.left < all.left - 1"
+    " || box.right > all.right + 1 || box.bottom > all.bottom + 3); })"
+    ".map((one) => one.textContent)"
+)
 _SCREENS = tuple(product(("light", "dark"), (1100, 390)))
 _CLICK = "document.querySelector('{}').click()"
 _VIEWS = {  # name: (world, address, when it is drawn, what is done then, when that is drawn)
@@ -97,6 +104,7 @@ def test_view_has_no_barrier(
         browser.shoot(tmp_path / f"{scheme}-{width}.png")
         assert barriers(browser) == [], (scheme, width)
         assert browser.value("document.documentElement.scrollWidth <= innerWidth"), width
+        assert browser.value(_UNREADABLE) == [], width
     assert browser.complaints == []
 
 

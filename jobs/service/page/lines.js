@@ -2,7 +2,7 @@
 
 import { duration, shape } from "./core.js";
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [34, 712, 8, 128];
+const [LEFT, RIGHT, TOP, BOTTOM] = [52, 712, 12, 128]; // texts are twice as large on a phone
 export const BOX = "0 0 720 150";
 
 // lines: [{points: [[ms, imbalance], ...], kind: class of the line}]; gaps: [{from_ms, until_ms}]

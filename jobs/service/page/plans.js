@@ -120,7 +120,8 @@ function drawOne(found) {
 function progressWords(plan) {
   const by = `proposed by ${plan.by || "a cycle"} at ${day(plan.since_ms)} ${clock(plan.since_ms)} UTC`;
   if (plan.station === "waits") {
-    return `waits, lapses in ${duration(Math.max(0, plan.until_ms - Date.now()))}; ${by}`;
+    const leftMs = plan.until_ms - Date.now();
+    return `waits, ${leftMs > 0 ? `lapses in ${duration(leftMs)}` : "its time is over"}; ${by}`;
   }
   const answered = plan.answered_by ? ` by ${plan.answered_by}` : "";
   return `${plan.station}${answered}, ${whole(plan.done)} of ${whole(plan.step_count)} done; ${by}`;
