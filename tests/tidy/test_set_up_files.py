@@ -51,6 +51,12 @@ def test_locks_of_run_and_dev_agree_on_versions() -> None:
     assert run - dev == set()
 
 
+def test_jar_of_delta_is_that_of_its_package() -> None:
+    pins = dict(_PIN.findall((ROOT / "requirements-dev.lock").read_text()))
+    (jar,) = (jar for jar in parse_lock(LOCK_PATH.read_text()) if "delta-spark" in jar.artifact)
+    assert jar.revision == pins["delta-spark"]
+
+
 def test_lock_of_jars_pins_each_file_once() -> None:
     text = LOCK_PATH.read_text()
     jars = parse_lock(text)

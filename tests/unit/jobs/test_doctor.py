@@ -79,7 +79,7 @@ def test_absent_tables_fail_and_say_what_to_start(
     code, found = examine(capsys, tmp_path / "none")
     assert code == 1
     assert found["tables"]["verdict"] == "fail"
-    assert "make run" in found["tables"]["next_step"]
+    assert "ballast run-local" in found["tables"]["next_step"]
     assert main(["doctor", "--tables", str(tmp_path / "none"), "--no-kafka"]) == 1
     assert "next: start it" in capsys.readouterr().out
 
