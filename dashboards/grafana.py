@@ -18,6 +18,7 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 from dashboards.panel import Kind, Page, Panel
 
 _SOURCE = dashboard_models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+_TAG = "ballast"
 _WIDE, _NARROW, _HIGH, _LOW = 8, 6, 8, 5
 
 
@@ -30,7 +31,7 @@ def _dashboard(page: Page) -> dashboard.Dashboard:
     made = (
         dashboard.Dashboard(page.title)
         .uid(f"ballast-{page.slug}")
-        .tags(["ballast"])
+        .tags([_TAG])
         .editable()
         .refresh("10s")
         .time("now-1h", "now")
@@ -38,6 +39,7 @@ def _dashboard(page: Page) -> dashboard.Dashboard:
         .tooltip(dashboard_models.DashboardCursorSync.CROSSHAIR)
         .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
         .with_variable(_clusters())
+        .link(_others())
     )
     for mark in page.marks:
         made = made.annotation(
@@ -53,6 +55,17 @@ def _dashboard(page: Page) -> dashboard.Dashboard:
         for panel in row.panels:
             made = made.with_panel(_panel(panel))
     return made
+
+
+def _others() -> dashboard.DashboardLink:
+    """Every page of ours, at the head of each, with the cluster and the time that are chosen."""
+    return (
+        dashboard.DashboardLink("Ballast")
+        .type(dashboard_models.DashboardLinkType.DASHBOARDS)
+        .tags([_TAG])
+        .keep_time(keep_time=True)
+        .include_vars(include_vars=True)
+    )
 
 
 def _clusters() -> dashboard.QueryVariable:

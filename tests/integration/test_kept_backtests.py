@@ -1,12 +1,16 @@
 """Backtests that are kept: beside a job that writes, beside each other, cut to the newest few."""
 
 import json
+import os
 import shutil
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ballast import Config, Proposal, Snapshot
 
 from jobs.adapters.delta.appending import append_rows, make_ready
 from jobs.adapters.delta.history_upkeep import DAY_MS
@@ -15,7 +19,7 @@ from jobs.adapters.delta.table_upkeep import TableUpkeep
 from jobs.adapters.delta.table_writer import TableWriter
 from jobs.adapters.delta.tables import table_path
 from jobs.cli import main
-from jobs.console import CommandError
+from jobs.console import CommandError, Exit
 from jobs.operating.league_reading import read_league
 from lbcore.explain.kept_backtests import FIGURES
 from lbcore.model.backtest_tables import BACKTESTS, RUNS_KEPT
@@ -24,6 +28,7 @@ from tests.support.values.kept_runs import kept_rows, kept_run
 WRITERS, RUNS = 3, 2
 """Fewer commits than a claim has attempts, whatever crosses what."""
 STRATEGIES = 4
+PRESSED: list[bool] = []
 
 
 @pytest.fixture
@@ -62,6 +67,30 @@ def test_what_the_verb_answers_is_what_is_kept(
 def test_nothing_is_kept_unless_it_is_asked_for(tables: Path) -> None:
     words = ["backtest", "--tables", str(tables), "--last", "3m", "--strategy", "none"]
     assert main(words) == 0
+    assert kept(tables) == []
+
+
+def interrupted(
+    _snapshot: Snapshot, _state: dict[str, Any], _config: Config, _now_ms: int
+) -> tuple[Proposal, dict[str, Any]]:
+    """A strategy under which somebody presses Ctrl-C, once."""
+    if not PRESSED:
+        PRESSED.append(True)
+        os.kill(os.getpid(), signal.SIGINT)
+    return Proposal(), {}
+
+
+def test_run_that_is_ended_early_says_what_is_known_and_is_not_kept(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PRESSED.clear()
+    words = ["backtest", "--tables", str(tables), "--last", "3m", "--workers", "1", "--json"]
+    own = f"{__name__}:interrupted"
+    assert main([*words, "--strategy", f"none,{own},avg", "--keep"]) == Exit.CUT
+    out, err = capsys.readouterr()
+    assert PRESSED
+    assert [row["strategy"] for row in json.loads(out)] == ["recorded", "none"]
+    assert "not kept: it was ended before all had run" in err
     assert kept(tables) == []
 
 

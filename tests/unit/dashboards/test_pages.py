@@ -84,3 +84,10 @@ def test_alert_that_a_panel_names_exists() -> None:
     named = set(re.findall(r"\bBallast[A-Z]\w+", texts))
     assert named - {alert.name for alert in ALERTS} == set()
     assert len(named) > 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_page_leads_to_the_others_with_what_is_chosen(page: Page) -> None:
+    (link,) = loaded(page)["links"]
+    assert (link["type"], link["includeVars"], link["keepTime"]) == ("dashboards", True, True)
+    assert link["tags"] == loaded(page)["tags"]
