@@ -7,6 +7,7 @@ after set-up. Source: ours.
     python -m jobs.package [--output dist/spark]
 """
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -71,8 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_wheel(folder: Path) -> Path:
     """Put the wheel of this source into `folder`; raises CommandError when it can't be built."""
-    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # has what was there before, too
-    _pip("wheel", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
+    build = ROOT / "build"
+    build.mkdir(exist_ok=True)
+    with (build / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two at once would trip over each other's files
+        shutil.rmtree(build / "lib", ignore_errors=True)  # has what was there before, too
+        _pip("wheel", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
     return folder / f"ballast-{VERSION}-py3-none-any.whl"
 
 
