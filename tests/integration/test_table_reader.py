@@ -122,4 +122,4 @@ def test_verb_without_tables_says_what_to_do(
     assert main(["status", "--state-dir", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert "there are no tables" in said
-    assert "make run" in said
+    assert "ballast run-local" in said
