@@ -9,10 +9,11 @@ import threading
 from dataclasses import dataclass, replace
 
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.bridge import brokers_settings
 from jobs.bridge.collector import Collector, Rhythm
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from lbcore.assess.observer import Observer
 from lbcore.assess.report import HOTTEST_TOPICS, Report, SeenCluster, make_report

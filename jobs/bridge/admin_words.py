@@ -6,7 +6,8 @@ Decides nothing. Source: ours.
 import argparse
 from pathlib import Path
 
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
+from jobs.bridge.admin_address import AdminAddress
+from jobs.bridge.pulsar_admin import PulsarAdmin
 
 
 def add_access_words(group: "argparse._ArgumentGroup") -> None:

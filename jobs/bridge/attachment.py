@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
+from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.bridge import brokers_settings, switch_shedding
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError
 from jobs.local.layout import ATTACHMENT_FILE, SIZE_FILE, Layout
 from lbcore.bridge.guard import SHEDDING

@@ -16,9 +16,10 @@ from jobs.adapters.kafka.clients import KafkaAddress, Sender, Tail
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.kafka.ownership_feed import OwnershipFeed
 from jobs.bridge.actuator import Actuator, AskingLimits
+from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.watchman import Watchman
 from jobs.console import CommandError
 from jobs.telemetry.bridge_metrics import BridgeMetrics

@@ -15,7 +15,8 @@ from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 
 from jobs.adapters.processes.clocks import ForwardClock
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
+from jobs.bridge.admin_address import PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.telemetry.bridge_metrics import BridgeMetrics
 from lbcore.bridge.answers import (
     Claims,

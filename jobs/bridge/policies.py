@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
+from jobs.bridge.admin_address import PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.policies import PulsarPolicies
 from lbcore.wire.kinds.mirror_commands import ObservePolicies
 

@@ -8,15 +8,14 @@ many threads. Source: ours; the paths are Pulsar 4.0.8's.
 
 import http.client
 import json
-import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
+from jobs.adapters.http.certificates import expired_words, utc_now
 from jobs.adapters.http.exchange import Answered, HttpQuestion, connection_to, exchange
+from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.redirects import redirect_leads_to_broker
 from jobs.console import MisuseError
 from lbcore.bridge.answers import (
@@ -45,50 +44,6 @@ _UNLOAD_S = 75.0
 """Pulsar itself gives an unload 60 s."""
 
 
-class PulsarAdminError(Exception):
-    """Pulsar refused, did not answer, or answered what can't be read. status: 0 = no answer."""
-
-    def __init__(self, detail: str, status: int = 0) -> None:
-        super().__init__(detail)
-        self.status = status
-
-    @property
-    def is_refusal(self) -> bool:
-        """Whether it was Pulsar's own no, and not a failure on the way."""
-        return http.client.BAD_REQUEST <= self.status < http.client.INTERNAL_SERVER_ERROR
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdminAddress:
-    """Where the admin interface is and how to be let in.
-
-    token_file: read at each request, so a token may be renewed. ca_file, cert_file, key_file: PEM.
-    """
-
-    url: str
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    timeout_s: float = 10.0
-
-    def tls(self) -> ssl.SSLContext | None:
-        """The context of an https address; MisuseError when its files can't be used."""
-        if urlsplit(self.url).scheme != "https":
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.cert_file is not None:
-                context.load_cert_chain(self.cert_file, self.key_file)
-        except (OSError, ssl.SSLError) as error:
-            raise MisuseError(
-                "the TLS files of the admin interface can't be used",
-                why=str(error),
-                next_step="name PEM files with --tls-ca, --tls-cert and --tls-key",
-            ) from None
-        return context
-
-
 class PulsarAdmin:
     """The questions that the bridge asks. Every one raises PulsarError."""
 
@@ -115,10 +70,31 @@ class PulsarAdmin:
 
     def brokers(self, cluster: str) -> tuple[str, ...]:
         """The active brokers, host:port of their web services."""
-        found = self._ask(f"/admin/v2/brokers/{_part(cluster)}", parse_names)
+        try:
+            found = self._ask(f"/admin/v2/brokers/{_part(cluster)}", parse_names)
+        except PulsarAdminError as error:
+            self._require_name(cluster, error)
+            raise
+        if not found:
+            self._require_name(cluster)
         with self._lock:
             self._listed = frozenset(found)
         return found
+
+    def _require_name(self, cluster: str, refused: PulsarAdminError | None = None) -> None:
+        """Raises PulsarAdminError where the instance has no cluster of this name any more."""
+        if refused is not None and not refused.is_refusal:
+            return
+        try:
+            known = self.clusters()
+        except PulsarAdminError:
+            return
+        if cluster not in known:
+            raise PulsarAdminError(
+                f"there is no cluster {cluster} any more: this instance has"
+                f" {', '.join(known) or 'none'}; nothing is done until the bridge is started again"
+                " with --pulsar-cluster and the name that it has now"
+            ) from refused
 
     def namespaces(self) -> tuple[str, ...]:
         """Every namespace of every tenant."""
@@ -368,11 +344,15 @@ class PulsarAdmin:
             headers=self._headers(),
         )
         try:
-            connection = connection_to(url, timeout_s or self._address.timeout_s, self._tls)
+            context = None if self._tls is None else self._tls.value
+            connection = connection_to(url, timeout_s or self._address.timeout_s, context)
             return exchange(connection, asked, MAX_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._turn_from(f"{parts.scheme}://{parts.netloc}")
             why = str(error) or type(error).__name__
+            if parts.scheme == "https":
+                expired = expired_words(self._address.cert_file, utc_now())
+                why = f"{why} ({expired})" if expired else why
             raise PulsarAdminError(f"{method} {parts.netloc}{parts.path}: {why}") from None
 
     def _headers(self) -> Mapping[str, str]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from jobs.adapters.processes.clocks import ForwardClock
+from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.collector import Collector
-from jobs.bridge.pulsar_admin import PulsarAdminError
 from lbcore.bridge.guardian import GuardState, Judged, Patience, judge
 from lbcore.bridge.mirror import Look
 from lbcore.bridge.sights import Inquiry, Looked, Trouble

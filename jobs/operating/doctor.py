@@ -7,6 +7,7 @@ job. Nothing is changed. Source: ours.
 import os
 import platform
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -77,6 +78,7 @@ def examine(examined: Examined) -> list[DoctorFinding]:
         ("clock", lambda: _job_clock(where)),
         ("job", lambda: _job(where, now_ms)),
         ("load", lambda: _load(where, now_ms)),
+        ("versions", lambda: _versions(where)),
     ]
     if examined.with_kafka:
         looks += [
@@ -273,6 +275,22 @@ def _load(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
         )
     else:
         yield ok("load", f"of all {len(there)} active brokers")
+
+
+def _versions(where: Whereabouts) -> Iterator[DoctorFinding]:
+    """Brokers of several versions at once, as in the middle of an upgrade."""
+    rows = where.reader().rows("brokers")
+    there = Counter(str(row["version"]) for row in rows if row["state"] == "active")
+    known = {name: count for name, count in sorted(there.items()) if name}
+    said = ", ".join(f"{name} ({count})" for name, count in known.items())
+    if len(known) > 1:
+        yield warn(
+            "versions",
+            f"the active brokers are of several: {said}",
+            "end the upgrade; filters.prefer_later_versions keeps bundles off the older ones",
+        )
+    elif known:
+        yield ok("versions", f"all active brokers tell {said}")
 
 
 # -- Kafka

@@ -13,6 +13,7 @@ from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.signals import hear
 from jobs.bridge.actuator import AskingLimits
+from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
 from jobs.bridge.bridge import (
     OBSERVE_ONLY,
@@ -23,7 +24,7 @@ from jobs.bridge.bridge import (
     switch_shedding,
 )
 from jobs.bridge.collector import Rhythm
-from jobs.bridge.pulsar_admin import PulsarAdmin, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, Exit, add_json_option, answer
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 from jobs.telemetry import exposition

@@ -112,6 +112,7 @@ def test_many_lookups_of_a_free_bundle_wait_for_one_assignment(stack: Stack) -> 
 
 @pytest.mark.parametrize("way", ["tables", "service"])
 def test_lookup_in_a_process_has_a_free_bundle_assigned(stack: Stack, way: str) -> None:
+    assert command(stack, "set_config", values={"ownership.assign": "on_demand"})[0] == 200
     assert command(stack, "create_namespace", namespace=f"demo/by-{way}", bundles=1)[0] == 200
     topic, before = f"persistent://demo/by-{way}/t", assignments(stack)
     with client_of(stack, way) as client:

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
+from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import CommandError, complain, say
 from tests.lab.contenders import CONTENDERS
 from tests.lab.hosted_cluster import HostedCluster

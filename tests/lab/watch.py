@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
+from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from tests.lab.hosted_cluster import HostedCluster
 from tests.lab.records import Move, Phase, Sample
 from tests.pulsar.pulsar_stack import PULSAR

@@ -18,7 +18,8 @@ from typing import Any
 
 from jobs.adapters.kafka.embedded_kafka import EmbeddedKafka, KafkaOptions
 from jobs.adapters.processes.processes import Child, ProcessSpec
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
+from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from tests.integration.stack import PATIENCE_S, ROOT, Cluster, Stack, wait_for
 from tests.pulsar.distribution import ensure_distribution
 from tests.pulsar.pocket_job import PocketJob

@@ -17,12 +17,14 @@ STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": Tr
 class FakePulsar:
     """Two brokers at two ports. Answers stand by path, of one broker or of both.
 
-    hang: paths that wait until `release` is set. requests: (method, path) as they came.
+    hang: paths that wait until `release` is set; half: paths of which half an answer comes.
+    requests: (method, path) as they came.
     """
 
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
     hang: set[str] = field(default_factory=set)
+    half: set[str] = field(default_factory=set)
     release: threading.Event = field(default_factory=threading.Event)
     requests: list[tuple[str, str]] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
@@ -95,7 +97,8 @@ def _handler(fake: FakePulsar) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            is_half = path in fake.half or own in fake.half
+            self.wfile.write(content[: len(content) // 2] if is_half else content)
 
         do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 http.server calls them so
 

@@ -61,11 +61,16 @@ class Authority:
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.certificate = self._sign(self.name, self.key, is_authority=True)
 
-    def issue(self, folder: Path, name: str) -> tuple[Path, Path]:
-        """The files of a new certificate with this common name, and of its key."""
+    def issue(
+        self, folder: Path, name: str, lasts: timedelta = timedelta(days=1)
+    ) -> tuple[Path, Path]:
+        """The files of a new certificate with this common name, and of its key.
+
+        lasts: from now on; one that is below 0 has expired.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._sign(subject, key, is_authority=False)
+        certificate = self._sign(subject, key, is_authority=False, lasts=lasts)
         folder.mkdir(parents=True, exist_ok=True)
         paths = folder / f"{name}.pem", folder / f"{name}.key"
         paths[0].write_bytes(certificate.public_bytes(Encoding.PEM))
@@ -78,7 +83,14 @@ class Authority:
         path.write_bytes(self.certificate.public_bytes(Encoding.PEM))
         return path
 
-    def _sign(self, subject: x509.Name, key: Any, *, is_authority: bool) -> x509.Certificate:
+    def _sign(
+        self,
+        subject: x509.Name,
+        key: Any,
+        *,
+        is_authority: bool,
+        lasts: timedelta = timedelta(days=1),
+    ) -> x509.Certificate:
         now = datetime.now(timezone.utc)
         alternative = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
         return (
@@ -88,7 +100,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + timedelta(days=1))
+            .not_valid_after(now + lasts)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(alternative), critical=False)
             .sign(self.key, hashes.SHA256())

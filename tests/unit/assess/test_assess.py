@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from jobs.adapters.processes.settings import load_settings
+from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
 from lbcore.assess.loads import loads_of
 from lbcore.assess.observer import Observer

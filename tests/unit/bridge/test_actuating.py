@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from jobs.bridge.actuator import Actuator, AskingLimits
+from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.acting import Effort
 from lbcore.config.tree import Config
 from lbcore.ownership.records import OwnershipRecord, State

@@ -1,15 +1,21 @@
 """The admin interface over TLS: who is believed, and what is shown to brokers that ask."""
 
 import ssl
+import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
+from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import MisuseError
-from tests.support.admin.fake_pulsar import fake_pulsar
+from tests.support.admin.fake_pulsar import FakePulsar, fake_pulsar
 from tests.support.values.tokens import Authority
+
+EXPIRED = timedelta(seconds=-60)
 
 
 def server_context(authority: Authority, folder: Path) -> ssl.SSLContext:
@@ -52,3 +58,44 @@ def test_files_that_can_not_be_used_are_misuse_and_named(tmp_path: Path) -> None
     with pytest.raises(MisuseError, match="TLS files") as caught:
         PulsarAdmin(address)
     assert "--tls-ca" in caught.value.next_step
+
+
+def secured(fake: FakePulsar, folder: Path, **more: Any) -> PulsarAdmin:
+    url = fake.url.replace("http:", "https:")
+    return PulsarAdmin(AdminAddress(url=url, ca_file=folder / "ca.pem", timeout_s=5.0, **more))
+
+
+def test_certificate_of_a_broker_that_has_expired_is_told_and_no_token_shown(
+    tmp_path: Path,
+) -> None:
+    authority = Authority()
+    token = tmp_path / "token"
+    token.write_text("secret")
+    authority.write(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue(tmp_path, "broker", EXPIRED))
+    with fake_pulsar(context) as fake:
+        admin = secured(fake, tmp_path, token_file=token)
+        with pytest.raises(PulsarAdminError, match="certificate has expired"):
+            admin.clusters()
+        assert fake.tokens == []
+
+
+def test_own_certificate_that_has_expired_is_told_and_its_successor_used_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority()
+    cert, key = authority.issue(tmp_path, "bridge", EXPIRED)
+    with fake_pulsar(server_context(authority, tmp_path)) as fake:
+        fake.put("/admin/v2/clusters", ["one"])
+        admin = secured(fake, tmp_path, cert_file=cert, key_file=key)
+        with pytest.raises(PulsarAdminError, match=r"bridge\.pem expired at .*successor"):
+            admin.clusters()
+        later_s = time.monotonic() + 10.0
+        monkeypatch.setattr("jobs.adapters.http.watched_file.time.monotonic", lambda: later_s)
+        cert.write_text("half")
+        with pytest.raises(PulsarAdminError):  # what can't be used changes nothing
+            admin.clusters()
+        later_s += 10.0
+        authority.issue(tmp_path, "bridge")
+        assert admin.clusters() == ("one",)

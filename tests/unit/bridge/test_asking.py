@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.collector import Collector, Rhythm, TooSoonError
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin, PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import MisuseError
 from lbcore.config.tree import Config
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Message
@@ -253,3 +254,85 @@ def test_load_that_is_garbage_is_not_sent(fake: FakePulsar) -> None:
         collector.look()
     collector.close()
     assert sent == []
+
+
+OWNED, LISTED = "ownedNamespaces", f"/admin/v2/brokers/{CLUSTER}"
+
+
+def spoil(fake: FakePulsar, path: str, how: str) -> None:
+    """Let the second broker, or all where the path is asked of all, answer a path so."""
+    if how == "half":
+        fake.half.add(path)
+    else:
+        status, content = {"500": (500, b"{}"), "rubbish": (200, b"\x00<html>")}[how]
+        fake.put(path, content, status)
+
+
+@pytest.mark.parametrize("how", ["half", "500", "rubbish"])
+def test_answer_that_is_none_concludes_nothing_of_that_broker_and_delays_no_other(
+    fake: FakePulsar, how: str
+) -> None:
+    path = f"{fake.ports[1]}/admin/v2/brokers/{CLUSTER}/{fake.broker(1)}/{OWNED}"
+    spoil(fake, path, how)
+    collector = collector_of(fake, [])
+    look = collector.look()
+    assert look.owned == {fake.broker(0): {LEFT}, fake.broker(1): None}
+    assert list(collector.failures) == [fake.broker(1)]
+    assert look.namespaces == {"acme/ns": (0, 0x80000000, 0xFFFFFFFF)}
+    collector.close()
+
+
+@pytest.mark.parametrize("how", ["half", "500", "rubbish"])
+def test_list_of_brokers_that_is_none_is_an_error_and_nobody_is_gone(
+    fake: FakePulsar, how: str
+) -> None:
+    collector = collector_of(fake, [])
+    before = collector.look()
+    spoil(fake, LISTED, how)
+    with pytest.raises(PulsarAdminError):
+        collector.look()
+    fake.half.clear()
+    fake.own({0: [LEFT], 1: [RIGHT]})
+    assert collector.look().owned == before.owned
+    collector.close()
+
+
+@pytest.mark.parametrize("how", ["half", "500", "rubbish"])
+def test_boundaries_that_are_none_leave_those_that_were_known(fake: FakePulsar, how: str) -> None:
+    collector = collector_of(fake, [])
+    before = collector.look()
+    spoil(fake, "/admin/v2/namespaces/acme/ns/bundles", how)
+    collector._namespaces_due_s = 0.0  # noqa: SLF001 (half a minute has gone by)
+    assert collector.look().namespaces == before.namespaces
+    collector.close()
+
+
+@pytest.mark.parametrize("answer", [(404, {"reason": "Cluster does not exist"}), (200, [])])
+def test_cluster_that_was_renamed_is_told_with_its_new_name_and_nobody_is_gone(
+    fake: FakePulsar, answer: tuple[int, object]
+) -> None:
+    collector = collector_of(fake, [])
+    before = collector.look()
+    fake.put("/admin/v2/clusters", ["new-name", "global"])
+    fake.put(LISTED, answer[1], answer[0])
+    with pytest.raises(PulsarAdminError, match=r"no cluster standalone any more.*new-name.*--pul"):
+        collector.look()
+    assert collector.incarnations().keys() == before.owned.keys()
+    collector.close()
+
+
+def test_brokers_of_two_versions_and_managers_are_each_reported_as_they_are(
+    fake: FakePulsar,
+) -> None:
+    """In the middle of an upgrade; doctor tells of it."""
+    report = json.loads((REPORTS / "busy-broker-1.json").read_text())
+    old = {**report, "webServiceUrl": fake.url, "brokerVersionString": "3.0.9"}
+    fake.put(f"{fake.ports[0]}{REPORT_PATH}", old)
+    fake.put(f"{fake.ports[1]}{REPORT_PATH}", {"reason": "java.lang.Unsupported"}, 500)
+    fake.put(f"{fake.ports[1]}/metrics/", (ANSWERS / "metrics-broker-1.txt").read_bytes())
+    topics = (ANSWERS / "topics-with-traffic.json").read_bytes()
+    fake.put("/admin/v2/broker-stats/topics", topics)
+    sent: list[Message] = []
+    found = reports(fake, sent, BrokerLoad)
+    told = {one.envelope.broker: one.broker_version for one in found if isinstance(one, BrokerLoad)}
+    assert told == {fake.broker(0): "3.0.9", fake.broker(1): "4.0.8"}

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.attachment import give_back, known_attachment, look_at, settle, take_over
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.cli import main
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.policies import PolicyFollower
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from lbcore.bridge.answers import Unreadable
 from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
 from lbcore.wire.commands import format_arguments, parse_arguments

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from jobs.bridge.admin_address import AdminAddress
 from jobs.bridge.collector import Collector, Rhythm
-from jobs.bridge.pulsar_admin import AdminAddress, PulsarAdmin
+from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.bridge.watchman import Watchman
 from lbcore.bridge.guardian import Finding, Patience
 from lbcore.bridge.looking import topic_within

@@ -73,6 +73,18 @@ def test_sound_cluster_has_nothing_that_fails(
     assert {one["verdict"] for one in found.values()} == {"ok"}
 
 
+def test_brokers_of_several_versions_at_once_are_told(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    brokers = DeltaTable(tables / "brokers")
+    brokers.update(updates={"version": "'4.0.8'"})
+    assert examine(capsys, tables)[1]["versions"]["what"] == "all active brokers tell 4.0.8 (3)"
+    brokers.update(updates={"version": "'4.2.4'"}, predicate="broker = 'broker-0:8080'")
+    found = examine(capsys, tables)[1]["versions"]
+    assert found["verdict"] == "warn"
+    assert found["what"].endswith("4.0.8 (2), 4.2.4 (1)")
+
+
 def test_absent_tables_fail_and_say_what_to_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,62 @@
+"""Where Pulsar's admin interface is, how to be let in, and what is said when it does not work.
+
+Decides nothing. `pulsar_admin` asks by it. Source: ours.
+"""
+
+import http.client
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from jobs.adapters.http.watched_file import WatchedFile
+from jobs.console import MisuseError
+
+
+class PulsarAdminError(Exception):
+    """Pulsar refused, did not answer, or answered what can't be read. status: 0 = no answer."""
+
+    def __init__(self, detail: str, status: int = 0) -> None:
+        super().__init__(detail)
+        self.status = status
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it was Pulsar's own no, and not a failure on the way."""
+        return http.client.BAD_REQUEST <= self.status < http.client.INTERNAL_SERVER_ERROR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminAddress:
+    """Where the admin interface is and how to be let in.
+
+    token_file: read at each request, so a token may be renewed. ca_file, cert_file, key_file: PEM,
+    read again when they change: what replaces a certificate that expires counts within a second.
+    """
+
+    url: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    timeout_s: float = 10.0
+
+    def tls(self) -> WatchedFile[ssl.SSLContext] | None:
+        """The context of an https address; MisuseError when its files can't be used."""
+        if urlsplit(self.url).scheme != "https":
+            return None
+        paths = tuple(str(one or "") for one in (self.ca_file, self.cert_file, self.key_file))
+        try:
+            return WatchedFile(paths, self._context)
+        except (OSError, ssl.SSLError) as error:
+            raise MisuseError(
+                "the TLS files of the admin interface can't be used",
+                why=str(error),
+                next_step="name PEM files with --tls-ca, --tls-cert and --tls-key",
+            ) from None
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.ca_file)
+        if self.cert_file is not None:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        return context
