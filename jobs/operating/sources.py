@@ -5,23 +5,31 @@ Decides nothing; both say the same in the same form, that of `/v1/overview`. Sou
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import TimeoutError as NotYetError
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from jobs.adapters.http.exchange import HttpQuestion, connection_to, exchange
+from jobs.adapters.kafka.command_client import CommandClient, new_command
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.settings import read_secret
 from jobs.console import CommandError, MisuseError
 from jobs.operating.explaining import ExplainQuestion, explain
+from jobs.operating.heat import HeatQuestion, read_heat
 from jobs.operating.overview import read_overview
 from jobs.operating.stack_words import Whereabouts
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import SECTIONS
+from lbcore.wire.kinds.broker_commands import DrainBroker
 
 TOKEN = "BALLAST_TOKEN"  # noqa: S105 a variable's name, not a secret
 _TIMEOUT_S = 10.0
+_ANSWER_MS = 3_000
+_BUNDLES_WINDOW_MS = 600_000
+_DRAIN_MS = DrainBroker.about.verb.timeout_ms if DrainBroker.about.verb else 0
+_GOOD = (HTTPStatus.OK, HTTPStatus.ACCEPTED)
 _ANSWER_MAX_BYTES = 1 << 26
 
 
@@ -33,6 +41,12 @@ class Source(Protocol):
 
     def explain(self, broker: str) -> Mapping[str, Any]:
         """What `/v1/explain/broker/...` says."""
+
+    def bundles(self, broker: str) -> Mapping[str, Any]:
+        """What `/v1/heat` says of a broker's bundles in the last minutes."""
+
+    def drain(self, broker: str) -> Mapping[str, Any]:
+        """Have a broker emptied: `status` and `reason` of what became of the command so far."""
 
 
 class TablesSource:
@@ -50,6 +64,25 @@ class TablesSource:
         question = ExplainQuestion(kind="broker", name=broker, now_ms=wall_ms())
         found = explain(self._where.reader(), self._started(), question)
         return {"headline": f"there is no broker {broker}"} if found is None else found.to_json()
+
+    def bundles(self, broker: str) -> Mapping[str, Any]:
+        """Message rates by bundle and minute."""
+        question = HeatQuestion(
+            by="msg_rate", broker=broker, until_ms=wall_ms(), window_ms=_BUNDLES_WINDOW_MS
+        )
+        return read_heat(self._where.reader(), question)
+
+    def drain(self, broker: str) -> Mapping[str, Any]:
+        """Send the command through Kafka, and wait for its first answer."""
+        where = self._where
+        command = new_command(where.cluster, DrainBroker(broker=broker), timeout_ms=_DRAIN_MS)
+        with CommandClient(where.address(), where.tables, where.cluster) as client:
+            ticket = client.send(command)
+            try:
+                first = ticket.first.result(_TIMEOUT_S)
+            except NotYetError:
+                return {"status": "sent", "reason": "the job has not answered yet"}
+        return {"status": first.status, "reason": first.reason}
 
     def _started(self) -> Config:
         """Asked at each look, without a word: the view fills the screen."""
@@ -78,16 +111,26 @@ class ServiceSource:
         """Sentences about a broker."""
         return self._get(f"/v1/explain/broker/{quote(broker, safe='')}")
 
-    def _get(self, path: str) -> Mapping[str, Any]:
+    def bundles(self, broker: str) -> Mapping[str, Any]:
+        """Message rates by bundle and minute."""
+        window = f"by=msg_rate&window_ms={_BUNDLES_WINDOW_MS}"
+        return self._get(f"/v1/heat?broker={quote(broker, safe='')}&{window}")
+
+    def drain(self, broker: str) -> Mapping[str, Any]:
+        """Ask the service to; it takes an operator's token."""
+        path = f"/v1/brokers/{quote(broker, safe='')}/drain?timeout_ms={_ANSWER_MS}"
+        return self._get(path, method="PUT")
+
+    def _get(self, path: str, method: str = "GET") -> Mapping[str, Any]:
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         target = f"{urlsplit(self._url).path}{path}"
         try:
             answer = exchange(
                 connection_to(self._url, _TIMEOUT_S),
-                HttpQuestion(target=target, headers=headers),
+                HttpQuestion(target=target, method=method, headers=headers),
                 _ANSWER_MAX_BYTES,
             )
-            if answer.status == HTTPStatus.OK:
+            if answer.status in _GOOD:
                 found: Mapping[str, Any] = json.loads(answer.content)
                 return found
         except (OSError, HTTPException, ValueError, RecursionError) as error:
@@ -103,6 +146,19 @@ class ServiceSource:
             next_step=f"if it asks who you are, put a viewer's token into {TOKEN}; if it points "
             "elsewhere, give that address: the token goes nowhere by itself",
         )
+
+
+def bundle_lines(found: Mapping[str, Any]) -> list[str]:
+    """A broker's bundles with their newest message rates, the busiest first."""
+    newest = {
+        name: next((value for value in reversed(values) if value is not None), 0.0)
+        for name, values in zip(found["names"], found["values"], strict=True)
+    }
+    if not newest:
+        return [f"no load is known of any bundle of {found['broker']} in the last ten minutes"]
+    order = sorted(newest, key=lambda name: (-newest[name], name))
+    lines = [f"{newest[name]:>12,.0f} msg/s  {name}" for name in order]
+    return lines + ([f"and {found['left_out']:,} more"] if found["left_out"] else [])
 
 
 def explanation_lines(found: Mapping[str, Any]) -> list[str]:

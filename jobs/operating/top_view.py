@@ -4,7 +4,7 @@ Decides the keys, the orders, and what fits into the terminal; every number is o
 Source: ours, drawn with rich as `make run`'s view is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,48 +29,98 @@ _PHASES = {
     "stalled": "bold red",
 }
 _STEPS = {"up": -1, "k": -1, "down": 1, "j": 1}
-_KEYS = "↑ ↓ select   s sort   e explain   Esc back   q quit"
+_KEYS = "↑ ↓ select   s sort   / filter   e explain   b bundles   D drain   ? keys   q quit"
+EXPLAIN, BUNDLES, ASK_DRAIN, DRAIN, HELP = "explain", "bundles", "drain?", "drain", "keys"
+"""What may stand below the brokers instead of what moves; of HELP and ASK_DRAIN nobody is asked."""
+_OPENED_BY = {"e": EXPLAIN, "enter": EXPLAIN, "b": BUNDLES, "D": ASK_DRAIN}
+_HELP = (
+    "↑ ↓ j k   select a broker",
+    "s         sort by the next of " + ", ".join(ORDERS),
+    "/         show the brokers whose name contains what you type; Enter keeps it, Esc shows all",
+    "e, Enter  explain the selected broker",
+    "b         its bundles with their load, the busiest first",
+    "D         drain it: asks first; undo with `ballast broker cancel-drain`",
+    "Esc       back",
+    "q         quit",
+)
+_ERASE = ("\x7f", "\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopState:
-    """What the keys have done. selected: a broker, "" = the first; explained: "" = nobody."""
+    """What the keys have done.
+
+    selected: a broker, "" = the first. panel: what stands below, "" = moves and decisions; about:
+    the broker that it is of. wanted: a part of the names that are shown; is_typing: it is typed.
+    """
 
     order: str = ORDERS[0]
     selected: str = ""
-    explained: str = ""
+    panel: str = ""
+    about: str = ""
+    wanted: str = ""
+    is_typing: bool = False
     is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What there is to draw. trouble: why the newest look failed, "" = it did not."""
+    """What there is to draw. trouble: why the newest look failed, "" = it did not.
+
+    lines: the answer to what the panel asks, () = none yet.
+    """
 
     overview: Mapping[str, Any] | None = None
-    explanation: Sequence[str] = ()
+    lines: Sequence[str] = ()
     trouble: str = ""
 
 
 def after_key(state: TopState, key: str, brokers: Sequence[str]) -> TopState:
     """The state after one key; brokers: names in the order in which they are shown."""
-    if key == "q":
-        return replace(state, is_over=True)
-    if key == "escape":
-        return replace(state, explained="")
-    if key == "s":
-        return replace(state, order=ORDERS[(ORDERS.index(state.order) + 1) % len(ORDERS)])
+    if state.is_typing:
+        return _typed(state, key)
+    if state.panel == ASK_DRAIN:
+        return replace(state, panel=DRAIN if key == "y" else "")
+    if key in _ANYWHERE:
+        return _ANYWHERE[key](state)
     at = brokers.index(state.selected) if state.selected in brokers else 0
     if brokers and key in _STEPS:
         to = min(max(at + _STEPS[key], 0), len(brokers) - 1)
         return replace(state, selected=brokers[to])
-    if brokers and key in ("e", "enter"):
-        return replace(state, selected=brokers[at], explained=brokers[at])
+    if brokers and key in _OPENED_BY:
+        return replace(state, selected=brokers[at], about=brokers[at], panel=_OPENED_BY[key])
     return state
 
 
-def ordered(overview: Mapping[str, Any] | None, order: str) -> list[Mapping[str, Any]]:
-    """The brokers in the order that was chosen, ties by name."""
-    rows = list(overview["status"]["broker_rows"]) if overview else []
+def _next_order(state: TopState) -> TopState:
+    return replace(state, order=ORDERS[(ORDERS.index(state.order) + 1) % len(ORDERS)])
+
+
+_ANYWHERE: Mapping[str, Callable[[TopState], TopState]] = {
+    "q": lambda state: replace(state, is_over=True),
+    "escape": lambda state: replace(state, panel="", wanted=state.wanted if state.panel else ""),
+    "s": _next_order,
+    "/": lambda state: replace(state, is_typing=True),
+    "?": lambda state: replace(state, panel="" if state.panel == HELP else HELP),
+}
+
+
+def _typed(state: TopState, key: str) -> TopState:
+    """The state after a key that is part of a filter, or ends it."""
+    if key in ("enter", "escape"):
+        return replace(state, is_typing=False, wanted=state.wanted if key == "enter" else "")
+    if key in _ERASE:
+        return replace(state, wanted=state.wanted[:-1])
+    is_text = len(key) == 1 and key.isprintable()
+    return replace(state, wanted=state.wanted + key) if is_text else state
+
+
+def ordered(
+    overview: Mapping[str, Any] | None, order: str, wanted: str = ""
+) -> list[Mapping[str, Any]]:
+    """The brokers with this in their name, in the order that was chosen, ties by name."""
+    known = overview["status"]["broker_rows"] if overview else []
+    rows = [row for row in known if wanted in row["broker"]]
     column = {"msg/s": "msg_rate"}.get(order, order if order != "name" else None)
     rows.sort(key=lambda row: str(row["broker"]))
     if column is not None:
@@ -83,16 +133,29 @@ def render(state: TopState, shown: Shown, height: int) -> RenderableType:
     if shown.overview is None:
         return Text(shown.trouble or "asking ...", style="red" if shown.trouble else "dim")
     status = shown.overview["status"]
-    rows = ordered(shown.overview, state.order)
+    rows = ordered(shown.overview, state.order, state.wanted)
     content = height - _FIXED_LINES - len(status["alarms"])
     room = max(1, min(len(rows), content // 2))
     lower = max(2, content - room)
     parts: list[RenderableType] = [_headline(shown.overview), _why(status, shown.trouble)]
     parts += [Text(f"ALARM {alarm}", style="red", no_wrap=True) for alarm in status["alarms"]]
-    parts.append(_brokers(state, rows, room))
+    parts.append(_brokers(state, rows, room) if rows else _nobody(state))
     parts += _lower(state, shown, lower)
-    parts.append(Text(f"{_KEYS}   (by {state.order})", style="dim", no_wrap=True))
+    parts.append(Text(_last_line(state), style="dim", no_wrap=True))
     return Group(*parts)
+
+
+def _last_line(state: TopState) -> str:
+    if state.is_typing:
+        return f"/{state.wanted}▏   Enter keeps it, Esc shows all brokers"
+    if state.wanted:
+        return f"only {state.wanted!r}   Esc show all   ? keys   q quit   (by {state.order})"
+    return f"{_KEYS}   (by {state.order})"
+
+
+def _nobody(state: TopState) -> Text:
+    words = f"no broker has {state.wanted!r} in its name" if state.wanted else "no broker is known"
+    return Text(words, style="dim")
 
 
 def _headline(overview: Mapping[str, Any]) -> Text:
@@ -147,13 +210,12 @@ def _brokers(state: TopState, rows: Sequence[Mapping[str, Any]], room: int) -> T
 
 def _lower(state: TopState, shown: Shown, room: int) -> list[RenderableType]:
     """What is below the brokers: an explanation, or what moves and what was decided."""
-    if state.explained:
-        lines = list(shown.explanation) or [f"asking about {state.explained} ..."]
-        body = Text("\n".join(lines))
+    if state.panel:
+        title = state.panel if state.panel == HELP else f"{state.panel} {state.about}"
         return [
             Panel(
-                body,
-                title=f"explain {state.explained}",
+                Text("\n".join(_panel_lines(state, shown))),
+                title=title,
                 title_align="left",
                 height=room + _BORDER_LINES,
             )
@@ -174,6 +236,17 @@ def _lower(state: TopState, shown: Shown, room: int) -> list[RenderableType]:
             title_align="left",
         ),
     ]
+
+
+def _panel_lines(state: TopState, shown: Shown) -> Sequence[str]:
+    if state.panel == HELP:
+        return _HELP
+    if state.panel == ASK_DRAIN:
+        return (
+            f"All bundles of {state.about} go to other brokers, and it gets none until you let it.",
+            "y: drain it. Any other key: leave it as it is.",
+        )
+    return list(shown.lines) or [f"asking about {state.about} ..."]
 
 
 def _move(row: Mapping[str, Any], now_ms: int) -> str:

@@ -1,14 +1,15 @@
 """Watch a running cluster in the terminal: brokers, load, imbalance, moves, last decisions.
 
-From the tables, or with --url from a lookup service. Keys: arrows select a broker, s sorts, e
-explains it, Esc goes back, q quits. With --once or --json one look is written.
+From the tables, or with --url from a lookup service. Keys: arrows select a broker, s sorts, /
+filters, e explains it, b shows its bundles, D drains it, ? names all keys, q quits. With --once or
+--json one look is written.
 """
 
 import argparse
 import queue
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +19,38 @@ from rich.live import Live
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.keyboard import keyboard
-from jobs.operating.sources import ServiceSource, Source, TablesSource, explanation_lines
+from jobs.operating.sources import (
+    ServiceSource,
+    Source,
+    TablesSource,
+    bundle_lines,
+    explanation_lines,
+)
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
-from jobs.operating.top_view import Shown, TopState, after_key, ordered, render
+from jobs.operating.top_view import (
+    BUNDLES,
+    DRAIN,
+    EXPLAIN,
+    Shown,
+    TopState,
+    after_key,
+    ordered,
+    render,
+)
 
 _EVERY_MS = 2_000
 _KEY_WAIT_S = 0.2
 _LAST_LOOK_S = 30.0
 _WIDTH, _LINES_AROUND = 110, 14
+_READ: Mapping[str, Callable[[Source, str], Sequence[str]]] = {
+    EXPLAIN: lambda source, broker: explanation_lines(source.explain(broker)),
+    BUNDLES: lambda source, broker: bundle_lines(source.bundles(broker)),
+}
+_ASKED = frozenset({*_READ, DRAIN})
+_AFTER_A_DRAIN = (
+    "`ballast broker cancel-drain` lets it take bundles again,",
+    "`ballast plan undo --drain` fills it again",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--once", action="store_true", help="write one look and end")
     parser.epilog = "example: ballast top --url http://127.0.0.1:8080"
-    add_stack_arguments(parser, with_kafka=False)
+    add_stack_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,28 +111,29 @@ def _watch(watcher: "_Watcher") -> None:
                 drawn = (state, shown, console.size)
                 live.update(render(state, shown, console.size.height), refresh=True)
             for key in keys.keys(_KEY_WAIT_S):
-                names = [row["broker"] for row in ordered(watcher.shown.overview, state.order)]
-                state = after_key(state, key, names)
-                watcher.ask(state.explained)
+                rows = ordered(watcher.shown.overview, state.order, state.wanted)
+                state = after_key(state, key, [row["broker"] for row in rows])
+                watcher.ask(state.panel if state.panel in _ASKED else "", state.about)
 
 
 class _Watcher(threading.Thread):
-    """Looks again and again, and explains, so that keys never wait for tables or the network."""
+    """Looks again and again, and asks, so that keys never wait for tables or the network."""
 
     def __init__(self, source: Source, every_ms: int) -> None:
         super().__init__(name="ballast-top", daemon=True)
         self.shown = Shown()
         self._source = source
         self._every_s = every_ms / 1_000
-        self._asked: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._explained = ""
+        self._asked: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._question = ("", "")
 
-    def ask(self, broker: str) -> None:
-        """Explain this broker from now on, "" = none; returns at once."""
-        if broker != self._explained:
-            self._explained = broker
-            self.shown = replace(self.shown, explanation=())
-            self._asked.put(broker)
+    def ask(self, panel: str, broker: str) -> None:
+        """Have this panel's lines from now on, "" = none; returns at once."""
+        question = (panel, broker) if panel else ("", "")
+        if question != self._question:
+            self._question = question
+            self.shown = replace(self.shown, lines=())
+            self._asked.put(question)
 
     def stop(self) -> None:
         """End after the look that is under way: Delta's threads must not outlive the program."""
@@ -116,21 +142,44 @@ class _Watcher(threading.Thread):
 
     def run(self) -> None:
         """Look, then wait for a question or until it is time to look again."""
-        is_over = False
-        while not is_over:
-            self._look()
+        self._look()
+        while True:
             try:
-                is_over = self._asked.get(timeout=self._every_s) is None
+                asked = self._asked.get(timeout=self._every_s)
             except queue.Empty:
+                self._look()
                 continue
+            if asked is None:
+                return
+            if asked[0] == DRAIN:
+                self._drain(asked)
+            else:
+                self._look()
+
+    def _drain(self, question: tuple[str, str]) -> None:
+        """Once, however often is looked."""
+        try:
+            found = self._source.drain(question[1])
+            lines = [f"the drain is {found['status']}{found['reason'] and ': ' + found['reason']}"]
+            lines += _AFTER_A_DRAIN
+        except CommandError as error:
+            lines = [error.what, f"why: {error.why}", f"next: {error.next_step}"]
+        self._show(question, lines)
 
     def _look(self) -> None:
-        broker = self._explained
+        question = self._question
+        panel, broker = question
+        lines = self.shown.lines
         try:
-            lines = explanation_lines(self._source.explain(broker)) if broker else []
+            if panel in _READ:
+                lines = _READ[panel](self._source, broker)
             overview = self._source.overview()
         except CommandError as error:
             self.shown = replace(self.shown, trouble=f"{error.what}: {error.why}"[:300])
             return
-        if broker == self._explained:
-            self.shown = Shown(overview=overview, explanation=tuple(lines))
+        self.shown = replace(self.shown, overview=overview, trouble="")
+        self._show(question, lines)
+
+    def _show(self, question: tuple[str, str], lines: Sequence[str]) -> None:
+        if question == self._question:
+            self.shown = replace(self.shown, lines=tuple(lines))

@@ -1,5 +1,6 @@
 """`ballast top`: what keys do, what fits, and that the terminal is left as it was found."""
 
+import argparse
 import io
 import json
 import os
@@ -21,8 +22,20 @@ from rich.console import Console
 from jobs.cli import main
 from jobs.console import CommandError
 from jobs.operating.keyboard import parse_keys
-from jobs.operating.sources import ServiceSource, TablesSource
-from jobs.operating.top_view import Shown, TopState, after_key, ordered, render
+from jobs.operating.sources import ServiceSource, TablesSource, bundle_lines
+from jobs.operating.stack_words import add_stack_arguments, whereabouts
+from jobs.operating.top_view import (
+    ASK_DRAIN,
+    BUNDLES,
+    DRAIN,
+    EXPLAIN,
+    HELP,
+    Shown,
+    TopState,
+    after_key,
+    ordered,
+    render,
+)
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.ruled_world import running, skewed
 from tests.support.worlds.world import World
@@ -82,11 +95,59 @@ def test_keys_select_sort_explain_and_quit() -> None:
     assert keyed("down", "j", "down", "k").selected == "b2"
     assert keyed("s").order == "msg/s"
     assert keyed("s", "s", "s", "s", "s").order == "usage"
-    assert keyed("down", "e").explained == "b2"
-    assert keyed("enter", "escape") == TopState(selected="b1")
+    assert (keyed("down", "e").panel, keyed("down", "e").about) == (EXPLAIN, "b2")
+    assert keyed("down", "b").panel == BUNDLES
+    assert keyed("enter", "escape") == TopState(selected="b1", about="b1")
+    assert keyed("?").panel == HELP
+    assert keyed("?", "?") == keyed("?", "escape") == TopState()
     assert not keyed("escape").is_over
     assert keyed("q").is_over
     assert after_key(TopState(), "enter", []) == TopState()
+
+
+def test_filter_is_typed_kept_or_taken_back() -> None:
+    assert keyed("/", "b", "q", "\x7f", "2").wanted == "b2"
+    assert not keyed("/", "q").is_over
+    assert keyed("/", "b", "2", "enter") == TopState(wanted="b2")
+    assert keyed("/", "b", "2", "escape") == TopState()
+    assert keyed("/", "b", "enter", "?", "escape").wanted == "b"
+    assert keyed("/", "b", "enter", "escape").wanted == ""
+
+
+def test_drain_is_asked_for_and_only_y_is_a_yes() -> None:
+    assert keyed("down", "D").panel == ASK_DRAIN
+    assert (keyed("down", "D", "y").panel, keyed("down", "D", "y").about) == (DRAIN, "b2")
+    for other in ("n", "enter", "escape", "q", "Y", "D"):
+        assert keyed("D", other).panel == ""
+        assert not keyed("D", other).is_over
+
+
+def test_filter_help_and_question_are_drawn_and_fit(overview: Any) -> None:
+    shown = Shown(overview=overview)
+    names = [row["broker"] for row in overview["status"]["broker_rows"]]
+    only = drawn(TopState(wanted=names[1]), shown)
+    assert [name in only for name in names] == [False, True, False]
+    assert "Esc show all" in only
+    assert "/brok▏" in drawn(TopState(wanted="brok", is_typing=True), shown)
+    assert "no broker" in drawn(TopState(wanted="nobody"), shown)
+    assert "▶" not in drawn(TopState(wanted="nobody"), shown)
+    assert f"All bundles of {names[0]}" in drawn(TopState(panel=ASK_DRAIN, about=names[0]), shown)
+    for height in (20, 30):
+        text = drawn(TopState(panel=HELP), shown, height=height)
+        assert "sort by the next of" in text
+        assert len(text.splitlines()) <= height
+
+
+def test_bundles_of_a_broker_are_listed_busiest_first(tables: Path, overview: Any) -> None:
+    parser = argparse.ArgumentParser()
+    add_stack_arguments(parser)
+    source = TablesSource(whereabouts(parser.parse_args(["--tables", str(tables)])))
+    broker = overview["status"]["broker_rows"][0]["broker"]
+    lines = bundle_lines(source.bundles(broker))
+    rates = [float(line.split()[0].replace(",", "")) for line in lines]
+    assert rates == sorted(rates, reverse=True)
+    assert len(rates) == overview["status"]["broker_rows"][0]["bundles"]
+    assert "no load is known" in bundle_lines(source.bundles("nobody"))[0]
 
 
 def test_view_shows_brokers_in_order_and_fits(overview: Any) -> None:
@@ -158,6 +219,7 @@ class Terminal:
         self.theirs = theirs
         self.before = termios.tcgetattr(theirs)
         environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "110", "LINES": "30"}
+        environment["BALLAST_STATE_DIR"] = str(tables.parent / "no-run")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "jobs.cli", "top", "--tables", str(tables), "--every", "1s"],
             cwd=ROOT,
@@ -235,6 +297,19 @@ def test_real_terminal_takes_keys_and_is_left_as_it_was(terminal: Terminal) -> N
     terminal.wait(r"is active and serves \d+ bundles")
     terminal.press("\x1b")
     terminal.wait("last decisions")
+    terminal.press("b")
+    terminal.wait(r"bundles broker-\d")
+    terminal.wait(r"\d msg/s")
+    terminal.press("?")
+    terminal.wait("drain it: asks first")
+    terminal.press("\x1b")
+    terminal.wait("last decisions")
+    terminal.press("Dy")
+    terminal.wait("it is not known where Kafka is")
+    terminal.press("\x1b")
+    terminal.wait("last decisions")
+    terminal.press("/nobody\r")
+    terminal.wait("no broker has 'nobody'")
     terminal.press("q")
     assert terminal.end() == 0
     assert is_restored(terminal)
