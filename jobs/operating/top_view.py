@@ -259,4 +259,5 @@ def _decision(row: Mapping[str, Any]) -> str:
     way = " → ".join(filter(None, (row["source"], row["destination"])))
     words = " ".join(filter(None, (row["kind"], row["bundle"], way)))
     outcome = f" {row['outcome'].replace('_', ' ')}" if row["outcome"] else ""
-    return f"{format_instant(row['at_ms'])[11:19]}  {words} ({row['reason']}){outcome}"
+    more = f", and {row['more']:,} more like it" if row["more"] else ""
+    return f"{format_instant(row['at_ms'])[11:19]}  {words}{more} ({row['reason']}){outcome}"

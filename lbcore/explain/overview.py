@@ -5,7 +5,7 @@ Decides which decisions are shown and in which words; the state of the cluster i
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lbcore.explain.causes import decision_words
@@ -14,6 +14,7 @@ from lbcore.explain.status import ClusterStatus
 from lbcore.signals.imbalance import imbalance_of_sums
 
 DECISIONS_SHOWN = 20
+_MANY = frozenset({"drain", "failover", "repair"})
 IN_FLIGHT_SHOWN = 50
 
 
@@ -38,7 +39,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldDecision:
-    """A decision and what `explain` says of it; outcome: "" = not known (yet)."""
+    """A decision and what `explain` says of it; outcome: "" = not known (yet).
+
+    more: how many of the same kind, reason and source this one stands for, besides itself.
+    """
 
     decision_id: str
     at_ms: int
@@ -50,6 +54,7 @@ class ToldDecision:
     destination: str
     outcome: str
     words: tuple[str, ...]
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +80,17 @@ class Overview:
 def last_decisions(rows: ExplainRows, shown: int = DECISIONS_SHOWN) -> tuple[ToldDecision, ...]:
     """The newest decisions, newest first; a cycle that did nothing only where it is the newest.
 
-    O(decisions).
+    Of those that a broker's end or an operator's wish makes by the hundred the newest stands for
+    all. O(decisions).
     """
     ordered = sorted(rows.decisions, key=lambda row: (-int(row["at_ms"]), _number(row)))
-    found: list[Row] = [row for at, row in enumerate(ordered) if row["kind"] != "skip" or at == 0]
-    return tuple(_told(rows, row) for row in found[:shown])
+    found: dict[object, list[Row]] = {}
+    for at, row in enumerate(ordered):
+        if row["kind"] != "skip" or at == 0:
+            alike = (row["kind"], row["reason"], row["source"])
+            found.setdefault(alike if row["kind"] in _MANY else at, []).append(row)
+    newest = list(found.values())[:shown]
+    return tuple(replace(_told(rows, same[0]), more=len(same) - 1) for same in newest)
 
 
 def _number(row: Row) -> tuple[int, str]:

@@ -110,16 +110,17 @@ function drawDecisions(decisions, nowMs) {
     const summary = make("summary");
     summary.dataset.key = `decision ${key}`;
     const what = [decision.kind, decision.bundle, way(decision)].filter(Boolean).join(" ");
-    summary.append(make("span", `${clock(decision.at_ms)}`, "dim"), what,
+    const more = decision.more ? `, and ${whole(decision.more)} more like it` : "";
+    summary.append(make("span", `${clock(decision.at_ms)}`, "dim"), what + more,
       make("span", ` (${decision.reason}) ${decision.outcome.replace("_", " ")}`, "dim"));
     summary.title = `${duration(nowMs - decision.at_ms)} ago`;
     const words = make("ul");
     words.append(...decision.words.map((text) => make("li", text)));
     details.append(summary, words);
     if (decision.decision_id) {
-      const more = explainButton("decision", decision.decision_id);
-      more.textContent = "more";
-      details.append(more);
+      const explained = explainButton("decision", decision.decision_id);
+      explained.textContent = "more";
+      details.append(explained);
     }
     return details;
   }));
