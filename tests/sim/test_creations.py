@@ -255,6 +255,20 @@ def test_bundles_that_are_placed_and_opened_count_in_the_batch_that_would_make_m
     assert max(changed) <= 2.25 * most + 3  # and three rests
 
 
+def test_very_many_namespaces_at_once_are_not_made_bundle_by_bundle() -> None:
+    count, bundles = 60, 40
+    world = SlowWorld(with_dynamic(Config(), {"limits.bundles_made_max": 100}), made_ms=0.01)
+    world.run(5_000)
+    made = [
+        world.command("create_namespace", namespace=f"t/n{at}", bundles=bundles + at % 30)
+        for at in range(count)
+    ]
+    world.run(90_000)
+    assert {outcome(world, one)["status"] for one in made} == {"done"}
+    changed = [(took_ms - 300) / world.made_ms for took_ms in world.took_ms]
+    assert sum(changed) <= 4 * sum(bundles + at % 30 for at in range(count))
+
+
 def test_job_that_was_away_makes_as_much_again_at_once() -> None:
     world = running()
     world.job.is_away = True

@@ -97,7 +97,8 @@ def drive_creations(work: Work) -> None:
     """Give each namespace in the making its part of what a batch makes; the smallest rest first.
 
     Each gets an equal part of what is left, so that a small one is done in few batches beside any
-    large one. O(namespaces + bundles made + bundles of the namespaces in the making).
+    large one; no part is so small that replacing rests would be most of the work, so of very many
+    the last wait. O(namespaces + bundles made + bundles of the namespaces in the making).
     """
     names = sorted(name for name, entry in work.namespaces.items() if CREATING in entry.properties)
     if names and not is_external(work):
@@ -109,6 +110,8 @@ _CHANGES = 2.25
 what this one makes, which it also places."""
 _LEAST_PART = 8
 """Of the share, whatever else the batch has done."""
+_LEAST_SLICE = 64
+"""Bundles of a namespace: each slice replaces a rest besides, which is two changes more."""
 
 
 def _drive(work: Work, names: Sequence[str]) -> None:
@@ -118,10 +121,14 @@ def _drive(work: Work, names: Sequence[str]) -> None:
     makings = sorted((_making(work, name) for name in names), key=lambda one: (one.left, one.name))
     parts: dict[str, int] = {}
     for at, making in enumerate(makings):
-        parts[making.name] = min(making.left, max(room // (len(makings) - at), 1))
+        if at and room <= 0:
+            break
+        part = max(room // (len(makings) - at), min(_LEAST_SLICE, work.share), 1)
+        parts[making.name] = min(making.left, part)
         room -= parts[making.name]
-    work.ledger.add(bundle for one in makings for bundle in one.parts(parts[one.name]))
-    for making in makings:
+    served = [one for one in makings if one.name in parts]
+    work.ledger.add(bundle for one in served for bundle in one.parts(parts[one.name]))
+    for making in served:
         _make(work, making, parts[making.name])
 
 
