@@ -357,24 +357,6 @@ def test_decision_says_who_asked_what_it_became_and_what_was_not_done_in_time() 
     assert "did not within ownership.in_flight_timeout_ms" in found.why[0]
 
 
-def test_of_a_drain_one_decision_is_shown_which_stands_for_all(world: World) -> None:
-    rows = rows_of(world)
-    pattern = dict(rows.decisions[-1])
-    drain = {**pattern, "kind": "drain", "reason": "Draining", "source": "broker-1:8080"}
-    at_ms = int(pattern["at_ms"])
-    many = [
-        {**drain, "decision_id": f"d-{number}", "at_ms": at_ms + number, "bundle": f"t/n/{number}"}
-        for number in range(60)
-    ]
-    other = {**many[-1], "decision_id": "d-99", "source": "broker-2:8080"}
-    found = last_decisions(replace(rows, decisions=(*rows.decisions, *many, other)))
-    drains = [(one.source, one.bundle, one.more) for one in found if one.kind == "drain"]
-    assert ("broker-1:8080", "t/n/59", 59) in drains
-    assert ("broker-2:8080", "t/n/59", 0) in drains
-    before = [one for one in last_decisions(rows) if one.kind not in {"skip", "drain"}]
-    assert {one.decision_id for one in before[:15]} <= {one.decision_id for one in found}
-
-
 def test_skip_of_the_past_says_what_was_needed_then(world: World) -> None:
     skip = decided(world, "skip", "HitCount")[0]
     found = explain_decision(rows_of(world), str(skip["decision_id"]))
