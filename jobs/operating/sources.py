@@ -105,23 +105,23 @@ class ServiceSource:
 
     def overview(self) -> Mapping[str, Any]:
         """The cluster as the service has it now."""
-        return self._get("/v1/overview")
+        return self._ask("/v1/overview")
 
     def explain(self, broker: str) -> Mapping[str, Any]:
         """Sentences about a broker."""
-        return self._get(f"/v1/explain/broker/{quote(broker, safe='')}")
+        return self._ask(f"/v1/explain/broker/{quote(broker, safe='')}")
 
     def bundles(self, broker: str) -> Mapping[str, Any]:
         """Message rates by bundle and minute."""
         window = f"by=msg_rate&window_ms={_BUNDLES_WINDOW_MS}"
-        return self._get(f"/v1/heat?broker={quote(broker, safe='')}&{window}")
+        return self._ask(f"/v1/heat?broker={quote(broker, safe='')}&{window}")
 
     def drain(self, broker: str) -> Mapping[str, Any]:
         """Ask the service to; it takes an operator's token."""
         path = f"/v1/brokers/{quote(broker, safe='')}/drain?timeout_ms={_ANSWER_MS}"
-        return self._get(path, method="PUT")
+        return self._ask(path, method="PUT")
 
-    def _get(self, path: str, method: str = "GET") -> Mapping[str, Any]:
+    def _ask(self, path: str, method: str = "GET") -> Mapping[str, Any]:
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         target = f"{urlsplit(self._url).path}{path}"
         try:

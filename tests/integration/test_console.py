@@ -40,9 +40,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture
 def page(service: LookupService, browser: Browser) -> Browser:
     """The page, signed in, with nothing wrong so far."""
-    browser.open(f"http://127.0.0.1:{service.port}/")
-    pass_ = token(SECRET, "HS256", sub="ada", roles=["viewer"])
-    browser.value(f"sessionStorage.setItem('token', '{pass_}')")
+    browser.sign_in(f"http://127.0.0.1:{service.port}/", "viewer")
     browser.open(f"http://127.0.0.1:{service.port}/")
     browser.wait(_HAS_DRAWN)
     browser.complaints.clear()

@@ -9,7 +9,7 @@ import pytest
 from tests.support.processes.browser import running_browser
 from tests.support.processes.lookup_service import LookupService
 from tests.support.tables.lookup_tables import Row, TablesWriter
-from tests.support.values.tokens import SECRET, token
+from tests.support.values.tokens import SECRET
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.ruled_world import owners, running
 from tests.support.worlds.world import CLUSTER
@@ -52,9 +52,7 @@ def test_page_shows_a_batch_by_either_way_alone(
 ) -> None:
     service, writer, bundle = served
     with running_browser(tmp_path) as page:
-        page.open(f"http://127.0.0.1:{service.port}/alive")
-        pass_ = token(SECRET, "HS256", sub="ada", roles=["viewer"])
-        page.value(f"sessionStorage.setItem('token', '{pass_}')")
+        page.sign_in(f"http://127.0.0.1:{service.port}/alive", "viewer")
         page.before_load(without)
         page.open(f"http://127.0.0.1:{service.port}/")
         ages = "document.querySelector('#ages').textContent"
@@ -76,9 +74,7 @@ def test_page_whose_service_goes_away_says_so_and_goes_on_when_it_is_back(
 ) -> None:
     service, _, _ = served
     with running_browser(tmp_path) as page:
-        page.open(f"http://127.0.0.1:{service.port}/alive")
-        pass_ = token(SECRET, "HS256", sub="ada", roles=["operator"])
-        page.value(f"sessionStorage.setItem('token', '{pass_}')")
+        page.sign_in(f"http://127.0.0.1:{service.port}/alive", "operator")
         page.open(f"http://127.0.0.1:{service.port}/")
         brokers = "document.querySelectorAll('#brokers tr').length"
         page.wait(f"{brokers} === 2")

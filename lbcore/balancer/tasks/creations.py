@@ -123,7 +123,7 @@ def _drive(work: Work, names: Sequence[str]) -> None:
     for at, making in enumerate(makings):
         if at and room <= 0:
             break
-        part = max(room // (len(makings) - at), min(_LEAST_SLICE, work.share), 1)
+        part = max(room // (len(makings) - at), min(_LEAST_SLICE, work.share))
         parts[making.name] = min(making.left, part)
         room -= parts[making.name]
     served = [one for one in makings if one.name in parts]

@@ -30,7 +30,7 @@ from lbcore.plan.shed.common import (
     TooBig,
     sequential_sum,
 )
-from lbcore.plan.snapshot import Bools, Ints
+from lbcore.plan.snapshot import Bools, Ints, Partitions
 
 _PERCENT = 100.0
 _HALVES = 2.0
@@ -50,7 +50,9 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     cycle = round_of(view, state, config)
     low, high = _count(cycle, config)
     is_full = (np.abs(low) >= config.low_hits) | (np.abs(high) >= config.high_hits)
-    state, acting = _crowded(cycle, _remembered(cycle.state, view.now_ms), config)
+    partitions = view.snapshot.partitions()
+    state = _remembered(cycle.state, view.now_ms)
+    state, acting = _crowded(view, partitions, state, config)
     is_hot = cycle.away >= cycle.tolerance
     state = replace(state, tried=judged(view, state, cycle.readings, is_hot))
     numbers = {"level": cycle.level, "tolerance": cycle.tolerance, **told(cycle.costs)}
@@ -60,7 +62,7 @@ def shed_ballast(view: ShedView, state: ShedState, config: FairLevelConfig) -> S
     too_crowded: tuple[int, ...] = ()
     if is_full.any() or acting:
         is_left = left_alone(view, state, config.rounds_in_vain)
-        problem = cycle.problem(is_full, is_left, acting)
+        problem = cycle.problem(is_full, is_left, partitions, acting)
         found = search(problem, STEPS, _budget(cycle, config))
         full = _Full(cycle=cycle, config=config, is_full=is_full, hits=(low, high), found=found)
         selections, verdicts, too_big = full.selections(), full.verdicts(), full.too_big()
@@ -127,13 +129,12 @@ _BEYOND = ("partitions_beyond_before", "partitions_beyond_after")
 
 
 def _crowded(
-    cycle: BallastRound, state: ShedState, config: FairLevelConfig
+    view: ShedView, partitions: Partitions, state: ShedState, config: FairLevelConfig
 ) -> tuple[ShedState, tuple[int, ...]]:
     """The state with the topics that are crowded now, and those that were often enough to act."""
-    view, partitions = cycle.view, cycle.partitions
-    found = crowded(partitions, view.snapshot.bundles.owner, len(cycle.size))
-    spaces = view.snapshot.bundles.namespaces
-    names = {at: partitions.name(at, spaces) for at in found}
+    bundles, brokers = view.snapshot.bundles, len(view.snapshot.brokers.names)
+    found = crowded(partitions, bundles.owner, brokers)
+    names = {at: partitions.name(at, bundles.namespaces) for at in found}
     counts = counted(state.crowded, names.values(), is_news=bool(view.is_due.any()))
     acting = tuple(at for at, name in names.items() if counts[name] >= config.low_hits)
     return replace(state, crowded=counts), acting

@@ -144,8 +144,7 @@ def crowding_of(
     keys, inverse = np.unique(pairs, return_inverse=True)
     held = np.bincount(inverse, weights=count[is_owned], minlength=len(keys))
     of, at = keys // brokers, keys % brokers
-    part = np.maximum(np.ceil(_SHARES * total[of] * share[at]), least[of])
-    full = np.unique(of[(held >= part) & (total[of] > least[of])])
+    full = np.unique(of[(held >= _part(total[of], share[at], least[of])) & (total[of] > least[of])])
     full = full[np.argsort(-total[full], kind="stable")][: _CELLS_MAX // brokers]
     if not len(full):
         return None
@@ -156,14 +155,20 @@ def crowding_of(
     matrix[number[of[is_kept]], at[is_kept]] = held[is_kept].astype(np.int64)
     kept = np.flatnonzero(number[group] >= 0)
     kept = kept[np.argsort(rows[kept], kind="stable")]
-    parts = np.ceil(_SHARES * total[full][:, np.newaxis] * share)
+    column = full[:, np.newaxis]
     return Crowding(
         start=np.searchsorted(rows[kept], np.arange(len(bundles.names) + 1)),
         group=number[group[kept]],
         count=count[kept],
         held=matrix,
-        part=np.maximum(parts, least[full][:, np.newaxis]).astype(np.int64),
+        part=_part(total[column], share, least[column]).astype(np.int64),
         price=np.where(full < spaces, BUNDLE_PRICE * brokers / len(bundles.names), TOPIC_PRICE),
         acting=tuple(int(number[spaces + one]) for one in acting if number[spaces + one] >= 0),
         may_give=may_give,
     )
+
+
+def _part(total: Floats, share: Floats, least: Ints) -> Floats:
+    """What a broker should have at most of a group of so many."""
+    part: Floats = np.maximum(np.ceil(_SHARES * total * share), least)
+    return part

@@ -37,13 +37,12 @@ class BallastRound:
     away: float64[n], points above the level (positive) or below it, as far as both readings agree.
     load: float64[n, r], points of a broker's own size, the busiest resource first. size:
     float64[n], capacity over mean capacity. weight: float64[m, r], points on a broker of size 1.
-    costs: as fitted, None = not known. partitions: of the snapshot. state: with what was learnt.
+    costs: as fitted, None = not known. state: with what was learnt.
     """
 
     view: ShedView
     state: ShedState
     costs: Costs | None
-    partitions: Partitions
     readings: Readings
     level: float
     tolerance: float
@@ -62,11 +61,11 @@ class BallastRound:
         return rows[is_full[bundles.owner[rows]]]
 
     def problem(
-        self, is_full: Bools, is_left: Bools, acting: tuple[int, ...] = ()
+        self, is_full: Bools, is_left: Bools, partitions: Partitions, acting: tuple[int, ...]
     ) -> SearchProblem:
         """What the search is given. bool[n]: whose counter lets it act; who is left alone.
 
-        acting: topics of the snapshot's partitions that are too crowded.
+        acting: topics of the partitions that are too crowded.
         """
         bundles, brokers = self.view.snapshot.bundles, len(self.size)
         is_cold = bool((is_full & (self.away < 0)).any())
@@ -79,7 +78,7 @@ class BallastRound:
             np.zeros(len(bundles.names), dtype=np.int64),
             np.ones((1, brokers), dtype=np.bool_),
         )
-        rests = self._resting(self.view.took)
+        is_free = ~is_left & ~self._resting(self.view.took)
         return SearchProblem(
             load=self.load,
             size=self.size,
@@ -89,14 +88,12 @@ class BallastRound:
             min_price=MOVE_PRICE,
             level=self.level,
             can_move=can_move,
-            may_give=may_give & ~is_left & ~rests,
+            may_give=may_give & is_free,
             may_take=~self._resting(self.view.gave),
             row=row,
             admits=admits,
             left=self._left(),
-            crowding=crowding_of(
-                self.view.snapshot, self.partitions, self.size, acting, ~is_left & ~rests
-            ),
+            crowding=crowding_of(self.view.snapshot, partitions, self.size, acting, is_free),
         )
 
     def _resting(self, roles: frozenset[str]) -> Bools:
@@ -160,7 +157,6 @@ def round_of(view: ShedView, state: ShedState, config: FairLevelConfig) -> Balla
         view=view,
         state=replace(state, evidence=evidence.to_plain()),
         costs=costs,
-        partitions=view.snapshot.partitions(),
         readings=readings,
         level=level,
         tolerance=max(config.tolerance_points, level * config.tolerance_percent / _PERCENT),

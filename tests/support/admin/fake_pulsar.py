@@ -10,6 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 CLUSTER = "standalone"
+NOT_TO_BE_USED = (
+    (401, b"", "does not let us in"),
+    (403, b"", "does not let us in"),
+    (404, b"<html>", "does not answer as Pulsar's"),
+    (200, b"<html>hello</html>", "does not answer as Pulsar's"),
+)
+"""Answers of an address that is no Pulsar or lets nobody in: status, content, what is said."""
 STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.values.tokens import SECRET, token
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _WORDS = (
     "--headless=new",
@@ -91,6 +93,12 @@ class Browser:
         self.value("window.isLeft = true")
         self._ask("Page.navigate", url=url)
         self.wait("!window.isLeft && document.readyState === 'complete'")
+
+    def sign_in(self, url: str, role: str) -> None:
+        """Have a token of this role, as whoever gave it to a page at this address before."""
+        self.open(url)
+        pass_ = token(SECRET, "HS256", sub="ada", roles=[role])
+        self.value(f"sessionStorage.setItem('token', '{pass_}')")
 
     def before_load(self, script: str) -> None:
         """Run a script in each page before the page's own, from now on."""

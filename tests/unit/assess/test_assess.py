@@ -27,7 +27,7 @@ from tests.support.admin.assessed import (
     recorded_cluster,
     set_loads,
 )
-from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+from tests.support.admin.fake_pulsar import CLUSTER, NOT_TO_BE_USED, FakePulsar, fake_pulsar
 from tests.support.worlds.world import CLUSTER as WORLD
 from tests.support.worlds.world import World
 
@@ -201,15 +201,7 @@ def test_cluster_of_no_broker_is_an_error(
     assert not (tmp_path / "page.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("status", "content", "said"),
-    [
-        (401, b"", "does not let us in"),
-        (403, b"", "does not let us in"),
-        (404, b"<html>", "does not answer as Pulsar's"),
-        (200, b"<html>hello</html>", "does not answer as Pulsar's"),
-    ],
-)
+@pytest.mark.parametrize(("status", "content", "said"), NOT_TO_BE_USED)
 def test_address_that_is_no_pulsar_or_lets_nobody_in_is_told_in_three_parts(
     status: int, content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

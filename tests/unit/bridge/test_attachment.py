@@ -15,7 +15,7 @@ from jobs.cli import main
 from jobs.console import CommandError, MisuseError
 from jobs.local.layout import Layout
 from lbcore.bridge.guard import SHEDDING
-from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
+from tests.support.admin.fake_pulsar import CLUSTER, NOT_TO_BE_USED, FakePulsar, fake_pulsar
 from tests.support.values.tokens import Authority
 
 RUNTIME = "/admin/v2/brokers/configuration/runtime"
@@ -130,15 +130,7 @@ def attached_in_vain(url: str, layout: Layout, capsys: pytest.CaptureFixture[str
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("status", "content", "said"),
-    [
-        (401, b"", "does not let us in"),
-        (403, b"", "does not let us in"),
-        (404, b"<html>", "does not answer as Pulsar's"),
-        (200, b"<html>hello</html>", "does not answer as Pulsar's"),
-    ],
-)
+@pytest.mark.parametrize(("status", "content", "said"), NOT_TO_BE_USED)
 def test_address_that_is_no_pulsar_or_lets_nobody_in_is_told_and_nothing_is_begun(
     status: int, content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
