@@ -105,7 +105,7 @@ def main(
                 return job.run() if is_held else Exit.DONE
     except CommandError as error:
         note(str(error))
-        return Exit.FAILED
+        return Exit.DONE if end.is_done else Exit.FAILED
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -179,6 +179,8 @@ class _Job:
         address = kafka_address(self.config, self.args.bootstrap)
         inputs = [address.topic_name(topic) for topic in INPUT_TOPICS]
         place = find_kafka(address, inputs, [address.topic_name(Topic.OWNERSHIP)])
+        if self.end.asked.is_set():
+            return Exit.DONE
         writer = TableWriter(self.args.tables)
         present = present_manifest(self.config, place, writer.epoch + 1)
         state_dir, known = self.args.state_dir, (writer.claimed_by, writer.version(EVENTS))
@@ -232,6 +234,7 @@ class _Job:
                 cleanup.callback(query.stop)
                 return _wait(query, self.end, watch, each, told)
 
+            self.end.has_begun = True
             with self.end.with_work():
                 return in_time(attempt)
 

@@ -191,7 +191,7 @@ def test_prometheus_scrapes_every_target_and_evaluates_every_rule(composed: Comp
 
 
 def test_job_killed_is_started_again_and_goes_on_from_its_checkpoint(composed: Composed) -> None:
-    before = composed.started("job")
+    before, starts = composed.started("job"), len(composed.starts_of_the_job())
     known = composed.answers("lookup-1")
     os.kill(composed.process("job"), signal.SIGKILL)  # podman would take its own kill for a wish
     assert composed.answers("lookup-1") == known  # lookups do without it
@@ -199,8 +199,8 @@ def test_job_killed_is_started_again_and_goes_on_from_its_checkpoint(composed: C
         "the job to be started again",
         lambda: composed.state("job")[0] == "running" and composed.started("job") != before,
     )
-    composed.wait("it to begin", lambda: len(composed.starts_of_the_job()) == 2)
-    assert [line["rebuilt_because"] for line in composed.starts_of_the_job()][-1] == ""
+    composed.wait("it to begin", lambda: len(composed.starts_of_the_job()) > starts)
+    assert composed.starts_of_the_job()[-1]["rebuilt_because"] == ""
 
 
 def test_all_end_in_order_and_go_on_with_their_volumes(composed: Composed) -> None:

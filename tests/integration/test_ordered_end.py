@@ -1,6 +1,8 @@
 """What is to end does, whatever hangs on its way out, with real processes."""
 
 import os
+import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -25,18 +27,35 @@ print("child", child.pid, flush=True)
 """
 
 
+def _started(folder: Path, then: str) -> Child:
+    """A process that does this after the beginning that all have."""
+    return _child(folder, "-c", _PROGRAM + then)
+
+
+def _job(folder: Path, kafka_port: int) -> Child:
+    """The job, with its Kafka at this port."""
+    places = (f"--state-dir={folder / 'state'}", f"--tables={folder / 'tables'}")
+    bootstrap = f"--bootstrap=127.0.0.1:{kafka_port}"
+    return _child(folder, "-m", "jobs.balance_cluster", bootstrap, *places)
+
+
+def _child(folder: Path, *words: str) -> Child:
+    """A Python process."""
+    return Child(
+        ProcessSpec(
+            name="asked",
+            command=(sys.executable, *words),
+            log_path=folder / "asked.log",
+            grace_ms=60_000,
+        )
+    )
+
+
 def _ended(folder: Path, then: str) -> tuple[int, str]:
     """Exit code and log of a process that does this when it is asked to end."""
-    spec = ProcessSpec(
-        name="asked",
-        command=(sys.executable, "-c", f"{_PROGRAM}end.asked.wait()\n{then}"),
-        log_path=folder / "asked.log",
-        grace_ms=60_000,
-    )
-    child = Child(spec)
-    wait_for("it to be up", lambda: "child" in spec.log_path.read_text(), 60)
-    code = child.stop()
-    return code, spec.log_path.read_text()
+    child = _started(folder, f"end.asked.wait()\n{then}")
+    wait_for("it to be up", lambda: "child" in child.spec.log_path.read_text(), 60)
+    return child.stop(), child.spec.log_path.read_text()
 
 
 def _is_gone(pid: int) -> bool:
@@ -90,6 +109,44 @@ def test_asked_twice_is_asked_once(tmp_path: Path) -> None:
     code, log = _ended(tmp_path, "end.ask(); end.ask()\nhangs_for_ever()")
     assert code == 1
     assert log.count("it goes by force") == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("end.asked.wait()", 0),
+        ("pass", 1),
+        ("end.has_begun = True; end.asked.wait()", 1),
+    ],
+)
+def test_error_is_no_failure_of_what_was_to_end_before_its_work_began(
+    tmp_path: Path, before: str, expected: int
+) -> None:
+    works = f"""
+try:
+    with end.with_work():
+        {before}
+        raise ValueError
+except ValueError:
+    child.kill()
+    child.wait()
+    sys.exit(not end.is_done)
+"""
+    child = _started(tmp_path, works)
+    wait_for("it to be up", lambda: "child" in child.spec.log_path.read_text(), 60)
+    assert child.stop() == expected
+
+
+def test_job_that_is_to_end_while_kafka_does_not_answer_its_first_question_ends_in_order(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        child = _job(tmp_path, silent.getsockname()[1])
+        connection, _ = silent.accept()
+        os.kill(child.pid, signal.SIGTERM)
+    connection.close()
+    assert child.stop() == 0
+    assert "can't be asked for its topics" in child.spec.log_path.read_text()
 
 
 @pytest.mark.long

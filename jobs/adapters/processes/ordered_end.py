@@ -28,12 +28,15 @@ class OrderedEnd:
 
     limit_s: more than what an end in order may take at worst. children: ids of processes that go
     with it. is_done: all that matters is written, so that even an end by force is no failure.
+    has_begun: the work itself has. Before, an error of what was asked to end already is no failure:
+    a start that is broken off is often told of what ends beside it (Kafka, a network).
     """
 
     limit_s: float
     asked: threading.Event = field(default_factory=threading.Event)
     children: list[int] = field(default_factory=list)
     is_done: bool = False
+    has_begun: bool = False
     _failure: str = ""
 
     def listen(self) -> "OrderedEnd":
@@ -61,6 +64,7 @@ class OrderedEnd:
             yield
         except Exception as error:
             self._failure = self._failure or str(error)
+            self.is_done |= self.asked.is_set() and not self.has_begun
             raise
         finally:
             self.ask()
