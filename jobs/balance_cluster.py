@@ -36,7 +36,7 @@ from jobs.adapters.processes.java import use_java_home
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.ordered_end import OrderedEnd
 from jobs.adapters.processes.settings import load_settings
-from jobs.adapters.spark.batch_sink import EVENTS, BatchSink, CommitIdentity
+from jobs.adapters.spark.batch_sink import EVENTS, BatchSink
 from jobs.adapters.spark.checkpoint import (
     Resumption,
     SeenVersion,
@@ -52,7 +52,7 @@ from jobs.adapters.spark.checkpoint import (
 from jobs.adapters.spark.clock_steps import ClockSteps
 from jobs.adapters.spark.late_worker import LateWorkerError, in_time, is_late_worker
 from jobs.adapters.spark.lost_parts import said_of, told_in_words
-from jobs.adapters.spark.present_manifest import STATE_SCHEMA, present_manifest
+from jobs.adapters.spark.present_manifest import STATE_SCHEMA, identity_of, present_manifest
 from jobs.adapters.spark.progress import progress_line, read_progress
 from jobs.adapters.spark.recovery import (
     complete_last_batch,
@@ -211,12 +211,7 @@ class _Job:
             sink = BatchSink(
                 writer=writer,
                 publisher=publisher,
-                identity=CommitIdentity(
-                    query_id="",
-                    code_version=present.code_version,
-                    config_version=present.config_version,
-                    topics=present.topics,
-                ),
+                identity=identity_of(present),
                 heartbeat_ms=self.config.pipeline.heartbeat_commit_ms,
                 log=log,
                 passed=self.passed,

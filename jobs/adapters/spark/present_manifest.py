@@ -1,4 +1,4 @@
-"""What a job that starts now would write into its manifest.
+"""What a job that starts now would write into its manifest, and into its commits.
 
 Decides nothing; `checkpoint` compares it with the last one. Source: ours.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from uuid import uuid4
 
 from jobs.adapters.kafka.place import KafkaPlace
+from jobs.adapters.spark.batch_sink import CommitIdentity
 from jobs.adapters.spark.checkpoint import Manifest, code_version
 from jobs.adapters.spark.spark_machine import LAYOUT
 from lbcore.balancer import balancer
@@ -35,6 +36,16 @@ def present_manifest(config: Config, place: KafkaPlace, epoch: int) -> Manifest:
         claim=uuid4().hex,
         origins=_digest(config.origins),
         own={name: own.code for name, own in config.own.items()},
+    )
+
+
+def identity_of(present: Manifest) -> CommitIdentity:
+    """What its commits say; the query's id is known later."""
+    return CommitIdentity(
+        query_id="",
+        code_version=present.code_version,
+        config_version=present.config_version,
+        topics=present.topics,
     )
 
 
