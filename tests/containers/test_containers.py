@@ -215,7 +215,7 @@ def test_all_end_in_order_and_go_on_with_their_volumes(composed: Composed) -> No
     composed.begin()
     composed.wait("the owners to be known again", lambda: composed.answers("lookup-1"))
     composed.wait("the job to begin", composed.starts_of_the_job)
-    (line,) = composed.starts_of_the_job()
+    line, *_ = composed.starts_of_the_job()
     assert line["writer_epoch"] > 0
     assert line["rebuilt_because"] == ""
     composed.wait("no volume to be left", composed.is_forgotten)
