@@ -28,7 +28,7 @@ _HEAD = """\
 # The league of strategies
 
 `{command}`
-writes this page (without `--strategy`, with more contestants); run it again and the same comes out,
+writes this page; run it again and the same comes out,
 on every machine: all is simulated in virtual time ([simulator.md](simulator.md)), so no
 number here depends on who computed it. {where} Every strategy plays golden scenarios with the
 scenario's own settings, its strategy replaced.
@@ -49,7 +49,8 @@ def cells_of(row: Row) -> list[str]:
 
 def league_page(rows: Sequence[Row]) -> str:
     """The page, Markdown. rows: one a scenario and strategy, as `ballast league --json` gives."""
-    command = f"ballast league conf/scenarios --strategy {','.join(_names(rows))} --page FILE"
+    played = (f"--strategy {','.join(_names(rows))}", "--page FILE")
+    command = " ".join(("ballast league", *_folders(rows), *played))
     parts = [
         _HEAD.format(command=command, where=computed_where()),
         *_contestants(rows),
@@ -105,7 +106,12 @@ def _summary(rows: Sequence[Row]) -> Iterator[str]:
             "is not in a scenario's table below was not let play it here, for time; the command "
             "plays all):\n"
         )
-    yield _sum_table([row for row in rows if row["scenario"] in by_all])
+    common = [row for row in rows if row["scenario"] in by_all]
+    folders = _folders(common)
+    for folder in folders:
+        if len(folders) > 1:
+            yield f"\nOf `{folder}`:\n"
+        yield _sum_table([row for row in common if _folder(row) == folder])
     if by_all != by_any:
         yield f"\nOf all {len(by_any)}, those who have played them all:\n"
         yield _sum_table([row for row in rows if played[row["strategy"]] == by_any])
@@ -236,6 +242,15 @@ def _everything(rows: Sequence[Row]) -> Iterator[str]:
 
 def _names(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["strategy"] for row in rows))
+
+
+def _folders(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(map(_folder, rows)))
+
+
+def _folder(row: Row) -> str:
+    """Where its scenario lies; rows of older versions don't say."""
+    return str(row.get("folder", "conf/scenarios"))
 
 
 def _value(row: Row, metric: str) -> str:

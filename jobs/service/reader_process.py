@@ -1,11 +1,14 @@
 """Reads of the tables that take long, in a process of their own beside the service.
 
 Decides what becomes of such a process: started when it is needed, less urgent than lookups, ended
-after 20 s without questions or when one made it large. Nothing that it does can hold up the
-event loop, which has another interpreter and another heap. An answer is whole before anybody sees
-its first byte: it waits in a file, so a client that reads slowly holds no process. Source: ours.
+after two minutes without questions or when one made it large; of one that goes because it is large
+the next is started before it is asked for, as a start takes longer than most answers. Nothing that
+it does can hold up the event loop, which has another interpreter and another heap. An answer is
+whole before anybody sees its first byte: it waits in a file, so a client that reads slowly holds no
+process. Source: ours.
 """
 
+import importlib
 import logging
 import os
 import pickle
@@ -34,11 +37,12 @@ Read: TypeAlias = Callable[[TableReader], Any]
 """Makes a value for JSON, as `write_slices` takes it, of the tables; can be pickled."""
 
 _NICE = 5
-_IDLE_S = 20.0
+_IDLE_S = 120.0
 _LARGE_KB = 256_000
 _IN_MEMORY_BYTES = 1 << 20
 _FRAME = struct.Struct(">cI")
-_PART, _END, _REFUSED = b"P", b"E", b"R"
+_PART, _END, _REFUSED, _LEAVING = b"P", b"E", b"R", b"L"
+_USUAL = "jobs.service.v1.overview"  # what is asked for most is imported before it is
 _UNAVAILABLE = 503
 _SPARING = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -99,6 +103,7 @@ class ReaderProcess:
     def __init__(self, counts: ReaderCounts | None = None) -> None:
         self._counts = counts or ReaderCounts()
         self._process: subprocess.Popen[bytes] | None = None
+        self._leaving: subprocess.Popen[bytes] | None = None
 
     def ask(self, question: ReadQuestion) -> IO[bytes]:
         """The answer as JSON, in a file at its begin; the caller closes it.
@@ -124,6 +129,13 @@ class ReaderProcess:
             self._counts.failures += self._process.returncode != 0
             self._counts.pids.discard(self._process.pid)
             self._process = None
+        self._see_off()
+
+    def _see_off(self) -> None:
+        """Wait for the one that has said that it goes."""
+        if self._leaving is not None:
+            self._leaving.communicate()
+            self._leaving = None
 
     def _ask(self, said: bytes) -> IO[bytes]:
         process = self._running()
@@ -132,7 +144,7 @@ class ReaderProcess:
         try:
             process.stdin.write(_FRAME.pack(_PART, len(said)) + said)
             process.stdin.flush()
-            self._take(process, answer)
+            is_leaving = self._take(process, answer)
         except BaseException as error:
             answer.close()
             if isinstance(error, ReadRefusedError):
@@ -142,6 +154,11 @@ class ReaderProcess:
                 raise ReaderGoneError from None
             raise
         answer.seek(0)
+        if is_leaving:
+            self._see_off()
+            self._counts.pids.discard(process.pid)
+            self._leaving, self._process = process, None
+            self._running()
         return answer
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -162,13 +179,14 @@ class ReaderProcess:
             self._counts.pids.add(self._process.pid)
         return self._process
 
-    def _take(self, process: subprocess.Popen[bytes], answer: IO[bytes]) -> None:
+    def _take(self, process: subprocess.Popen[bytes], answer: IO[bytes]) -> bool:
+        """Write the answer; whether the process goes after it."""
         assert process.stdout is not None  # noqa: S101 (a pipe, as asked for)
         for kind, part in _frames(process.stdout):
             if kind == _PART:
                 answer.write(part)
-            elif kind == _END:
-                return
+            elif kind in (_END, _LEAVING):
+                return kind == _LEAVING
             else:
                 raise ReadRefusedError(*pickle.loads(part))  # noqa: S301 (our own process)
         raise ReaderGoneError
@@ -192,14 +210,14 @@ def main() -> None:
     os.nice(_NICE)
     keep_from_pandas()
     log_json_lines()
+    importlib.import_module(_USUAL)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed is no answer
     while _is_asked():
         question = next(_frames(sys.stdin.buffer), None)
         if question is None:
             return
-        _answer(pickle.loads(question[1]), answers)  # noqa: S301 (our own parent)
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > _LARGE_KB:
+        if not _answer(pickle.loads(question[1]), answers):  # noqa: S301 (our own parent)
             return
 
 
@@ -207,7 +225,10 @@ def _is_asked() -> bool:
     return bool(select.select([sys.stdin], [], [], _IDLE_S)[0])
 
 
-def _answer(question: ReadQuestion, answers: IO[bytes]) -> None:
+def _answer(question: ReadQuestion, answers: IO[bytes]) -> bool:
+    """Answer; whether the process stays for another question."""
+    is_staying = True
+
     def say(kind: bytes, part: bytes = b"") -> None:
         answers.write(_FRAME.pack(kind, len(part)) + part)
 
@@ -215,7 +236,8 @@ def _answer(question: ReadQuestion, answers: IO[bytes]) -> None:
         reader = TableReader(question.root, question.cluster)
         for part in write_slices(question.read(reader)):
             say(_PART, part)
-        say(_END)
+        is_staying = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss <= _LARGE_KB
+        say(_END if is_staying else _LEAVING)
     except ReadRefusedError as refused:
         say(_REFUSED, pickle.dumps(refused.args))
     except CommandError as error:
@@ -224,3 +246,4 @@ def _answer(question: ReadQuestion, answers: IO[bytes]) -> None:
         logger.exception("read_failed")
         say(_REFUSED, pickle.dumps((500, f"{type(error).__name__}: see the log of the service")))
     answers.flush()
+    return is_staying

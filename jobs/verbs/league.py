@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jobs.adapters.processes.shipped import folder_name
 from jobs.console import Exit, MisuseError, answer
 from jobs.operating.exact_bounds import exact_least
 from jobs.operating.league_bars import bar_lines
@@ -128,6 +129,7 @@ def _row(rules: _Rules, contest: Contest, tell: Tell) -> dict[str, Any] | None:
         return None
     return {
         "scenario": contest.one.path.stem,
+        "folder": folder_name(contest.one.path),
         "title": scenario.title,
         "strategy": contest.strategy,
         "hash": done.recorder.hash(),

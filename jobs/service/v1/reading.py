@@ -7,7 +7,7 @@ reading old tables never holds lookups up and what waits to be sent is bounded. 
 import asyncio
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import IO, Any
 
 from jobs.adapters.processes.clocks import boot_ms
@@ -37,7 +37,7 @@ class Readers:
         self.under_way = 0
         self.counts = ReaderCounts()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="ballast-reads")
-        self.idle: SimpleQueue[ReaderProcess] = SimpleQueue()
+        self.idle: LifoQueue[ReaderProcess] = LifoQueue()  # who was asked last has all at hand
         for _ in range(READERS):
             self.idle.put(ReaderProcess(self.counts))
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from jobs.adapters.delta.table_place import table_place
 from jobs.adapters.delta.table_reader import TableReader
+from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
 from jobs.service.reader_process import (
     ReaderCounts,
@@ -23,10 +25,11 @@ from jobs.service.reader_process import (
     ReadRefusedError,
 )
 from jobs.service.v1 import reading
-from jobs.service.v1.reading import READERS, Kept, in_background, readers
+from jobs.service.v1.reading import Kept, in_background, readers
 from tests.support.admin.admin_world import make_context, write_tables
 
 LARGE = 100_000
+LARGE_BYTES = 300_000_000
 
 
 def read_value(value: int, reader: TableReader) -> dict[str, Any]:
@@ -48,6 +51,19 @@ def read_values(reader: TableReader) -> dict[str, Any]:
 
 def fail(reader: TableReader) -> None:
     raise KeyError(reader.cluster)
+
+
+def read_into_memory(_reader: TableReader) -> dict[str, int]:
+    return {"bytes": len(b"1" * LARGE_BYTES)}
+
+
+def pid_that_answers(context: AdminContext) -> int:
+    """Of the process that answers the next question."""
+    asyncio.run(in_background(context, partial(read_value, 1)))
+    process = readers.idle.get()
+    readers.idle.put(process)
+    assert process.pid is not None
+    return process.pid
 
 
 def given(kept: Kept, root: Path, values: Sequence[int]) -> list[int]:
@@ -110,14 +126,34 @@ def test_process_that_reads_tables_has_no_pandas(tmp_path: Path) -> None:
 def test_read_whose_process_is_killed_is_asked_again_of_another(tmp_path: Path) -> None:
     write_tables(tmp_path)
     context = make_context(tmp_path)
-    for _ in range(READERS):
-        asyncio.run(in_background(context, partial(read_value, 1)))
-        process = readers.idle.get()
-        if process.pid is not None:
-            os.kill(process.pid, signal.SIGKILL)
-        readers.idle.put(process)
+    os.kill(pid_that_answers(context), signal.SIGKILL)
     assert asyncio.run(in_background(context, partial(read_value, 1))).status == 200
     assert readers.under_way == 0
+
+
+def test_questions_one_after_another_are_answered_by_one_process(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    context = make_context(tmp_path)
+    assert pid_that_answers(context) == pid_that_answers(context)
+
+
+def test_process_that_a_question_made_large_goes_and_the_next_is_there_before_it_is_asked(
+    tmp_path: Path,
+) -> None:
+    write_tables(tmp_path)
+    counts = ReaderCounts()
+    process = ReaderProcess(counts)
+    question = ReadQuestion(partial(read_value, 1), table_place(str(tmp_path)), "c1")
+    process.ask(question).close()
+    first = process.pid
+    large = process.ask(replace(question, read=read_into_memory))
+    assert json.load(large) == {"bytes": LARGE_BYTES}
+    assert (process.pid != first, counts.starts, len(counts.pids)) == (True, 2, 1)
+    second = process.pid
+    process.ask(question).close()
+    assert (process.pid, counts.starts) == (second, 2)
+    process.close()
+    assert (counts.failures, counts.pids) == (1, set())  # `close` ends what would have stayed
 
 
 def test_processes_are_counted_with_what_they_hold_and_those_that_were_killed(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from jobs.adapters.processes.shipped import CONF, folder_name
 from jobs.cli import main
 from jobs.operating.league_figures import is_worse
 from jobs.operating.league_page import league_page
@@ -99,6 +100,28 @@ def test_page_sums_apart_what_all_have_played() -> None:
     assert "| `none` | 1 of 1 |" in both
     assert "| `avg` | 2 of 2 | 0 | 2 | 1.00 | 1.00 | 4 |" in every
     assert "| `ballast` | 2 of 2" not in every
+
+
+def test_page_sums_each_folder_and_names_the_command_that_wrote_it() -> None:
+    traces = {"folder": "conf/traces"}
+    page = league_page([row("ballast"), row("ballast", "s2", moves=8.0, **traces)])
+    assert "`ballast league conf/scenarios conf/traces --strategy ballast --page FILE`" in page
+    scenarios, _, rest = page.partition("Of `conf/traces`:")
+    assert "Of `conf/scenarios`:" in scenarios
+    assert "| `ballast` | 1 of 1 | 0 | 1 | 1.00 | 1.00 | 0 |" in scenarios
+    assert "| `ballast` | 1 of 1 | 0 | 1 | 1.00 | 1.00 | 8 |" in rest
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (CONF / "traces" / "day.scenario", "conf/traces"),
+        (Path("conf/scenarios/g01.scenario"), "conf/scenarios"),
+        (Path("mine/day.scenario"), "mine"),
+    ],
+)
+def test_folder_is_named_as_it_is_typed(path: Path, name: str) -> None:
+    assert folder_name(path) == name
 
 
 def test_page_says_when_ours_may_be_the_default() -> None:
