@@ -213,7 +213,7 @@ def measure_console(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The console in a browser, beside a job at work."""
     del args
-    return measure_console_of(port, stack.folder)
+    return measure_console_of(port, stack.folder, stack.batches)
 
 
 def measure_crash(
