@@ -92,7 +92,9 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     )
     spaces = _some(draw, st.sampled_from(SPACES), bundles)
     long = np.array([[one, one / 2, 0, 0] for one in _some(draw, RATES, bundles)]).reshape(-1, 4)
-    short = np.array([[0, 0, one, one] for one in _some(draw, RATES, bundles)]).reshape(-1, 4)
+    rates = zip(_some(draw, RATES, bundles), _some(draw, RATES, bundles), strict=True)
+    short = np.array([[rate, 0, one, one] for rate, one in rates]).reshape(-1, 4)
+    known = np.array(_some(draw, flags, bundles), dtype=np.bool_)
     table = bundle_table(
         [f"{space}/{at:02d}" for at, space in enumerate(spaces)],
         owner=np.array(_some(draw, st.integers(-1, count - 1), bundles), dtype=np.int64),
@@ -100,6 +102,7 @@ def clusters(draw: st.DrawFn) -> Snapshot:
         short=short,
         topics=np.array(_some(draw, st.integers(0, 4), bundles), dtype=np.int64),
         versions=np.array(_some(draw, st.integers(1, 3), bundles), dtype=np.int64),
+        is_load_known=draw(st.sampled_from([None, known])),
     )
     return snapshot(brokers, table)
 

@@ -10,7 +10,7 @@ from lbcore.sim.reports.report import judge_all, render
 
 FOLDER = Path(__file__).parents[2] / "conf" / "scenarios" / "performance"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.scenario"))
-QUICK = "scale-in"
+SLOW = "reconnect"
 
 
 def test_every_performance_scenario_has_a_recorded_output_that_meets_its_expectations() -> None:
@@ -25,7 +25,7 @@ def test_every_performance_scenario_has_a_recorded_output_that_meets_its_expecta
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.long]) for name in NAMES],
+    [pytest.param(name, marks=[pytest.mark.long] if name == SLOW else []) for name in NAMES],
 )
 def test_performance_scenario_comes_out_as_recorded(name: str) -> None:
     (loaded,) = load_scenarios([str(FOLDER / f"{name}.scenario")])

@@ -11,7 +11,7 @@ import numpy as np
 
 from lbcore.config.placement import PlacementConfig
 from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest
-from lbcore.plan.place.rules import Draw
+from lbcore.plan.place.rules import Draw, least_rates
 from lbcore.plan.readings import readings_of
 from lbcore.plan.snapshot import Floats, Ints
 
@@ -32,7 +32,7 @@ class LeastLoadRule:
     def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "LeastLoadRule":
         """The rule at the start of a plan. A bundle counts at least the floor, however idle."""
         readings = readings_of(request.snapshot, request.usage, lags=request.usage_lags)
-        least = config.planned_rate_floor_msg_per_s * readings.cost if readings.by_rate else 0.0
+        least = least_rates(request, config) * readings.cost if readings.by_rate else 0.0
         return LeastLoadRule(
             request=request,
             cold=np.maximum(readings.traffic, readings.usage - IDLE_POINTS),

@@ -36,6 +36,8 @@ from lbcore.plan.snapshot import (
     Ints,
 )
 
+_IDLE_PART = 0.001  # of the floor: idle bundles of an idle cluster are spread, too
+
 
 class Rule(Protocol):
     """A strategy during one plan."""
@@ -110,7 +112,7 @@ class MessageRateRule:
         usage, threshold = request.usage, config.overloaded_threshold_percent
         return MessageRateRule(
             rates=MessageRates.of(base, usage, threshold),
-            weights=np.maximum(weights, config.planned_rate_floor_msg_per_s),
+            weights=np.maximum(weights, least_rates(request, config)),
             draw=draw,
             spread_overloaded=config.count_planned,
         )
@@ -331,6 +333,22 @@ class AvgRule:
     def remembered(self, state: PlacementState) -> PlacementState:
         """Nothing is remembered here; the shedder keeps its plan."""
         return state
+
+
+def least_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:
+    """Msg/s that each bundle of the request counts for at least: float64[k], at least 0.
+
+    `planned_rate_floor_msg_per_s` where nobody knows its load. Where its load is known, no more
+    than the mean bundle carries: in a cluster of small bundles a broker that came back empty would
+    be full after a few. Source: ours.
+    """
+    floor, bundles = config.planned_rate_floor_msg_per_s, request.snapshot.bundles
+    least: Floats = np.full(len(request.bundles), floor)
+    known = bundles.is_load_known
+    if floor > 0.0 and known is not None and known.any():
+        mean = float((bundles.short[known, RATE_IN] + bundles.short[known, RATE_OUT]).mean())
+        least[known[request.bundles]] = min(floor, max(mean, floor * _IDLE_PART))
+    return least
 
 
 def bundle_rates(request: PlaceRequest, config: PlacementConfig) -> Floats:

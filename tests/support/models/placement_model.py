@@ -86,13 +86,22 @@ class Placer:
     def count(self, row: int, broker: str) -> None:
         """Count what the bundle adds to its broker."""
         bundles, brokers = self.cluster.snapshot.bundles, self.cluster.snapshot.brokers
-        rate = max(self.rate_of(row), self.placement.planned_rate_floor_msg_per_s)
+        rate = max(self.rate_of(row), self.floor_of(row))
         self.planned_rate[broker] = self.planned_rate.get(broker, 0.0) + rate
         if not self.placement.count_planned:
             return
         throughput = float(bundles.short[row, 2] + bundles.short[row, 3])
         own = throughput * self.unit_usage() / float(brokers.capacity[self.names.index(broker)])
         self.planned_usage[broker] = self.planned_usage.get(broker, 0.0) + own
+
+    def floor_of(self, row: int) -> float:
+        """What a bundle counts for, however idle."""
+        floor, bundles = self.placement.planned_rate_floor_msg_per_s, self.cluster.snapshot.bundles
+        known = bundles.is_load_known
+        if known is None or not known[row]:
+            return floor
+        rates = [float(a + b) for (a, b, *_), one in zip(bundles.short, known, strict=True) if one]
+        return min(floor, max(sum(rates) / len(rates), floor / 1_000))
 
     def unit_usage(self) -> float:
         """Usage that one byte/s makes."""
