@@ -22,6 +22,11 @@ def plan_alarms(policies: Iterable[Row]) -> Iterator[str]:
             hottest = f"{100 * plan.before['max']:.0f} -> {100 * plan.after['max']:.0f} %"
             yield (
                 f"plan {row['name']} waits for somebody until {instant(plan.until_ms)}:"
-                f" {len(plan.steps)} steps, hottest broker {hottest}, and no cycle moves anything"
-                f" meanwhile: `ballast plan show {row['name']}`"
+                f" {len(plan.steps)} {'step' if len(plan.steps) == 1 else 'steps'}, hottest broker"
+                f" {hottest}{_meanwhile(plan)}: `ballast plan show {row['name']}`"
             )
+
+
+def _meanwhile(plan: PlanProposal) -> str:
+    """Who proposed it; what a cycle did holds all others up."""
+    return f", by {plan.by}" if plan.by else ", and no cycle moves anything meanwhile"

@@ -126,6 +126,21 @@ def test_unanswered_plan_lapses_and_the_next_cycle_plans_anew() -> None:
     assert waiting(world) != name
 
 
+@pytest.mark.parametrize("kind", ["approve_plan", "reject_plan"])
+def test_answer_that_is_read_after_the_end_is_refused_though_no_batch_has_come_between(
+    kind: str,
+) -> None:
+    world = hot("cluster.approval_wait_ms=60000")
+    before, name = owners(world), waiting(world)
+    world.now_ms = proposals(world)[name].until_ms
+    late = world.command(kind, plan=name)
+    world.run(2_000)
+    assert outcome(world, late)["status"] == "refused"
+    assert f"plan {name} has lapsed: its time was over at " in outcome(world, late)["reason"]
+    assert proposals(world)[name].station is Station.LAPSED
+    assert owners(world) == before
+
+
 def test_plan_approved_twice_or_unknown_is_refused_in_words() -> None:
     world = hot()
     name = waiting(world)
@@ -248,6 +263,24 @@ def test_small_plan_is_carried_out_at_once_where_only_large_ones_are_asked_about
     assert [d for d in world.decisions if d["kind"] in ("transfer", "unload")]
 
 
+@pytest.mark.parametrize(
+    ("bundles", "percent", "is_asked"),
+    [(1_000, 0.1, True), (1_000, 100.0, False), (0, 100.0, True), (0, 0.1, True)],
+)
+def test_either_bound_alone_lets_a_plan_wait(
+    bundles: int, percent: float, *, is_asked: bool
+) -> None:
+    world = hot(
+        "cluster.approval=ask_above",
+        f"cluster.approval_bundles={bundles}",
+        f"cluster.approval_percent={percent}",
+    )
+    world.run(120_000)
+    moved = {d["kind"] for d in world.decisions} & {"transfer", "unload"}
+    assert bool(proposals(world)) is is_asked
+    assert bool(moved) is not is_asked
+
+
 def test_cycle_that_waits_says_so() -> None:
     world = hot()
     name = waiting(world)
@@ -257,6 +290,19 @@ def test_cycle_that_waits_says_so() -> None:
     rows = newest_rows(world.newest(), world.other_rows)
     (told_by_status,) = plan_alarms(rows.policies)
     assert told_by_status.startswith(f"plan {name} waits for somebody until ")
+    assert "no cycle moves anything meanwhile" in told_by_status
+
+
+def test_waiting_plan_of_a_person_is_told_as_one_that_holds_no_cycle_up() -> None:
+    world = hot_world()
+    moved = next(bundle for bundle, owner in owners(world).items() if owner == HOT)
+    world.command("propose_plan", moves={moved: COLD}, why="its own disk", plan="mine")
+    world.run(120_000)
+    assert proposals(world)["mine"].station is Station.WAITS
+    assert {d["kind"] for d in world.decisions} & {"transfer", "unload"}
+    (told_by_status,) = plan_alarms(newest_rows(world.newest(), world.other_rows).policies)
+    assert "1 step, hottest broker" in told_by_status
+    assert ", by somebody: `ballast plan show mine`" in told_by_status
 
 
 def test_ended_plans_are_forgotten_after_a_day_and_stay_in_the_table() -> None:

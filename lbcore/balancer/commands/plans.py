@@ -13,6 +13,7 @@ from lbcore.balancer.intake.eligible_brokers import reason_not_to_take
 from lbcore.balancer.state.outcome import DONE, Outcome, refuse
 from lbcore.balancer.state.proposals import ProposedStep, Station
 from lbcore.balancer.state.work import Work
+from lbcore.model.times import instant
 from lbcore.ownership.records import OwnershipRecord, State
 from lbcore.plan.decision import Kind
 from lbcore.wire.kinds.balancing_commands import ApprovePlan, ProposePlan, RejectPlan
@@ -95,6 +96,8 @@ def _reason_not_to_answer(work: Work, name: str, stations: tuple[Station, ...]) 
     proposal = work.rules.proposals.get(name)
     if proposal is None:
         return f"there is no plan {name}; `ballast plan list` has those that wait"
+    if proposal.station is Station.WAITS and work.now_ms >= proposal.until_ms:
+        return f"plan {name} has lapsed: its time was over at {instant(proposal.until_ms)}"
     if proposal.station in stations:
         return ""
     by = f" by {proposal.answered_by}" if proposal.answered_by else f": {proposal.why}"
