@@ -179,7 +179,7 @@ def _next_step(command: Command, status: str) -> str:
     if status == "timed_out":
         return "`ballast status` says how the job is; ask again with more time: --timeout 5m"
     if status == "refused":
-        return "put right what it says and ask again; --dry-run says beforehand what would come"
+        return KINDS[command.kind].about.when_refused
     named = [name for name in ("bundle", "broker") if command.arguments.get(name)]
     asked = f"`ballast explain {named[0]} {command.arguments[named[0]]}`" if named else ""
     return f"{asked or '`ballast status`'} says how it is now; then ask again"

@@ -93,10 +93,20 @@ def way_back(
     if not moves:
         raise CommandError(
             "there is nothing to undo",
-            why="; ".join(left) or "no bundle that was moved is elsewhere than it was",
+            why="; ".join(left) or _why_nothing(reader, plan if not done else ""),
             next_step="`ballast plan list` has the plans of the last day, `ballast sql` all moves",
         )
     return dict(list(moves.items())[:MAX_MOVES]), left
+
+
+def _why_nothing(reader: TableReader, plan: str) -> str:
+    """Why nothing can go back. plan: of which nothing was moved or split; "" = it was another."""
+    if not plan:
+        return "no bundle that was moved is elsewhere than it was"
+    rows = reader.rows("decisions", ["inputs"], "kind = 'plan'")
+    if any(json.loads(row["inputs"])["plan"] == plan for row in rows):
+        return f"nothing of plan {plan} was carried out"
+    return f"there is no plan {plan}, and there was none of this name"
 
 
 def _balanced(reader: TableReader, plan: str, since_ms: int) -> list[dict[str, Any]]:

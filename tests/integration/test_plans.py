@@ -67,10 +67,11 @@ def test_plan_is_shown_approved_done_and_taken_back(stack: Stack, ballast: Any) 
 
 
 def test_plan_that_there_is_not_is_told_with_those_there_are(ballast: Any) -> None:
-    for action in ("show", "approve"):
+    for action in ("show", "approve", "reject", "undo"):
         code, text = ballast(action, "nosuch")
         assert code == 1
         assert "there is no plan nosuch" in text
+        assert " next: `ballast plan list`" in text
 
 
 def test_every_decision_about_a_plan_is_kept_with_who_answered(stack: Stack) -> None:

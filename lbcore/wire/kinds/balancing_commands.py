@@ -12,6 +12,8 @@ from lbcore.wire import arguments as read
 from lbcore.wire.arguments import argument
 from lbcore.wire.kinds.command_about import CommandAbout, CommandArguments, CommandVerb
 
+_LOOK_AT_PLANS = "`ballast plan list` says which plans wait, and what became of the others"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(CommandArguments):
@@ -86,6 +88,7 @@ class ApprovePlan(CommandArguments):
         verb=CommandVerb(words="plan approve", example="t6jnqc"),
         sample={"plan": "p-1"},
         after=("propose_plan",),
+        when_refused=_LOOK_AT_PLANS,
     )
     plan: str = argument(read.plan_name, "its name")
 
@@ -100,6 +103,7 @@ class RejectPlan(CommandArguments):
         verb=CommandVerb(words="plan reject", example="t6jnqc --reason 'after the sale'"),
         sample={"plan": "p-1", "reason": "not today"},
         after=("propose_plan",),
+        when_refused=_LOOK_AT_PLANS,
     )
     plan: str = argument(read.plan_name, "its name")
     reason: str = argument(read.text, "why", "")

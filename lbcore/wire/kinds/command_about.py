@@ -40,7 +40,8 @@ class CommandAbout:
     it. sample: arguments as JSON that suit a cluster of broker-0:8080 to broker-8:8080 whose
     namespace acme/orders has 16 bundles. after: kinds whose samples, carried out before it, make it
     possible. afterwards: what may be done next, told with its outcome; {names} are arguments and
-    values of its result. check: raises FieldRefusal for arguments that don't suit each other.
+    values of its result. when_refused: what helps then. check: raises FieldRefusal for arguments
+    that don't suit each other.
     """
 
     kind: str
@@ -50,6 +51,9 @@ class CommandAbout:
     verb: CommandVerb | None = None
     after: tuple[str, ...] = ()
     afterwards: str = ""
+    when_refused: str = (
+        "put right what it says and ask again; --dry-run says beforehand what would come"
+    )
     check: Callable[[Any], None] = _fits
 
 

@@ -36,6 +36,10 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     world = hot_world("cluster.approval=ask")
     world.command("approve_plan", plan=_until(world, Station.WAITS))
     name = _until(world, Station.DONE)
+    bundle, owner = min((str(row["bundle"]), str(row["destination"])) for row in world.newest())
+    other = next(broker for broker in sorted(world.brokers) if broker != owner)
+    world.command("propose_plan", moves={bundle: other}, plan="mine")
+    world.run(2_000)
     root: Path = tmp_path_factory.mktemp("plans")
     write_tables(world, root)
     with (
@@ -88,7 +92,11 @@ def test_way_back_of_nothing_is_refused_in_words(asked: Any) -> None:
     assert get("/v1/way-back")[0] == 400
     assert get("/v1/way-back?plan=a&since_ms=5")[0] == 400
     assert get("/v1/way-back?plan=a&drain=broker-0:8080")[0] == 400
-    for query in ("plan=nosuch", "drain=broker-0:8080"):
+    for query, why in (
+        ("plan=nosuch", "there is no plan nosuch"),
+        ("plan=mine", "nothing of plan mine was carried out"),
+        ("drain=broker-0:8080", "no command has drained broker-0:8080"),
+    ):
         status, found = get(f"/v1/way-back?{query}")
         assert status == 409
-        assert found["reason"].startswith("there is nothing to undo")
+        assert found["reason"].startswith(f"there is nothing to undo: {why}")
