@@ -13,7 +13,7 @@ from jobs.adapters.delta.history_upkeep import DAY_MS
 from jobs.adapters.delta.rows import is_one_of
 from jobs.adapters.delta.table_past import PastRows
 from jobs.adapters.delta.table_reader import Row, TableReader
-from jobs.adapters.delta.table_upkeep import KEPT_DAYS
+from jobs.adapters.delta.table_upkeep import KEPT_DAYS, STAYS
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.explain.broker import explain_broker
@@ -161,6 +161,8 @@ def _gaps_of_rows(reader: TableReader, question: ExplainQuestion) -> Iterator[Ta
         is_events = name == OWNERSHIP_EVENTS.name
         oldest_ms = reader.known_from_ms() if is_events else reader.oldest_ms(name)
         days = KEPT_DAYS.get(name)
+        if name in STAYS and days and (oldest_ms or 0) < question.now_ms - days * DAY_MS:
+            oldest_ms = reader.oldest_ms(name, f"NOT ({STAYS[name]})")
         may_be_gone = (
             days is not None and at_ms - question.window_ms < question.now_ms - days * DAY_MS
         )

@@ -23,10 +23,12 @@ class Query:
 
 
 def _reach(*tables: str) -> str:
+    """Rows of plans stay for ever and say nothing of how far back the others reach."""
+    but = {"decisions": " WHERE kind <> 'plan'"}
     parts = (
         f"SELECT cluster, '{name}' AS about, COUNT(*) AS row_count, "
         f"{instant('MIN(at_ms)')} AS since, {instant('MAX(at_ms)')} AS until "
-        f"FROM {name} GROUP BY cluster"
+        f"FROM {name}{but.get(name, '')} GROUP BY cluster"
         for name in tables
     )
     return "\n" + "\nUNION ALL ".join(parts) + "\nORDER BY cluster, about"

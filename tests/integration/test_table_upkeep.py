@@ -13,17 +13,22 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.adapters.delta.history_upkeep import DAY_MS
+from jobs.adapters.delta.table_reader import TableReader
+from jobs.adapters.delta.table_scan import scan
 from jobs.adapters.delta.table_tail import ReloadReason, log_path
 from jobs.adapters.delta.table_upkeep import KEPT_DAYS, TableUpkeep
 from jobs.adapters.delta.table_writer import FencedError, TableWriter
 from jobs.adapters.delta.tables import arrow_schema, refresh, table_path
 from jobs.adapters.following.delta_follower import DeltaFollower
+from jobs.operating.explaining import ExplainQuestion, read_rows
+from lbcore.config.tree import Config
 from lbcore.model.settings_tables import SETTINGS_IN_FORCE
 from lbcore.model.table import Table
 from lbcore.model.tables import BROKERS as BROKERS_TABLE
 from lbcore.model.tables import (
     BUNDLE_OWNERSHIP,
     CONFIG_VERSIONS,
+    DECISIONS,
     GONE_DAYS,
     NAMESPACES,
     OWNERSHIP_EVENTS,
@@ -192,6 +197,25 @@ def plain_row(table: Table, **known: object) -> dict[str, object]:
     """A row with these values, and nothing in the other columns."""
     nothing = {"string": "", "boolean": False}
     return {c.name: known.get(c.name, nothing.get(c.type, 0)) for c in table.columns}
+
+
+def test_who_approved_which_plan_stays_for_ever_and_hides_no_gap(job: Job) -> None:
+    name = DECISIONS.name
+    limit_ms = NOW_MS - KEPT_DAYS[name] * DAY_MS
+    ages = ((limit_ms - 900 * DAY_MS, "plan"), (limit_ms - 900 * DAY_MS, "skip"), (NOW_MS, "skip"))
+    for number, (at_ms, kind) in enumerate(ages):
+        row = plain_row(DECISIONS, at_ms=at_ms, kind=kind, batch_id=number)
+        arrow = pa.Table.from_pylist([row], schema=arrow_schema(DECISIONS))
+        job.writer.write(name, arrow, number, {})
+    assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 1
+    version = job.writer.refreshed(name).version()
+    assert job.upkeep.look_after(name, NOW_MS)["rows_expired"] == 0
+    assert job.writer.refreshed(name).version() == version
+    kept = scan(job.writer.refreshed(name), ["at_ms", "kind"]).to_pylist()
+    assert sorted(row["kind"] for row in kept) == ["plan", "skip"]
+    asked = ExplainQuestion(kind="cluster", name="", now_ms=NOW_MS, at_ms=limit_ms - 400 * DAY_MS)
+    gaps = read_rows(TableReader(job.root, CLUSTER), Config(), asked).gaps
+    assert [gap.reach_ms for gap in gaps if gap.table == name] == [NOW_MS]
 
 
 @pytest.mark.parametrize("of", [CONFIG_VERSIONS, SETTINGS_IN_FORCE])

@@ -130,11 +130,14 @@ class TableReader:
             return rows_at(path, table, at_ms, lambda one: self._whole(table.name, one))
         raise AssertionError
 
-    def oldest_ms(self, name: str) -> int | None:
-        """The time of the oldest row that a table has, of any cluster; None when it has none."""
+    def oldest_ms(self, name: str, condition: str = "") -> int | None:
+        """The time of the oldest row that a table has, of any cluster; None when it has none.
+
+        condition: which rows count.
+        """
         with self._readable(name):
             path = table_path(self.root, name)
-            return oldest_ms(open_delta(path)) if is_delta(path) else None
+            return oldest_ms(open_delta(path), condition) if is_delta(path) else None
         raise AssertionError
 
     def newest(self, condition: str = "") -> AsOf:

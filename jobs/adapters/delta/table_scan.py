@@ -45,11 +45,15 @@ def read_file(file: TablePlace, columns: Iterable[str], cluster: str = "") -> pa
     return rows.filter(pc.equal(rows["cluster"], cluster)) if cluster else rows
 
 
-def oldest_ms(table: DeltaTable) -> int | None:
+def oldest_ms(table: DeltaTable, condition: str = "") -> int | None:
     """The time of a table's oldest row, of any cluster; None when it has none.
 
-    From the statistics of its log, as `newest_ms`; no data file is read.
+    From the statistics of its log, as `newest_ms`; no data file is read, unless only rows count
+    that meet a condition.
     """
+    if condition:
+        met: int | None = pc.min(scan(table, ["at_ms"], condition)["at_ms"]).as_py()
+        return met
     files = pa.table(table.get_add_actions(flatten=True))
     if "min.at_ms" not in files.column_names:
         return None

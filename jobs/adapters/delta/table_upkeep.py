@@ -55,6 +55,9 @@ history after `pipeline.history_days`, the rest never, but for rows of what is g
 and backtests beyond the newest few of a cluster.
 """
 
+STAYS: Mapping[str, str] = {DECISIONS.name: "kind = 'plan'"}
+"""Rows that stay all the same: who proposed, approved or rejected which plan."""
+
 _REPLACED_BY: Mapping[str, str] = {
     CONFIG_VERSIONS.name: "number",
     SETTINGS_IN_FORCE.name: "at_ms",
@@ -133,6 +136,11 @@ def _expire(table: DeltaTable, name: str, now_ms: int) -> int:
     if first_ms is None or first_ms >= limit_ms - DAY_MS:
         return 0
     condition = f"at_ms < {limit_ms}"
+    if name in STAYS:
+        goes = f"NOT ({STAYS[name]})"
+        if not scan(table, ["at_ms"], f"at_ms < {limit_ms - DAY_MS} AND {goes}").num_rows:
+            return 0
+        condition = f"{condition} AND {goes}"
     if name in _REPLACED_BY:
         condition = _replaced(table, _REPLACED_BY[name], condition)
     deleted = table.delete(condition, **_committed()) if condition else {}
