@@ -8,7 +8,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from jobs.assess.charts import broker_bars, heat_map, imbalance_chart
-from jobs.assess.text import bundle_rows, imbalance_line, move_rows, topic_rows, tried_rows
+from jobs.assess.text import (
+    OF_USAGE,
+    bundle_rows,
+    imbalance_line,
+    move_rows,
+    topic_rows,
+    tried_rows,
+)
 from jobs.operating.durations import format_instant
 from lbcore.assess.loads import last_known
 from lbcore.assess.report import Report
@@ -76,6 +83,7 @@ def _sections(report: Report) -> Iterable[str]:
     if report.strategies:
         yield "<h2>What each strategy would have made of these minutes</h2>"
         yield _table(tried_rows(report))
+        yield f"<p>{escape(OF_USAGE)}</p>"
     if report.notes:
         yield f"<h2>Not known</h2>{_list(escape(one) for one in report.notes)}"
 

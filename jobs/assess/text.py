@@ -26,6 +26,12 @@ SHOWN = (
 )
 """Of the strategies: metric and heading."""
 
+OF_USAGE = (
+    "imbalance here is of usage, with what brokers use without load; above it is of msg/s, so"
+    " it may be higher there"
+)
+"""What a reader must know of the strategies' numbers."""
+
 
 def lines(report: Report) -> Iterator[str]:
     """The whole report."""
@@ -153,4 +159,4 @@ def _foresight(report: Report) -> Iterator[str]:
 
 
 def _tried(report: Report) -> Sequence[str]:
-    return list(text_table(tried_rows(report))) if report.strategies else []
+    return [*text_table(tried_rows(report)), OF_USAGE] if report.strategies else []

@@ -1,48 +1,16 @@
 """The wheel outside the checkout: what is in it is enough, in a folder that has nothing."""
 
 import json
-import os
 import re
-import subprocess
 import sys
-import venv
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from jobs.adapters.processes.jars import LOCK_PATH, parse_lock
 from jobs.package import make_wheel
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
-    """Ballast as a wheel leaves it. python: which has it; folder: empty; more: its environment."""
-
-    python: Path
-    folder: Path
-    more: Mapping[str, str]
-
-    def run(self, *words: str, timeout_s: float = 300) -> "subprocess.CompletedProcess[str]":
-        """How a process ends there."""
-        kept = {name: value for name, value in os.environ.items() if name != "BALLAST_JARS"}
-        return subprocess.run(
-            [str(self.python), *words],
-            cwd=self.folder,
-            env={**kept, **self.more},
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-
-    def ballast(self, *words: str, timeout_s: float = 300) -> str:
-        """What a verb answers and notes; fails with that when it fails."""
-        done = self.run("-m", "jobs.cli", *words, timeout_s=timeout_s)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+from tests.support.processes.elsewhere import Elsewhere, installed
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +69,7 @@ def test_jars_that_can_not_be_fetched_are_an_error_that_says_what_to_do(
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_installed_wheel_fetches_its_jars_and_runs_a_cluster(wheel: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    venv.EnvBuilder(with_pip=True, symlinks=True).create(tmp_path / "venv")
-    python = tmp_path / "venv" / "bin" / "python"
-    there = Elsewhere(python=python, folder=tmp_path / "empty", more={})
-    installed = there.run("-m", "pip", "install", "--quiet", str(wheel), timeout_s=900)
-    assert installed.returncode == 0, installed.stderr
+    there = installed(wheel, tmp_path)
     said = there.ballast(
         "run-local", "--state-dir", "state", "--headless", "--for", "40", timeout_s=900
     )
