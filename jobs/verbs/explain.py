@@ -9,6 +9,7 @@ from jobs.adapters.processes.clocks import wall_ms
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.operating.durations import parse_duration_ms, parse_instant_ms
 from jobs.operating.explaining import KINDS, WINDOW_MS, ExplainQuestion, explain
+from jobs.operating.known_names import require_known
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
 
 
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     where = whereabouts(args)
     found = explain(where.reader(), where.started(question.at_ms), question)
     if found is None:
+        if args.kind == "broker" and not args.at:
+            require_known(where.reader(), broker=args.name)
         raise CommandError(
             f"there is no {args.kind} {args.name}" + (f" at {args.at}" if args.at else ""),
             why=f"no row of cluster {where.cluster} has this name",

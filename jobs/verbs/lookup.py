@@ -5,6 +5,7 @@ Fails when a topic has no owner or its namespace doesn't exist.
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from jobs.adapters.delta.table_place import table_place
@@ -12,7 +13,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.console import CommandError, Exit, MisuseError, answer
 from jobs.local.layout import CLUSTER, Layout
 from jobs.lookup_client import LookupClient, LookupResult
-from jobs.operating.stack_words import STATE_DIR
+from jobs.operating.stack_words import STATE_DIR, STATE_DIR_HELP
 from lbcore.model.names import InvalidNameError
 from lbcore.route.snapshot import LookupOutcome
 
@@ -21,10 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The topics, and where the tables are."""
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="persistent://tenant/ns/topic")
     parser.add_argument(
+        "--state-dir", type=Path, default=STATE_DIR, metavar="DIR", help=STATE_DIR_HELP
+    )
+    parser.add_argument(
         "--tables",
         type=table_place,
-        default=Layout(root=STATE_DIR).tables,
-        help="folder of the Delta tables, or s3://bucket/prefix (default: those of `make run`)",
+        metavar="DIR",
+        help="folder of the Delta tables, or s3://bucket/prefix",
     )
     parser.add_argument("--cluster", default=CLUSTER, help="cluster to look in")
     parser.add_argument("--listener", default="", help="advertised listener whose URLs are wanted")
@@ -33,11 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write a line for each topic; raises CommandError when the tables can't be loaded."""
-    TableReader(args.tables, args.cluster)  # without tables there is nothing to wait for
-    with LookupClient(args.tables, args.cluster) as client:
+    tables = args.tables or Layout(root=args.state_dir).tables
+    TableReader(tables, args.cluster)  # without tables there is nothing to wait for
+    with LookupClient(tables, args.cluster) as client:
         if not client.wait_ready(args.timeout_ms):
             raise CommandError(
-                f"the tables in {args.tables} could not be loaded within {args.timeout_ms} ms",
+                f"the tables in {tables} could not be loaded within {args.timeout_ms} ms",
                 why=client.last_error or "they are not all there",
                 next_step="name the folder that balance_cluster writes to with --tables",
             )

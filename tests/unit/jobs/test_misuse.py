@@ -13,6 +13,7 @@ import pytest
 from jobs import archive_history, balance_cluster, run_agent, run_fleet, serve_lookup
 from jobs.cli import main, verb_parser
 from jobs.console import Exit
+from jobs.operating.stack_words import STATE_DIR
 from jobs.verbs import VERBS
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.ruled_world import running
@@ -170,6 +171,15 @@ def test_tables_that_are_nowhere_are_told_at_once(
     assert complaint(capsys)
 
 
+def test_state_folder_says_where_tables_are_to_every_verb_that_reads_some() -> None:
+    folders = {
+        " ".join(words): [one.default for one in declared(parser) if one.dest == "state_dir"]
+        for words, parser in READING
+        if words != ["config", "show"]  # answers by the files unless tables are named
+    }
+    assert folders == {words: [STATE_DIR] for words in folders}
+
+
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tables")
@@ -186,7 +196,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["ownership", "--namespace", "t/none"], "there is no namespace t/none"),
         (["ownership", "--diff", "1m", "0s", "--broker", "broker-99"], "no broker broker-99"),
         (["bundles", "--broker", "broker-99"], "there is no broker broker-99"),
-        (["explain", "broker", "broker-99"], "there is no broker broker-99"),
+        (["explain", "broker", "broker-99"], "did you mean broker-"),
         (["broker", "drain", "broker-99", "--dry-run"], ""),
         (["plan", "--dry-run", "--remove-broker", "broker-99"], "this can't be foreseen"),
     ],
