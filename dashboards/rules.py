@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from lbcore.model.certificates import ALERTED_MS, WARNED_MS
+
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Wake somebody; look today; know of it."""
 RUNBOOK = "docs/runbook.md"
@@ -163,6 +165,22 @@ BALANCE = (
            "Balancing of {{ $labels.cluster }} has been paused for an hour."),
 )  # fmt: skip
 
+_WARNED_S, _ALERTED_S = WARNED_MS // 1_000, ALERTED_MS // 1_000
+_CERTIFICATE_LEFT = "ballast_lookup_certificate_end_seconds - time()"
+
+CERTIFICATES = (
+    _alert("BallastCertificateExpires", WARNING, 0,
+           'ballast_bridge_findings{trouble="expiring"} > 0 or '
+           f"({_CERTIFICATE_LEFT} < {_WARNED_S}) >= {_ALERTED_S}",
+           "A certificate that {{ $labels.instance }} shows or is shown ends within "
+           f"{_WARNED_S // 86_400} days."),
+    _alert("BallastCertificateExpiresSoon", CRITICAL, 0,
+           'ballast_bridge_findings{trouble="expiring_soon"} > 0 or '
+           f"{_CERTIFICATE_LEFT} < {_ALERTED_S}",
+           "A certificate that {{ $labels.instance }} shows or is shown ends within "
+           f"{_ALERTED_S // 86_400} days."),
+)  # fmt: skip
+
 LOOKUP = (
     _alert("BallastLookupNotReady", CRITICAL, 30, "ballast_snapshot_ready == 0",
            "{{ $labels.instance }} answers no lookup: it has no tables yet."),
@@ -200,6 +218,7 @@ GROUPS = {
     "ballast-pulsar": PULSAR,
     "ballast-balance": BALANCE,
     "ballast-lookup": LOOKUP,
+    "ballast-certificates": CERTIFICATES,
 }
 ALERTS = tuple(alert for group in GROUPS.values() for alert in group)
 

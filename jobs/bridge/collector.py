@@ -213,6 +213,10 @@ class Collector:
         del self._brokers[gone]
         self.failures.pop(gone, None)
 
+    def certificates(self) -> Mapping[str, int]:
+        """Until when each is good, as `PulsarAdmin` has it."""
+        return self._admin.certificates()
+
     def unlisted(self) -> Mapping[str, frozenset[str] | None]:
         """What brokers say they own that Pulsar has listed of late and lists no more."""
         now_s = time.monotonic()

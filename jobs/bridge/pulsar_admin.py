@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
-from jobs.adapters.http.certificates import expired_words, utc_now
+from jobs.adapters.http.certificates import expired_words
 from jobs.adapters.http.exchange import Answered, HttpQuestion, connection_to, exchange
+from jobs.adapters.processes.clocks import wall_ms
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.redirects import redirect_leads_to_broker
+from jobs.bridge.shown_certificates import ShownCertificates
 from jobs.console import MisuseError
 from lbcore.bridge.answers import (
     MAX_BYTES,
@@ -58,6 +60,7 @@ class PulsarAdmin:
             )
         self._address = address
         self._tls = address.tls()
+        self._shown = ShownCertificates(address.cert_file if self._tls is not None else None)
         self._lock = threading.Lock()
         self._bases: dict[str, str] = {}
         self._listed: frozenset[str] = frozenset()
@@ -214,6 +217,12 @@ class PulsarAdmin:
         """Where a broker answers itself."""
         return self._base(cluster, broker)
 
+    def certificates(self) -> Mapping[str, int]:
+        """Whose (a listed broker, where we begin, ours) → until when it is good, ms since 1970."""
+        with self._lock:
+            listed = {name: url for name, url in self._bases.items() if name in self._listed}
+        return self._shown.ends(self._entry, listed)
+
     def forget_address(self, broker: str) -> None:
         """Ask anew where a broker answers."""
         with self._lock:
@@ -346,14 +355,16 @@ class PulsarAdmin:
         try:
             context = None if self._tls is None else self._tls.value
             connection = connection_to(url, timeout_s or self._address.timeout_s, context)
-            return exchange(connection, asked, MAX_BYTES)
+            answer = exchange(connection, asked, MAX_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._turn_from(f"{parts.scheme}://{parts.netloc}")
             why = str(error) or type(error).__name__
             if parts.scheme == "https":
-                expired = expired_words(self._address.cert_file, utc_now())
+                expired = expired_words(self._address.cert_file, wall_ms())
                 why = f"{why} ({expired})" if expired else why
             raise PulsarAdminError(f"{method} {parts.netloc}{parts.path}: {why}") from None
+        self._shown.note(url, answer.certificate_ends_ms)
+        return answer
 
     def _headers(self) -> Mapping[str, str]:
         headers = {"Content-Type": "application/json"}

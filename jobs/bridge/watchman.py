@@ -53,6 +53,7 @@ class Watchman:
             asked_for=asked_for,
             lookups=self._known,
             partitions=self._collector.partitions(),
+            certificates=self._collector.certificates(),
         )
         judged = judge(self._state, seen, self._clock.now_ms(), self._patience, acts=acts)
         self._state = judged.state

@@ -34,7 +34,9 @@ from jobs.adapters.spark.checkpoint import code_version
 from jobs.operating.findings import DoctorFinding, fail, looked, ok, warn
 from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
+from lbcore.explain.certificates import certificates_ending
 from lbcore.explain.status import ClusterPhase, make_status
+from lbcore.model.certificates import CertificateEnd
 from lbcore.model.table import Table
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
 from lbcore.model.times import duration
@@ -242,7 +244,7 @@ def _skew(subject: str, whose: str, ahead_ms: int) -> DoctorFinding:
 
 def _job(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
     config = where.started()
-    rows = read_status_rows(where.reader(), now_ms)
+    rows = read_status_rows(where.reader(), now_ms, config.lookup)
     status = make_status(where.cluster, rows, config, now_ms)
     text = f"{status.phase.value}: {status.why}"
     if status.phase is ClusterPhase.STALLED or status.writer_silent_ms < 0:
@@ -254,6 +256,10 @@ def _job(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
     for alarm in status.alarms:
         what, _, step = alarm.partition(": ")
         yield warn("alarm", what, step or "`ballast status` says more")
+    near = CertificateEnd.EXPIRING
+    for words in certificates_ending(rows.certificates, status.mirror, near, now_ms):
+        what, _, step = words.rpartition("; ")
+        yield warn("certificate", what, step)
 
 
 def _load(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:

@@ -21,8 +21,8 @@ from lbcore.explain.bundle import explain_bundle
 from lbcore.explain.cluster import explain_cluster, explain_decision
 from lbcore.explain.explanation import ExplainRows, Explanation, TableGap
 from lbcore.explain.mirrored import with_findings
+from lbcore.explain.noticed import RECENT_MS
 from lbcore.explain.reach import unknown, with_unknown
-from lbcore.explain.status import RECENT_MS
 from lbcore.model.table import Table
 from lbcore.model.tables import (
     BROKERS,

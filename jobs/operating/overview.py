@@ -18,7 +18,9 @@ HOUR_MS = 3_600_000
 
 def read_overview(reader: TableReader, config: Config, now_ms: int) -> Overview:
     """The cluster at one glance, as the tables have it now; config: the cluster's."""
-    status = make_status(reader.cluster, read_status_rows(reader, now_ms), config, now_ms)
+    status = make_status(
+        reader.cluster, read_status_rows(reader, now_ms, config.lookup), config, now_ms
+    )
     recent = f"at_ms >= {now_ms - HOUR_MS}"
     rows = ExplainRows(
         cluster=reader.cluster,

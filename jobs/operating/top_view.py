@@ -134,11 +134,15 @@ def render(state: TopState, shown: Shown, height: int) -> RenderableType:
         return Text(shown.trouble or "asking ...", style="red" if shown.trouble else "dim")
     status = shown.overview["status"]
     rows = ordered(shown.overview, state.order, state.wanted)
-    content = height - _FIXED_LINES - len(status["alarms"])
+    told = [Text(f"ALARM {alarm}", style="red", no_wrap=True) for alarm in status["alarms"]]
+    told += [
+        Text(f"warning {one}", style="yellow", no_wrap=True) for one in status.get("warnings", ())
+    ]
+    content = height - _FIXED_LINES - len(told)
     room = max(1, min(len(rows), content // 2))
     lower = max(2, content - room)
     parts: list[RenderableType] = [_headline(shown.overview), _why(status, shown.trouble)]
-    parts += [Text(f"ALARM {alarm}", style="red", no_wrap=True) for alarm in status["alarms"]]
+    parts += told
     parts.append(_brokers(state, rows, room) if rows else _nobody(state))
     parts += _lower(state, shown, lower)
     parts.append(Text(_last_line(state), style="dim", no_wrap=True))

@@ -112,6 +112,7 @@ def start_service(
     account = app.metrics.account = Account()
     app.metrics.gate, app.metrics.admin = gate.counts, admin.counts
     app.metrics.readers = readers.counts
+    app.metrics.certificate_file = lookup.certificate_file
     app.metrics.audit = None if port is None else port.counts
     follower.on_change(app.notice_change)
     follower.on_change(OwnClock(follower).look)

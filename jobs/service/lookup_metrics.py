@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from jobs import VERSION
 from jobs.adapters.following.delta_follower import DeltaFollower
 from jobs.adapters.http.bounds import Account
+from jobs.adapters.http.certificates import ends_in_file
 from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.counts import AdminCounts, AuditCounts, GateCounts
 from jobs.service.lookup_names import BUCKETS_S, LOOKUP_METRICS, OWNER_LOOKUPS
@@ -50,6 +51,7 @@ class LookupMetrics(Collector):
         self.audit: AuditCounts | None = None
         self.account: Account | None = None
         self.readers: ReaderCounts | None = None
+        self.certificate_file = ""
         self._results: Counter[str] = Counter()
         self._states: Counter[tuple[str, bool]] = Counter()
         self._buckets = [0] * (len(BUCKETS_S) + 1)
@@ -83,6 +85,9 @@ class LookupMetrics(Collector):
         yield _owner_lookups(self._follower.cluster, self._states)
         yield self._histogram()
         yield _gauge("ballast_lookup_waiting", self.waiting)
+        ends_ms = ends_in_file(self.certificate_file)
+        if ends_ms:
+            yield _gauge("ballast_lookup_certificate_end_seconds", ends_ms // 1_000)
         yield from self._of_view()
         counts = self._follower.counts
         yield _counter("ballast_snapshot_refused", "reason", counts.refused)

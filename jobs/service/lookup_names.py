@@ -34,6 +34,8 @@ LOOKUP_METRICS: tuple[DeclaredMetric, ...] = (
         "ballast_lookup_duration_seconds",
         "From a lookup's arrival to its answer, waiting included.", BUCKETS_S,
     ),
+    gauge("ballast_lookup_certificate_end_seconds",
+          "When the service's certificate ends, in seconds since 1970; without TLS there is none."),
     gauge("ballast_lookup_waiting", "Lookups that wait for their bundle's owner."),
     gauge("ballast_snapshot_ready", "1 when lookups are answered."),
     gauge("ballast_snapshot_age_seconds", "Since the answers were last known to be the newest."),

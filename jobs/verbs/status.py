@@ -29,9 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write it; failed when it is stalled: --json has `phase` and `alarms` for programs."""
     where = whereabouts(args)
+    config = where.started()
     now_ms = wall_ms()
-    rows = read_status_rows(where.reader(), now_ms)
-    status = make_status(where.cluster, rows, where.started(), now_ms)
+    rows = read_status_rows(where.reader(), now_ms, config.lookup)
+    status = make_status(where.cluster, rows, config, now_ms)
     answer(args, status.to_json(), "\n".join(status_lines(status)))
     return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 
@@ -40,6 +41,7 @@ def status_lines(status: ClusterStatus) -> Iterable[str]:
     """The status for people, the most important first."""
     yield f"{status.cluster}: {status.phase.value} – {status.why}"
     yield from (f"  ALARM  {alarm}" for alarm in status.alarms)
+    yield from (f"  warning {warning}" for warning in status.warnings)
     yield f"  job     {status.job_words}"
     yield from (f"  gap     {gap.words()}" for gap in status.gaps[-_GAPS_SHOWN:])
     what = f": {status.last_cycle}" if status.last_cycle else ""

@@ -95,7 +95,8 @@ def _one_look(overview: Mapping[str, Any]) -> str:
     """The view as text, without colours, and as long as it takes to name every broker."""
     console = Console(width=_WIDTH, color_system=None)
     status = overview["status"]
-    height = 2 * (len(status["broker_rows"]) + len(status["alarms"])) + _LINES_AROUND
+    told = len(status["alarms"]) + len(status.get("warnings", ()))
+    height = 2 * (len(status["broker_rows"]) + told) + _LINES_AROUND
     with console.capture() as drawn:
         console.print(render(TopState(), Shown(overview=overview), height))
     kept = [line.rstrip() for line in drawn.get().splitlines()]

@@ -50,6 +50,8 @@ class Patience:
     def of(self, trouble: Trouble) -> int:
         """How long a sight must last to be a finding; 0 for what has been waited for already."""
         own = {
+            Trouble.EXPIRING: 0,
+            Trouble.EXPIRING_SOON: 0,
             Trouble.NARROW: self.narrow_ms,
             Trouble.POISON: 0,
             Trouble.STUCK: self.stuck_ms,
@@ -62,8 +64,8 @@ class Patience:
 class Finding:
     """What is wrong.
 
-    subject: a bundle, a topic (NARROW) or a broker (UNLISTED, UNRESPONSIVE). since_ms: of the first
-    sight.
+    subject: a bundle, a topic (NARROW), a broker (UNLISTED, UNRESPONSIVE), whose certificate ends
+    (EXPIRING, EXPIRING_SOON). since_ms: of the first sight.
     """
 
     trouble: Trouble
@@ -118,7 +120,9 @@ def judge(
 ) -> Judged:
     """The guardian's step. now_ms: never runs back; acts: Pulsar may be asked. O(bundles)."""
     memory = remember(state.memory, seen, now_ms, patience.confirm_ms, patience.poison_ms)
-    found = {(one.trouble, one.subject): one for one in sights(memory, seen, patience.crowd)}
+    found = {
+        (one.trouble, one.subject): one for one in sights(memory, seen, patience.crowd, now_ms)
+    }
     lasting = dict(sorted(_watch(state.lasting, found, seen, now_ms), key=_order))
     sure = {key: one for key, one in lasting.items() if _is_sure(one, now_ms, patience)}
     mended = {

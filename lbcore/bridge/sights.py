@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from lbcore.model.certificates import CertificateEnd, end_words, judge_end
+
 _OWNERS = 2
 """So many say that they own it, or have died with it: one too many, and not by chance."""
 
@@ -20,6 +22,8 @@ class Trouble(Enum):
 
     CIRCLING = "circling"
     DOUBLED = "doubled"
+    EXPIRING = "expiring"
+    EXPIRING_SOON = "expiring_soon"
     NARROW = "narrow"
     POISON = "poison"
     STUCK = "stuck"
@@ -48,7 +52,8 @@ class Inquiry:
     bundles that it says it owns, None without an answer. closing: bundles that their owner says
     are not active; moving: bundle → the step that our records have it in. asked_for: bundles that
     exist and had clients when last reported. lookups: of bundles that were looked up. partitions:
-    bundle → partitioned topic → how many of its partitions are loaded there.
+    bundle → partitioned topic → how many of its partitions are loaded there. certificates: whose
+    (a broker, or the bridge itself) → until when it is good, ms since 1970.
     """
 
     listed: frozenset[str]
@@ -58,6 +63,7 @@ class Inquiry:
     asked_for: frozenset[str] = frozenset()
     lookups: Mapping[str, Looked] = field(default_factory=dict)
     partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    certificates: Mapping[str, int] = field(default_factory=dict)
 
     def is_unclear(self, sight: "Sight") -> bool:
         """Whether some broker that the sight is of has not answered."""
@@ -130,8 +136,8 @@ def remember(memory: Memory, seen: Inquiry, now_ms: int, confirm_ms: int, poison
     return Memory(homes=homes, silent_ms=silent_ms, dead=frozenset(over), deaths=deaths)
 
 
-def sights(memory: Memory, seen: Inquiry, crowd: int) -> Iterable[Sight]:
-    """All that is wrong in this round. O(bundles)."""
+def sights(memory: Memory, seen: Inquiry, crowd: int, now_ms: int) -> Iterable[Sight]:
+    """All that is wrong in this round; now_ms: of what ends at a time. O(bundles)."""
     claims = seen.claims()
     yield from _doubled(claims)
     yield from _unserved(memory, seen, claims)
@@ -141,6 +147,7 @@ def sights(memory: Memory, seen: Inquiry, crowd: int) -> Iterable[Sight]:
     yield from _unresponsive(seen)
     yield from _poison(memory, crowd)
     yield from _narrow(seen, claims)
+    yield from _expiring(seen, now_ms)
 
 
 def _doubled(claims: Mapping[str, tuple[str, ...]]) -> Iterable[Sight]:
@@ -225,6 +232,13 @@ def _narrow(seen: Inquiry, claims: Mapping[str, tuple[str, ...]]) -> Iterable[Si
             where = ", ".join(f"{count} on {one}" for one, count in sorted(brokers.items()))
             words = f"{brokers.total()} partitions are on {len(brokers)} of {len(seen.listed)}"
             yield _sight(Trouble.NARROW, topic, f"{words} brokers: {where}")
+
+
+def _expiring(seen: Inquiry, now_ms: int) -> Iterable[Sight]:
+    for whose, ends_ms in seen.certificates.items():
+        near = judge_end(ends_ms, now_ms)
+        if near is not CertificateEnd.FAR:
+            yield _sight(Trouble(near.value), whose, end_words(ends_ms))
 
 
 def _sight(trouble: Trouble, subject: str, evidence: str, *witnesses: str) -> Sight:

@@ -11,6 +11,7 @@ from typing import Any
 from lbcore.config.cluster import EXTERNAL
 from lbcore.config.tree import Config
 from lbcore.explain.explanation import Explanation
+from lbcore.model.certificates import CertificateEnd
 from lbcore.model.times import instant
 
 Row = Mapping[str, Any]
@@ -19,6 +20,7 @@ NEVER_MS = -1
 _AWAY_MS = 180_000
 """A bridge tells something once a minute, if only that it looks."""
 _SHOWN = 10
+_CERTIFICATES = (CertificateEnd.EXPIRING.value, CertificateEnd.EXPIRING_SOON.value)
 _STAGES = {
     "mending": "; the bridge has asked Pulsar to mend it",
     "quarantined": "; quarantined: nothing of Ballast's touches it till it is over",
@@ -26,6 +28,8 @@ _STAGES = {
 ALERTS: Mapping[str, str] = {
     "circling": "BallastPulsarCircling",
     "doubled": "BallastPulsarDoubled",
+    "expiring": "BallastCertificateExpires",
+    "expiring_soon": "BallastCertificateExpiresSoon",
     "narrow": "BallastPulsarNarrow",
     "poison": "BallastPulsarPoison",
     "stuck": "BallastPulsarStuck",
@@ -36,6 +40,8 @@ ALERTS: Mapping[str, str] = {
 ADVICE: Mapping[str, str] = {
     "circling": "unload the bundle; if that is refused, restart the brokers of the circle in turn",
     "doubled": "unload the bundle, then restart the broker that lookups do not name",
+    "expiring": "have its successor made",
+    "expiring_soon": "put its successor in place, or nothing is asked and answered from then on",
     "narrow": "split the bundle that has most of them, and unload the parts",
     "poison": "find the topic that kills its owners before anybody gets the bundle again",
     "stuck": "unload the bundle; if that is refused, restart its owner",
@@ -80,7 +86,7 @@ def mirror_status(rows: Sequence[Row], config: Config, now_ms: int) -> MirrorSta
 
 
 def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterable[str]:
-    """What is wrong with the mirror, then what to do.
+    """What is wrong with the mirror, then what to do; of certificates `certificates` tells.
 
     wrote_ago_ms: since the job's last commit, NEVER_MS = there was none. What a bridge tells is
     known by the job alone: while that is away nothing is said of the bridge's silence.
@@ -93,19 +99,30 @@ def mirror_alarms(mirror: MirrorStatus | None, wrote_ago_ms: int = 0) -> Iterabl
     elif silent_ms > _AWAY_MS:
         silent_s = silent_ms // 1_000
         yield f"the bridge has told nothing for {silent_s} s: start it again, or read its log"
-    for finding in mirror.findings[:_SHOWN]:
-        yield finding_words(finding)
-    if len(mirror.findings) > _SHOWN:
-        yield f"and {len(mirror.findings) - _SHOWN} more of the guardian's (--json has all)"
+    found = [one for one in mirror.findings if one["trouble"] not in _CERTIFICATES]
+    yield from map(finding_words, found[:_SHOWN])
+    if len(found) > _SHOWN:
+        yield f"and {len(found) - _SHOWN} more of the guardian's (--json has all)"
 
 
 def finding_words(finding: Row) -> str:
     """What the guardian found, since when, and what to do."""
     trouble, since = str(finding["trouble"]), instant(int(finding["since_ms"]))
+    if trouble in _CERTIFICATES:
+        return certificate_words(str(finding["subject"]), str(finding["evidence"]), trouble)
     stage = _STAGES.get(str(finding.get("stage", finding.get("standing"))), "")
-    alert = f"section {ALERTS[trouble]} of docs/runbook.md" if trouble in ALERTS else "see its log"
     words = f"{finding['subject']} is {trouble} since {since}: {finding['evidence']}{stage}"
-    return f"{words}; {ADVICE.get(trouble, 'read the log of the bridge')} ({alert})"
+    return f"{words}; {_advice(trouble)}"
+
+
+def certificate_words(whose: str, until: str, trouble: str) -> str:
+    """Whose certificate ends, and what to do. trouble: how near it is."""
+    return f"{whose}: {until}; {_advice(trouble)}"
+
+
+def _advice(trouble: str) -> str:
+    alert = f"section {ALERTS[trouble]} of docs/runbook.md" if trouble in ALERTS else "see its log"
+    return f"{ADVICE.get(trouble, 'read the log of the bridge')} ({alert})"
 
 
 def with_findings(found: Explanation, commands: Sequence[Row], config: Config) -> Explanation:

@@ -18,10 +18,9 @@ from itertools import takewhile
 from typing import Any
 
 from lbcore.balancer.decisions.held_words import HELD, HeldStatus, held_status
-from lbcore.balancer.decisions.unplaced import ALARM as NO_CANDIDATE
-from lbcore.balancer.faults import KIND as FAULT
 from lbcore.balancer.state.rules import SET_ASIDE
 from lbcore.config.tree import Config
+from lbcore.explain.certificates import certificates_ending
 from lbcore.explain.explanation import Row
 from lbcore.explain.job_state import (
     NEVER_MS,
@@ -34,20 +33,17 @@ from lbcore.explain.job_state import (
     misses_ticks,
 )
 from lbcore.explain.mirrored import MirrorStatus, mirror_alarms, mirror_status
+from lbcore.explain.noticed import decided_alarms
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
 from lbcore.explain.shadow_words import shadow_status
+from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.repair import stuck_after_ms
-from lbcore.plan.shed.own import FAULTS
 from lbcore.signals.shown_load import ShownLoad, imbalance_of, shown_loads
 
-RECENT_MS = 600_000
-"""How far back alarms look for decisions and rejected reports."""
 HISTORY_MS = 3_600_000
 """How far back times without cycles are told."""
-_LATELY_MS = 60_000
-"""How far back a setting without candidates is told: its rows come once a cycle."""
 
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 
@@ -69,6 +65,7 @@ class StatusRows:
     load: of load_history, held: those decisions whole, and rejected: of the last RECENT_MS;
     decisions: of the last HISTORY_MS; mirror_commands: with which a bridge told of another
     authority, as recent. writer_ms: time of the job's last commit, None = there was none.
+    certificates: whose → until when it is good, ms since 1970, of those that no bridge tells of.
     """
 
     writer_ms: int | None
@@ -82,6 +79,7 @@ class StatusRows:
     held: Sequence[Row] = ()
     mirror_commands: Sequence[Row] = ()
     shadows: Sequence[Row] = ()
+    certificates: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +121,7 @@ class ClusterStatus:
     set_aside: changed settings that don't suit the files, by "section.name" → why not.
     job: one judgement, and its words; gaps: times without cycles within HISTORY_MS, oldest first.
     imbalance: of the message rates of the live brokers, None without load. held: hot brokers that
-    give nothing, and why.
+    give nothing, and why. alarms: what somebody should do now; warnings: what can wait for days.
     """
 
     cluster: str
@@ -150,6 +148,7 @@ class ClusterStatus:
     imbalance: float | None
     held: tuple[HeldStatus, ...]
     alarms: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     mirror: MirrorStatus | None = None
     shadows: tuple[Row, ...] = ()
 
@@ -199,7 +198,13 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         shadows=shadow_status(rows.shadows),
     )
     phase, why = _phase(draft, config)
-    return replace(draft, phase=phase, why=why, alarms=tuple(_alarms(draft, rows, config)))
+    return replace(
+        draft,
+        phase=phase,
+        why=why,
+        alarms=tuple(_alarms(draft, rows, config)),
+        warnings=tuple(_warnings(draft, rows)),
+    )
 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:
@@ -349,39 +354,17 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
     yield from (held.words for held in status.held)
     yield from _waiting(status, rows, config)
     yield from mirror_alarms(status.mirror, status.job.wrote_ago_ms)
-    yield from _decided(rows)
+    soon = CertificateEnd.EXPIRING_SOON
+    yield from certificates_ending(rows.certificates, status.mirror, soon, status.now_ms)
+    yield from decided_alarms(rows.decisions, rows.writer_ms or 0)
     reasons = Counter(row["reason"] for row in rows.rejected)
     for reason, count in sorted(reasons.items()):
         yield f"{count} messages rejected ({reason}) within 10 minutes: see rejected_reports"
 
 
-def _decided(rows: StatusRows) -> Iterable[str]:
-    """What the job itself has noticed of late, as rows of `decisions` say it."""
-    since_ms = (rows.writer_ms or 0) - RECENT_MS
-    recent = [row for row in rows.decisions if row["at_ms"] >= since_ms]
-    if any(row["kind"] == FAULT for row in recent):
-        yield (
-            "something raised while it was worked on and was put aside: read the events fault of"
-            " the job's log and section BallastFaults of docs/runbook.md, and report it"
-        )
-    lately_ms = (rows.writer_ms or 0) - _LATELY_MS
-    wrong = {
-        row["reason"] for row in recent if row["reason"] in FAULTS and row["at_ms"] > lately_ms
-    }
-    if wrong:
-        yield f"your strategy decides nothing ({min(wrong)}): read `ballast explain cluster`"
-    without = [row for row in recent if row["kind"] == NO_CANDIDATE and row["at_ms"] > lately_ms]
-    for setting in sorted({str(row["reason"]) for row in without}):
-        yield (
-            f"no broker may take some bundles because of {setting}: `ballast config reset` it or"
-            " give it a value that brokers meet; section BallastNoCandidate of docs/runbook.md"
-        )
-    clocks = sorted((r for r in recent if r["kind"] == "clock"), key=lambda r: int(r["at_ms"]))
-    words = {name: row["reason"] for row in clocks for name in str(row["source"]).split(", ")}
-    for name in sorted(name for name, reason in words.items() if reason == "Apart"):
-        yield f"the clock {name} is wrong: section BallastClockApart of docs/runbook.md"
-    for broker in sorted({row["source"] for row in recent if row["kind"] == "back_off"}):
-        yield f"{broker} starts again and again and gets no bundles for now: read its log"
+def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:
+    near = CertificateEnd.EXPIRING
+    yield from certificates_ending(rows.certificates, status.mirror, near, status.now_ms)
 
 
 def _waiting(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable[str]:

@@ -7,7 +7,8 @@ from datetime import datetime, timezone
 
 _UNITS = 2
 HOUR_MS = 3_600_000
-_SECOND_MS, _MINUTE_MS, _DAY_MS = 1_000, 60_000, 86_400_000
+DAY_MS = 86_400_000
+_SECOND_MS, _MINUTE_MS = 1_000, 60_000
 
 
 def instant(at_ms: int) -> str:
@@ -18,7 +19,7 @@ def instant(at_ms: int) -> str:
 
 def duration(span_ms: int) -> str:
     """Two units at most: 850 ms, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h."""
-    units = ((_DAY_MS, "d"), (HOUR_MS, "h"), (_MINUTE_MS, "min"), (_SECOND_MS, "s"))
+    units = ((DAY_MS, "d"), (HOUR_MS, "h"), (_MINUTE_MS, "min"), (_SECOND_MS, "s"))
     if span_ms < _SECOND_MS:
         return f"{span_ms} ms"
     words: list[str] = []

@@ -107,6 +107,12 @@ def test_tokens_of_both_kinds_of_key_are_let_in_over_tls(service: LookupService)
     assert service.get("/health").status == 200
 
 
+def test_end_of_its_certificate_is_among_its_metrics(service: LookupService) -> None:
+    text = service.get("/metrics", **bearer(token(RSA_KEY, "RS256"))).body.decode()
+    (line,) = [one for one in text.splitlines() if one.startswith("ballast_lookup_certificate_")]
+    assert 0 < float(line.split()[-1]) - time.time() < 86_400
+
+
 def test_client_certificate_stands_for_its_common_name(service: LookupService, files: Path) -> None:
     seen = {}
     for name in ("dashboard", "stranger"):

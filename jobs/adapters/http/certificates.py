@@ -1,28 +1,37 @@
-"""When a certificate in a file ends: for words about a connection that was refused.
+"""When certificates end: one in a file, and one that a server has shown.
 
 Decides nothing. A peer that refuses an expired certificate often only hangs up, and then the
 library's error says nothing of the reason. Source: ours.
 """
 
-from datetime import datetime, timezone
+import ssl
 from pathlib import Path
 
 from cryptography import x509
 
+from lbcore.model.times import instant
 
-def expired_words(path: Path | None, now: datetime) -> str:
-    """A sentence about the first certificate of a PEM file that has ended by now; "" otherwise."""
-    if path is None:
-        return ""
+
+def ends_in_file(path: Path | str | None) -> int:
+    """When the first certificate of a PEM file ends, ms since 1970; 0 = there is none to read."""
+    if not path:
+        return 0
     try:
-        ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+        ends = x509.load_pem_x509_certificate(Path(path).read_bytes()).not_valid_after_utc
     except (OSError, ValueError):
-        return ""
-    if now < ends:
-        return ""
-    return f"our certificate {path} expired at {ends:%Y-%m-%d %H:%M} UTC: put its successor there"
+        return 0
+    return round(ends.timestamp()) * 1_000
 
 
-def utc_now() -> datetime:
-    """By the machine's clock, as whoever checks a certificate goes by his."""
-    return datetime.now(timezone.utc)
+def ends_as_shown(wire: object) -> int:
+    """When the verified certificate of a connection's other end ends; 0 = it has shown none."""
+    shown = wire.getpeercert() if isinstance(wire, ssl.SSLSocket) else None
+    return round(ssl.cert_time_to_seconds(str(shown["notAfter"]))) * 1_000 if shown else 0
+
+
+def expired_words(path: Path | None, now_ms: int) -> str:
+    """A sentence about a file's certificate that has ended by now; "" otherwise."""
+    ends_ms = ends_in_file(path)
+    if not ends_ms or now_ms < ends_ms:
+        return ""
+    return f"our certificate {path} expired at {instant(ends_ms)}: put its successor there"

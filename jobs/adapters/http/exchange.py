@@ -16,6 +16,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from jobs.adapters.http.certificates import ends_as_shown
+
 _PIECE_BYTES = 65_536
 
 
@@ -42,11 +44,15 @@ class HttpQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What came back. location: where to ask instead, "" for nowhere."""
+    """What came back. location: where to ask instead, "" for nowhere.
+
+    certificate_ends_ms: of the server's certificate, 0 = it has shown none.
+    """
 
     status: int
     content: bytes
     location: str = ""
+    certificate_ends_ms: int = 0
 
 
 def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> HTTPConnection:
@@ -68,6 +74,7 @@ def exchange(connection: HTTPConnection, asked: HttpQuestion, bytes_max: int) ->
     assert connection.timeout is not None  # noqa: S101 (as connection_to makes them)
     try:
         with _within(connection, connection.timeout):
+            ends_ms = ends_as_shown(connection.sock)
             body = asked.body or None
             connection.request(asked.method, asked.target, body=body, headers=dict(asked.headers))
             response = connection.getresponse()
@@ -75,6 +82,7 @@ def exchange(connection: HTTPConnection, asked: HttpQuestion, bytes_max: int) ->
                 status=response.status,
                 content=read_at_most(response, bytes_max),
                 location=response.getheader("Location") or "",
+                certificate_ends_ms=ends_ms,
             )
     finally:
         connection.close()

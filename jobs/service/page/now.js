@@ -15,7 +15,8 @@ export function show() {} // what it shows comes with every overview
 
 export function refresh({ status, balance, decisions }) {
   drawActions(status);
-  drawAlarms(status.alarms);
+  drawWords(at("alarms"), status.alarms);
+  drawWords(at("warnings"), status.warnings);
   drawBrokers(status.broker_rows);
   drawBalance(balance, status);
   drawGaps(status.gap_words);
@@ -31,12 +32,11 @@ function drawActions(status) {
   replace(at("cluster-actions"), [...buttonsFor("cluster"), ...told]);
 }
 
-function drawAlarms(alarms) {
-  const list = at("alarms");
+function drawWords(list, words) {
   const known = [...list.children].map((item) => item.textContent);
-  if (known.join("\n") === alarms.join("\n")) return; // told again, it would be read out again
-  list.hidden = alarms.length === 0;
-  list.replaceChildren(...alarms.map((text) => make("li", text)));
+  if (known.join("\n") === words.join("\n")) return; // told again, it would be read out again
+  list.hidden = words.length === 0;
+  list.replaceChildren(...words.map((text) => make("li", text)));
 }
 
 function loadBar(usage, top) {

@@ -40,8 +40,8 @@ async def get_status(request: Request, context: AdminContext) -> Reply:
 
 
 def _read_status(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
-    rows, started = read_status_rows(reader, now_ms), started_with(reader, config)
-    return make_status(reader.cluster, rows, started, now_ms).to_json()
+    rows = read_status_rows(reader, now_ms, config.lookup)
+    return make_status(reader.cluster, rows, started_with(reader, config), now_ms).to_json()
 
 
 def about_service(context: AdminContext) -> dict[str, Any]:

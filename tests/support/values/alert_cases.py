@@ -18,6 +18,7 @@ _REFUSED = 'ballast_requests_refused_total{instance="l",reason="bad_signature"}'
 _LOOKUPS = 'ballast_lookup_requests_total{instance="l",result="%s"}'
 _EFFECTS = 'ballast_decision_effects_total{cluster="c",outcome="%s"}'
 _REPAIRS = 'ballast_decisions_total{cluster="c",kind="repair",reason="%s"}'
+_CERTIFICATE = 'ballast_lookup_certificate_end_seconds{instance="l"}'
 _FREE = 'ballast_oldest_seconds{cluster="c",state="Free"}'
 _BROKER = '{cluster="c",broker="b1"}'
 
@@ -62,6 +63,10 @@ def _found(trouble: str) -> Case:
 
 
 CASES: Mapping[str, Case] = {
+    "BallastCertificateExpires": Case(
+        fires={_CERTIFICATE: f"{20 * 86_400}x120"}, quiet={_CERTIFICATE: f"{5 * 86_400}x120"}
+    ),
+    "BallastCertificateExpiresSoon": _constant(_CERTIFICATE, 5 * 86_400, 20 * 86_400),
     "BallastPulsarDoubled": _found("doubled"),
     "BallastPulsarUnserved": _found("unserved"),
     "BallastPulsarStuck": _found("stuck"),

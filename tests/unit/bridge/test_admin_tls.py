@@ -12,10 +12,12 @@ import pytest
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
 from jobs.bridge.pulsar_admin import PulsarAdmin
 from jobs.console import MisuseError
-from tests.support.admin.fake_pulsar import FakePulsar, fake_pulsar
+from tests.support.admin.fake_pulsar import CLUSTER, FakePulsar, fake_pulsar
 from tests.support.values.tokens import Authority
 
 EXPIRED = timedelta(seconds=-60)
+DAY_MS = 86_400_000
+OWNED = f"/admin/v2/brokers/{CLUSTER}/%s/ownedNamespaces"
 
 
 def server_context(authority: Authority, folder: Path) -> ssl.SSLContext:
@@ -99,3 +101,35 @@ def test_own_certificate_that_has_expired_is_told_and_its_successor_used_without
         later_s += 10.0
         authority.issue(tmp_path, "bridge")
         assert admin.clusters() == ("one",)
+
+
+def test_ends_of_our_certificate_and_of_those_that_brokers_show_are_known(tmp_path: Path) -> None:
+    authority = Authority()
+    cert, key = authority.issue(tmp_path, "bridge", timedelta(days=5))
+    with fake_pulsar(server_context(authority, tmp_path)) as fake:
+        fake.put(f"/admin/v2/brokers/{CLUSTER}", [fake.broker(0), fake.broker(1)])
+        fake.own({0: [], 1: []})
+        target = f"https://{fake.broker(1)}{OWNED % fake.broker(1)}"
+        fake.redirects[f"{fake.ports[0]}{OWNED % fake.broker(1)}"] = target
+        admin = secured(fake, tmp_path, cert_file=cert, key_file=key)
+        assert admin.certificates().keys() == {f"the bridge ({cert})"}
+        for broker in admin.brokers(CLUSTER):
+            admin.claims(CLUSTER, broker)
+        ends = dict(admin.certificates())
+        own_ms = ends.pop(f"the bridge ({cert})")
+        left_ms = round(time.time() * 1_000) - 300_000
+        assert own_ms > left_ms + 5 * DAY_MS
+        assert ends.keys() == {fake.broker(0), fake.broker(1)}
+        assert all(left_ms + DAY_MS < ends_ms < own_ms for ends_ms in ends.values())
+        fake.put(f"/admin/v2/brokers/{CLUSTER}", [fake.broker(0)])
+        admin.brokers(CLUSTER)
+        assert fake.broker(1) not in admin.certificates()
+
+
+def test_nothing_ends_where_no_certificate_is_shown(tmp_path: Path) -> None:
+    cert, key = Authority().issue(tmp_path, "bridge")
+    with fake_pulsar() as fake:
+        fake.put("/admin/v2/clusters", ["one"])
+        admin = PulsarAdmin(AdminAddress(url=fake.url, cert_file=cert, key_file=key))
+        admin.clusters()
+        assert admin.certificates() == {}

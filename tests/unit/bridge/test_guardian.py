@@ -205,6 +205,25 @@ def test_partitions_on_one_of_three_brokers_are_told_after_a_minute_and_mended_b
     assert not any(one.findings for one in watch([wide] * 22))
 
 
+DAY_MS = 86_400_000
+NEAR_ENDS = (
+    (31, []),
+    (29, [Trouble.EXPIRING]),
+    (8, [Trouble.EXPIRING]),
+    (6, [Trouble.EXPIRING_SOON]),
+)
+
+
+@pytest.mark.parametrize(("days", "told"), NEAR_ENDS)
+def test_certificate_is_told_thirty_and_seven_days_before_its_end(
+    days: int, told: list[Trouble]
+) -> None:
+    ends_ms = 1_000 + days * DAY_MS
+    found = watch([seen(a=[ONE], b=[TWO], certificates={A: ends_ms})] * 3, acts=True)
+    assert [troubles(one) for one in found] == [[(trouble, A) for trouble in told]] * 3
+    assert not any(one.mends or one.quarantined or one.look_in_ms for one in found)
+
+
 def test_topic_of_one_or_two_partitions_cannot_be_on_too_few_brokers() -> None:
     few = seen(a=[ONE], partitions={ONE: {"persistent://acme/ns/t": 2}})
     assert not any(one.findings for one in watch([few] * 30))

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +18,7 @@ from jobs.operating import doctor
 from jobs.operating.findings import FindingVerdict, fail, ok, warn, worst
 from lbcore.model.table import Column
 from lbcore.model.tables import TABLES
+from tests.support.values.tokens import Authority
 from tests.support.worlds.explained_world import write_tables
 from tests.support.worlds.ruled_world import running, skewed
 from tests.support.worlds.world import World
@@ -83,6 +85,24 @@ def test_brokers_of_several_versions_at_once_are_told(
     found = examine(capsys, tables)[1]["versions"]
     assert found["verdict"] == "warn"
     assert found["what"].endswith("4.0.8 (2), 4.2.4 (1)")
+
+
+@pytest.mark.parametrize(("days", "subject"), [(20, "certificate"), (5, "alarm")])
+def test_certificate_of_the_service_that_ends_soon_is_told(
+    days: int, subject: str, tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert, _ = Authority().issue(tables.parent, "service", timedelta(days=days))
+    conf = tables.parent / "mine.toml"
+    conf.write_text(f'[lookup]\ncertificate_file = "{cert}"\n')
+    words = ("--no-kafka", "--conf", str(conf))
+    told = examine(capsys, tables, *words)[1][subject]
+    assert told["verdict"] == "warn"
+    assert str(cert) in told["what"]
+    assert "successor" in told["next_step"] or "successor" in told["what"]
+    capsys.readouterr()
+    assert main(["status", "--tables", str(tables), "--conf", str(conf)]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if str(cert) in one]
+    assert line.split()[0] == {20: "warning", 5: "ALARM"}[days]
 
 
 def test_absent_tables_fail_and_say_what_to_start(

@@ -1,11 +1,13 @@
 """The status that an operator reads: the phase, what moves, what is wrong."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lbcore.balancer.state.effects import to_json
+from lbcore.config.cluster import ClusterConfig
 from lbcore.config.tree import Config
 from lbcore.explain.status import ClusterPhase, ClusterStatus, StatusRows, make_status
 
@@ -26,7 +28,7 @@ def decision(cycle: int, kind: str = "skip", reason: str = "HitCount", age_ms: i
     return {"cycle": cycle, "kind": kind, "reason": reason, "source": "", "at_ms": NOW_MS - age_ms}
 
 
-def status(**rows: Any) -> ClusterStatus:
+def status(config: Config = CONFIG, **rows: Any) -> ClusterStatus:
     known: dict[str, Any] = {
         "writer_ms": NOW_MS - 1_500,
         "bundles": [bundle("n/a/1"), bundle("n/a/2", destination="b2")],
@@ -37,7 +39,7 @@ def status(**rows: Any) -> ClusterStatus:
         "load": [],
         "rejected": [],
     }
-    return make_status("local", StatusRows(**{**known, **rows}), CONFIG, NOW_MS)
+    return make_status("local", StatusRows(**{**known, **rows}), config, NOW_MS)
 
 
 def test_status_of_a_quiet_cluster_is_ready_without_alarms() -> None:
@@ -234,3 +236,29 @@ def test_status_tells_the_times_without_cycles_of_the_last_hour() -> None:
     found = status(decisions=rows)
     assert [gap.until_ms - gap.from_ms for gap in found.gaps] == [858_000]
     assert found.phase is ClusterPhase.READY
+
+
+@pytest.mark.parametrize(
+    ("days", "warned", "alarmed"), [(31, 0, 0), (29, 1, 0), (8, 1, 0), (6, 0, 1), (-1, 0, 1)]
+)
+def test_certificate_of_the_service_is_a_warning_and_then_an_alarm(
+    days: int, warned: int, alarmed: int
+) -> None:
+    found = status(certificates={"the service (s.pem)": NOW_MS + days * 86_400_000})
+    assert (len(found.warnings), len(found.alarms)) == (warned, alarmed)
+    for words in (*found.warnings, *found.alarms):
+        assert words.startswith("the service (s.pem): its certificate is good until ")
+        assert "section BallastCertificateExpires" in words
+
+
+def test_certificates_that_the_bridge_told_of_are_a_warning_or_an_alarm() -> None:
+    def finding(trouble: str, whose: str) -> dict[str, Any]:
+        told = {"trouble": trouble, "subject": whose, "evidence": "its certificate is good until X"}
+        return {**told, "since_ms": NOW_MS - 1, "stage": "told"}
+
+    result = {"findings": [finding("expiring", "b1:8443"), finding("expiring_soon", "b2:8443")]}
+    command = {"status": "done", "at_ms": NOW_MS - 1_000, "result": to_json(result)}
+    external = replace(CONFIG, cluster=ClusterConfig(authority="external"))
+    found = status(external, mirror_commands=[command])
+    assert [words.partition(": ")[0] for words in found.warnings] == ["b1:8443"]
+    assert [words.partition(": ")[0] for words in found.alarms] == ["b2:8443"]
