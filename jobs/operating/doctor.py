@@ -7,7 +7,6 @@ job. Nothing is changed. Source: ours.
 import os
 import platform
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -36,6 +35,12 @@ from jobs.operating.stack_words import Whereabouts
 from jobs.operating.status_rows import read_status_rows
 from lbcore.explain.certificates import certificates_ending
 from lbcore.explain.status import ClusterPhase, make_status
+from lbcore.explain.versions import (
+    ADVICE,
+    broker_versions,
+    counted_versions,
+    several_versions,
+)
 from lbcore.model.certificates import CertificateEnd
 from lbcore.model.table import Table
 from lbcore.model.tables import OWNERSHIP_EVENTS, TABLES
@@ -285,18 +290,12 @@ def _load(where: Whereabouts, now_ms: int) -> Iterator[DoctorFinding]:
 
 def _versions(where: Whereabouts) -> Iterator[DoctorFinding]:
     """Brokers of several versions at once, as in the middle of an upgrade."""
-    rows = where.reader().rows("brokers")
-    there = Counter(str(row["version"]) for row in rows if row["state"] == "active")
-    known = {name: count for name, count in sorted(there.items()) if name}
-    said = ", ".join(f"{name} ({count})" for name, count in known.items())
-    if len(known) > 1:
-        yield warn(
-            "versions",
-            f"the active brokers are of several: {said}",
-            "end the upgrade; filters.prefer_later_versions keeps bundles off the older ones",
-        )
-    elif known:
-        yield ok("versions", f"all active brokers tell {said}")
+    versions = broker_versions(where.reader().rows("brokers", ("state", "version")))
+    several = several_versions(versions)
+    if several:
+        yield warn("versions", several, ADVICE)
+    elif versions:
+        yield ok("versions", f"all active brokers tell {counted_versions(versions)}")
 
 
 # -- Kafka

@@ -32,7 +32,7 @@ def read_status_rows(
         mirror_commands=reader.rows("commands", ("status", "result", "at_ms"), told),
         writer_ms=writer.now_ms if writer else None,
         bundles=reader.rows("bundle_ownership", record),
-        brokers=reader.rows("brokers", ("broker", "state")),
+        brokers=reader.rows("brokers", ("broker", "state", "version")),
         decisions=reader.rows("decisions", ("cycle", "kind", "reason", "source", "at_ms"), history),
         held=reader.rows(
             "decisions",

@@ -37,6 +37,7 @@ from lbcore.explain.noticed import decided_alarms
 from lbcore.explain.plan_words import plan_alarms
 from lbcore.explain.reasons import cycle_words
 from lbcore.explain.shadow_words import shadow_status
+from lbcore.explain.versions import ADVICE, broker_versions, several_versions
 from lbcore.model.certificates import CertificateEnd
 from lbcore.ownership.changes import owner_of
 from lbcore.ownership.repair import stuck_after_ms
@@ -119,6 +120,7 @@ class ClusterStatus:
 
     in_flight: the oldest first. pauses: namespace ("" = the whole cluster) → who, why, since when.
     set_aside: changed settings that don't suit the files, by "section.name" → why not.
+    versions: how many active brokers run each, of those that tell.
     job: one judgement, and its words; gaps: times without cycles within HISTORY_MS, oldest first.
     imbalance: of the message rates of the live brokers, None without load. held: hot brokers that
     give nothing, and why. alarms: what somebody should do now; warnings: what can wait for days.
@@ -133,6 +135,7 @@ class ClusterStatus:
     cycle_age_ms: int
     last_cycle: str
     brokers: Mapping[str, int]
+    versions: Mapping[str, int]
     broker_rows: tuple[BrokerStatus, ...]
     bundles: Mapping[str, int]
     in_flight: tuple[Row, ...]
@@ -180,6 +183,7 @@ def make_status(cluster: str, rows: StatusRows, config: Config, now_ms: int) -> 
         cycle_age_ms=cycle_age_ms,
         last_cycle=cycle_words(last),
         brokers=_counted(row.state for row in broker_rows),
+        versions=broker_versions(rows.brokers),
         broker_rows=broker_rows,
         bundles=_counted(row["state"] for row in rows.bundles if row["state"] != "Deleted"),
         in_flight=_in_flight(rows.bundles),
@@ -363,6 +367,10 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
 
 
 def _warnings(status: ClusterStatus, rows: StatusRows) -> Iterable[str]:
+    """What can wait for days: what it is, then what to do."""
+    several = several_versions(status.versions)
+    if several:
+        yield f"{several}: {ADVICE}"
     near = CertificateEnd.EXPIRING
     yield from certificates_ending(rows.certificates, status.mirror, near, status.now_ms)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from jobs.console import CommandError
 from jobs.operating.sources import ServiceSource
@@ -21,6 +22,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupService]
     """A service that asks for tokens, over a cluster that was busy until now."""
     tables = tmp_path_factory.mktemp("page") / "tables"
     write_tables(eventful(), tables, time.time_ns() // 1_000_000)
+    brokers = DeltaTable(tables / "brokers")
+    brokers.update(updates={"version": "'4.0.8'"})
+    brokers.update(updates={"version": "'4.2.4'"}, predicate="broker = 'broker-0:8080'")
     words = ["--cluster", "local", "--set", "lookup.authentication=token"]
     words += ["--set", "lookup.token_audience=ballast"]
     secret = {"BALLAST_TOKEN_SECRET": SECRET}
@@ -82,6 +86,7 @@ def test_page_shows_the_cluster_without_a_complaint(page: Browser, tmp_path: Pat
     assert text(page, "#cluster") == "local"
     assert "broker-2:8080" in text(page, "#alarms")
     assert "no heartbeat" in text(page, "#alarms") or text(page, ".badge") != "stalled"
+    assert "4.2.4 (1): end the upgrade" in text(page, "#warnings")
     assert page.value("document.querySelectorAll('#decisions details').length") == 20
     assert page.value("document.querySelectorAll('#balance polyline').length") == 1
     widths = page.value(

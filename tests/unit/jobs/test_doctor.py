@@ -85,6 +85,12 @@ def test_brokers_of_several_versions_at_once_are_told(
     found = examine(capsys, tables)[1]["versions"]
     assert found["verdict"] == "warn"
     assert found["what"].endswith("4.0.8 (2), 4.2.4 (1)")
+    assert main(["status", "--tables", str(tables)]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if "warning" in one]
+    assert "4.0.8 (2), 4.2.4 (1)" in line
+    assert main(["top", "--json", "--tables", str(tables)]) == 0
+    overview = json.loads(capsys.readouterr().out)
+    assert overview["status"]["versions"] == {"4.0.8": 2, "4.2.4": 1}
 
 
 @pytest.mark.parametrize(("days", "subject"), [(20, "certificate"), (5, "alarm")])

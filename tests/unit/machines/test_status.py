@@ -262,3 +262,16 @@ def test_certificates_that_the_bridge_told_of_are_a_warning_or_an_alarm() -> Non
     found = status(external, mirror_commands=[command])
     assert [words.partition(": ")[0] for words in found.warnings] == ["b1:8443"]
     assert [words.partition(": ")[0] for words in found.alarms] == ["b2:8443"]
+
+
+def test_brokers_of_several_versions_at_once_are_a_warning_where_they_are_known() -> None:
+    def told(*versions: str | None, state: str = "active") -> ClusterStatus:
+        rows = [{"broker": f"b{n}", "version": one} for n, one in enumerate(versions)]
+        old = {"broker": "b9", "state": "silent", "version": "3.0.0"}
+        return status(brokers=[*({**row, "state": state} for row in rows), old])
+
+    mixed = told("4.2.4", "4.0.8", "4.0.8", "", None)
+    assert mixed.versions == {"4.0.8": 2, "4.2.4": 1}
+    (warning,) = mixed.warnings
+    assert "several versions: 4.0.8 (2), 4.2.4 (1): end the upgrade" in warning
+    assert told("4.0.8", "4.0.8", "").warnings == told("", None).warnings == ()

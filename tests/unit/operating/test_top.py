@@ -205,10 +205,12 @@ def test_one_look_is_plain_text_that_names_every_broker_and_ends(
     row = many["status"]["broker_rows"][0]
     many["status"]["broker_rows"] = [{**row, "broker": f"broker-{n:03}"} for n in range(200)]
     many["status"]["alarms"] = [f"alarm {n}" for n in range(9)]
+    many["status"]["warnings"] = ["a warning"]
     with mock.patch.object(TablesSource, "overview", return_value=many):
         assert main(["top", "--once", "--tables", str(tables)]) == 0
     text = capsys.readouterr().out
     assert [f"broker-{n:03}" in text for n in (0, 100, 199)] == [True] * 3
+    assert "warning a warning" in text
 
 
 class Terminal:
