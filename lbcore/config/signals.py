@@ -84,7 +84,6 @@ class SignalsConfig:
         doc="a change above this makes a broker report before the interval is over",
         unit="percent",
         minimum=0,
-        dynamic=True,
     )
     report_check_ms: int = setting(
         5_000,
@@ -92,7 +91,6 @@ class SignalsConfig:
         doc="how often a broker looks whether its load has changed enough to report",
         unit="ms",
         minimum=100,
-        dynamic=True,
     )
     report_max_interval_ms: int = setting(
         60_000,
@@ -102,7 +100,6 @@ class SignalsConfig:
         doc="a broker reports at least this often",
         unit="ms",
         minimum=1_000,
-        dynamic=True,
     )
     report_by_weight: bool = setting(
         default=False,

@@ -1,6 +1,7 @@
 """When an agent reports what: heartbeats, load by the trigger, parts, topics, draining."""
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from lbcore.agent.agent import AgentMachine
 from lbcore.agent.reporting import Identity, LoadRead, TopicsRead
 from lbcore.agent.state import ReadLoad, Send, Stop
+from lbcore.config.load import checked_dynamic
 from lbcore.config.ownership import AgentConfig
 from lbcore.config.signals import SignalsConfig
+from lbcore.config.tree import SETTINGS
 from lbcore.model.resources import complete
 from lbcore.wire.messages import BrokerLoad, BundleLoad, Heartbeat, TopicLoad
 
@@ -219,3 +222,32 @@ def test_reports_of_the_same_events_are_equal() -> None:
         return [str(message) for step in steps for message in step]
 
     assert run() == run()
+
+
+class Watched(SignalsConfig):
+    """Settings that note which of them are read."""
+
+    __slots__ = ()
+    read: ClassVar[set[str]] = set()
+
+    def __getattribute__(self, name: str) -> Any:
+        Watched.read.add(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("interval_ms", [0, 20_000])
+def test_settings_that_an_agent_reads_at_its_start_are_not_live(interval_ms: int) -> None:
+    driver = Driver(signals=Watched(bundle_report_interval_ms=interval_ms))
+    Watched.read.clear()
+    driver.give(at_ms=0)
+    for at_ms in (1, 5_000, 70_000):
+        topics = TopicsRead(bundle=load().bundles[0], topics=("t",), traffic=np.ones((1, 4)))
+        driver.give(load(), topics, at_ms=at_ms)
+    names = {entry.name: key for key, entry in SETTINGS.items() if entry.section == "signals"}
+    read = {names[name] for name in Watched.read if name in names}
+    assert {"signals.report_check_ms", "signals.bundle_report_interval_ms"} <= read
+    of_agents = read | {key for key in SETTINGS if key.startswith("agent.")}
+    assert [key for key in sorted(of_agents) if SETTINGS[key].about.dynamic] == []
+    values, problems = checked_dynamic({"signals.report_check_ms": 1_000})
+    assert not values
+    assert "at a restart only" in problems[0].detail
