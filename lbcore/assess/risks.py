@@ -12,6 +12,7 @@ from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.sightings import STUCK_LOOKS, Sightings
+from lbcore.model.spread import are_on_too_few
 
 _PARTITION = re.compile(r"-partition-\d+$")
 _ONE_TOPIC = 0.8
@@ -71,7 +72,7 @@ def unrelievable(
 
 
 def crowded_partitions(owners: Mapping[str, str], brokers: int) -> list[Risk]:
-    """Partitioned topics on at most half of the brokers that they could use. O(topics).
+    """Partitioned topics on too few of the brokers. O(topics).
 
     owners: loaded topic → its broker.
     """
@@ -82,8 +83,8 @@ def crowded_partitions(owners: Mapping[str, str], brokers: int) -> list[Risk]:
             by_topic.setdefault(base, []).append(broker)
     found = []
     for topic, hosts in sorted(by_topic.items()):
-        used, possible = len(set(hosts)), min(len(hosts), brokers)
-        if possible > 1 and 2 * used <= possible:
+        used = len(set(hosts))
+        if are_on_too_few(used, len(hosts), brokers):
             text = f"its {len(hosts)} partitions are on {used} of {brokers} brokers"
             next_step = "split the bundles that they share, or give the namespace more bundles"
             found.append(

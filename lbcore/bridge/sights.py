@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lbcore.model.certificates import CertificateEnd, end_words, judge_end
+from lbcore.model.spread import are_on_too_few
 
 _OWNERS = 2
 """So many say that they own it, or have died with it: one too many, and not by chance."""
@@ -217,18 +218,14 @@ def _poison(memory: Memory, crowd: int) -> Iterable[Sight]:
 
 
 def _narrow(seen: Inquiry, claims: Mapping[str, tuple[str, ...]]) -> Iterable[Sight]:
-    """Topics whose partitions are on less than half of the brokers that they could be on.
-
-    Eight partitions on one of three brokers: they could be on three. O(partitions).
-    """
+    """Topics whose partitions are on too few of the brokers. O(partitions)."""
     held: dict[str, Counter[str]] = defaultdict(Counter)
     for bundle, topics in seen.partitions.items():
         for broker in claims.get(bundle, ())[:1]:
             for topic, count in topics.items():
                 held[topic][broker] += count
     for topic, brokers in held.items():
-        possible = min(brokers.total(), len(seen.listed))
-        if 2 * len(brokers) < possible:
+        if are_on_too_few(len(brokers), brokers.total(), len(seen.listed)):
             where = ", ".join(f"{count} on {one}" for one, count in sorted(brokers.items()))
             words = f"{brokers.total()} partitions are on {len(brokers)} of {len(seen.listed)}"
             yield _sight(Trouble.NARROW, topic, f"{words} brokers: {where}")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lbcore.model.spread import are_on_too_few
 from lbcore.plan.snapshot import Bools, Floats, Ints, Partitions, Snapshot
 
 TOPIC_PRICE = 0.1
@@ -96,10 +97,10 @@ class Crowding:
 
 
 def crowded(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...]:
-    """Topics whose partitions are on less than half of the brokers that they could be on.
+    """Topics whose partitions are on too few of the brokers.
 
-    owner: int64[m], -1 = none; a topic with a partition that nobody has waits. Worked: eight
-    partitions on one of three brokers could be on three. O(partitions log partitions).
+    owner: int64[m], -1 = none; a topic with a partition that nobody has waits.
+    O(partitions log partitions).
     """
     if not len(partitions.rows):
         return ()
@@ -109,7 +110,7 @@ def crowded(partitions: Partitions, owner: Ints, brokers: int) -> tuple[int, ...
     is_whole = np.bincount(partitions.topic[on < 0], minlength=topics) == 0
     pairs = np.unique(partitions.topic * brokers + np.maximum(on, 0))
     used = np.bincount(pairs // brokers, minlength=topics)
-    found = np.flatnonzero(is_whole & (2 * used < np.minimum(total, brokers)))
+    found = np.flatnonzero(is_whole & are_on_too_few(used, total, brokers))
     return tuple(found[:_KEPT_MAX].tolist())
 
 
