@@ -61,3 +61,14 @@ def test_topic_whose_partitions_are_all_on_one_broker_is_spread_and_stays_so() -
     world.run(10 * MINUTE)
     later = world.decisions[before:]
     assert [one for one in later if one["kind"] in {"transfer", "unload"}] == []
+
+
+def test_partitions_of_a_dead_broker_are_not_all_placed_on_one_other() -> None:
+    world, holds = crowded_world()
+    (home,) = owners_of(world, holds)
+    world.kill(home)
+    world.run(MINUTE)
+    found = owners_of(world, holds)
+    assert home not in found
+    assert len(found) == 3
+    assert max(found.values()) <= PARTITIONS // 2

@@ -2,7 +2,8 @@
 
 Decides one bundle's broker among its candidates under placement by `ballast`. A bundle that the
 shedder planned a destination for gets it; if a filter forbids that, another broker only where it
-ends no higher than its source does. Source: ours.
+ends no higher than its source does. Among brokers that are about equally good a bundle without a
+plan goes where fewer of its topic's partitions are. Source: ours.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lbcore.config.placement import PlacementConfig
+from lbcore.plan.place.crowding import PlacedCrowding, placed_crowding
 from lbcore.plan.place.request import NOBODY, PlacementState, PlaceRequest
 from lbcore.plan.place.rules import Draw, least_rates
 from lbcore.plan.readings import readings_of
@@ -17,6 +19,8 @@ from lbcore.plan.snapshot import Floats, Ints
 
 IDLE_POINTS = 10.0
 """Usage that a broker has without any traffic: it must not decide where idle bundles go."""
+NEAR_POINTS = 5.0
+"""Brokers that differ by less are about equally good: then it counts who is less crowded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,7 @@ class LeastLoadRule:
     cold: Floats
     weight: Floats
     draw: Draw
+    crowding: PlacedCrowding
 
     @staticmethod
     def of(request: PlaceRequest, config: PlacementConfig, draw: Draw) -> "LeastLoadRule":
@@ -38,6 +43,7 @@ class LeastLoadRule:
             cold=np.maximum(readings.traffic, readings.usage - IDLE_POINTS),
             weight=np.maximum(readings.bundle[request.bundles], least),
             draw=draw,
+            crowding=placed_crowding(request),
         )
 
     def select(self, candidates: Ints, position: int) -> int:
@@ -56,7 +62,21 @@ class LeastLoadRule:
         if planned != NOBODY and least > self._source_after(position):
             return kept
         best: Ints = candidates[after == least]
-        return best
+        if planned != NOBODY or position not in self.crowding.members:
+            return best
+        return self._uncrowded(candidates, after, best, position)
+
+    def _uncrowded(self, candidates: Ints, after: Floats, best: Ints, position: int) -> Ints:
+        """Of those that are about as good as the best, the least crowded, and the best of these."""
+        if len(best) == 1 and self.crowding.fits(int(best[0]), position):
+            return best
+        is_near = after <= float(after.min()) + NEAR_POINTS
+        near, load = candidates[is_near], after[is_near]
+        beyond = self.crowding.beyond(near, position)
+        is_least = beyond == int(beyond.min())
+        near, load = near[is_least], load[is_least]
+        chosen: Ints = near[load == float(load.min())]
+        return chosen
 
     def numbers(self, candidates: Ints) -> Floats:
         """Load in points."""
@@ -66,6 +86,7 @@ class LeastLoadRule:
         """See `Rule`."""
         size = float(self.request.snapshot.brokers.capacity[broker])
         self.cold[broker] += float(self.weight[position]) / size
+        self.crowding.placed(broker, position)
 
     def remembered(self, state: PlacementState) -> PlacementState:
         """Nothing is remembered."""
