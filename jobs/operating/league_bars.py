@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from jobs.operating.league_figures import (
     DEFAULT,
     MARGINS,
+    OURS,
     Row,
     as_number,
     is_worse,
@@ -17,6 +18,7 @@ from jobs.operating.league_figures import (
     rivals_of,
     title_of,
 )
+from jobs.operating.league_reasons import REASONS
 from lbcore.sim.judge.possible import BAR
 from lbcore.sim.reports.report import format_value
 
@@ -115,6 +117,12 @@ def bars_page(rows: Sequence[Row], strategy: str) -> Iterator[str]:
     lines = [("scenario", *TITLES), ("---",) * (len(TITLES) + 1), *table]
     yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
     yield f"\n{bar_sum(rows, strategy)}."
+    if strategy != OURS:
+        return
+    missed = [name for name, bars in missed_bars(rows, strategy).items() if bars]
+    reasons = [f"- {name}: {REASONS[name]}" for name in missed if name in REASONS]
+    if reasons:
+        yield "\nWhy:\n\n" + "\n".join(reasons)
 
 
 def least_of(row: Row) -> int | None:

@@ -1,12 +1,15 @@
 """The bars that a strategy is held to: each is missed by what is beyond it, and by nothing else."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobs.operating.league_bars import bar_lines, bars_of, bars_page, missed_bars
+from jobs.operating.league_reasons import REASONS
 
 Row = dict[str, Any]
+PAGE = Path(__file__).parents[3] / "docs" / "league.md"
 
 
 def row(strategy: str = "ballast", scenario: str = "s1", **changes: Any) -> Row:
@@ -76,3 +79,29 @@ def test_page_has_a_section_where_rows_tell_what_was_possible() -> None:
     page = "\n".join(bars_page([row(moves=30.0), old], "ballast"))
     assert "## The bars of `ballast`" in page
     assert "| s1 | 0 | 1.20 | 1.10 | 30! | 8 |" in page
+
+
+def test_page_says_why_ours_misses_a_bar() -> None:
+    name, why = next(iter(REASONS.items()))
+    rows = [row(scenario=name, moves=30.0), row(scenario="s2")]
+    page = "\n".join(bars_page(rows, "ballast"))
+    assert page.endswith(f"Why:\n\n- {name}: {why}")
+    avg = [{**one, "strategy": "avg"} for one in rows]
+    assert "Why" not in "\n".join(bars_page(avg, "avg"))
+    assert "Why" not in "\n".join(bars_page([row(scenario=name)], "ballast"))
+
+
+def test_shipped_page_says_why_of_every_scenario_that_misses_a_bar() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    table = page.split("## The bars of `ballast`")[1].split("## What was possible")[0]
+    lines = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
+    missed = [
+        name.removeprefix("| ")
+        for name, *cells, worse in lines
+        if worse != "- |" or any("!" in cell for cell in cells)
+    ]
+    assert missed
+    assert [line.split(":")[0] for line in table.splitlines() if line.startswith("- ")] == [
+        f"- {name}" for name in missed
+    ]
+    assert set(REASONS) == set(missed)
