@@ -156,6 +156,17 @@ def test_process_that_a_question_made_large_goes_and_the_next_is_there_before_it
     assert (counts.failures, counts.pids) == (1, set())  # `close` ends what would have stayed
 
 
+def test_process_of_a_large_service_stays_as_it_is_small_itself(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    held = b"1" * LARGE_BYTES
+    context = make_context(tmp_path)
+    readers.idle.put(fresh := ReaderProcess())
+    assert pid_that_answers(context) == pid_that_answers(context) == fresh.pid
+    assert readers.idle.get() is fresh
+    fresh.close()
+    assert len(held) == LARGE_BYTES
+
+
 def test_processes_are_counted_with_what_they_hold_and_those_that_were_killed(
     tmp_path: Path,
 ) -> None:
