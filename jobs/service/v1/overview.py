@@ -1,8 +1,8 @@
 """The cluster at one glance, as one answer: what the console and `ballast top` show.
 
 Decides nothing but that it is made at most every 1.2 s, however many ask: a page that asks when it
-is told of a batch, and once more when what it got is older, shows that batch within two seconds.
-Source: ours.
+is told of a batch, and again while what it got is older, shows that batch some two seconds later,
+and later where a look itself takes long. Source: ours.
 """
 
 from functools import partial

@@ -66,6 +66,16 @@ def pid_that_answers(context: AdminContext) -> int:
     return process.pid
 
 
+def one_that_has_answered(root: Path) -> tuple[ReaderProcess, ReadQuestion, ReaderCounts]:
+    """A process, what it was asked, and its counts."""
+    write_tables(root)
+    counts = ReaderCounts()
+    process = ReaderProcess(counts)
+    question = ReadQuestion(partial(read_value, 1), table_place(str(root)), "c1")
+    process.ask(question).close()
+    return process, question, counts
+
+
 def given(kept: Kept, root: Path, values: Sequence[int]) -> list[int]:
     """What is answered when each reading gives the next of `values`."""
     context = make_context(root)
@@ -140,11 +150,7 @@ def test_questions_one_after_another_are_answered_by_one_process(tmp_path: Path)
 def test_process_that_a_question_made_large_goes_and_the_next_is_there_before_it_is_asked(
     tmp_path: Path,
 ) -> None:
-    write_tables(tmp_path)
-    counts = ReaderCounts()
-    process = ReaderProcess(counts)
-    question = ReadQuestion(partial(read_value, 1), table_place(str(tmp_path)), "c1")
-    process.ask(question).close()
+    process, question, counts = one_that_has_answered(tmp_path)
     first = process.pid
     large = process.ask(replace(question, read=read_into_memory))
     assert json.load(large) == {"bytes": LARGE_BYTES}
@@ -170,11 +176,7 @@ def test_process_of_a_large_service_stays_as_it_is_small_itself(tmp_path: Path) 
 def test_processes_are_counted_with_what_they_hold_and_those_that_were_killed(
     tmp_path: Path,
 ) -> None:
-    write_tables(tmp_path)
-    counts = ReaderCounts()
-    process = ReaderProcess(counts)
-    question = ReadQuestion(partial(read_value, 1), table_place(str(tmp_path)), "c1")
-    process.ask(question).close()
+    process, question, counts = one_that_has_answered(tmp_path)
     assert (counts.starts, counts.failures) == (1, 0)
     (size,) = counts.memory_bytes()
     assert 10_000_000 < size < 1_000_000_000
