@@ -15,13 +15,11 @@ import * as why from "./why.js";
 import { ask, at, clock, day, duration, explainButton, follow, make } from "./core.js";
 
 const EVERY_MS = 2000;
-const AGAIN_MS = 500; // an answer may be of a moment before the batch
 const LISTEN_AGAIN_MS = 10000;
 const SILENT_MS = 25000; // two and a half times what the stream is silent for
 const VIEWS = { now, heat, why, plans, timeline, find, whatif, shadow, league };
 let shown = "";
 let overview = null;
-let again = 0; // the timer of the next try
 let stream = null; // what ends the stream that is listened to
 let heardMs = 0; // when it told something last, 0 = there is none
 let returnTo = null;
@@ -55,15 +53,13 @@ function title() {
 
 // -- the overview
 
-async function refresh(wantedMs = 0) { // wantedMs: the answer is to be made since then
+async function refresh(sinceMs = 0) { // the answer is to be made since then
   if (document.hidden) return;
   try {
-    const reply = await ask("/v1/overview");
+    const reply = await ask(`/v1/overview?since_ms=${sinceMs}`);
     if (reply.status === 200) {
       at("sign-in").hidden = true;
       draw(reply.value);
-      clearTimeout(again);
-      if (reply.value.status.now_ms < wantedMs) again = setTimeout(refresh, AGAIN_MS, wantedMs);
     } else {
       phase("unknown", reply.value.reason || `the service answered ${reply.status}`);
     }

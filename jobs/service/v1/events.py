@@ -22,10 +22,10 @@ from jobs.service.views import SMALL_TABLES
 from lbcore.model.tables import LOAD_HISTORY
 
 LISTENERS_MAX = 100
-"""Pages that may listen to one process: each costs a look a second."""
+"""Pages that may listen to one process: each costs four looks a second."""
 
 _ALIVE_MS = 10_000
-_LOOK_S = 1.0
+_APART_S, _LOOK_S = 1.0, 0.25
 _LOOKED_AT = tuple(table.name for table in (*SMALL_TABLES, LOAD_HISTORY))
 
 
@@ -54,7 +54,7 @@ async def _parts(context: AdminContext, feed: ChangeFeed, alive_s: float) -> Asy
             if now != known or monotonic() - said_s >= alive_s:
                 yield _event("alive" if now == known else "batch", context)
                 known, said_s = now, monotonic()
-                await asyncio.sleep(_LOOK_S)  # what comes together is told once
+                await asyncio.sleep(_APART_S)  # what comes together is told once
             else:
                 await feed.wait(min(_LOOK_S, alive_s))
     finally:

@@ -1,21 +1,20 @@
 """The cluster at one glance, as one answer: what the console and `ballast top` show.
 
-Decides nothing but that it is made at most every 1.2 s, however many ask: a page that asks when it
-is told of a batch, and again while what it got is older, shows that batch some two seconds later,
-and later where a look itself takes long. Source: ours.
+Decides nothing but that it is made at most every 1.2 s for those who just ask, and once for all who
+were told of the same batch. Source: ours.
 """
 
 from functools import partial
 from typing import Any
 
 from jobs.adapters.delta.table_reader import TableReader
-from jobs.adapters.processes.clocks import wall_ms
 from jobs.operating.job_settings import started_with
 from jobs.operating.overview import read_overview
-from jobs.service.about import About, Example
+from jobs.service.about import WHOLE, About, Example, QueryParameter
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import Reply, Request
+from jobs.service.reader_process import Read
 from jobs.service.routes import Route
 from jobs.service.v1.reading import Kept
 from jobs.service.v1.showing import about_service
@@ -26,9 +25,10 @@ _kept = Kept(1.2)
 
 async def get_overview(request: Request, context: AdminContext) -> Reply:
     """Status, the last hour's balance, the last decisions in words, how old it is, who asks."""
-    read = partial(_read, context.config, wall_ms())
+    since_ms = request.whole("since_ms", 0)
+    read = partial(_question, context.config)
     more = {"service": about_service(context), "caller": about_caller(request, context)}
-    return await _kept.reply(context, read, more)
+    return await _kept.reply(context, read, more, since_ms)
 
 
 def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
@@ -36,6 +36,10 @@ def about_caller(request: Request, context: AdminContext) -> dict[str, str]:
     caller = request.caller
     roles = [role.name.lower() for role in Role if caller.may(role, context.cluster)]
     return {"name": caller.name, "role": roles[-1] if roles else ""}
+
+
+def _question(config: Config, now_ms: int) -> Read:
+    return partial(_read, config, now_ms)
 
 
 def _read(config: Config, now_ms: int, reader: TableReader) -> dict[str, Any]:
@@ -50,6 +54,13 @@ OVERVIEW_ROUTES = (
         role=Role.VIEWER,
         about=About(
             summary="The cluster at one glance: status, balance of the last hour, last decisions.",
+            queries=(
+                QueryParameter(
+                    name="since_ms",
+                    doc="The answer is to be made since then, `at_ms` of an event; ms since 1970.",
+                    schema=WHOLE,
+                ),
+            ),
             example=Example(
                 path="/v1/overview",
                 status=200,

@@ -5,12 +5,14 @@ reading old tables never holds lookups up and what waits to be sent is bounded. 
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from queue import LifoQueue
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
-from jobs.adapters.processes.clocks import boot_ms
+from jobs.adapters.processes.clocks import boot_ms, wall_ms
 from jobs.service.access import Role
 from jobs.service.context import AdminContext
 from jobs.service.exchange import JSON, RETRY, HttpError, Reply, Request, encode
@@ -28,6 +30,10 @@ READERS = 2
 _WAITING_MAX = 32
 _PIECE_BYTES = 1 << 16
 _UNAVAILABLE = 503
+
+_Key: TypeAlias = tuple[str, str]
+"""Where its tables are, and its name."""
+_Task: TypeAlias = "asyncio.Task[tuple[bytes, ...]]"
 
 
 class Readers:
@@ -95,29 +101,72 @@ async def _made(context: AdminContext, read: Read) -> _Answer:
         raise
 
 
-class Kept:
-    """What was read last of each cluster, which is read anew only after `keep_s`.
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A read that is under way, or was. of_ms: what it says is at least as new, by the wall."""
 
+    of_ms: int
+    parts: "_Task"
+
+
+class Kept:
+    """What was read last of each cluster, which is read anew only after `keep_s`, or when asked to.
+
+    However many ask, one read is under way at a time: they all get what it gave, or why it failed.
     By the clock that counts suspension: what was read before is not of now.
     """
 
     def __init__(self, keep_s: float) -> None:
         self._keep_ms = round(keep_s * 1_000)
-        self._made: dict[tuple[str, str], tuple[int, tuple[bytes, ...]]] = {}
+        self._made: dict[_Key, tuple[int, int, tuple[bytes, ...]]] = {}
+        self._making: dict[tuple[asyncio.AbstractEventLoop, _Key], _Reading] = {}
 
-    async def reply(self, context: AdminContext, read: Read, more: Mapping[str, Any]) -> Reply:
-        """The object that `read` makes of this cluster, `keep_s` old at most, and `more` fields.
+    async def reply(
+        self,
+        context: AdminContext,
+        read: Callable[[int], Read],
+        more: Mapping[str, Any],
+        since_ms: int = 0,
+    ) -> Reply:
+        """What the read makes of this cluster, `keep_s` old at most, and `more` fields.
 
-        Raises HttpError 503 when that can't be.
+        read: makes a question of the moment at which it is asked, ms since 1970. since_ms: an
+        answer that was begun before, by the wall, will not do. Raises HttpError 503 if it can't be.
         """
-        key = (str(context.views.root), context.cluster)
-        made_ms, parts = self._made.get(key, (-self._keep_ms, ()))
-        if boot_ms() - made_ms >= self._keep_ms:
-            parts = tuple(await _made(context, read))
-            self._made[key] = (boot_ms(), parts)
-        *begin, last = parts
+        *begin, last = await self._parts(context, read, min(since_ms, wall_ms()))
         end = last.removesuffix(b"}") + b"," + encode(dict(more)).removeprefix(b"{")
         return Reply(headers=(JSON,), parts=(*begin, end))
+
+    async def _parts(
+        self, context: AdminContext, read: Callable[[int], Read], since_ms: int
+    ) -> tuple[bytes, ...]:
+        key = (str(context.views.root), context.cluster)
+        here = (asyncio.get_running_loop(), key)
+        while True:
+            made_ms, of_ms, parts = self._made.get(key, (-self._keep_ms, 0, ()))
+            if of_ms >= since_ms and boot_ms() - made_ms < self._keep_ms:
+                return parts
+            reading = self._making.get(here)
+            if reading is None:
+                now_ms = wall_ms()
+                task = asyncio.create_task(self._read(key, context, read(now_ms), now_ms))
+                reading = self._making[here] = _Reading(now_ms, task)
+                task.add_done_callback(partial(self._ended, here))
+            if reading.of_ms >= since_ms:
+                return await asyncio.shield(reading.parts)  # others go on waiting when one leaves
+            await asyncio.wait((reading.parts,))
+
+    def _ended(self, where: tuple[asyncio.AbstractEventLoop, _Key], task: "_Task") -> None:
+        del self._making[where]
+        if not task.cancelled():
+            task.exception()  # that nobody waits any more is no error
+
+    async def _read(
+        self, key: _Key, context: AdminContext, read: Read, now_ms: int
+    ) -> tuple[bytes, ...]:
+        parts = tuple(await _made(context, read))
+        self._made[key] = (boot_ms(), now_ms, parts)
+        return parts
 
 
 def require(request: Request, context: AdminContext, role: Role, tenant: str = "*") -> None:

@@ -6,8 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from jobs.adapters.delta.table_reader import TableReader
 from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError
 from jobs.service.reader_process import (
+    Read,
     ReaderCounts,
     ReaderProcess,
     ReadQuestion,
@@ -76,29 +76,85 @@ def one_that_has_answered(root: Path) -> tuple[ReaderProcess, ReadQuestion, Read
     return process, question, counts
 
 
-def given(kept: Kept, root: Path, values: Sequence[int]) -> list[int]:
-    """What is answered when each reading gives the next of `values`."""
-    context = make_context(root)
+@dataclass
+class Asked:
+    """A kept answer and who asks for it; each read gives how many there were before it."""
 
-    async def ask(value: int) -> int:
-        reply = await kept.reply(context, partial(read_value, value), {"more": 1})
+    kept: Kept
+    context: AdminContext
+    reads: int = 0
+
+    def question(self, _now_ms: int) -> Read:
+        self.reads += 1
+        return partial(read_value, self.reads)
+
+    async def ask(self, since_ms: int = 0) -> int:
+        reply = await self.kept.reply(self.context, self.question, {"more": 1}, since_ms)
         found = json.loads(b"".join(reply.parts or ()))
         assert found == {"value": found["value"], "cluster": "c1", "more": 1}
         return int(found["value"])
 
-    return [asyncio.run(ask(value)) for value in values]
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    write_tables(tmp_path)
+    return Asked(Kept(3_600.0), make_context(tmp_path))
 
 
 def test_kept_value_is_given_for_its_time_and_not_after_a_suspension(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_tables(tmp_path)
     now_ms = [1_000_000]
     monkeypatch.setattr(reading, "boot_ms", lambda: now_ms[0])
-    kept = Kept(1.0)
-    assert given(kept, tmp_path, (1, 2)) == [1, 1]
+    assert [asyncio.run(asked.ask()) for _ in range(2)] == [1, 1]
     now_ms[0] += 7_200_000
-    assert given(kept, tmp_path, (3, 4)) == [3, 3]
+    assert [asyncio.run(asked.ask()) for _ in range(2)] == [2, 2]
+
+
+def test_answer_that_is_older_than_wanted_is_made_anew(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = [1_000_000]
+    monkeypatch.setattr(reading, "wall_ms", lambda: now_ms[0])
+    assert asyncio.run(asked.ask(1_000_000)) == 1
+    assert asyncio.run(asked.ask(1_000_000)) == 1
+    now_ms[0] += 1
+    assert asyncio.run(asked.ask(1_000_001)) == 2
+    assert asyncio.run(asked.ask(9_000_000)) == 2  # nothing is of a time that has not come
+    assert asyncio.run(asked.ask()) == 2
+
+
+def test_one_read_answers_all_who_ask_meanwhile_and_another_those_who_want_a_newer_one(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = [1_000_000]
+    monkeypatch.setattr(reading, "wall_ms", lambda: now_ms[0])
+
+    async def many() -> list[int]:
+        early = [asyncio.create_task(asked.ask(since)) for since in (0, 1_000_000, 1_000_000)]
+        await asyncio.sleep(0)
+        early[0].cancel()
+        now_ms[0] += 10
+        late = [asyncio.create_task(asked.ask(1_000_005)) for _ in range(3)]
+        return list(await asyncio.gather(*early[1:], *late))
+
+    assert asyncio.run(many()) == [1, 1, 2, 2, 2]
+
+
+def test_all_who_wait_for_a_read_hear_that_it_failed(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    kept, context, reads = Kept(1.0), make_context(tmp_path), []
+
+    def question(now_ms: int) -> Read:
+        reads.append(now_ms)
+        return refuse
+
+    async def many() -> list[Any]:
+        asks = (kept.reply(context, question, {}) for _ in range(3))
+        return list(await asyncio.gather(*asks, return_exceptions=True))
+
+    assert [error.status for error in asyncio.run(many())] == [404] * 3
+    assert len(reads) == 1
 
 
 def test_read_is_answered_in_short_parts_and_makes_room_when_it_is_dropped(tmp_path: Path) -> None:

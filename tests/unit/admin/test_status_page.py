@@ -45,7 +45,7 @@ def app(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admi
     write_tables(world, root)
     with (
         mock.patch("tests.support.admin.admin_world.CLUSTER", CLUSTER),
-        mock.patch("jobs.service.v1.overview.wall_ms", return_value=world.now_ms),
+        mock.patch("jobs.service.v1.reading.wall_ms", return_value=world.now_ms),
     ):
         yield AdminApp(replace(make_context(root), cluster=CLUSTER), ROUTES, gate=Gate())
 
