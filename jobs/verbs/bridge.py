@@ -2,7 +2,8 @@
 
 `bridge pulsar` runs until it is stopped. It observes only, unless --act is given: then decisions
 are carried out through Pulsar's admin interface, as long as Pulsar's own shedding is off. `bridge
-give-back` switches that on again and makes Ballast observe only. docs/pulsar.md has the four steps.
+give-back` switches that on again and makes Ballast observe only; `bridge rolling-restart` restarts
+brokers one after the other. docs/pulsar.md has the steps.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from jobs.adapters.kafka.clients import Sender
 from jobs.adapters.kafka.command_client import new_command
 from jobs.adapters.processes.json_log import log_json_lines
 from jobs.adapters.processes.signals import hear
+from jobs.bridge import rolling_restart
 from jobs.bridge.actuator import AskingLimits
 from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.admin_words import add_access_words, add_network_word, admin_at
@@ -70,10 +72,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_admin(back_words)
     add_stack_arguments(back_words)
     add_json_option(back_words, default=argparse.SUPPRESS)
+    about = rolling_restart.__doc__ or ""
+    restart_words = doing.add_parser(
+        "rolling-restart", help=about.partition("\n")[0], description=about
+    )
+    rolling_restart.add_words(restart_words)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the bridge until a signal, or give control back."""
+    if args.what == "rolling-restart":
+        return rolling_restart.run(args)
     return _give_back(args) if args.what == "give-back" else _run(args)
 
 

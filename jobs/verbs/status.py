@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.adapters.processes.clocks import wall_ms
+from jobs.bridge.rollout_file import STATE_FILE, rollout_words
 from jobs.console import Exit, answer
 from jobs.operating.durations import format_instant
 from jobs.operating.stack_words import add_stack_arguments, whereabouts
@@ -33,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     now_ms = wall_ms()
     rows = read_status_rows(where.reader(), now_ms, config.lookup)
     status = make_status(where.cluster, rows, config, now_ms)
-    answer(args, status.to_json(), "\n".join(status_lines(status)))
+    restart = rollout_words(where.layout.root / STATE_FILE, now_ms)
+    lines = [*status_lines(status), *([f"  rolling restart: {restart}"] if restart else [])]
+    answer(args, {**status.to_json(), "rolling_restart": restart}, "\n".join(lines))
     return Exit.FAILED if status.phase is ClusterPhase.STALLED else Exit.DONE
 
 

@@ -19,7 +19,7 @@ from jobs.console import CommandError
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 _HOST = "127.0.0.1"
-_START_MS = 180_000
+_START_MS, _STOP_MS = 180_000, 60_000
 _MEMORY = "-Xms192m -Xmx512m -XX:MaxDirectMemorySize=384m"
 _QUICK = "-XX:TieredStopAtLevel=1"
 
@@ -106,6 +106,15 @@ class PulsarCluster:
             self._launch(number)
             self._children[number].wait_until_ready()
 
+    def pid(self, number: int) -> int:
+        """The id of a broker's process."""
+        return self._children[number].pid
+
+    def restart_broker(self, number: int) -> None:
+        """SIGTERM, wait for its end, and start it again at its ports."""
+        self._children.pop(number).stop()
+        self.start_broker(number)
+
     def kill_broker(self, number: int) -> None:
         """Kill -9."""
         self._children.pop(number).kill()
@@ -144,6 +153,7 @@ class PulsarCluster:
                 "JAVA_HOME": java_home(),
             },
             is_ready=lambda: _answers(web),
+            grace_ms=_STOP_MS,
             ready_timeout_ms=_START_MS,
         )
 

@@ -1,0 +1,184 @@
+"""Looks at all that a rolling restart must know: the tables, Pulsar's brokers, what clients feel.
+
+Decides how often whom to ask. What a modular manager owns is asked only of a broker that is drained
+and only now and then, for the question itself may stop a broker (docs/pulsar.md). Source: ours.
+"""
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from jobs.adapters.processes.clocks import wall_ms
+from jobs.bridge.admin_address import PulsarAdminError
+from jobs.bridge.pulsar_admin import PulsarAdmin
+from jobs.console import CommandError
+from jobs.operating.stack_words import Whereabouts
+from jobs.operating.status_rows import read_status_rows
+from lbcore.bridge.answers import Unreadable, parse_metrics, parse_topics
+from lbcore.bridge.felt import FeltSums, load_ms, parse_felt, publish_ms, worst_ms
+from lbcore.bridge.rollout import Complaint, RestartSight, RestartStage, Rollout
+from lbcore.bridge.rollout_faults import GO_ON
+from lbcore.config.tree import Config
+from lbcore.explain.rollout_sight import (
+    from_records,
+    from_status,
+    open_plans,
+    settings_of,
+    usage_without,
+)
+from lbcore.explain.status import ClusterStatus, make_status
+from lbcore.model.settings_tables import SETTINGS_IN_FORCE
+from lbcore.wire.messages import Rejected
+from lbcore.wire.pulsar import parse_pulsar_report
+
+_HELD_S, _FELT_S, _SETTINGS_S = 5.0, 10.0, 10.0
+_PATIENCE_MS = 30_000
+_FELT_AT = (RestartStage.WAITING, RestartStage.DRAINING, RestartStage.EASING, RestartStage.FILLING)
+
+
+class RestartWatch:
+    """Called by one thread."""
+
+    def __init__(self, where: Whereabouts, config: Config, admin: PulsarAdmin, name: str) -> None:
+        """config: as the job decides; name: of the cluster in Pulsar."""
+        self._where, self._config = where, config
+        self._admin, self._name = admin, name
+        self._due_s: dict[str, float] = {}
+        self._settings: dict[str, str] = {}
+        self._pages: dict[str, FeltSums] = {}
+        self._felt: tuple[float | None, float | None] = (None, None)
+        self._held: tuple[str, tuple[str, ...] | None] = ("", None)
+        self._last_listed: frozenset[str] = frozenset()
+        self.status: ClusterStatus | None = None
+
+    def look(self, rollout: Rollout) -> RestartSight:
+        """All of it now; what can't be asked is among the complaints."""
+        complaints: list[Complaint] = []
+        listed = self._listed(complaints)
+        told = self._told(rollout, complaints)
+        felt, loads = self._felt_now(rollout, listed)
+        found = RestartSight(
+            now_ms=wall_ms(),
+            listed=listed,
+            incarnation=self.incarnation(rollout.broker),
+            held=self._held_by(rollout),
+            loaded=self._loaded_before(rollout),
+            felt_ms=felt,
+            load_ms=loads,
+            **told,
+        )
+        return replace(found, complaints=(*complaints, *found.complaints))
+
+    def incarnation(self, broker: str) -> str:
+        """The start of the process that answers for a broker; "" when none does."""
+        try:
+            raw = self._admin.load_report(self._name, broker)
+        except PulsarAdminError as error:
+            if not error.status:
+                self._admin.forget_address(broker)
+                return ""
+            return self._started(broker)
+        parsed = parse_pulsar_report(raw, "")
+        return "" if isinstance(parsed, Rejected) else parsed[0].envelope.incarnation
+
+    def _started(self, broker: str) -> str:
+        """The same of an extensible manager, which has no load report."""
+        try:
+            page = parse_metrics(self._admin.metrics(self._name, broker))
+        except PulsarAdminError:
+            return ""
+        return "" if isinstance(page, Unreadable) else str(page.started_ms)
+
+    def _listed(self, complaints: list[Complaint]) -> frozenset[str]:
+        try:
+            self._last_listed = frozenset(self._admin.brokers(self._name))
+        except PulsarAdminError as error:
+            complaints.append(
+                Complaint(
+                    key="pulsar",
+                    why=f"Pulsar can't be asked: {error}",
+                    next_step=f"check --admin-url and the cluster's name, {GO_ON}",
+                    patience_ms=_PATIENCE_MS,
+                )
+            )
+        return self._last_listed
+
+    def _told(self, rollout: Rollout, complaints: list[Complaint]) -> dict[str, Any]:
+        now_ms = wall_ms()
+        try:
+            reader = self._where.reader()
+            rows = read_status_rows(reader, now_ms)
+            if self._is_due("settings", _SETTINGS_S):
+                self._settings = settings_of(reader.rows(SETTINGS_IN_FORCE.name))
+        except CommandError as error:
+            complaints.append(
+                Complaint(
+                    key="tables",
+                    why=f"{error.what}: {error.why}",
+                    next_step=f"{error.next_step}, {GO_ON}",
+                    patience_ms=_PATIENCE_MS,
+                )
+            )
+            return {"owners": {}}
+        self.status = make_status(rollout.cluster, rows, self._config, now_ms)
+        return {
+            **from_status(self.status),
+            **from_records(rows.bundles, rollout.began_ms, now_ms),
+            "plans": open_plans(rows.policies, rollout.plan_prefix),
+            "settings": self._settings,
+            "others_usage": usage_without(rollout.broker, self.status),
+        }
+
+    def _held_by(self, rollout: Rollout) -> tuple[str, ...] | None:
+        """The bundles with topics that the drained broker says it owns."""
+        if rollout.stage is not RestartStage.EMPTIED:
+            self._held = ("", None)
+            return None
+        if self._is_due("held", _HELD_S):
+            with suppress(PulsarAdminError):
+                owned = self._admin.owned(self._name, rollout.broker)
+                self._held = (rollout.broker, tuple(sorted(owned & self._loaded(rollout.broker))))
+        return self._held[1]
+
+    def _loaded_before(self, rollout: Rollout) -> frozenset[str] | None:
+        if rollout.stage is not RestartStage.WAITING:
+            return None
+        with suppress(PulsarAdminError):
+            return self._loaded(rollout.broker)
+        return None
+
+    def _loaded(self, broker: str) -> frozenset[str]:
+        """The bundles with topics there; raises PulsarAdminError."""
+        table = parse_topics(self._admin.topics(self._name, broker))
+        if isinstance(table, Unreadable):
+            raise PulsarAdminError(table.detail)
+        return frozenset(table.bundles)
+
+    def _felt_now(
+        self, rollout: Rollout, listed: frozenset[str]
+    ) -> tuple[float | None, float | None]:
+        """What clients feel of late, by all brokers that tell."""
+        if rollout.stage not in _FELT_AT:
+            self._felt = (None, None)
+        elif self._is_due("felt", _FELT_S):
+            pages: dict[str, FeltSums] = {}
+            for broker in sorted(listed):
+                with suppress(PulsarAdminError):
+                    pages[broker] = parse_felt(self._admin.metrics(self._name, broker))
+            both = [(self._pages[one], page) for one, page in pages.items() if one in self._pages]
+            published = worst_ms(publish_ms(before, now) for before, now in both)
+            self._felt = (published, worst_ms(load_ms(one) for one in pages.values()))
+            self._pages = pages
+        return self._felt
+
+    def tells_felt(self) -> bool:
+        """Whether some broker tells what clients feel, as far as it was asked."""
+        return not self._pages or any(one.published for one in self._pages.values())
+
+    def _is_due(self, what: str, every_s: float) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._due_s.get(what, 0.0):
+            return False
+        self._due_s[what] = now_s + every_s
+        return True

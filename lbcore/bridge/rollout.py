@@ -1,0 +1,309 @@
+"""A rolling restart as a value: how far it is, what is seen of the cluster, and what is to be done.
+
+Decides the form, the order of the brokers, and how it reads in a file from which it goes on after a
+cut. What comes next is `lbcore.bridge.rolling`'s, what is wrong `lbcore.bridge.rollout_faults`'.
+Source: ours.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import Enum
+from typing import Any, TypeAlias
+
+from lbcore.model.times import duration
+
+NOT_KNOWN = -1.0
+
+
+class RestartStage(str, Enum):
+    """What is waited for with the broker in hand; the value stands in the file.
+
+    EASING: clients have felt the moves, none is begun until they don't. DONE: every broker is.
+    """
+
+    WAITING = "waiting"
+    DRAINING = "draining"
+    EASING = "easing"
+    EMPTIED = "emptied"
+    RESTARTING = "restarting"
+    RETURNING = "returning"
+    REOPENING = "reopening"
+    FILLING = "filling"
+    EVENING = "evening"
+    DONE = "done"
+
+
+AWAY = (RestartStage.RESTARTING, RestartStage.RETURNING)
+"""The broker in hand may be gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartBounds:
+    """How long what may take, ms, and how much at once.
+
+    ready_ms: until all is well before a drain; empty_ms: until Pulsar shows nothing on a broker
+    that is drained; command_ms: of the command; restart_ms: from its end until another process is
+    seen, or the old one gone; return_ms: until it is back; settle_ms: it must stay so long;
+    calm_ms: clients must feel nothing so long. unowned_ms: a bundle may be nobody's. at_once:
+    bundles on their way. felt_ms: what clients may feel. room: usage of the others while one is
+    gone, 1.0 = 100 %. even: busiest over mean.
+    """
+
+    ready_ms: int = 120_000
+    drain_ms: int = 1_800_000
+    empty_ms: int = 180_000
+    command_ms: int = 600_000
+    restart_ms: int = 120_000
+    return_ms: int = 300_000
+    settle_ms: int = 10_000
+    fill_ms: int = 1_800_000
+    even_ms: int = 300_000
+    calm_ms: int = 15_000
+    ease_ms: int = 600_000
+    unowned_ms: int = 30_000
+    stuck_ms: int = 240_000
+    at_once: int = 4
+    felt_ms: float = 500.0
+    room: float = 0.9
+    even: float = 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """How far a rolling restart is. Times in ms since 1970.
+
+    run: its own name, part of the ids of its commands. by: who asked. command: "" = a person
+    restarts. order: the brokers to restart, at: the one in hand; brokers: all that there were.
+    settings, imbalance: as it began. turn: counts drains and plans, so that each has an id of its
+    own. incarnation: of the process to be restarted; returned, returned_ms: of the one that came,
+    and since when. homes: the bundles that the broker had, served: those of them with topics.
+    was_drained: its drain has been seen.
+    back: where EASING leads. calm_since_ms: since when nothing is felt, 0 = it is. at_once: bundles
+    on their way. tries: of filling. doubts: what is wrong, since when. stopped: why, "" = it goes
+    on.
+    """
+
+    run: str
+    cluster: str
+    pulsar_cluster: str
+    by: str
+    command: str
+    began_ms: int
+    order: tuple[str, ...]
+    brokers: tuple[str, ...]
+    at_once: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    imbalance: float = NOT_KNOWN
+    at: int = 0
+    stage: RestartStage = RestartStage.WAITING
+    since_ms: int = 0
+    turn: int = 0
+    incarnation: str = ""
+    returned: str = ""
+    returned_ms: int = 0
+    homes: tuple[str, ...] = ()
+    served: tuple[str, ...] = ()
+    was_drained: bool = False
+    back: RestartStage = RestartStage.DRAINING
+    calm_since_ms: int = 0
+    tries: int = 0
+    left: int = 0
+    tried_ms: int = 0
+    pid: int = 0
+    doubts: Mapping[str, int] = field(default_factory=dict)
+    stopped: str = ""
+
+    @property
+    def broker(self) -> str:
+        """The one in hand; the last when all are done."""
+        return self.order[min(self.at, len(self.order) - 1)]
+
+    @property
+    def under(self) -> RestartStage:
+        """The stage, of EASING the one that it has interrupted."""
+        return self.back if self.stage is RestartStage.EASING else self.stage
+
+    def is_other(self, incarnation: str) -> bool:
+        """Whether a process that answers is not the one that was to be restarted."""
+        return bool(incarnation) and incarnation != self.incarnation
+
+    @property
+    def plan_prefix(self) -> str:
+        """How the names of its plans begin."""
+        return f"rolling-{self.run}-"
+
+    @property
+    def plan(self) -> str:
+        """The name of the plan of this turn."""
+        return f"{self.plan_prefix}{self.at}-{self.turn}"
+
+    def command_id(self, what: str) -> str:
+        """Of a command of this turn: the same after a cut, so that it is carried out once."""
+        return f"rolling-{self.run}-{self.at}-{self.turn}-{what}"
+
+    def to(self, stage: RestartStage, now_ms: int, **changes: Any) -> "Rollout":
+        """The same, at another stage from now on."""
+        return replace(self, stage=stage, since_ms=now_ms, **changes)
+
+    def words(self, now_ms: int) -> str:
+        """In one line, for a status."""
+        place = f"broker {self.at + 1} of {len(self.order)}, {self.broker}"
+        since = f"for {duration(max(0, now_ms - self.since_ms))}"
+        how = f"stopped: {self.stopped}" if self.stopped else f"{_WORDS[self.stage]} {since}"
+        return (
+            f"{place}: {how} (by {self.by}, begun {duration(max(0, now_ms - self.began_ms))} ago)"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As its file has it."""
+        return {**asdict(self), "stage": self.stage.value, "back": self.back.value}
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> "Rollout":
+        """What `to_json` made. Raises KeyError, TypeError or ValueError for anything else."""
+        known = {one.name for one in fields(Rollout)}
+        values = {name: value for name, value in found.items() if name in known}
+        for name in ("order", "brokers", "homes", "served"):
+            values[name] = tuple(map(str, values[name]))
+        values |= {"stage": RestartStage(found["stage"]), "back": RestartStage(found["back"])}
+        return Rollout(**values)
+
+
+_WORDS: Mapping[RestartStage, str] = {
+    RestartStage.WAITING: "waiting until all is well",
+    RestartStage.DRAINING: "being drained",
+    RestartStage.EASING: "left alone because clients felt the moves",
+    RestartStage.EMPTIED: "drained, until Pulsar shows nothing on it",
+    RestartStage.RESTARTING: "being restarted",
+    RestartStage.RETURNING: "expected back",
+    RestartStage.REOPENING: "back, about to be opened",
+    RestartStage.FILLING: "being filled again",
+    RestartStage.EVENING: "filled, until brokers are even",
+    RestartStage.DONE: "done",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainSeen:
+    """A drain as the tables have it."""
+
+    left: int
+    is_done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSeen:
+    """The command that restarts. code: None while it runs; said: its last words."""
+
+    code: int | None
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """What is wrong. key: the same as long as it is the same; patience_ms: it may last so long."""
+
+    key: str
+    why: str
+    next_step: str
+    patience_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartSight:
+    """What is seen at one moment.
+
+    listed: the brokers that Pulsar lists. owners: bundle → broker, of what is at rest; freed:
+    bundle → since when it is nobody's, of those that had an owner; moving: those on their way,
+    oldest_move_ms: for how long the oldest is. plans: name → station of ours that are open.
+    incarnation: of the broker in hand, "" = it does not answer. loaded: its bundles with topics
+    before it is drained, held: once it is; None = not asked. command: None = none of ours. refused:
+    why the last command was, "" = it was not. others_usage: what the others would have without it;
+    imbalance: busiest over mean; felt_ms: to publish, load_ms: to load a topic, on the mean of late
+    at the slowest broker; None = not known.
+    """
+
+    now_ms: int
+    listed: frozenset[str]
+    owners: Mapping[str, str]
+    freed: Mapping[str, int] = field(default_factory=dict)
+    moving: frozenset[str] = frozenset()
+    oldest_move_ms: int = 0
+    drains: Mapping[str, DrainSeen] = field(default_factory=dict)
+    plans: Mapping[str, str] = field(default_factory=dict)
+    incarnation: str = ""
+    held: tuple[str, ...] | None = None
+    loaded: frozenset[str] | None = None
+    command: CommandSeen | None = None
+    refused: str = ""
+    complaints: tuple[Complaint, ...] = ()
+    others_usage: float | None = None
+    imbalance: float | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    felt_ms: float | None = None
+    load_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainIt:
+    """Drain the broker in hand."""
+
+    at_once: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReopenIt:
+    """Cancel the drain of the broker in hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartIt:
+    """Run the command for the broker in hand, or tell the person whose turn it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillIt:
+    """Propose moves to the broker in hand, bundle → broker, and approve them, as `Rollout.plan`."""
+
+    moves: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproveIt:
+    """Approve a plan of ours that was left waiting."""
+
+    plan: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropIt:
+    """Let the rest of a plan of ours be."""
+
+    plan: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """Say it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """It has stopped by itself: what happened, why, and what to do next."""
+
+    what: str
+    why: str
+    next_step: str
+
+
+Deed: TypeAlias = DrainIt | ReopenIt | RestartIt | FillIt | ApproveIt | DropIt | Tell | GiveUp
+
+
+def in_order(brokers: Iterable[str], rates: Mapping[str, float], asked: str) -> tuple[str, ...]:
+    """The least loaded first, so that a bad command hurts least; the one that is asked last.
+
+    rates: of messages; one that is not known counts as the least. asked: whom questions go to.
+    """
+    return tuple(sorted(brokers, key=lambda one: (one == asked, rates.get(one, 0.0), one)))

@@ -1,0 +1,160 @@
+"""`ballast bridge rolling-restart` beside a real Pulsar cluster with traffic, and the whole job.
+
+Three brokers are restarted by a command, over a kill -9 of the verb: no message is lost, no client
+sees an error. A command that leaves a broker down stops it by itself.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from jobs.adapters.processes.processes import Child, ProcessSpec
+from lbcore.bridge.rollout import RestartStage
+from tests.integration.stack import PATIENCE_S, ROOT, wait_for
+from tests.pulsar.pulsar_stack import PULSAR, QUICK, SPARK, PulsarStack, running_pulsar
+from tests.support.processes.restarter import Restarter
+
+pytestmark = pytest.mark.xdist_group("pulsar")
+BROKERS = (2, 3, 4)
+PATIENT = replace(QUICK, settings=(*QUICK.settings, "pipeline.heartbeat_commit_ms=20000"))
+"""On a crowded machine a batch lasts; a job that is late is not away."""
+
+
+@dataclass
+class Rolling:
+    """The verb, run as a process of its own."""
+
+    cluster: PulsarStack
+    folder: Path
+    child: Child | None = None
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "rolling.json"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "rolling.out"
+
+    def words(self, *more: str) -> list[str]:
+        url = self.cluster.pulsar.admin_url
+        words = [sys.executable, "-m", "jobs.cli", "bridge", "rolling-restart", "--admin-url", url]
+        return [
+            *words,
+            *self.cluster.where(),
+            "--ready-within",
+            "5m",
+            "--state",
+            str(self.state),
+            *more,
+        ]
+
+    def start(self, *more: str) -> None:
+        """Begin it, or let it go on."""
+        self.child = Child(
+            ProcessSpec(
+                name="rolling",
+                command=tuple(self.words("--yes", *more)),
+                log_path=self.log,
+                environment={"PYTHONPATH": str(ROOT)},
+                grace_ms=PATIENCE_S * 1_000,
+            )
+        )
+
+    def run(self, *more: str) -> "subprocess.CompletedProcess[str]":
+        """Carry it out to its end."""
+        return subprocess.run(
+            self.words(*more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    def stage(self) -> str:
+        """How far the broker in hand is; "" when nothing is kept."""
+        try:
+            return str(json.loads(self.state.read_text())["stage"])
+        except (OSError, ValueError):
+            return ""
+
+    def wait(self) -> int:
+        assert self.child is not None
+        return self.child.wait(PATIENCE_S * 1_000)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStack]:
+    folder = tmp_path_factory.mktemp("rolling")
+    with running_pulsar(folder, job=SPARK, rhythm=PATIENT) as running:
+        running.pulsar.start_broker(4)
+        running.start_bridge("--act")
+        running.wait("acting", lambda: running.bridge_events("acting"))
+        running.wait("the mirror", running.is_mirrored)
+        assert running.traffic.errors() == []
+        acknowledged = running.traffic.acknowledged()
+        running.wait("traffic", lambda: running.traffic.acknowledged() > acknowledged + 1_000)
+        yield running
+
+
+@pytest.fixture
+def rolling(cluster: PulsarStack, tmp_path: Path) -> Iterator[Rolling]:
+    found = Rolling(cluster=cluster, folder=tmp_path)
+    try:
+        yield found
+    finally:
+        if found.child is not None:
+            found.child.kill()
+
+
+@pytest.fixture
+def restarter(cluster: PulsarStack, tmp_path: Path) -> Iterator[Restarter]:
+    numbers = {cluster.pulsar.broker(one): one for one in BROKERS}
+    found = Restarter(tmp_path / "asked", lambda name: cluster.pulsar.restart_broker(numbers[name]))
+    yield found
+    found.stop()
+
+
+def test_three_brokers_are_restarted_over_a_kill_without_a_client_noticing(
+    cluster: PulsarStack, rolling: Rolling, restarter: Restarter
+) -> None:
+    names = [cluster.pulsar.broker(one) for one in BROKERS]
+    before = {name: cluster.admin.load_report(PULSAR, name) for name in names}
+    dry = rolling.run("--brokers", *names, "--dry-run")
+    assert "in this order" in dry.stderr
+    assert rolling.stage() == ""
+    words = ("--brokers", *names, "--command", restarter.command)
+    rolling.start(*words)
+    wait_for("the command", lambda: rolling.stage() == RestartStage.RESTARTING.value, PATIENCE_S)
+    assert rolling.child is not None
+    rolling.child.kill()
+    rolling.start(*words)
+    assert rolling.wait() == 0, rolling.log.read_text()
+    assert not rolling.state.exists()
+    assert set(restarter.restarted) == set(names)
+    started = {name: json.loads(raw)["startTimestamp"] for name, raw in before.items()}
+    now = {name: cluster.admin.load_report(PULSAR, name) for name in names}
+    assert all(json.loads(now[name])["startTimestamp"] > started[name] for name in names)
+    assert cluster.traffic.errors() == []
+
+
+def test_broker_that_does_not_come_back_stops_it_and_it_goes_on_when_it_is_there(
+    cluster: PulsarStack, rolling: Rolling
+) -> None:
+    name, number = cluster.pulsar.broker(2), 2
+    pid = cluster.pulsar.pid(number)
+    words = ("--brokers", name, "--return-within", "20s", "--command", f"kill -9 {pid}")
+    rolling.start(*words)
+    assert rolling.wait() == 1
+    assert f"{name} has not come back" in rolling.log.read_text()
+    assert rolling.stage() == RestartStage.RETURNING.value
+    cluster.pulsar.start_broker(number)
+    rolling.start()
+    assert rolling.wait() == 0, rolling.log.read_text()
+
+
+def test_nothing_is_lost(cluster: PulsarStack) -> None:
+    cluster.traffic.stop()
+    assert cluster.traffic.lost() == {}
+    assert cluster.traffic.errors() == []
