@@ -1,8 +1,9 @@
 """`make lab-pulsar`: Pulsar's shedders and Ballast, each with brokers on hosts of their own.
 
 Makes the hosts, lets `tests.lab.day` run a contender in the hub, and removes them, each contender
-so many times in turn; then prints which bars are met and, with --page, writes docs/lab.md. Records
-are kept in the folder of --records as JSON: a second start goes on with what is missing there.
+so many times in turn; then prints which bars are met and, with --page, writes docs/lab.md. With
+--planned it lets `tests.lab.planned` restart every broker instead, both ways in turn. Records are
+kept in the folder of --records as JSON: a second start goes on with what is missing there.
 """
 
 import argparse
@@ -17,22 +18,28 @@ from types import FrameType
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from jobs.console import CommandError, Exit, complain, note, say
 from tests.integration.stack import ROOT
+from tests.lab import planned_page
 from tests.lab.bars import bars
 from tests.lab.contenders import CONTENDERS
 from tests.lab.day import BROKERS, MINUTES
 from tests.lab.hosts import hosts, require_root
-from tests.lab.page import read_folder, write
+from tests.lab.page import kept_records, read_folder, write
+from tests.lab.planned_records import WAYS
 from tests.pulsar.distribution import ensure_distribution
 
 _AROUND_S = 1_500.0
 """What starting, placing and draining may take beside the watching: then a run is ended. With two
 labs at once on two cores (load 16) 600 s were too few for Ballast's runs."""
+_PLANNED_S = 3_600.0
 _POLL_S = 0.5
 
 
 def main() -> int:
     """0 when every run has a record, whatever the bars say."""
     args = _parser().parse_args()
+    args.records = args.records or ROOT / "var" / ("lab-planned" if args.planned else "lab")
+    if args.planned:
+        args.contenders = list(WAYS)
     for number in (signal.SIGINT, signal.SIGTERM):  # a background job begins with the first ignored
         signal.signal(number, _terminated)
     try:
@@ -45,11 +52,23 @@ def main() -> int:
     except KeyboardInterrupt:
         note("cut off; hosts and programs are gone, records so far are kept")
         return int(Exit.CUT)
+    if args.planned:
+        return _tell_planned(args, missing)
     records = read_folder(args.records)
     if args.page and records:
         write(records)
     for bar in bars(records):
         say(str(bar))
+    return int(Exit.FAILED if missing else Exit.DONE)
+
+
+def _tell_planned(args: argparse.Namespace, missing: Sequence[str]) -> int:
+    records = planned_page.read_folder(args.records)
+    if args.page and records:
+        planned_page.write(records)
+        write(kept_records())
+    for line in planned_page.bar_lines(records):
+        say(line)
     return int(Exit.FAILED if missing else Exit.DONE)
 
 
@@ -63,7 +82,10 @@ def _parser() -> argparse.ArgumentParser:
         "--minutes", type=float, default=MINUTES, help=f"watched in a run ({MINUTES:g})"
     )
     parser.add_argument(
-        "--records", type=Path, default=ROOT / "var" / "lab", help="folder of the records"
+        "--records", type=Path, help="folder of the records (var/lab, or var/lab-planned)"
+    )
+    parser.add_argument(
+        "--planned", action="store_true", help="restart every broker: Pulsar's own way, and ours"
     )
     parser.add_argument("--page", action="store_true", help="write docs/lab.md from the records")
     parser.add_argument(
@@ -99,6 +121,9 @@ def _run(args: argparse.Namespace, name: str, run: int, record: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         words = ["--contender", name, "--run", str(run), "--minutes", str(args.minutes)]
         words += ["--folder", str(folder), "--record", str(record)]
+        if args.planned:
+            words = ["--way", name, *words[2:4], *words[6:]]
+            return run_in_hub("tests.lab.planned", words, folder, _PLANNED_S)
         return run_in_hub("tests.lab.day", words, folder, args.minutes * 60.0 + _AROUND_S)
 
 

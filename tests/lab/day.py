@@ -35,7 +35,7 @@ from tests.pulsar.traffic import Load, Traffic
 
 NAMESPACE = "public/load"
 BROKERS = 4
-_BUNDLES, _TOPICS, _SIZE, _RATE, _HOT = 64, 24, 4_000, 150.0, 4.0
+BUNDLES, _TOPICS, _SIZE, _RATE, _HOT = 64, 24, 4_000, 150.0, 4.0
 _PARTS: Mapping[str, float] = {"even": 105, SKEW: 210, ADDED: 125, "killed": 30, "changed": 40}
 """Seconds of each part when a run is as long as `make lab-pulsar` makes it. Even until brokers have
 measured a minute without their own start: usages of before tell of a JVM's warming."""
@@ -75,8 +75,8 @@ def _run(args: argparse.Namespace, hosts: Hosts) -> Record:
             ours.start()
         cluster.start(BROKERS - 1)
         say("brokers are ready")
-        create_namespace(cluster.admin_url, NAMESPACE, _BUNDLES)
-        traffic = Traffic(cluster.admin_url, _loads())
+        create_namespace(cluster.admin_url, NAMESPACE, BUNDLES)
+        traffic = Traffic(cluster.admin_url, loads())
         try:
             watch = _day(cluster, traffic, ours, args.minutes / MINUTES)
             traffic.stop()
@@ -91,7 +91,8 @@ def _run(args: argparse.Namespace, hosts: Hosts) -> Record:
         cluster.stop()
 
 
-def _loads() -> list[Load]:
+def loads() -> list[Load]:
+    """The topics, each with less than the one before."""
     weights = [(number + 1) ** -0.5 for number in range(_TOPICS)]
     return [
         Load(
@@ -105,8 +106,8 @@ def _loads() -> list[Load]:
 
 def _day(cluster: HostedCluster, traffic: Traffic, ours: OurSide | None, scale: float) -> Watch:
     traffic.start()
-    watch = Watch(cluster=cluster, traffic=traffic, bundles=_bundles(cluster, traffic))
-    begun = _placed(watch)
+    watch = Watch(cluster=cluster, traffic=traffic, bundles=bundles_of(cluster, traffic))
+    begun = placed(watch)
     homes = {topic: begun[bundle] for topic, bundle in watch.bundles.items()}
     if ours is None:
         admin = PulsarAdmin(AdminAddress(url=cluster.admin_url))
@@ -143,7 +144,7 @@ def _heat(traffic: Traffic, homes: Mapping[str, int], home: int, factor: float) 
             traffic.set_rate(topic, rate * factor)
 
 
-def _bundles(cluster: HostedCluster, traffic: Traffic) -> dict[str, str]:
+def bundles_of(cluster: HostedCluster, traffic: Traffic) -> dict[str, str]:
     """Topic → its bundle, as Pulsar says."""
 
     def bundle_of(topic: str) -> str:
@@ -155,7 +156,7 @@ def _bundles(cluster: HostedCluster, traffic: Traffic) -> dict[str, str]:
     return {topic: f"{NAMESPACE}/{bundle_of(topic)}" for topic in traffic.rates()}
 
 
-def _placed(watch: Watch) -> dict[str, int]:
+def placed(watch: Watch) -> dict[str, int]:
     """Bundle → the broker that it was given to: the heaviest first, each to the idlest."""
     offered = dict.fromkeys(range(1, BROKERS), 0.0)
     wanted: dict[str, int] = {}

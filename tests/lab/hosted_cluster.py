@@ -22,6 +22,8 @@ from tests.pulsar.pulsar_stack import PULSAR
 _STORE = f"zk:{HUB}:2181"
 _ZOOKEEPER, _BOOKIE, _WEB = 2181, 3181, 8080
 _START_MS = 240_000
+_STOP_MS = 90_000
+"""More than brokerShutdownTimeoutMs, which is 60 s: a broker ends by itself."""
 _CORES = 0.5
 """What a broker's host has once it is ready: a start needs more."""
 _QUICK = "-XX:TieredStopAtLevel=1"
@@ -85,6 +87,7 @@ class HostedCluster:
             environment={"PULSAR_BROKER_CONF": str(conf), **self._java(name, _BROKER_MEMORY)},
             is_ready=lambda: _is_ready(self._hosts.address(number)),
             ready_timeout_ms=_START_MS,
+            grace_ms=_STOP_MS,
         )
         self._children[name] = Child(spec)
 
@@ -93,6 +96,13 @@ class HostedCluster:
         self._children[f"broker-{number}"].wait_until_ready()
         self._hosts.limit_cpu(number, _CORES)
         self.alive.add(number)
+
+    def restart(self, number: int) -> None:
+        """SIGTERM, wait for its end, and start it again; it counts as alive until it has ended."""
+        self._children[f"broker-{number}"].stop()
+        self.alive.discard(number)
+        self.launch(number)
+        self.await_ready(number)
 
     def kill(self, number: int) -> None:
         """Kill -9."""

@@ -41,8 +41,7 @@ class OurSide:
     def start_bridge(self, admin_url: str) -> None:
         """The bridge, and it acts."""
         words = ["bridge", "pulsar", "--act", "--switch-shedding-off", "--admin-url", admin_url]
-        words += ["--bootstrap", self._stack.kafka.bootstrap, "--tables", str(self._stack.tables)]
-        words += [word for name in OVERLAYS for word in ("--conf", name)]
+        words += self.words()
         self._stack.children["bridge"] = Child(
             ProcessSpec(
                 name="bridge",
@@ -51,6 +50,11 @@ class OurSide:
                 environment={"PYTHONPATH": str(ROOT)},
             )
         )
+
+    def words(self) -> list[str]:
+        """Words that say where Kafka and the tables are, and with which overlay."""
+        words = ["--bootstrap", self._stack.kafka.bootstrap, "--tables", str(self._stack.tables)]
+        return words + [word for name in OVERLAYS for word in ("--conf", name)]
 
     def keep_job(self) -> None:
         """As a supervisor would: on a crowded machine Spark gives up on its Python worker."""

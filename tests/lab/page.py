@@ -15,6 +15,7 @@ from jobs.console import say
 from tests.lab.bars import Bar, bars, by_contender
 from tests.lab.contenders import CONTENDERS
 from tests.lab.picture import picture
+from tests.lab.planned_page import kept_planned, section
 from tests.lab.records import ADDED, SKEW, Record, from_json, middle, to_json
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -119,6 +120,7 @@ def page(records: Sequence[Record]) -> str:
         "## What clients noticed",
         _table(runs, _PRICES),
         *_notes(records),
+        *section(kept_planned()),
         "## Run it",
         _TAIL,
     ]

@@ -7,7 +7,7 @@ are *offered*, which is known exactly, not what somebody measured. Source: ours.
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from jobs.bridge.admin_address import AdminAddress, PulsarAdminError
@@ -69,18 +69,19 @@ class Watch:
         self.cluster.kill(number)
         self._admins.pop(number, None)
 
-    def phase(self, name: str, seconds: float) -> None:
-        """Look for so long."""
+    def phase(self, name: str, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Look for so long, or until it is over."""
         if not self.phases:
             self.began_s = time.monotonic()
         began_s = self.phases[-1].ended_s if self.phases else 0.0
         self.last = self.last or self.owners()
         start_s = time.monotonic()
-        while (looked_s := time.monotonic()) - start_s < seconds:
+        while (looked_s := time.monotonic()) - start_s < seconds and not is_over():
             self._look(began_s + looked_s - start_s)
             self.loads.append(os.getloadavg()[0])
             time.sleep(max(0.0, _LOOK_S - (time.monotonic() - looked_s)))
-        self.phases.append(Phase(name=name, began_s=began_s, ended_s=round(began_s + seconds, 1)))
+        lasted_s = min(seconds, time.monotonic() - start_s) if is_over() else seconds
+        self.phases.append(Phase(name=name, began_s=began_s, ended_s=round(began_s + lasted_s, 1)))
 
     def is_around_move(self, at_s: float) -> bool:
         """Whether this second of `time.monotonic` lies around a move."""
