@@ -331,7 +331,8 @@ def _fill_more(rollout: Rollout, sight: RestartSight, missing: Sequence[str]) ->
 def _evening(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Advance:
     bar = max(bounds.even, rollout.imbalance + _EVEN_SLACK)
     waited_ms = sight.now_ms - rollout.since_ms
-    if not sight.moving and (sight.imbalance is None or sight.imbalance <= bar):
+    is_even = sight.imbalance is None or sight.imbalance <= bar or not rollout.homes
+    if is_even and not sight.moving:
         return _next_broker(rollout, sight)
     if waited_ms >= bounds.even_ms:
         why = f"{duration(waited_ms)} after {rollout.broker} was filled the busiest broker has"

@@ -162,7 +162,9 @@ class Rollout:
     def from_json(found: Mapping[str, Any]) -> "Rollout":
         """What `to_json` made. Raises KeyError, TypeError or ValueError for anything else."""
         known = {one.name for one in fields(Rollout)}
-        values = {name: value for name, value in found.items() if name in known}
+        if not isinstance(found, Mapping):
+            raise TypeError(f"it must be an object, got {type(found).__name__}")
+        values: dict[str, Any] = {name: value for name, value in found.items() if name in known}
         for name in ("order", "brokers", "homes", "served"):
             values[name] = tuple(map(str, values[name]))
         values |= {"stage": RestartStage(found["stage"]), "back": RestartStage(found["back"])}

@@ -16,7 +16,7 @@ import pytest
 from jobs.adapters.processes.processes import Child, ProcessSpec
 from lbcore.bridge.rollout import RestartStage
 from tests.integration.stack import PATIENCE_S, ROOT, wait_for
-from tests.pulsar.pulsar_stack import PULSAR, QUICK, SPARK, PulsarStack, running_pulsar
+from tests.pulsar.pulsar_stack import BUNDLES, PULSAR, QUICK, SPARK, PulsarStack, running_pulsar
 from tests.support.processes.restarter import Restarter
 
 pytestmark = pytest.mark.xdist_group("pulsar")
@@ -89,6 +89,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStack]:
     folder = tmp_path_factory.mktemp("rolling")
     with running_pulsar(folder, job=SPARK, rhythm=PATIENT) as running:
         running.pulsar.start_broker(4)
+        running.wait("bundles on every broker", lambda: is_spread(running))
         running.start_bridge("--act")
         running.wait("acting", lambda: running.bridge_events("acting"))
         running.wait("the mirror", running.is_mirrored)
@@ -96,6 +97,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStack]:
         acknowledged = running.traffic.acknowledged()
         running.wait("traffic", lambda: running.traffic.acknowledged() > acknowledged + 1_000)
         yield running
+
+
+def is_spread(cluster: PulsarStack) -> bool:
+    """Whether all four brokers have as many; what is elsewhere is asked to move."""
+    names = [cluster.pulsar.broker(one) for one in (1, *BROKERS)]
+    owners = cluster.owners()
+    wanted = {bundle: names[at % len(names)] for at, bundle in enumerate(sorted(owners))}
+    for bundle in (one for one, owner in owners.items() if owner != wanted[one]):
+        cluster.admin.unload(bundle, wanted[bundle])
+    return len(owners) >= BUNDLES // 2 and owners == wanted
 
 
 @pytest.fixture
@@ -136,6 +147,7 @@ def test_three_brokers_are_restarted_over_a_kill_without_a_client_noticing(
     started = {name: json.loads(raw)["startTimestamp"] for name, raw in before.items()}
     now = {name: cluster.admin.load_report(PULSAR, name) for name in names}
     assert all(json.loads(now[name])["startTimestamp"] > started[name] for name in names)
+    assert set(names) <= set(cluster.owners().values())
     assert cluster.traffic.errors() == []
 
 

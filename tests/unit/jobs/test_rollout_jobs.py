@@ -1,0 +1,89 @@
+"""The file of a rolling restart, the shell's command of it, and what the verb refuses."""
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.bridge.rollout_deeds import command_line, is_running
+from jobs.bridge.rollout_file import (
+    STATE_FILE,
+    alone_with,
+    keep_rollout,
+    read_rollout,
+    rollout_words,
+)
+from jobs.cli import main
+from jobs.console import CommandError
+from lbcore.bridge.rollout import RestartStage
+from tests.support.worlds.rolling_cluster import new_rollout
+
+ROLLOUT = replace(new_rollout(), stage=RestartStage.FILLING, since_ms=60_000)
+
+
+def test_file_goes_on_where_it_was_and_is_gone_when_all_is_done(tmp_path: Path) -> None:
+    path = tmp_path / STATE_FILE
+    assert read_rollout(path) is None
+    keep_rollout(path, ROLLOUT)
+    assert read_rollout(path) == ROLLOUT
+    keep_rollout(path, replace(ROLLOUT, stage=RestartStage.DONE))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stage": "nonsense"}', "\x00"])
+def test_file_that_is_none_is_told_and_no_status_ends_by_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / STATE_FILE
+    path.write_text(text)
+    with pytest.raises(CommandError, match="can't be read"):
+        read_rollout(path)
+    assert rollout_words(path, 0) == ""
+
+
+def test_status_says_which_broker_since_when_and_by_whom(tmp_path: Path) -> None:
+    path = tmp_path / STATE_FILE
+    keep_rollout(path, ROLLOUT)
+    words = rollout_words(path, 90_000)
+    assert words == "broker 1 of 3, a:1: being filled again for 30 s (by ada, begun 1 min 30 s ago)"
+    keep_rollout(path, replace(ROLLOUT, stopped="the job is away"))
+    assert "stopped: the job is away" in rollout_words(path, 90_000)
+
+
+def test_second_one_at_the_same_time_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / STATE_FILE
+    with alone_with(path), pytest.raises(CommandError, match="under way already"), alone_with(path):
+        pass
+
+
+def test_command_has_broker_and_host_quoted_for_the_shell() -> None:
+    assert command_line("ssh {host} x {broker}", "b-1:8080") == "ssh b-1 x b-1:8080"
+    hostile = command_line("echo {broker}", "a;touch b:1")
+    said = subprocess.run(["/bin/sh", "-c", hostile], capture_output=True, text=True, check=True)
+    assert said.stdout == "a;touch b:1\n"
+
+
+def test_shell_that_outlives_who_began_it_is_known_to_run() -> None:
+    child = subprocess.Popen(
+        ["/bin/sh", "-c", "read x"], stdin=subprocess.PIPE, start_new_session=True
+    )
+    assert is_running(child.pid)
+    child.communicate(b"\n")
+    assert not is_running(child.pid)
+    assert not is_running(0)
+    assert not is_running(os.getpid()) or os.getsid(0) == os.getpid()
+
+
+def test_verb_without_a_place_of_pulsar_is_misuse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--state-dir", str(tmp_path), "--conf", "pulsar"]
+    assert main(["bridge", "rolling-restart", *where]) == 2
+    assert "it is not known where Pulsar is" in capsys.readouterr().err
+
+
+def test_abort_of_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bridge", "rolling-restart", "--abort", "--state-dir", str(tmp_path), "--json"]
+    assert main(words) == 1
+    assert json.loads(capsys.readouterr().err)["error"] == "there is nothing to abort"
