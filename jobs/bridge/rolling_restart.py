@@ -30,9 +30,10 @@ from jobs.bridge.rollout_look import RestartWatch
 from jobs.console import CommandError, Exit, MisuseError, add_json_option, answer, note
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
-from lbcore.bridge.rolling import Advance, advance, halted, resumed
+from lbcore.bridge.rolling import advance, resumed
 from lbcore.bridge.rollout import RestartBounds, RestartSight, RestartStage, Rollout, in_order
 from lbcore.bridge.rollout_faults import complaints
+from lbcore.bridge.rollout_halt import Advance, halted
 from lbcore.explain.rollout_sight import rates_of
 from lbcore.explain.status import ClusterStatus
 from lbcore.model.times import duration

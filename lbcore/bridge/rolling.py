@@ -8,7 +8,7 @@ restarted by then. No clock, no I/O. Source: ours.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lbcore.bridge.rollout import (
     NOT_KNOWN,
@@ -18,7 +18,6 @@ from lbcore.bridge.rollout import (
     DrainIt,
     DropIt,
     FillIt,
-    GiveUp,
     ReopenIt,
     RestartBounds,
     RestartIt,
@@ -28,6 +27,7 @@ from lbcore.bridge.rollout import (
     Tell,
 )
 from lbcore.bridge.rollout_faults import GO_ON, complaints, overdue, with_doubts
+from lbcore.bridge.rollout_halt import Advance, missing_of, stopped
 from lbcore.model.times import duration
 
 WAITS = "waits"
@@ -37,19 +37,6 @@ _FILLS, _AGAIN_MS = 4, 5_000
 _PLAN_SIZE = 4
 """Bundles of one plan for each that may be on its way: records that wait longer grow too old."""
 _EVEN_SLACK = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advance:
-    """The next state, to be kept before anything is done, and what is to be done, in order."""
-
-    rollout: Rollout
-    deeds: tuple[Deed, ...] = ()
-
-    @property
-    def stop(self) -> GiveUp | None:
-        """Why it goes no further."""
-        return next((one for one in self.deeds if isinstance(one, GiveUp)), None)
 
 
 def advance(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Advance:
@@ -77,52 +64,6 @@ def resumed(rollout: Rollout, sight: RestartSight, command: str | None = None) -
         was_drained=rollout.broker in sight.drains,
         settings=sight.settings or rollout.settings,
     )
-
-
-def stopped(rollout: Rollout, sight: RestartSight, fault: Complaint) -> Advance:
-    """It goes no further; nothing is left by half that can be undone."""
-    left = halted(rollout, sight)
-    what = f"the rolling restart has stopped at {rollout.broker}"
-    what += f" ({rollout.at} of {len(rollout.order)} done)"
-    deeds = (*left.deeds, GiveUp(what=what, why=fault.why, next_step=fault.next_step))
-    return Advance(rollout=replace(left.rollout, stopped=fault.why), deeds=deeds)
-
-
-def halted(rollout: Rollout, sight: RestartSight, *, for_good: bool = False) -> Advance:
-    """What is undone when it is cut off, and from where it would go on.
-
-    for_good: nobody will go on with it. A broker that is back, or was never touched, is opened; one
-    that may be in the middle of its restart stays closed, and that is said.
-    """
-    broker = rollout.broker
-    deeds: list[Deed] = [DropIt(plan=name) for name in sorted(sight.plans)]
-    if _may_open(rollout, sight, for_good=for_good):
-        if rollout.was_drained or broker in sight.drains:
-            deeds += [ReopenIt(), Tell(text=f"{broker} is open again: its drain was cancelled")]
-        is_new = rollout.under is not RestartStage.DRAINING and rollout.is_other(sight.incarnation)
-        stage = RestartStage.FILLING if is_new else RestartStage.WAITING
-        rollout = rollout.to(stage, sight.now_ms, was_drained=False)
-    elif broker in sight.drains:
-        opens = f"`ballast broker cancel-drain {broker}`"
-        deeds.append(Tell(text=f"{broker} is still closed: {opens} opens it"))
-    elif rollout.stage is RestartStage.EASING:
-        rollout = rollout.to(RestartStage.FILLING, sight.now_ms)
-    if for_good and rollout.homes and _missing(rollout, sight):
-        undo = f"`ballast plan undo --drain {broker}`"
-        deeds.append(Tell(text=f"what has left {broker} stays where it is: {undo} moves it back"))
-    return Advance(rollout=rollout, deeds=tuple(deeds))
-
-
-def _may_open(rollout: Rollout, sight: RestartSight, *, for_good: bool) -> bool:
-    if rollout.under in (RestartStage.DRAINING, RestartStage.EMPTIED):
-        return True
-    if not sight.incarnation or rollout.broker not in sight.listed:
-        return False
-    if rollout.stage is RestartStage.RESTARTING:
-        return for_good and not rollout.pid
-    if rollout.stage not in (RestartStage.RETURNING, RestartStage.REOPENING):
-        return False
-    return for_good or not rollout.command or rollout.is_other(sight.incarnation)
 
 
 def _waiting(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Advance:
@@ -273,7 +214,7 @@ def _returning(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> 
 
 def _reopening(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Advance:
     if rollout.broker not in sight.drains:
-        missing = _missing(rollout, sight)
+        missing = missing_of(rollout, sight)
         text = f"{rollout.broker}: {len(missing)} bundles are moved back"
         begun = rollout.to(
             RestartStage.FILLING,
@@ -297,7 +238,7 @@ def _filling(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Ad
             ApproveIt(plan=name) for name, how in sorted(sight.plans.items()) if how == WAITS
         ]
         return Advance(rollout=rollout, deeds=tuple(waiting))
-    missing = _missing(rollout, sight)
+    missing = missing_of(rollout, sight)
     if not missing:
         return Advance(rollout=rollout.to(RestartStage.EVENING, sight.now_ms))
     if waited_ms >= bounds.fill_ms:
@@ -358,13 +299,6 @@ def _next_broker(rollout: Rollout, sight: RestartSight) -> Advance:
         was_drained=False,
     )
     return Advance(rollout=begun, deeds=(Tell(text=done),))
-
-
-def _missing(rollout: Rollout, sight: RestartSight) -> list[str]:
-    """What the broker had and somebody else has now; what is gone, as after a split, stays so."""
-    elsewhere: Mapping[str, str] = sight.owners
-    known = (one for one in rollout.homes if one in elsewhere or one in sight.moving)
-    return [one for one in known if elsewhere.get(one) != rollout.broker]
 
 
 def _is_felt(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> bool:
