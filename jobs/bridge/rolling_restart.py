@@ -31,7 +31,14 @@ from jobs.console import CommandError, Exit, MisuseError, add_json_option, answe
 from jobs.operating.durations import parse_duration_ms
 from jobs.operating.stack_words import Whereabouts, add_stack_arguments, whereabouts
 from lbcore.bridge.rolling import advance, resumed
-from lbcore.bridge.rollout import RestartBounds, RestartSight, RestartStage, Rollout, in_order
+from lbcore.bridge.rollout import (
+    RestartBounds,
+    RestartSight,
+    RestartStage,
+    Rollout,
+    in_order,
+    pace_of,
+)
 from lbcore.bridge.rollout_faults import complaints
 from lbcore.bridge.rollout_halt import Advance, halted
 from lbcore.explain.rollout_sight import rates_of
@@ -77,7 +84,7 @@ def add_words(parser: argparse.ArgumentParser) -> None:
     default = RestartBounds()
     pace = parser.add_argument_group("pace and bounds")
     for option, kind, about in (
-        ("at_once", int, "bundles on their way at once"),
+        ("at_once", int, "bundles on their way at once, 0 = a twentieth of all"),
         ("felt_ms", float, "ms that clients may wait on the mean before moves are held back"),
         ("room", float, "usage of the others while a broker is gone, 1 = 100 %%"),
         ("even", float, "busiest over mean, at which brokers are even"),
@@ -267,6 +274,7 @@ def _begun(
                 next_step="leave --brokers out to go on with it, or let it be with --abort",
             )
         rollout = resumed(known, restart.look(known), command)
+        rollout = replace(rollout, at_once=args.at_once or rollout.at_once)
     else:
         rollout = _new(args, where, restart, name, command or "")
     sight = restart.look(rollout)
@@ -309,6 +317,7 @@ def _new(
         order=in_order(chosen, rates_of(status), asked),
         brokers=tuple(sorted(sight.listed)),
         settings=sight.settings,
+        at_once=args.at_once or pace_of(len(sight.owners)),
     )
 
 

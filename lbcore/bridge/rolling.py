@@ -34,8 +34,6 @@ WAITS = "waits"
 """A plan of ours that nobody has approved yet."""
 _STILL_MS = 60_000
 _FILLS, _AGAIN_MS = 4, 5_000
-_PLAN_SIZE = 4
-"""Bundles of one plan for each that may be on its way: records that wait longer grow too old."""
 _EVEN_SLACK = 0.1
 
 
@@ -249,9 +247,11 @@ def _filling(rollout: Rollout, sight: RestartSight, bounds: RestartBounds) -> Ad
 
 def _fill_more(rollout: Rollout, sight: RestartSight, missing: Sequence[str]) -> Advance:
     ready = [one for one in missing if one not in sight.moving]
-    if len(ready) < len(missing) or sight.now_ms - rollout.tried_ms < _AGAIN_MS:
+    has_helped = len(missing) < rollout.left
+    is_early = not has_helped and sight.now_ms - rollout.tried_ms < _AGAIN_MS
+    if len(ready) < len(missing) or is_early:
         return Advance(rollout=rollout)
-    tries = 1 if len(missing) < rollout.left else rollout.tries + 1
+    tries = 1 if has_helped else rollout.tries + 1
     if tries > _FILLS and not sight.refused:
         text = f"{rollout.broker}: {len(missing)} bundles stay elsewhere, such as {missing[0]}:"
         text += " they are pinned, kept from it by a policy, or were moved on"
@@ -265,7 +265,7 @@ def _fill_more(rollout: Rollout, sight: RestartSight, missing: Sequence[str]) ->
         left=len(missing),
         tried_ms=sight.now_ms,
     )
-    moves = dict.fromkeys(ready[: _PLAN_SIZE * rollout.at_once], rollout.broker)
+    moves = dict.fromkeys(ready[: rollout.at_once], rollout.broker)
     return Advance(rollout=begun, deeds=(FillIt(moves=moves),))
 
 

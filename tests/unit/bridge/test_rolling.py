@@ -15,6 +15,7 @@ from lbcore.bridge.rollout import (
     Rollout,
     Tell,
     in_order,
+    pace_of,
 )
 from tests.support.worlds.rolling_cluster import BROKERS, HOMES, RollingCluster, new_rollout
 
@@ -286,6 +287,10 @@ def test_plan_that_was_left_waiting_is_approved() -> None:
 def test_file_has_all_of_it() -> None:
     rollout = until(RollingCluster(), RestartStage.FILLING)
     assert Rollout.from_json(rollout.to_json()) == rollout
+
+
+def test_pace_is_a_twentieth_of_what_there_is_within_bounds() -> None:
+    assert [pace_of(count) for count in (0, 20, 64, 10_000)] == [1, 1, 3, 16]
 
 
 def test_order_is_by_load_and_the_broker_that_is_asked_comes_last() -> None:
