@@ -3,7 +3,8 @@
 Decides how long to wait, which redirects are followed (Pulsar answers 307 where another broker must
 act, for PUT too; our token goes to brokers that the cluster lists, never from https to http) and
 what of a failure is worth saying. What answers mean is `lbcore.bridge`'s to say. Safe to use from
-many threads. Source: ours; the paths are Pulsar 4.0.8's.
+many threads. Source: ours; the paths are Pulsar 4.0.8's, and the same in
+4.2.4 and 5.0.0-M1.
 """
 
 import http.client
@@ -32,6 +33,7 @@ from lbcore.bridge.answers import (
     parse_settings,
     parse_version,
 )
+from lbcore.bridge.looking import lookup_path
 from lbcore.bridge.policies import parse_domains, parse_group, parse_isolation
 from lbcore.bridge.sights import Looked
 
@@ -203,7 +205,7 @@ class PulsarAdmin:
 
         A broker may be passed twice, when it learns at the second time that it is to answer.
         """
-        url = f"{self._entry}/lookup/v2/topic/{quote(topic.replace('://', '/'))}"
+        url = self._entry + lookup_path(topic)
         hops: list[str] = []
         while url not in hops and len(hops) < _HOPS_MAX:
             hops.append(url)

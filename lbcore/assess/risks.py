@@ -5,16 +5,15 @@ partitions that share few brokers, namespaces of fewer bundles than brokers, own
 stuck, brokers that don't answer or are of other versions. Source: ours.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lbcore.assess.loads import HotBundle, Loads
 from lbcore.assess.sightings import STUCK_LOOKS, Sightings
+from lbcore.model.names import parts_word, whole_topic
 from lbcore.model.spread import are_on_too_few
 
-_PARTITION = re.compile(r"-partition-\d+$")
 _ONE_TOPIC = 0.8
 _LISTED = 20
 
@@ -57,9 +56,8 @@ def unrelievable(
         inside = [one for one in topics if one.bundle == hot.bundle]
         first = max(inside, key=lambda one: (one.msg_rate, one.topic), default=None)
         is_one = hot.topics <= 1 or (first and first.msg_rate >= _ONE_TOPIC * hot.msg_rate)
-        name = f" ({first.topic})" if first else ""
         next_step = (
-            f"give its hot topic{name} partitions: a split can't divide one topic"
+            _divide_words(first.topic if first else "")
             if is_one
             else "split it: pulsar-admin namespaces split-bundle, or let Ballast split"
         )
@@ -71,6 +69,13 @@ def unrelievable(
     return found
 
 
+def _divide_words(topic: str) -> str:
+    if topic.startswith("segment://"):
+        return f"let Pulsar split the segment {topic}: a bundle's split can't divide it"
+    name = f" ({topic})" if topic else ""
+    return f"give its hot topic{name} partitions: a split can't divide one topic"
+
+
 def crowded_partitions(owners: Mapping[str, str], brokers: int) -> list[Risk]:
     """Partitioned topics on too few of the brokers. O(topics).
 
@@ -78,14 +83,14 @@ def crowded_partitions(owners: Mapping[str, str], brokers: int) -> list[Risk]:
     """
     by_topic: dict[str, list[str]] = {}
     for topic, broker in sorted(owners.items()):
-        base = _PARTITION.sub("", topic)
+        base = whole_topic(topic)
         if base != topic:
             by_topic.setdefault(base, []).append(broker)
     found = []
     for topic, hosts in sorted(by_topic.items()):
         used = len(set(hosts))
         if are_on_too_few(used, len(hosts), brokers):
-            text = f"its {len(hosts)} partitions are on {used} of {brokers} brokers"
+            text = f"its {len(hosts)} {parts_word(topic)} are on {used} of {brokers} brokers"
             next_step = "split the bundles that they share, or give the namespace more bundles"
             found.append(
                 Risk(kind="crowded_partitions", subject=topic, text=text, next_step=next_step)

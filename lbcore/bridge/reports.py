@@ -15,7 +15,7 @@ import numpy as np
 from lbcore.bridge.answers import Gauges, TopicTable, is_mirrored
 from lbcore.config.signals import SignalsConfig
 from lbcore.config.splitting import Splitting
-from lbcore.model.names import partition_of, strip_partition
+from lbcore.model.names import whole_topic
 from lbcore.model.resources import WIRE_NAMES
 from lbcore.signals.report_trigger import ReportedLoad, reported_load, should_report
 from lbcore.signals.usage import resource_percent
@@ -106,8 +106,8 @@ def measured_extensible(
 
 
 def partitions_in(topics: Iterable[str]) -> Mapping[str, int]:
-    """Partitioned topic → how many of `topics` are its partitions."""
-    return Counter(strip_partition(one) for one in topics if partition_of(one) is not None)
+    """Partitioned or scalable topic → how many of `topics` are its partitions or segments."""
+    return Counter(whole for one in topics if (whole := whole_topic(one)) != one)
 
 
 def with_network(measured: Measured, bytes_per_s: float) -> Measured:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lbcore.model.certificates import CertificateEnd, end_words, judge_end
+from lbcore.model.names import parts_word
 from lbcore.model.spread import are_on_too_few
 
 _OWNERS = 2
@@ -227,8 +228,9 @@ def _narrow(seen: Inquiry, claims: Mapping[str, tuple[str, ...]]) -> Iterable[Si
     for topic, brokers in held.items():
         if are_on_too_few(len(brokers), brokers.total(), len(seen.listed)):
             where = ", ".join(f"{count} on {one}" for one, count in sorted(brokers.items()))
-            words = f"{brokers.total()} partitions are on {len(brokers)} of {len(seen.listed)}"
-            yield _sight(Trouble.NARROW, topic, f"{words} brokers: {where}")
+            words = f"{brokers.total()} {parts_word(topic)} are on {len(brokers)}"
+            words += f" of {len(seen.listed)} brokers: {where}"
+            yield _sight(Trouble.NARROW, topic, words)
 
 
 def _expiring(seen: Inquiry, now_ms: int) -> Iterable[Sight]:

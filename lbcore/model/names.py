@@ -2,7 +2,8 @@
 
 Decides what is a well-formed name, nothing about what exists. Everything that reads a name from a
 message, a request or a table goes through here.
-Source: Pulsar 4.0.8, TopicName, NamespaceName, NamedEntity, NamespaceBundle.
+Source: Pulsar 4.0.8, TopicName, NamespaceName, NamedEntity, NamespaceBundle; 5.0.0-M1, PIP-460,
+SegmentTopicName.
 """
 
 import re
@@ -22,6 +23,8 @@ PARTITION_INFIX = "-partition-"
 _ENTITY = r"[-=:.A-Za-z0-9_]+"
 _NAMESPACE = re.compile(rf"{_ENTITY}/{_ENTITY}(?:/{_ENTITY})?")
 _PARTITION = re.compile(r"-partition-(0|[1-9][0-9]{0,9})\Z")
+_SEGMENT = re.compile(r"segment://(.+)/[0-9a-f]{4}-[0-9a-f]{4}-(?:0|[1-9][0-9]*)\Z")
+_SCALABLE = re.compile(rf"(?:topic|segment)://({_ENTITY}/{_ENTITY})/(?=.*\S)")
 _RANGE = re.compile(r"0x([0-9a-f]{8})_0x([0-9a-f]{8})")
 _PARTITION_MAX = (1 << 31) - 1
 
@@ -96,6 +99,19 @@ def parse_topic(name: str) -> TopicName:
     )
 
 
+def locate_topic(name: str) -> tuple[str, str]:
+    """The namespace of a topic, and its full name, which is what is hashed.
+
+    As `parse_topic`; of a scalable topic (topic://) and of its segments (segment://), too: those
+    are served as topics of their own names. Raises InvalidNameError.
+    """
+    scalable = _SCALABLE.match(name)
+    if scalable is not None:
+        return scalable[1], name
+    topic = parse_topic(name)
+    return topic.namespace, topic.full
+
+
 def _complete(name: str) -> str:
     if "://" in name:
         return name
@@ -121,7 +137,7 @@ def namespace_of_topic(full_name: str) -> str:
     parts = full_name.split("/", 5)
     if len(parts) == 5 and not parts[1]:  # noqa: PLR2004 domain: "" tenant namespace topic
         return f"{parts[2]}/{parts[3]}"
-    return parse_topic(full_name).namespace
+    return locate_topic(full_name)[0]
 
 
 def partition_of(topic: str) -> int | None:
@@ -145,6 +161,20 @@ def strip_partition(topic: str) -> str:
     if partition_of(topic) is None:
         return topic
     return topic[: topic.rindex(PARTITION_INFIX)]
+
+
+def whole_topic(topic: str) -> str:
+    """The partitioned topic that a partition is of, the scalable one that a segment is of.
+
+    Itself when it is a whole one. "segment://t/ns/a/0000-7fff-2" is of "topic://t/ns/a".
+    """
+    segment = _SEGMENT.match(topic)
+    return strip_partition(topic) if segment is None else f"topic://{segment[1]}"
+
+
+def parts_word(topic: str) -> str:
+    """What the parts of a whole topic are called."""
+    return "segments" if topic.startswith("topic://") else "partitions"
 
 
 _SYSTEM_TOPICS = frozenset(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore.model.hashing import HashFunction
-from lbcore.model.names import Domain, InvalidNameError, parse_topic
+from lbcore.model.names import Domain, InvalidNameError, locate_topic
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes, unborn
 from lbcore.route.snapshot import DIGESTS, Digest, LookupSnapshot
 
@@ -79,14 +79,14 @@ class BatchIndex:
 
     def _find_slowly(self, topic: str) -> int:
         try:
-            name = parse_topic(topic)
+            namespace, full = locate_topic(topic)
         except InvalidNameError:
             return _UNKNOWN
-        number = self._numbers.get(f"{name.domain.value}://{name.namespace}")
+        number = self._numbers.get(f"{Domain.PERSISTENT.value}://{namespace}")
         if number is None:
             return _UNKNOWN
         digest = self._other_digest if self._uses_other[number] else self._digest
-        key = number << _HASH_BITS | digest(name.full.encode("utf-8", "replace"))
+        key = number << _HASH_BITS | digest(full.encode("utf-8", "replace"))
         return int(self._grid.find(np.array([key]))[0])
 
 

@@ -16,7 +16,7 @@ from zlib import crc32
 import mmh3
 
 from lbcore.model.hashing import HashFunction
-from lbcore.model.names import Domain, parse_topic
+from lbcore.model.names import Domain, locate_topic
 from lbcore.route.addresses import BrokerAddress
 from lbcore.route.bundles import BundleRoute, NamespaceRoutes, Unsound, unborn
 
@@ -104,13 +104,13 @@ class LookupSnapshot:
         return routes[bisect_right(lowers, digest(topic)) - 1]
 
     def _lookup_slowly(self, topic: str) -> BundleRoute | None:
-        name = parse_topic(topic)
-        lane = self.lanes.get(f"{name.domain.value}://{name.namespace}")
+        namespace, full = locate_topic(topic)
+        lane = self.lanes.get(f"{Domain.PERSISTENT.value}://{namespace}")  # of all domains the same
         if lane is None:
             return None
         digest, lowers, routes = lane
         # Half of a surrogate pair is hashed as "?", as Java does it.
-        return routes[bisect_right(lowers, digest(name.full.encode("utf-8", "replace"))) - 1]
+        return routes[bisect_right(lowers, digest(full.encode("utf-8", "replace"))) - 1]
 
     def answer(self, topic: str, listener: str = "") -> Answer:
         """What a client that asks for the topic is told; raises InvalidNameError as `lookup`.

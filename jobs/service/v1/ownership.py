@@ -18,7 +18,7 @@ from jobs.service.context import AdminContext
 from jobs.service.exchange import HttpError, Reply, Request, json_reply
 from jobs.service.routes import Route
 from jobs.service.v1.reading import in_background, require, tenant_of
-from lbcore.model.names import InvalidNameError, check_namespace, parse_topic
+from lbcore.model.names import InvalidNameError, check_namespace, locate_topic
 from lbcore.ownership.differences import find_differences
 from lbcore.route.addresses import lookup_data
 from lbcore.route.bundles import BundleRoute
@@ -125,7 +125,7 @@ async def post_lookups(request: Request, context: AdminContext) -> Reply:
 def _judged(request: Request, context: AdminContext, topic: str) -> LeftOut:
     """Raises HttpError 403 for a topic of a tenant that the caller may not see."""
     try:
-        tenant = tenant_of(parse_topic(topic).namespace)
+        tenant = tenant_of(locate_topic(topic)[0])
     except InvalidNameError:
         return LEFT_OUT  # of nobody
     require(request, context, Role.VIEWER, tenant)

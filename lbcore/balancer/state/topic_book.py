@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbcore import packing
-from lbcore.model.names import parse_bundle, strip_partition
+from lbcore.model.names import parse_bundle, whole_topic
 from lbcore.plan.split.algorithms import TopicLoads
 
 _CHUNK = "topics."
@@ -92,8 +92,11 @@ NO_PARTITION = 0
 
 
 def partition_mark(topic: str) -> int:
-    """Which partitioned topic a topic is a partition of, 1 .. 2^32-1; NO_PARTITION if of none."""
-    whole = strip_partition(topic)
+    """Which partitioned topic a topic is a partition of, 1 .. 2^32-1; NO_PARTITION if of none.
+
+    A segment counts as a partition of its scalable topic.
+    """
+    whole = whole_topic(topic)
     return NO_PARTITION if whole == topic else zlib.crc32(whole.encode("utf-8", "replace")) or 1
 
 

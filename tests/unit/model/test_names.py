@@ -9,12 +9,14 @@ from lbcore.model.names import (
     format_bundle,
     format_partition,
     format_topic,
+    locate_topic,
     namespace_of_topic,
     parse_bundle,
     parse_range,
     parse_topic,
     partition_of,
     strip_partition,
+    whole_topic,
 )
 
 
@@ -89,6 +91,48 @@ def test_partition_suffix_is_a_plain_number(
     topic: str, partition: int | None, stripped: str
 ) -> None:
     assert (partition_of(topic), strip_partition(topic)) == (partition, stripped)
+
+
+@pytest.mark.parametrize(
+    ("topic", "whole"),
+    [
+        ("segment://t/ns/a/0000-7fff-2", "topic://t/ns/a"),
+        ("segment://t/ns/a/0000-7fff-13", "topic://t/ns/a"),
+        ("segment://t/ns/a-partition-1/0000-ffff-0", "topic://t/ns/a-partition-1"),
+        ("segment://t/ns/a/0000-7fff", "segment://t/ns/a/0000-7fff"),
+        ("segment://t/ns/a/0000-7FFF-2", "segment://t/ns/a/0000-7FFF-2"),
+        ("segment://t/ns/a/0000-7fff-02", "segment://t/ns/a/0000-7fff-02"),
+        ("persistent://t/ns/a/0000-7fff-2", "persistent://t/ns/a/0000-7fff-2"),
+        ("persistent://t/ns/a-partition-3", "persistent://t/ns/a"),
+        ("topic://t/ns/a", "topic://t/ns/a"),
+    ],
+)
+def test_part_is_of_its_whole_topic_and_a_whole_one_of_itself(topic: str, whole: str) -> None:
+    assert whole_topic(topic) == whole
+
+
+@pytest.mark.parametrize(
+    ("topic", "located"),
+    [
+        ("segment://t/ns/a/0000-7fff-2", ("t/ns", "segment://t/ns/a/0000-7fff-2")),
+        ("topic://t/ns/a", ("t/ns", "topic://t/ns/a")),
+        ("persistent://t/use/ns/a", ("t/use/ns", "persistent://t/use/ns/a")),
+        ("a", ("public/default", "persistent://public/default/a")),
+    ],
+)
+def test_topic_is_located_by_its_namespace_and_the_name_that_is_hashed(
+    topic: str, located: tuple[str, str]
+) -> None:
+    assert locate_topic(topic) == located
+    assert namespace_of_topic(located[1]) == located[0]
+
+
+@pytest.mark.parametrize(
+    "topic", ["topic://t/ns", "topic://t/ns/ ", "segment://t/n s/a", "x://a/b/c"]
+)
+def test_what_is_no_scalable_topic_is_no_topic(topic: str) -> None:
+    with pytest.raises(InvalidNameError):
+        locate_topic(topic)
 
 
 def test_partition_name_is_read_back() -> None:

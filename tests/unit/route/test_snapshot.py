@@ -67,6 +67,20 @@ def test_lookup_of_another_spelling_gives_the_full_names_bundle(short: str, full
     assert index.find([short]).tolist() == index.find([full]).tolist() != [-1]
 
 
+@pytest.mark.parametrize(
+    "topic",
+    ["segment://t/n/orders/0000-7fff-0", "segment://t/n/orders/8000-ffff-1", "topic://t/n/o"],
+)
+def test_lookup_of_a_segment_and_of_a_scalable_topic_is_by_its_own_name(topic: str) -> None:
+    found = snapshot()
+    located = found.lookup(topic)
+    assert located is not None
+    assert located.bundle == (LOW if hash_topic(CRC, topic) < 0x80000000 else HIGH)
+    index = BatchIndex(found)
+    assert [index.routes[at] for at in index.find([topic]).tolist()] == [located]
+    assert found.lookup(topic.replace("//t/n/", "//t/other/")) is None
+
+
 def test_lookup_of_a_v1_name_is_of_the_v1_namespace() -> None:
     bundle = "p/c/n/0x00000000_0xffffffff"
     found = LookupSnapshot(cluster="c").with_namespaces({"p/c/n": CRC}).with_routes([route(bundle)])
