@@ -1,12 +1,14 @@
 """A real Pulsar cluster on this machine: one process with ZooKeeper and bookie, and its brokers.
 
 Decides ports, memory and configuration; for the demonstration and the tests. Everything is on
-loopback, in one folder, and ends with the process that started it. Source: ours; what a broker
-needs is Pulsar 4.0.8's conf/standalone.conf and conf/broker.conf.
+loopback, in one folder, and ends with the process that started it. The standalone of 5.0 can't be
+told where its ZooKeeper listens, so there ZooKeeper is a process of its own. Source: ours; what a
+broker needs is the distribution's conf/standalone.conf and conf/broker.conf.
 """
 
 import http.client
 import shutil
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadMana
 _HOST = "127.0.0.1"
 _START_MS, _STOP_MS = 180_000, 60_000
 _MEMORY = "-Xms192m -Xmx512m -XX:MaxDirectMemorySize=384m"
+_STORES = ("metadataStoreUrl", "configurationMetadataStoreUrl")
 _QUICK = "-XX:TieredStopAtLevel=1"
 
 
@@ -124,12 +127,41 @@ class PulsarCluster:
         for number in sorted(self._children, reverse=True):
             self._children.pop(number).kill()
 
+    @property
+    def _has_own_zookeeper(self) -> bool:
+        return self._home.name.startswith("apache-pulsar-5")
+
+    @property
+    def _store(self) -> str:
+        return f"zk:{_HOST}:{self._zookeeper}"
+
+    def _launch_zookeeper(self) -> None:
+        """Before broker 1, and ended after it: as number 0."""
+        folder = self._folder / "zookeeper"
+        folder.mkdir(parents=True, exist_ok=True)
+        conf = self._folder / "zookeeper.conf"
+        address = f"clientPort={self._zookeeper}\nclientPortAddress={_HOST}"
+        conf.write_text(f"dataDir={folder}\n{address}\nadmin.enableServer=false\n")
+        port = self._zookeeper
+        spec = ProcessSpec(
+            name="zookeeper",
+            command=(self._program, "zookeeper"),
+            log_path=self._folder / "zookeeper.log",
+            environment={**self._environment(0), "PULSAR_ZK_CONF": str(conf)},
+            is_ready=lambda: _listens(port),
+            ready_timeout_ms=_START_MS,
+        )
+        self._children[0] = Child(spec)
+        self._children[0].wait_until_ready()
+
     def _launch(self, number: int) -> None:
         if number not in self._ports:
             service, web = free_ports(2)
             self._ports[number] = BrokerPorts(service=service, web=web)
             if number == 1:
                 self._zookeeper, self._bookie = free_ports(2)
+        if self._has_own_zookeeper and 0 not in self._children:
+            self._launch_zookeeper()
         self._children[number] = Child(self._spec(number))
 
     def _spec(self, number: int) -> ProcessSpec:
@@ -141,21 +173,24 @@ class PulsarCluster:
             name=f"pulsar-{number}",
             command=tuple(self._standalone() if is_first else [self._program, "broker"]),
             log_path=self._folder / f"broker-{number}.log",
-            environment={
-                variable: str(conf),
-                "PULSAR_STANDALONE_USE_ZOOKEEPER": "1",
-                "PULSAR_LOG_DIR": str(self._folder / "logs" / str(number)),
-                "PULSAR_LOG_APPENDER": "Console",
-                "PULSAR_LOG_LEVEL": "warn",
-                "PULSAR_MEM": _MEMORY,
-                "PULSAR_GC": "-XX:+UseSerialGC",
-                "PULSAR_EXTRA_OPTS": f"{_QUICK} -Dpulsar.allocator.exit_on_oom=true",
-                "JAVA_HOME": java_home(),
-            },
+            environment={**self._environment(number), variable: str(conf)},
             is_ready=lambda: _answers(web),
             grace_ms=_STOP_MS,
             ready_timeout_ms=_START_MS,
         )
+
+    def _environment(self, number: int) -> dict[str, str]:
+        inside = {} if self._has_own_zookeeper else {"PULSAR_STANDALONE_USE_ZOOKEEPER": "1"}
+        return {
+            **inside,
+            "PULSAR_LOG_DIR": str(self._folder / "logs" / str(number)),
+            "PULSAR_LOG_APPENDER": "Console",
+            "PULSAR_LOG_LEVEL": "warn",
+            "PULSAR_MEM": _MEMORY,
+            "PULSAR_GC": "-XX:+UseSerialGC",
+            "PULSAR_EXTRA_OPTS": f"{_QUICK} -Dpulsar.allocator.exit_on_oom=true",
+            "JAVA_HOME": java_home(),
+        }
 
     @property
     def _program(self) -> str:
@@ -163,6 +198,9 @@ class PulsarCluster:
 
     def _standalone(self) -> list[str]:
         words = [self._program, "standalone", "-nfw", "-nss", "--wipe-data", "-a", _HOST]
+        if self._has_own_zookeeper:
+            words += ["--metadata-url", self._store]
+            return [*words, "--bookkeeper-dir", str(self._folder / "bookkeeper")]
         words += ["--zookeeper-port", str(self._zookeeper)]
         words += ["--zookeeper-dir", str(self._folder / "zookeeper")]
         words += ["--bookkeeper-port", str(self._bookie)]
@@ -170,7 +208,6 @@ class PulsarCluster:
 
     def _write_conf(self, number: int) -> Path:
         ports = self._ports[number]
-        store = f"zk:{_HOST}:{self._zookeeper}"
         settings = {
             "brokerServicePort": str(ports.service),
             "webServicePort": str(ports.web),
@@ -188,8 +225,8 @@ class PulsarCluster:
             "metadataStoreSessionTimeoutMillis": "20000",  # 6 s end while a crowded machine is busy
             **self._options.settings,
         }
-        if number > 1:
-            settings |= {"metadataStoreUrl": store, "configurationMetadataStoreUrl": store}
+        if number > 1 or self._has_own_zookeeper:
+            settings |= dict.fromkeys(_STORES, self._store)
         template = "standalone.conf" if number == 1 else "broker.conf"
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"broker-{number}.conf"
@@ -204,6 +241,11 @@ def java_home() -> str:
     """Of the Java that is found, as Pulsar's scripts want it."""
     found = shutil.which(find_java().command)
     return str(Path(found or "java").resolve().parents[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as made:
+        return made.connect_ex((_HOST, port)) == 0
 
 
 def _answers(port: int) -> bool:
