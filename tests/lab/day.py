@@ -29,7 +29,7 @@ from tests.lab.hosts import Hosts
 from tests.lab.our_side import OurSide
 from tests.lab.records import ADDED, SKEW, Latencies, Record, to_json
 from tests.lab.watch import Watch
-from tests.pulsar.distribution import ensure_distribution
+from tests.pulsar.distribution import chosen_version, ensure_distribution
 from tests.pulsar.pulsar_stack import create_namespace
 from tests.pulsar.traffic import Load, Traffic
 
@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace, hosts: Hosts) -> Record:
         if ours is not None:
             ours.start()
         cluster.start(BROKERS - 1)
-        say("brokers are ready")
+        say(f"brokers of Pulsar {chosen_version()} are ready")
         create_namespace(cluster.admin_url, NAMESPACE, BUNDLES)
         traffic = Traffic(cluster.admin_url, loads())
         try:
@@ -200,6 +200,7 @@ def _record(args: argparse.Namespace, watch: Watch, began: str, notes: tuple[str
         lost=traffic.lost().total(),
         errors=len(traffic.errors()),
         notes=notes,
+        pulsar=chosen_version(),
     )
 
 

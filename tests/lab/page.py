@@ -26,7 +26,7 @@ _HEAD = """\
 # The lab: Pulsar's brokers on hosts of their own
 
 `make lab-pulsar` (root on Linux with cgroups v1; it says what is missing elsewhere) gives each
-Pulsar 4.0.8 broker a host of its own: a network namespace with a card of 20 Mbit/s by its
+Pulsar {pulsar} broker a host of its own: a network namespace with a card of 20 Mbit/s by its
 configuration, and half a core once it is ready. So usages of CPU and bandwidth are each broker's
 own, and shedders that judge by them act, which they could not in [the comparison on one
 host](benchmarks.md#pulsars-own-shedders-and-ballast-side-by-side). ZooKeeper, the bookie, Kafka,
@@ -51,7 +51,8 @@ every row."""
 _TAIL = """\
 `make lab-pulsar ARGS="--runs 3 --contenders avg ballast"` runs some; a second start goes on with
 what is missing in `var/lab`. `python -m tests.lab.page var/lab` writes this page from there, and
-prints the bars. The records of this page are [plots/lab.json](plots/lab.json)."""
+prints the bars. With `--pulsar 4.2.4` brokers are of that version, and the records in
+`var/lab-4.2.4`. The records of this page are [plots/lab.json](plots/lab.json)."""
 
 _COLUMNS: Mapping[str, Callable[[Record], float]] = {
     "min above 1.25": lambda one: one.above_s() / 60.0,
@@ -109,7 +110,7 @@ def page(records: Sequence[Record]) -> str:
     """docs/lab.md."""
     runs = by_contender(records)
     parts = [
-        _HEAD,
+        _HEAD.format(pulsar=" or ".join(sorted({one.pulsar for one in records}))),
         _measured(records),
         *_absent(runs),
         "## Who keeps brokers even",

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from tests.pulsar.distribution import DEFAULT
+
 BOUND = 1.25
 SKEW, ADDED = "skew", "added"
 
@@ -60,6 +62,7 @@ class Latencies:
 class Record:
     """One run. new_broker_s: from when broker 4 was ready to its first traffic; -1 = not seen.
 
+    pulsar: the version of the brokers.
     load: the machine's load average at the least, in the middle, at the most.
     """
 
@@ -77,6 +80,7 @@ class Record:
     lost: int
     errors: int
     notes: tuple[str, ...] = ()
+    pulsar: str = DEFAULT
 
     def phase(self, name: str) -> Phase | None:
         """The part of that name."""

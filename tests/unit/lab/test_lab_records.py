@@ -107,3 +107,11 @@ def test_page_of_the_lab_and_its_picture_are_drawn_from_the_kept_records() -> No
     assert KEPT.exists()
     assert PAGE.read_text() == page(records), "run `python -m tests.lab.page FOLDER`"
     assert PICTURE.read_text() == picture(by_contender(records))
+
+
+def test_record_and_page_say_which_pulsar_it_was_4_0_8_where_nobody_wrote_it_down() -> None:
+    newer = replace(RECORD, pulsar="4.2.4")
+    assert from_json(to_json(newer)) == newer
+    before = {key: value for key, value in to_json(newer).items() if key != "pulsar"}
+    assert from_json(before).pulsar == "4.0.8"
+    assert "Pulsar 4.2.4 broker a host of its own" in page([newer])
