@@ -78,7 +78,11 @@ class PulsarCluster:
     @property
     def service_url(self) -> str:
         """Of broker 1; clients find the others through it."""
-        return f"pulsar://{_HOST}:{self._ports[1].service}"
+        return self.service_url_of(1)
+
+    def service_url_of(self, number: int) -> str:
+        """Where clients reach a broker."""
+        return f"pulsar://{_HOST}:{self._ports[number].service}"
 
     def broker(self, number: int) -> str:
         """A broker's name, host:port of its web service."""

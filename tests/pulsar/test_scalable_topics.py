@@ -1,0 +1,121 @@
+"""A scalable topic of a real Pulsar 5.0.0-M1: mirrored, told of, spread, split, complete.
+
+One cluster for all of it, in the order of a day. Only where that version was chosen.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from lbcore.bridge.answers import TopicTable, parse_topics
+from tests.integration.stack import ROOT
+from tests.pulsar.pulsar_stack import NAMESPACE, PULSAR, QUICK, PulsarStack, running_pulsar
+from tests.pulsar.scalable_topic import ScalableTopic
+from tests.pulsar.versions import require_version
+
+pytestmark = pytest.mark.xdist_group("pulsar")
+SPREADING = replace(
+    QUICK,
+    settings=(*QUICK.settings, "shedding.strategy=ballast", "placement.strategy=ballast"),
+)
+ORDERS = f"{NAMESPACE}/orders"
+SEGMENTS = 6
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStack]:
+    require_version("5.0.0-M1")
+    with running_pulsar(tmp_path_factory.mktemp("scalable"), rhythm=SPREADING) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def orders(
+    cluster: PulsarStack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ScalableTopic]:
+    topic = ScalableTopic(cluster.pulsar, ORDERS, tmp_path_factory.mktemp("traffic"))
+    try:
+        topic.start(SEGMENTS, per_second=50, size=500)
+        yield topic
+    finally:
+        topic.stop()
+
+
+def homes(cluster: PulsarStack, topic: ScalableTopic) -> dict[str, str]:
+    """Active segment → the broker that has loaded it."""
+    found = {}
+    for broker in cluster.admin.brokers(PULSAR):
+        table = parse_topics(cluster.admin.topics(PULSAR, broker))
+        assert isinstance(table, TopicTable)
+        found |= {name: broker for rates in table.rates.values() for name in rates.topics}
+    return {name: found[name] for name in topic.segments() if name in found}
+
+
+def narrow(cluster: PulsarStack) -> list[str]:
+    return [
+        str(line["evidence"])
+        for line in cluster.bridge_events("found")
+        if line["trouble"] == "narrow" and line["subject"] == f"topic://{ORDERS}"
+    ]
+
+
+def test_segments_on_one_broker_are_mirrored_and_told_as_narrow(
+    cluster: PulsarStack, orders: ScalableTopic
+) -> None:
+    hot = cluster.pulsar.broker(2)
+    cluster.gather(hot)
+    cluster.start_bridge()
+    cluster.wait("the mirror", cluster.is_mirrored)
+    cluster.wait("the finding", lambda: narrow(cluster))
+    assert narrow(cluster)[0] == f"{SEGMENTS} segments are on 1 of 3 brokers: {SEGMENTS} on {hot}"
+    assert set(homes(cluster, orders).values()) == {hot}
+    assert {line["trouble"] for line in cluster.bridge_events("found")} == {"narrow"}
+    assert cluster.stop_bridge() == 0
+
+
+def test_assessment_shows_the_load_of_segments(cluster: PulsarStack, orders: ScalableTopic) -> None:
+    words = ["assess", cluster.pulsar.admin_url, "--for", "30s", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.cli", *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    report = json.loads(done.stdout)
+    rates = {one["topic"]: one["msg_rate"] for one in report["topics"]}
+    assert any(rates.get(name, 0.0) > 1.0 for name in orders.segments())
+    risks = {one["subject"]: one["text"] for one in report["risks"]}
+    assert risks[f"topic://{ORDERS}"] == f"its {SEGMENTS} segments are on 1 of 3 brokers"
+
+
+def test_segments_are_looked_up_where_they_are(cluster: PulsarStack, orders: ScalableTopic) -> None:
+    for segment, broker in homes(cluster, orders).items():
+        assert cluster.admin.look_up(segment).named == broker
+
+
+def test_siblings_are_placed_apart_and_stay_so_when_a_segment_is_split(
+    cluster: PulsarStack, orders: ScalableTopic
+) -> None:
+    cluster.start_bridge("--act")
+    cluster.wait("siblings apart", lambda: len(set(homes(cluster, orders).values())) > 1)
+    before = orders.segments()
+    orders.split(before[0])
+    cluster.wait("the children", lambda: len(homes(cluster, orders)) == SEGMENTS + 1)
+    cluster.wait("the mirror", cluster.is_mirrored)
+    assert set(before) - set(orders.segments()) == {before[0]}
+    assert len(set(homes(cluster, orders).values())) > 1
+    assert cluster.stop_bridge() == 0
+
+
+def test_messages_of_the_scalable_topic_and_of_the_others_are_complete(
+    cluster: PulsarStack, orders: ScalableTopic
+) -> None:
+    orders.stop()
+    acknowledged, received, errors = orders.counts()
+    assert (received, errors) == (acknowledged, 0)
+    assert acknowledged > 100
+    cluster.traffic.stop()
+    assert cluster.traffic.lost() == {}
+    assert cluster.traffic.errors() == []
