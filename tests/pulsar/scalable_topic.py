@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.integration.stack import wait_for
+from tests.integration.stack import PATIENCE_S, wait_for
 from tests.pulsar.distribution import ensure_distribution
 from tests.pulsar.pulsar_cluster import PulsarCluster, java_home
 
 _PROGRAM = Path(__file__).with_name("ScalableTraffic.java")
 _MOVED = 307
 _REDIRECTS_MAX = 5
-_PATIENCE_S = 120
 
 
 class ScalableTopic:
@@ -42,13 +41,13 @@ class ScalableTopic:
             stdout=self._log.open("wb"),
             stderr=subprocess.STDOUT,
         )
-        wait_for("messages of the scalable topic", lambda: self.counts()[1] > 0, _PATIENCE_S)
+        wait_for("messages of the scalable topic", lambda: self.counts()[1] > 0, PATIENCE_S)
 
     def stop(self) -> None:
         """Stop producing and wait for what is under way; once."""
         if self._client is not None and self._client.stdin is not None:
             self._client.stdin.close()
-            self._client.wait(_PATIENCE_S)
+            self._client.wait(PATIENCE_S)
             self._client = None
 
     def counts(self) -> tuple[int, int, int]:

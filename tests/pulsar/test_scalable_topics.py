@@ -13,7 +13,15 @@ import pytest
 
 from lbcore.bridge.answers import TopicTable, parse_topics
 from tests.integration.stack import ROOT
-from tests.pulsar.pulsar_stack import NAMESPACE, PULSAR, QUICK, PulsarStack, running_pulsar
+from tests.pulsar.pulsar_cluster import MODULAR
+from tests.pulsar.pulsar_stack import (
+    NAMESPACE,
+    PULSAR,
+    QUICK,
+    QUICK_PULSAR,
+    PulsarStack,
+    running_pulsar,
+)
 from tests.pulsar.scalable_topic import ScalableTopic
 from tests.pulsar.versions import require_version
 
@@ -22,6 +30,8 @@ SPREADING = replace(
     QUICK,
     settings=(*QUICK.settings, "shedding.strategy=ballast", "placement.strategy=ballast"),
 )
+FIXED = {**QUICK_PULSAR, "scalableTopicAutoScaleEnabled": "false"}
+"""Pulsar itself would merge such cold segments after five minutes."""
 ORDERS = f"{NAMESPACE}/orders"
 SEGMENTS = 6
 
@@ -29,7 +39,8 @@ SEGMENTS = 6
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStack]:
     require_version("5.0.0-M1")
-    with running_pulsar(tmp_path_factory.mktemp("scalable"), rhythm=SPREADING) as running:
+    folder = tmp_path_factory.mktemp("scalable")
+    with running_pulsar(folder, MODULAR, settings=FIXED, rhythm=SPREADING) as running:
         yield running
 
 
