@@ -46,7 +46,7 @@ test: setup-dev ## Run every test that fits in 20 minutes, the real Kafka, Spark
 test-long: setup-dev ## Run every test, also those that take the protocol's full durations
 	@$(call both,)
 
-test-pulsar: setup-dev ## Run the tests on a real Pulsar cluster (fetches 245 MB the first time)
+test-pulsar: setup-dev ## Run the tests on a real Pulsar cluster (fetches 500 MB the first time)
 	@$(bin)/python -m pytest -rfEs tests/pulsar $(PYTEST_ARGS)
 
 test-containers: setup-dev ## Run the image, docker-compose.yml and the Helm chart's pods in a real container engine (root on Debian, 20 minutes)
