@@ -171,6 +171,7 @@ class HostedCluster:
             "advertisedAddress": HUB,
             "allowLoopback": "true",
             "journalSyncData": "false",
+            "statsProviderClass": "org.apache.bookkeeper.stats.NullStatsProvider",
             "diskUsageThreshold": "0.98",
             "diskUsageWarnThreshold": "0.97",
         }
