@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -20,6 +21,7 @@ from uuid import uuid4
 from jobs.adapters.kafka.command_client import CommandClient, local_principal
 from jobs.adapters.processes.clocks import wall_ms
 from jobs.adapters.processes.signals import STOPPING, hear
+from jobs.bridge.admin_address import PulsarAdminError
 from jobs.bridge.admin_words import add_access_words, admin_at
 from jobs.bridge.attachment import known_attachment
 from jobs.bridge.bridge import only_cluster
@@ -241,7 +243,7 @@ def _pulsar(
             next_step="give --admin-url with the web service of any broker",
         )
     args.admin_url = url
-    admin = admin_at(url, args)
+    admin = _answering(args, known)
     name = args.pulsar_cluster or (attached.pulsar_cluster if attached else only_cluster(admin))
     if known is not None and (known.pulsar_cluster, known.cluster) != (name, where.cluster):
         raise CommandError(
@@ -250,6 +252,18 @@ def _pulsar(
             next_step="ask its own brokers, or let it be with --abort",
         )
     return admin, name
+
+
+def _answering(args: argparse.Namespace, known: Rollout | None) -> PulsarAdmin:
+    """The interface; at another broker that it knows, when the one named is just restarting."""
+    admin = admin_at(args.admin_url, args)
+    if known is None or not args.admin_url.startswith("http://"):
+        return admin
+    for one in (admin, *(admin_at(f"http://{broker}", args) for broker in known.brokers)):
+        with suppress(PulsarAdminError):
+            one.clusters()
+            return one
+    return admin
 
 
 def _bounds(args: argparse.Namespace) -> RestartBounds:

@@ -55,7 +55,7 @@ class RestartWatch:
     def look(self, rollout: Rollout) -> RestartSight:
         """All of it now; what can't be asked is among the complaints."""
         complaints: list[Complaint] = []
-        listed = self._listed(complaints)
+        listed = self._listed(complaints) or frozenset(rollout.brokers)
         told = self._told(rollout, complaints)
         felt, loads = self._felt_now(rollout, listed)
         found = RestartSight(
