@@ -34,13 +34,14 @@ Ballast's job and bridge and the traffic run in a hub beside them. Nothing leads
 networks, and all of it is gone at the end.
 
 A run, the same for everybody: 24 topics of 4 kB messages, 150 a second in all, each less than the
-one before, evenly on three brokers (**even**). The topics of broker 2 carry four times as much
-(**skew**: 2.0 times the mean). Broker 4 is ready (**added**), broker 3 is killed with SIGKILL
-(**killed**), comes back, and the heat goes from the topics that were broker 2's to those that
-were broker 1's (**changed**). Everybody decides once a minute, lets a moved bundle rest a minute,
-may move half of a difference however little it is, and splits nothing; usages are means of the
-past minute, taken once a minute, rates are ten seconds old. Thresholds are Pulsar's defaults;
-Ballast has its overlay `pulsar`, whose thresholds of avg are the same.
+one before, evenly on three brokers (**even**, until usages no longer tell of the brokers' own
+start). The topics of broker 2 carry four times as much (**skew**: 2.0 times the mean). Broker 4 is
+ready (**added**), broker 3 is killed with SIGKILL (**killed**), comes back, and the heat goes from
+the topics that were broker 2's to those that were broker 1's (**changed**). Everybody decides once
+a minute, lets a moved bundle rest a minute, may move half of a difference however little it is, and
+splits nothing; usages are means of the past minute, taken once a minute, rates are ten seconds old.
+Thresholds are Pulsar's defaults; Ballast has its overlay `pulsar`, whose thresholds of avg are the
+same.
 
 Max/mean is what the busiest live broker is *offered* over the mean, looked at once a second. A
 move is a bundle with traffic seen at another broker; those of a killed broker's bundles are not
