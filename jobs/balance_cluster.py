@@ -143,6 +143,7 @@ class _Job:
     shown: exposition.MetricsPort
     session: SparkSession | None = None
     standby_query: StandbyQuery | None = None
+    ticker: Ticker | None = None
 
     def warm_up(self) -> SparkSession:
         """Start Spark and the ticks, which touch nothing that another job has."""
@@ -150,9 +151,9 @@ class _Job:
             self.session = _session(self.args)
             self.cleanup.callback(self.session.stop)
             self.end.children.append(jvm_id(self.session))
-            ticker = _ticker(self.config, kafka_address(self.config, self.args.bootstrap))
-            self.cleanup.callback(ticker.stop)
-            ticker.start()
+            self.ticker = _ticker(self.config, kafka_address(self.config, self.args.bootstrap))
+            self.cleanup.callback(self.ticker.stop)
+            self.ticker.start()
         return self.session
 
     def stand_by(self) -> None:
@@ -216,6 +217,7 @@ class _Job:
                 log=log,
                 passed=self.passed,
                 watch=metrics.see_batch,
+                tell=lambda rows: self.ticker.tell(rows) if self.ticker else None,
                 ends=place.ends_after(writer.last_commit()),
             )
             rest = cleanup.enter_context(closing(Rest(address, self.config, self.end.asked)))
@@ -374,7 +376,7 @@ def _ticker(config: Config, address: KafkaAddress) -> Ticker:
     return Ticker(
         producer,
         address.topic_name(Topic.BROKER_LOAD),
-        config.pipeline.clusters,
+        {name: config.for_cluster(name).cluster.shards for name in config.pipeline.clusters},
         config.pipeline.tick_interval_ms,
     )
 

@@ -9,13 +9,14 @@ that falls silent now is taken for dead. Last phase of `balancer`. Source: ours.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from lbcore.balancer.decisions.turns import cycle_due_ms
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.ledger import CAUSE_CODE
 from lbcore.balancer.state.work import Work
 from lbcore.config.ownership import EAGER
 from lbcore.ownership.records import Cause, State
 from lbcore.ownership.states import IN_FLIGHT
-from lbcore.wire.messages import BrokerLoad, Heartbeat, Message, Tick, Topic
+from lbcore.wire.messages import BrokerLoad, Heartbeat, Message, ShardLoad, Tick, Topic
 
 HEARD = (Topic.BROKER_LOAD, Topic.ACKS, Topic.COMMANDS)
 """Topics that may bring what can't wait; the others tell how busy bundles and topics are."""
@@ -56,7 +57,7 @@ def _wants_owners(work: Work) -> bool:
 
 def _timers_ms(work: Work) -> Iterator[int]:
     """In how many ms from now something is due by itself."""
-    yield work.config.pipeline.decision_interval_ms - (work.now_ms - work.times.cycle_ms)
+    yield cycle_due_ms(work) - work.now_ms
     liveness = work.liveness
     for broker in liveness.seen:
         if broker not in liveness.dead:
@@ -74,7 +75,7 @@ class Heard:
 
     def is_news(self, message: Message) -> bool:
         """Whether a message can't wait; of brokers it is remembered what they said. O(1)."""
-        if isinstance(message, Tick):
+        if isinstance(message, Tick | ShardLoad):
             return False
         if not isinstance(message, Heartbeat | BrokerLoad):
             return True

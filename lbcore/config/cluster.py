@@ -85,6 +85,12 @@ class ClusterConfig:
         " follow summer time.",
     )
 
+    shards: tuple[str, ...] = setting(
+        (),
+        doc="Clusters that are shards of one: the same brokers, each with an agent a shard, and"
+        " namespaces of their own. They plan in turn, and each counts what the others carry and"
+        " have decided. For a cluster that is not named it means nothing.",
+    )
     shadow: tuple[str, ...] = setting(
         (),
         dynamic=True,

@@ -14,7 +14,7 @@ from lbcore.plan.snapshot import Ints
 def forced_moves(draft: Draft) -> Moves:
     """Pins first, then drains, in the order of the bundle table; -1 = placement says where."""
     bundles, brokers = draft.reported.bundles, draft.reported.brokers
-    pin = pins(draft)
+    pin = pins(draft)[: len(bundles.names)]
     at_rest = bundles.can_move & (bundles.owner >= 0) & ~held(bundles)
     is_strayed = at_rest & (pin >= 0) & (pin != bundles.owner)
     is_strayed &= ~np.append(brokers.is_draining, True)[pin]

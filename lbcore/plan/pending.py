@@ -264,7 +264,11 @@ def placed_load(snapshot: Snapshot, bundles: Ints, destination: Ints) -> Floats:
     count = len(brokers.names)
     if not len(bundles):
         return np.zeros((count, COLUMNS))
-    traffic = _sums(destination, snapshot.bundles.short[bundles], count)
+    return traffic_load(brokers, sums_of(destination, snapshot.bundles.short[bundles], count))
+
+
+def traffic_load(brokers: BrokerTable, traffic: Floats) -> Floats:
+    """What traffic adds to the line of each broker, float64[n, COLUMNS]. traffic: float64[n, 4]."""
     size = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
     scaled = (size / brokers.capacity)[:, np.newaxis] * _load_per_byte(brokers)
     return np.concatenate([scaled, traffic, size[:, np.newaxis]], axis=1)
@@ -274,17 +278,17 @@ def _load_per_byte(brokers: BrokerTable) -> Floats:
     """The cluster's points (and score) for a byte/s, float64[6]; 0 where no bytes flow."""
     everyone = np.zeros(len(brokers.names), dtype=np.int64)
     lines = reported_load(brokers)
-    points = _sums(everyone, lines[:, :SCALED] * brokers.capacity[:, np.newaxis], 1)[0]
-    total = _sums(everyone, brokers.traffic, 1)[0]
+    points = sums_of(everyone, lines[:, :SCALED] * brokers.capacity[:, np.newaxis], 1)[0]
+    total = sums_of(everyone, brokers.traffic, 1)[0]
     volume = float(total[THROUGHPUT_IN] + total[THROUGHPUT_OUT])
     ratio: Floats = points / volume if volume > 0 else points * 0.0
     return ratio
 
 
-def _sums(index: Ints, values: Floats, length: int) -> Floats:
-    """Sums of rows by index, in row order; float64[length, columns]."""
+def sums_of(index: Ints, values: Floats, length: int) -> Floats:
+    """Sums of rows by index, in row order, those of -1 left out; float64[length, columns]."""
     columns = [
-        np.bincount(index, weights=values[:, column], minlength=length)
+        np.bincount(index + 1, weights=values[:, column], minlength=length + 1)[1:]
         for column in range(values.shape[1])
     ]
     return np.stack(columns, axis=1)

@@ -21,6 +21,7 @@ from lbcore.wire.messages import (
     OfResources,
     Position,
     Rejected,
+    ShardLoad,
     TopicLoad,
 )
 
@@ -82,7 +83,7 @@ class Placed:
     """A message that only passes through, with its place in Kafka: its order among others."""
 
     position: Position
-    message: Acks | Command | AuditEntry | TopicLoad
+    message: Acks | Command | AuditEntry | TopicLoad | ShardLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from lbcore.balancer.report import REST_MS
 from lbcore.balancer.state.effects import (
     REPORT,
     RESEND,
+    SHARED,
     TOMBSTONE,
     table_of,
     unpack_columns,
@@ -124,7 +125,7 @@ class BatchSink:
     more than trigger_ms its next batch may follow, as its last report said.
     heartbeat_ms: with nothing to write, ownership_events gets an empty commit this often. passed:
     called with the name of each point of a batch that was reached. log: takes the batch's lines.
-    watch: is told of each batch when it is written.
+    watch: is told of each batch when it is written. tell: takes what shards tell each other.
     """
 
     writer: TableWriter
@@ -134,6 +135,7 @@ class BatchSink:
     log: Callable[[Mapping[str, Any]], None]
     passed: Callable[[str], None] = lambda _: None
     watch: Callable[[BatchSeen], None] = lambda _: None
+    tell: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
     ends: Ends = field(default_factory=dict)
     rests_ms: dict[str, int] = field(default_factory=dict)
     _committed_ms: int = 0
@@ -158,6 +160,7 @@ class BatchSink:
         messages, faults = _messages(effects, self.writer.epoch, rows.bundles)
         if messages:
             self.publisher.publish(messages)
+        self.tell([row for _, blob in effects.get(SHARED, []) for row in unpack_report(blob)])
         self.passed("kafka_sent")
         sent = time.monotonic()
         parts = {

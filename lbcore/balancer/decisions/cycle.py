@@ -25,6 +25,7 @@ from lbcore.balancer.decisions.restraint import (
     reason_not_to_balance,
     reason_to_stand_still,
 )
+from lbcore.balancer.decisions.turns import is_due
 from lbcore.balancer.intake.external import is_external
 from lbcore.balancer.state.ledger import CAUSE_CODE
 from lbcore.balancer.state.shadows import CycleSeen
@@ -78,25 +79,25 @@ def _assign_each(work: Work, free: Ints) -> None:
 
 
 def _is_cycle_due(work: Work) -> bool:
-    return work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms
+    return is_due(work, work.times.cycle_ms, work.config.pipeline.decision_interval_ms)
 
 
 def run_cycle(work: Work) -> None:
     """Plan when a plan is due."""
-    is_due = _is_cycle_due(work)
-    if not is_due and not is_emptying(work):
+    is_cycle = _is_cycle_due(work)
+    if not is_cycle and not is_emptying(work):
         return
-    if is_due:
+    if is_cycle:
         work.note(cycle=work.times.cycle + 1, cycle_ms=work.now_ms)
     reason, inputs = reason_to_stand_still(work)
-    if not reason and is_due:
+    if not reason and is_cycle:
         balancing = _scope(work)
         reason, inputs = reason_not_to_balance(work)
         shadows = balancing if reason in ("", PLAN_WAITS) else _ONLY_WISHES
         _plan(work, _ONLY_WISHES if reason else balancing, shadows)
     elif not reason:
         _plan(work, _ONLY_WISHES, _ONLY_WISHES)
-    if reason and is_due:
+    if reason and is_cycle:
         work.write_decision(work.next_decision(), "skip", reason, inputs)
 
 
@@ -146,8 +147,8 @@ def _is_due(work: Work, row: int) -> bool:
 def _scope(work: Work) -> Scope:
     """What this cycle does; sheds and splits have intervals of their own."""
     rhythm, times = work.config.pipeline, work.times
-    is_shedding = work.now_ms - times.shed_ms >= rhythm.shed_interval_ms
-    is_splitting = work.now_ms - times.split_ms >= rhythm.split_interval_ms
+    is_shedding = is_due(work, times.shed_ms, rhythm.shed_interval_ms)
+    is_splitting = is_due(work, times.split_ms, rhythm.split_interval_ms)
     work.note(
         shed_ms=work.now_ms if is_shedding else times.shed_ms,
         split_ms=work.now_ms if is_splitting else times.split_ms,

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from lbcore.balancer.decisions.candidate_rows import write_candidates
+from lbcore.balancer.decisions.fair_shares import with_shards
 from lbcore.balancer.decisions.partitions import partitions_of
 from lbcore.balancer.decisions.shadow_placing import tell_placed
 from lbcore.balancer.decisions.unplaced import tell_unplaced
@@ -121,7 +122,7 @@ def make_snapshot(work: Work, names: Sequence[str]) -> tuple[Snapshot, Ints]:
             if SPLIT_ALGORITHM in entry.properties
         },
     )
-    return snapshot, rows
+    return with_shards(work, snapshot), rows
 
 
 def planning_config(work: Work) -> Config:

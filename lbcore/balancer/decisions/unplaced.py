@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lbcore.balancer.decisions.turns import cycle_due_ms
 from lbcore.balancer.state.work import Work
 from lbcore.config.tree import Config
 from lbcore.plan.filter.pipeline import FilterPipeline, FilterQuestion, empty_verdicts
@@ -65,7 +66,7 @@ def tell_unplaced(
     setting = max(sorted(named), key=named.__getitem__)
     work.alarms.add(f"{ALARM}:{setting}")
     work.without_candidate[setting] += len(rows)
-    if work.now_ms - work.times.cycle_ms >= work.config.pipeline.decision_interval_ms:
+    if work.now_ms >= cycle_due_ms(work):
         inputs = {"bundles": len(rows), "brokers": dict(sorted(counts.items()))}
         inputs["pipeline"] = config.filters.pipeline
         name = snapshot.bundles.names[first]

@@ -15,6 +15,7 @@ from lbcore.balancer.state.catalogue import CreatedTopics, OpenCatalogue
 from lbcore.balancer.state.effects import TOMBSTONE, Effect, Row, event_row, record_row, to_json
 from lbcore.balancer.state.ledger import Ledger
 from lbcore.balancer.state.memo import Memo, remembered
+from lbcore.balancer.state.other_shards import OtherShard
 from lbcore.balancer.state.outcome import Waiting
 from lbcore.balancer.state.pending_effects import PendingEffect
 from lbcore.balancer.state.rules import (
@@ -81,6 +82,7 @@ class Work:
     topics: TopicBook
     pending_effects: dict[str, PendingEffect]
     shadows: dict[str, Shadow]
+    others: dict[str, OtherShard]
     packed: Memo
     base_config: Config
     told: str = ""
@@ -134,6 +136,7 @@ class Work:
             topics=state.topics,
             pending_effects=dict(state.pending_effects),
             shadows=dict(state.shadows),
+            others=dict(state.others),
             told=state.told,
             packed=state.packed,
         )
@@ -239,6 +242,7 @@ class Work:
             topics=self.topics,
             pending_effects=self.pending_effects,
             shadows=self.shadows,
+            others=self.others,
             told=self.told,
             packed=self.packed,
         )

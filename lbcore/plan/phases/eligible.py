@@ -97,15 +97,15 @@ def _named(draft: Draft, names: Collection[str]) -> Bools:
 
 
 def _show(draft: Draft, verdicts: Verdicts) -> Draft:
-    bundles = draft.snapshot.bundles
+    bundles, own = draft.snapshot.bundles, len(draft.reported.bundles.names)
     return draft.show(
         Columns(
             phase=PHASE,
             subjects=bundles.names,
             verdicts=LABELS,
-            subject=np.arange(len(bundles.names)),
-            broker=bundles.owner,
-            verdict=verdicts.astype(np.int64),
-            number=throughput(bundles.short),
+            subject=np.arange(own),
+            broker=bundles.owner[:own],
+            verdict=verdicts[:own].astype(np.int64),
+            number=throughput(bundles.short[:own]),
         )
     )

@@ -22,6 +22,7 @@ from lbcore.plan.shed.common import (
     ShedState,
     ShedView,
     eligible_by_traffic,
+    is_part,
     message_rate,
     take_within,
     throughput,
@@ -150,6 +151,8 @@ def _select(
             return "below_min_unload"
     rows, busy = eligible_by_traffic(view, hot, by_rate=by_rate)
     is_taken = take_within(busy, budget)
+    if view.snapshot.gives is not None:
+        is_taken &= is_part(np.where(is_taken, busy, 0.0), budget * view.snapshot.gives[hot])
     if not is_taken.any():
         return "no_fitting_bundle"
     return Selection(

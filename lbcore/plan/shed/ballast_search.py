@@ -128,6 +128,8 @@ class _Search:
         below = np.where(problem.may_take, 1.0 - self.load[:, 0] / problem.level, 0.0)
         worth = 2.0 * OVER * above + 2.0 * UNDER * max(float(below.max(initial=0.0)), 0.0)
         is_open = problem.may_give & ~self.is_done & (worth > problem.min_price)
+        if problem.enough is not None:
+            is_open &= heat > problem.enough
         heat = np.where(is_open, heat, -1.0)
         giver = int(np.argmax(heat))
         return giver if heat[giver] >= 0.0 else -1

@@ -49,23 +49,47 @@ class Run:
     is_cut: bool = False
 
 
-class Engine:
-    """A scenario's cluster."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What the shards of one cluster share: time, chance, load, and who serves what."""
 
-    def __init__(self, scenario: Scenario, config: Config) -> None:
+    clock: Clock
+    dice: Dice
+    traffic: Traffic
+    coverage: Coverage
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> "World":
+        """The world of a scenario, before its start."""
+        clock, traffic = Clock(), Traffic(scenario)
+        coverage = Coverage(traffic.layout, traffic.topics, clock)
+        return cls(clock=clock, dice=Dice(scenario.seed), traffic=traffic, coverage=coverage)
+
+
+class Engine:
+    """A scenario's cluster, or a shard of it: the namespaces of the scenario that it is given.
+
+    cluster: its name. world: the one that it shares with other shards; None = its own.
+    """
+
+    def __init__(
+        self, scenario: Scenario, config: Config, cluster: str = CLUSTER, world: World | None = None
+    ) -> None:
         """Lays everything out; nothing has happened yet."""
+        world = world or World.of(scenario)
         self.scenario = scenario
         self.config = config
-        self.clock = Clock()
-        self.dice = Dice(scenario.seed)
-        self.traffic = Traffic(scenario)
-        self.coverage = Coverage(self.traffic.layout, self.traffic.topics, self.clock)
-        self.log = Log(CLUSTER, self.clock, self.dice)
+        self.cluster = cluster
+        self.clock = world.clock
+        self.dice = world.dice
+        self.traffic = world.traffic
+        self.coverage = world.coverage
+        self.log = Log(cluster, self.clock, self.dice)
         self.recorder = Recorder(clock=self.clock)
-        self.job = Job(config, CLUSTER, self.log, Committed(), self._take_effects)
+        self.job = Job(config, cluster, self.log, Committed(), self._take_effects)
         self.nodes: dict[str, Node] = {}
         self._around = Around(
-            cluster=CLUSTER,
+            cluster=cluster,
             config=config,
             scenario=scenario,
             clock=self.clock,
@@ -86,10 +110,14 @@ class Engine:
 
     def run(self) -> Run:
         """Let the scenario happen, from its start to its end."""
-        self.clock.after(self.config.pipeline.trigger_ms, self._batch)
-        self.clock.after(self.scenario.sample_ms, self._sample)
+        self.set_going()
         self.clock.run_until(START_MS + self.scenario.run_ms)
         return self.so_far()
+
+    def set_going(self) -> None:
+        """Put the first batch and the first sample into the timetable."""
+        self.clock.after(self.config.pipeline.trigger_ms, self._batch)
+        self.clock.after(self.scenario.sample_ms, self._sample)
 
     def so_far(self) -> Run:
         """What the run has come to until now."""
@@ -122,13 +150,15 @@ class Engine:
         """Send a command."""
         self._commands += 1
         command_id = f"command-{self._commands}"
-        command = Command(cluster=CLUSTER, command_id=command_id, kind=kind, arguments=arguments)
+        command = Command(
+            cluster=self.cluster, command_id=command_id, kind=kind, arguments=arguments
+        )
         self.log.append(command)
 
     def _begin(self) -> None:
         """What is there before anything happens: owned namespaces, brokers that start."""
         owned = {spec.namespace for spec in self.scenario.owners}
-        records = _records(self.scenario)
+        records = _records(self.scenario, self.cluster)
         self.job.begin(
             records, [_namespace_row(s) for s in self.scenario.namespaces if s.name in owned]
         )
@@ -236,7 +266,7 @@ class Engine:
             self.when_sampled()
 
 
-def _records(scenario: Scenario) -> list[OwnershipRecord]:
+def _records(scenario: Scenario, cluster: str) -> list[OwnershipRecord]:
     """Who owns what at the start. Later lines win."""
     spaces = {space.name: space for space in scenario.namespaces}
     owner: dict[str, str] = {}
@@ -246,7 +276,7 @@ def _records(scenario: Scenario) -> list[OwnershipRecord]:
             owner[names[number]] = _owner(spec, number)
     return [
         OwnershipRecord(
-            cluster=CLUSTER,
+            cluster=cluster,
             bundle=bundle,
             state=State.OWNED,
             version_id=_FIRST_VERSION,

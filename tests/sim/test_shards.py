@@ -1,0 +1,101 @@
+"""A cluster in shards is balanced as the same cluster is that is not: by as few moves, as even."""
+
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+
+from jobs.operating.simulations import config_of
+from lbcore.config.tree import Config
+from lbcore.sim.engine.engine import Run
+from lbcore.sim.engine.rehearsal import run_scenario
+from lbcore.sim.judge.measures import imbalance_of
+from lbcore.sim.scenario.model import Scenario
+from lbcore.sim.scenario.parse import parse_scenario
+from tests.support.worlds.shards import run_shards
+
+SPACES = 16
+WEIGHTS = [1 + at * 7 % SPACES for at in range(SPACES)]
+IMBALANCE, MOVES = 0.05, 1.1
+
+
+def scenario(*happenings: str, owners: str = "all", absent: str = "") -> Scenario:
+    """Ten brokers, 16 namespaces of which the largest carries 16 times what the smallest does."""
+    total = sum(WEIGHTS)
+    lines = [
+        "brokers 10",
+        *([f"broker {absent} absent"] if absent else []),
+        *(f"namespace t/n{at} bundles=20 topics=1" for at in range(SPACES)),
+        *(f"own t/n{at} all {owners}" for at in range(SPACES)),
+        *(f"load t/n{at} zipf {45 * WEIGHTS[at] / total:.4f}%" for at in range(SPACES)),
+        *happenings,
+        "run 8m",
+    ]
+    return parse_scenario("\n".join(lines) + "\n")
+
+
+GROWS = scenario("at 3m start b8-b10", owners="b1-b7", absent="b8-b10")
+CRASHES = scenario("at 3m crash b3")
+
+
+def in_shards(of: Scenario, config: Config, shards: int) -> list[Run]:
+    names = tuple(f"shard-{at}" for at in range(shards))
+    cluster = replace(config.cluster, shards=names)
+    return run_shards(of, replace(config, cluster=cluster), names)
+
+
+def evenness(run: Run) -> float:
+    """The mean imbalance of the second half."""
+    values = [imbalance_of(sample) for sample in run.recorder.samples]
+    return fmean(value for value in values[len(values) // 2 :] if value is not None)
+
+
+def moves(runs: list[Run]) -> int:
+    return sum(len(run.recorder.moves) for run in runs)
+
+
+@pytest.mark.parametrize("strategy", ["avg", "ballast"])
+@pytest.mark.parametrize("of", [GROWS, CRASHES], ids=["grows", "crashes"])
+@pytest.mark.parametrize("shards", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_shards_are_as_even_as_one_cluster_by_about_as_many_moves(
+    of: Scenario, strategy: str, shards: int
+) -> None:
+    config = config_of(of, strategy, ())
+    whole, parts = run_scenario(of, config), in_shards(of, config, shards)
+    assert moves([whole]) > 0
+    assert evenness(parts[0]) <= evenness(whole) + IMBALANCE
+    assert moves(parts) <= moves([whole]) * MOVES
+    assert not parts[0].coverage.doubles
+
+
+@pytest.mark.parametrize("strategy", ["ballast"])
+def test_shards_that_know_nothing_of_each_other_miss_the_bars(strategy: str) -> None:
+    config = config_of(GROWS, strategy, ())
+    whole = run_scenario(GROWS, config)
+    parts = run_shards(GROWS, config, ("shard-0", "shard-1"))
+    is_even = evenness(parts[0]) <= evenness(whole) + IMBALANCE
+    assert not is_even or moves(parts) > moves([whole]) * MOVES
+
+
+def test_a_crash_leaves_nobody_without_service_in_any_shard() -> None:
+    parts = in_shards(CRASHES, config_of(CRASHES, "ballast", ()), 4)
+    assert parts[0].coverage.unserved == 0
+    assert all(run.recorder.moves for run in parts)
+
+
+def test_shards_plan_one_after_another() -> None:
+    parts = in_shards(GROWS, config_of(GROWS, "ballast", ()), 4)
+    cycles = [
+        {one.at_ms for one in run.recorder.decisions if one.kind != "assign"} for run in parts
+    ]
+    assert all(cycles)
+    assert sum(map(len, cycles)) == len(set().union(*cycles))
+
+
+def test_a_shard_that_comes_back_from_its_checkpoint_knows_the_others() -> None:
+    run = in_shards(GROWS, config_of(GROWS, "ballast", ()), 2)[0]
+    state, balancer = run.job.state, run.job.balancer
+    assert state is not None
+    assert set(state.others) == {"shard-0", "shard-1"}
+    chunks = balancer.pack(state)
+    assert balancer.pack(balancer.unpack(chunks)) == chunks
